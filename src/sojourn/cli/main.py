@@ -1,0 +1,40 @@
+"""The `sojourn` command. One file a command; each is imported only when it is asked for."""
+
+from __future__ import annotations
+
+import importlib
+
+import click
+
+from sojourn._version import __version__
+
+# name -> one-line help; the command lives in `sojourn.cli.<name>` as `command`.
+COMMANDS = {
+    "demo": "Train several models on raw TensorFlow, then on sojourn, and compare.",
+}
+
+
+class _Lazy(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        command = importlib.import_module(f"sojourn.cli.{name}").command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(sorted(COMMANDS.items()))
+
+
+@click.command(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="sojourn")
+def main() -> None:
+    """TensorFlow sessions that leave nothing behind."""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""Everything sojourn raises. The type says whose move it is; the message says what to do.
+
+Errors of TensorFlow itself are not here: they arrive as their own `tf.errors` type.
+"""
+
+from __future__ import annotations
+
+
+class SojournError(Exception):
+    """The root of every error that sojourn raises."""
+
+
+class SessionClosed(SojournError, RuntimeError):
+    """You closed it. The message names the line that did."""
+
+
+class SessionBroken(SojournError):
+    """The worker died. The message says how, with its last words; its memory is already back.
+
+    A step that was under way when it died has an unknown outcome and is never retried.
+    """
+
+
+class SessionBusy(SojournError):
+    """Somebody else is using it in a way that excludes you."""
+
+
+class StepTimeout(SojournError, TimeoutError):
+    """The step did not answer in the time you gave it. Its outcome is unknown."""
+
+
+class LeaseExpired(SojournError):
+    """Your lease has ended. The message names the line of the owner that ended it."""
+
+
+class PoolTimeout(SojournError, TimeoutError):
+    """No session became free in the time you gave."""
+
+
+class BudgetExceeded(SojournError):
+    """It does not fit. The message has the numbers and says who holds what."""
+
+
+class DeadlockDetected(SojournError):
+    """You would wait for a holder that waits for you. The message names the whole cycle."""
+
+
+class ModelError(SojournError):
+    """The model cannot be loaded. The message says why; the worker is gone."""
+
+
+class InputError(SojournError, ValueError):
+    """An input or output name, dtype or shape is wrong: what was expected, and what came."""
+
+
+class CheckpointError(SojournError):
+    """State cannot be saved or restored. The session and its older state are unharmed."""
+
+
+class DeviceError(SojournError):
+    """The device you asked for is not there. The message says what was found."""
+
+
+class SandboxError(SojournError):
+    """A protection you asked for cannot be applied here."""
+
+
+class PlatformError(SojournError):
+    """This system lacks what process isolation needs."""
+
+
+class InternalError(SojournError):
+    """A bug in sojourn. Please report it with the message."""
+
+
+class RemoteTraceback(Exception):
+    """The traceback of an error in the worker, attached as `__cause__` of what you caught."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+    def __str__(self) -> str:
+        return f"\n\nin the worker:\n{self.text}"
+
+
+__all__ = [
+    "BudgetExceeded",
+    "CheckpointError",
+    "DeadlockDetected",
+    "DeviceError",
+    "InputError",
+    "InternalError",
+    "LeaseExpired",
+    "ModelError",
+    "PlatformError",
+    "PoolTimeout",
+    "RemoteTraceback",
+    "SandboxError",
+    "SessionBroken",
+    "SessionBusy",
+    "SessionClosed",
+    "SojournError",
+    "StepTimeout",
+]

@@ -1,0 +1,41 @@
+"""What a model takes and gives: names, dtypes and shapes. No TensorFlow needed to read it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """One input or output. `None` in a shape is any size; a shape of `None` is any rank."""
+
+    dtype: str
+    shape: tuple[int | None, ...] | None
+
+    def __str__(self) -> str:
+        if self.shape is None:
+            return f"{self.dtype}[...]"
+        return f"{self.dtype}[{', '.join('?' if d is None else str(d) for d in self.shape)}]"
+
+    def accepts(self, shape: tuple[int, ...]) -> bool:
+        """Whether an array of this shape fits."""
+        if self.shape is None:
+            return True
+        return len(shape) == len(self.shape) and all(
+            want is None or want == got for want, got in zip(self.shape, shape, strict=True)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """The inputs and outputs of a model, in order."""
+
+    inputs: Mapping[str, TensorSpec] = field(default_factory=dict)
+    outputs: Mapping[str, TensorSpec] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        def listed(specs: Mapping[str, TensorSpec]) -> str:
+            return ", ".join(f"{name}: {spec}" for name, spec in specs.items())
+
+        return f"({listed(self.inputs)}) -> ({listed(self.outputs)})"
