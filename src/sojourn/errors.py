@@ -53,6 +53,18 @@ class InputError(SojournError, ValueError):
     """An input or output name, dtype or shape is wrong: what was expected, and what came."""
 
 
+class EngineError(SojournError):
+    """The framework or your code raised in the worker, and its own type is not at hand here.
+
+    `code` is TensorFlow's status code where it was one of TensorFlow's; import TensorFlow in this
+    process to get the `tf.errors` type instead.
+    """
+
+    def __init__(self, message: str, code: int | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+
+
 class CheckpointError(SojournError):
     """State cannot be saved or restored. The session and its older state are unharmed."""
 
@@ -89,6 +101,7 @@ __all__ = [
     "CheckpointError",
     "DeadlockDetected",
     "DeviceError",
+    "EngineError",
     "InputError",
     "InternalError",
     "LeaseExpired",

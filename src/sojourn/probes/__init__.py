@@ -1,0 +1,1 @@
+"""Measurements: bytes, descriptors, processes, as the kernel and the driver report them."""

@@ -1,0 +1,76 @@
+"""What the watch wrote down: plain records, with no opinion. The judge reads them.
+
+Times are seconds since the watch began; bytes are the private memory of this process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from sojourn.values import Place
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """One use of a session by a line of the user's."""
+
+    place: Place
+    stack: tuple[Place, ...]
+    at: float
+
+
+@dataclass(slots=True)
+class SessionRecord:
+    """The life of one raw TensorFlow session."""
+
+    serial: int
+    kind: str
+    place: Place
+    stack: tuple[Place, ...]
+    opened_at: float
+    graph: int = 0
+    scope: str = ""  # the test that was running, if one was
+    library: str = ""  # the library that opened it for the user
+    kept_by_library: bool = False  # the library's own: it is nobody else's to close
+    interactive: bool = False
+    runs: int = 0
+    last_run_at: float | None = None
+    closed_at: float | None = None
+    closed_place: Place | None = None
+    lost_at: float | None = None  # collected by Python while still open
+    replaced_by: int | None = None
+    grown_bytes: int = 0  # what its steps made this process grow by
+    bytes_before_close: int = 0
+    bytes_after_close: int = 0
+    late_uses: list[Use] = field(default_factory=list)
+    borrowed: list[Use] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """Ops that appeared in a graph between two of its steps."""
+
+    graph: int
+    at: float
+    step: int
+    ops_before: int
+    ops_after: int
+    # Each line of the user's that added some, and how many. Empty when it was not looked up.
+    lines: tuple[tuple[Place, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Everything one audit saw."""
+
+    sessions: Sequence[SessionRecord]
+    growths: Sequence[Growth] = ()
+    samples: Sequence[tuple[float, int]] = ()
+    began_at: float = 0.0
+    ended_at: float = 0.0
+    bytes_at_end: int = 0
+    # When the program had come to its end; what is collected later was open until then.
+    exit_at: float | None = None
+    # A block is followed by more of the program; a whole program is followed by nothing.
+    goes_on: bool = False

@@ -1,0 +1,136 @@
+"""What a dotted name means: `tfv1.Session` is `tensorflow.Session`, whatever it is called here.
+
+Meanings are written without `compat.v1`, so one table serves every way to spell a name.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+# Where the classes really live, for programs that import them from there.
+_HOMES = {
+    "tensorflow.python.client.session.": "tensorflow.",
+    "tensorflow.python.training.monitored_session.": "tensorflow.train.",
+    "tensorflow.python.debug.": "tensorflow.debug.",
+}
+
+SESSION_CLASSES = frozenset(
+    {
+        "tensorflow.Session",
+        "tensorflow.InteractiveSession",
+        "tensorflow.train.MonitoredSession",
+        "tensorflow.train.MonitoredTrainingSession",
+        "tensorflow.train.SingularMonitoredSession",
+        "sojourn.Session",
+        "sojourn.InteractiveSession",
+        "sojourn.open",
+    }
+)
+# `Session` alone decides nothing: requests and SQLAlchemy have one too.
+_ROOTS = ("tensorflow", "sojourn")
+
+
+def is_interactive(meaning: str) -> bool:
+    """Whether this class installs itself as the default session when it is made."""
+    return meaning.endswith(".InteractiveSession")
+
+
+def dotted(node: ast.expr) -> str | None:
+    """`a.b.c` as text, or None for anything else."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name):
+        return None
+    return ".".join([node.id, *reversed(parts)])
+
+
+class Names:
+    """The aliases of one file. An import anywhere in the file counts everywhere in it."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self._meanings: dict[str, str] = {}
+        self._own: set[str] = set()  # classes and functions of this file
+        self._foreign: set[str] = set()  # names imported from elsewhere
+        self._stars: list[str] = []
+        assignments: list[tuple[str, ast.expr]] = []
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                self._add_import(node)
+            elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+                self._add_from(node)
+            elif isinstance(node, ast.ImportFrom):
+                self._foreign.update(alias.asname or alias.name for alias in node.names)
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                self._own.add(node.name)
+            elif isinstance(node, ast.Assign):
+                assignments += [
+                    (t.id, node.value) for t in node.targets if isinstance(t, ast.Name)
+                ]
+        # `tf = tf.compat.v1`, `v1 = tf.compat.v1`, `Session = v1.Session`: a few rounds settle it.
+        for _ in range(3):
+            for name, value in assignments:
+                meaning = self.meaning(value)
+                if meaning is not None and name not in self._meanings:
+                    self._meanings[name] = meaning
+
+    def _add_import(self, node: ast.Import) -> None:
+        for alias in node.names:
+            root = alias.name.split(".")[0]
+            name = alias.asname or root
+            if root in _ROOTS:
+                self._meanings[name] = alias.name if alias.asname else root
+            else:
+                self._foreign.add(name)
+
+    def _add_from(self, node: ast.ImportFrom) -> None:
+        assert node.module is not None
+        for alias in node.names:
+            if node.module.split(".")[0] not in _ROOTS:
+                self._foreign.add(alias.asname or alias.name)
+            elif alias.name == "*":
+                self._stars.append(node.module)
+            else:
+                self._meanings[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+
+    def meaning(self, node: ast.expr) -> str | None:
+        """What a name or attribute stands for, if it belongs to TensorFlow or sojourn."""
+        text = dotted(node)
+        if text is None:
+            return None
+        root, _, rest = text.partition(".")
+        if root in self._own and root not in self._meanings:
+            return None
+        for candidate in self._candidates(root, rest):
+            whole = _normal(f"{candidate}.{rest}" if rest else candidate)
+            if rest or candidate != root or root in self._meanings:
+                return whole
+        return None
+
+    def _candidates(self, root: str, rest: str) -> Iterator[str]:
+        if root in self._meanings:
+            if root not in self._own:
+                yield self._meanings[root]
+        elif root in ("tf", "tensorflow") and rest and root not in self._foreign | self._own:
+            # `tf = load_tensorflow()` and `from common import *`: nothing else is called tf.
+            yield "tensorflow"
+        elif not rest and self._stars and root.endswith("Session"):
+            yield f"{self._stars[0]}.{root}"
+
+    def session_class(self, call: ast.Call) -> str | None:
+        """The session class that this call opens, or None."""
+        meaning = self.meaning(call.func)
+        return meaning if meaning in SESSION_CLASSES else None
+
+
+def _normal(meaning: str) -> str:
+    for home, public in _HOMES.items():
+        if meaning.startswith(home):
+            return public + meaning[len(home) :]
+    meaning = meaning.replace("tensorflow.compat.v2.", "tensorflow.")
+    for root in _ROOTS:
+        while meaning.startswith(f"{root}.compat.v1.") or meaning == f"{root}.compat.v1":
+            meaning = root + meaning[len(f"{root}.compat.v1") :]
+    return meaning

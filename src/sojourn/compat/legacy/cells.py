@@ -1,0 +1,221 @@
+"""`tf.nn.rnn_cell` and the functions that unroll cells, under all their old names.
+
+The cells are those that TensorFlow still carries. What is added: arguments that were dropped,
+several layers from one cell object, and the projection wrappers of tf.contrib.rnn.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+from tensorflow.python.ops import rnn_cell as kept
+
+from sojourn.compat.legacy.namespaces import Namespace
+
+RNNCell = kept.RNNCell
+LSTMStateTuple = kept.LSTMStateTuple
+
+
+class _Forgiving:
+    """Drops `input_size`, an argument that cells had before 1.0 and then ignored."""
+
+    def __init__(self, num_units: Any, *args: Any, **kwargs: Any) -> None:
+        kwargs.pop("input_size", None)
+        super().__init__(num_units, *args, **kwargs)
+
+
+def _forgiving(cell: Any) -> Any:
+    return type(cell.__name__, (_Forgiving, cell), {"__doc__": cell.__doc__})
+
+
+BasicRNNCell = _forgiving(kept.BasicRNNCell)
+BasicLSTMCell = _forgiving(kept.BasicLSTMCell)
+GRUCell = _forgiving(kept.GRUCell)
+LSTMCell = _forgiving(kept.LSTMCell)
+
+
+class MultiRNNCell(kept.MultiRNNCell):  # type: ignore[misc]
+    """Cells one above the other. ``[cell] * 3`` means three layers, as it did before 1.1.
+
+    The later TensorFlow 1 shared the weights of such a list, or failed where the input was not
+    as wide as the cell; nobody who wrote it meant that.
+    """
+
+    def __init__(self, cells: Any, state_is_tuple: bool = True, **kwargs: Any) -> None:
+        seen: set[int] = set()
+        layers = []
+        for cell in cells:
+            if id(cell) in seen and not getattr(cell, "built", False):
+                cell = _another(cell)
+            seen.add(id(cell))
+            layers.append(cell)
+        super().__init__(layers, state_is_tuple=state_is_tuple, **kwargs)
+
+
+def _another(cell: Any) -> Any:
+    inner = getattr(cell, "_cell", None) or getattr(cell, "cell", None)
+    twin = copy.copy(cell)
+    if inner is not None:
+        for attribute in ("_cell", "cell"):
+            if attribute in cell.__dict__:
+                object.__setattr__(twin, attribute, _another(inner))
+        return twin
+    return copy.deepcopy(cell)
+
+
+class OutputProjectionWrapper(RNNCell):  # type: ignore[misc]
+    """A cell whose output goes through one dense layer."""
+
+    def __init__(
+        self, cell: Any, output_size: int, activation: Any = None, reuse: Any = None
+    ) -> None:
+        super().__init__(_reuse=reuse)
+        self._cell, self._output_size, self._activation = cell, output_size, activation
+
+    @property
+    def state_size(self) -> Any:
+        return self._cell.state_size
+
+    @property
+    def output_size(self) -> Any:
+        return self._output_size
+
+    def zero_state(self, batch_size: Any, dtype: Any) -> Any:
+        return self._cell.zero_state(batch_size, dtype)
+
+    def call(self, inputs: Any, state: Any) -> Any:
+        output, state = self._cell(inputs, state)
+        projected = linear([output], self._output_size, True)
+        return (self._activation(projected) if self._activation else projected), state
+
+
+class InputProjectionWrapper(RNNCell):  # type: ignore[misc]
+    """A cell whose input goes through one dense layer first."""
+
+    def __init__(
+        self,
+        cell: Any,
+        num_proj: int,
+        activation: Any = None,
+        input_size: Any = None,
+        reuse: Any = None,
+    ) -> None:
+        super().__init__(_reuse=reuse)
+        self._cell, self._num_proj, self._activation = cell, num_proj, activation
+
+    @property
+    def state_size(self) -> Any:
+        return self._cell.state_size
+
+    @property
+    def output_size(self) -> Any:
+        return self._cell.output_size
+
+    def zero_state(self, batch_size: Any, dtype: Any) -> Any:
+        return self._cell.zero_state(batch_size, dtype)
+
+    def call(self, inputs: Any, state: Any) -> Any:
+        projected = linear([inputs], self._num_proj, True)
+        return self._cell(self._activation(projected) if self._activation else projected, state)
+
+
+class EmbeddingWrapper(RNNCell):  # type: ignore[misc]
+    """A cell that takes integers and looks their embedding up."""
+
+    def __init__(
+        self,
+        cell: Any,
+        embedding_classes: int,
+        embedding_size: int,
+        initializer: Any = None,
+        reuse: Any = None,
+    ) -> None:
+        super().__init__(_reuse=reuse)
+        self._cell, self._classes, self._size = cell, embedding_classes, embedding_size
+        self._initializer = initializer
+
+    @property
+    def state_size(self) -> Any:
+        return self._cell.state_size
+
+    @property
+    def output_size(self) -> Any:
+        return self._cell.output_size
+
+    def zero_state(self, batch_size: Any, dtype: Any) -> Any:
+        return self._cell.zero_state(batch_size, dtype)
+
+    def call(self, inputs: Any, state: Any) -> Any:
+        initializer = self._initializer or tf.random_uniform_initializer(-(3**0.5), 3**0.5)
+        first = state
+        while isinstance(first, (tuple, list)):
+            first = first[0]
+        table = tf.get_variable(
+            "embedding", [self._classes, self._size], first.dtype, initializer=initializer
+        )
+        embedded = tf.nn.embedding_lookup(table, tf.reshape(inputs, [-1]))
+        return self._cell(embedded, state)
+
+
+def linear(
+    args: Any,
+    output_size: int,
+    bias: bool,
+    bias_initializer: Any = None,
+    kernel_initializer: Any = None,
+    scope: Any = None,
+    bias_start: float = 0.0,
+) -> Any:
+    """``sum(arg @ W) + b`` with variables of the current scope; programs use it as `_linear`."""
+    args = args if isinstance(args, (list, tuple)) else [args]
+    # The fourth argument was `bias_start` before 1.0.
+    if isinstance(bias_initializer, (int, float)):
+        bias_initializer = tf.constant_initializer(bias_initializer)
+    width = sum(tf.dimension_value(arg.shape[-1]) for arg in args)
+    kind = args[0].dtype
+
+    def apply() -> Any:
+        kernel = tf.get_variable(
+            "kernel", [width, output_size], kind, initializer=kernel_initializer
+        )
+        result = tf.matmul(args[0] if len(args) == 1 else tf.concat(args, 1), kernel)
+        if not bias:
+            return result
+        start = bias_initializer or tf.constant_initializer(bias_start)
+        return result + tf.get_variable("bias", [output_size], kind, initializer=start)
+
+    if scope is None:
+        return apply()
+    with tf.variable_scope(scope):
+        return apply()
+
+
+def static_rnn(cell: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+    """`tf.nn.rnn` of old; the one that is left does the work."""
+    return tf.nn.static_rnn(cell, inputs, *args, **kwargs)
+
+
+CELLS: dict[str, Any] = {
+    "RNNCell": RNNCell,
+    "BasicRNNCell": BasicRNNCell,
+    "BasicLSTMCell": BasicLSTMCell,
+    "GRUCell": GRUCell,
+    "LSTMCell": LSTMCell,
+    "LSTMStateTuple": LSTMStateTuple,
+    "MultiRNNCell": MultiRNNCell,
+    "DropoutWrapper": kept.DropoutWrapper,
+    "ResidualWrapper": kept.ResidualWrapper,
+    "DeviceWrapper": kept.DeviceWrapper,
+    "OutputProjectionWrapper": OutputProjectionWrapper,
+    "InputProjectionWrapper": InputProjectionWrapper,
+    "EmbeddingWrapper": EmbeddingWrapper,
+    "_linear": linear,
+    "linear": linear,
+}
+
+
+def namespace(name: str = "tensorflow.nn.rnn_cell") -> Namespace:
+    """What `tf.nn.rnn_cell` is."""
+    return Namespace(name, (kept,), CELLS, shown_as="tf.nn.rnn_cell")

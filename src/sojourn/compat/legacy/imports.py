@@ -1,0 +1,206 @@
+"""What `import tensorflow` means, by who imports it.
+
+While a program runs, the import statement is answered here for `tensorflow` (and, in graph mode,
+`keras`). The program's own modules get the TensorFlow of the program's era. An installed library
+gets the real module, unless its own file is TensorFlow 1 code. TensorFlow and Keras always see
+themselves.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import importlib
+import os
+import site
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from sojourn.compat.legacy import detect, removed
+from sojourn.compat.legacy.namespaces import Namespace
+
+_SOJOURN = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
+_FRAMEWORKS = ("tensorflow", "keras", "tensorboard", "tf_keras", "sojourn")
+
+# Modules of TensorFlow whose parts have moved since: old place -> where the parts are now.
+MOVED = {
+    "tensorflow.python.framework.ops": (
+        "tensorflow.python.framework.tensor",
+        "tensorflow.python.framework.tensor_conversion",
+        "tensorflow.python.framework.indexed_slices",
+    ),
+    "tensorflow.python.ops.array_ops": ("tensorflow.python.ops.array_ops_stack",),
+    "tensorflow.python.ops.control_flow_ops": (
+        "tensorflow.python.ops.cond",
+        "tensorflow.python.ops.while_loop",
+        "tensorflow.python.ops.control_flow_case",
+        "tensorflow.python.ops.control_flow_assert",
+    ),
+    "tensorflow.python.ops.variables": ("tensorflow.python.ops.variable_v1",),
+    "tensorflow.python.framework.sparse_tensor": ("tensorflow.python.framework.tensor",),
+    "tensorflow.python.layers.core": ("tensorflow.python.keras.legacy_tf_layers.core",),
+    "tensorflow.python.layers.base": ("tensorflow.python.keras.legacy_tf_layers.base",),
+    "tensorflow.python.layers.convolutional": (
+        "tensorflow.python.keras.legacy_tf_layers.convolutional",
+    ),
+    "tensorflow.python.layers.pooling": ("tensorflow.python.keras.legacy_tf_layers.pooling",),
+    "tensorflow.python.layers.normalization": ("sojourn.compat.legacy.layers",),
+    "tensorflow.python.ops.rnn_cell": ("sojourn.compat.legacy.cells",),
+    "tensorflow.python.ops.rnn_cell_impl": ("sojourn.compat.legacy.cells",),
+    "tensorflow.python.ops.seq2seq": ("sojourn.compat.legacy.contrib.legacy_seq2seq",),
+    "tensorflow.models.rnn.rnn_cell": ("sojourn.compat.legacy.cells",),
+    "tensorflow.models.rnn.rnn": ("tensorflow.python.ops.rnn",),
+    "tensorflow.models.rnn.seq2seq": ("sojourn.compat.legacy.contrib.legacy_seq2seq",),
+}
+# Here the module of today has the name but not what the program wants of it.
+_OURS_FIRST = ("tensorflow.python.ops.rnn_cell", "tensorflow.python.ops.rnn_cell_impl")
+
+
+class Importer:
+    """Stands in for the import statement until `restore` is called."""
+
+    def __init__(
+        self,
+        verdict: detect.Verdict,
+        spaces: Mapping[str, Namespace],
+        overrides: Mapping[str, Any],
+        keras: Namespace | None,
+    ) -> None:
+        self._verdict = verdict
+        self._spaces = spaces  # era -> the tensorflow of that era
+        self._overrides = dict(overrides)
+        self._keras = keras
+        self._eras: dict[str, str | None] = {}
+        self._folders = {os.path.dirname(file) + os.sep for file in verdict.files}
+        self._installed = _installed_folders()
+        self._original: Callable[..., Any] = builtins.__import__
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[None]:
+        """Answer imports inside the block."""
+        self._original = builtins.__import__
+        builtins.__import__ = self
+        try:
+            yield
+        finally:
+            builtins.__import__ = self._original
+
+    def __call__(
+        self,
+        name: str,
+        globals: Mapping[str, Any] | None = None,
+        locals: Mapping[str, Any] | None = None,
+        fromlist: Sequence[str] | None = (),
+        level: int = 0,
+    ) -> Any:
+        if level == 0 and name.split(".", 1)[0] in ("tensorflow", "keras"):
+            root = self._root(name, globals)
+            if root is not None:
+                return self._answer(root, name, fromlist or ())
+        return self._original(name, globals, locals, fromlist, level)
+
+    def _root(self, name: str, importer: Mapping[str, Any] | None) -> Namespace | None:
+        era = self._era(importer)
+        if era is None or era not in self._spaces:
+            return None
+        return self._keras if name.split(".", 1)[0] == "keras" else self._spaces[era]
+
+    def _era(self, importer: Mapping[str, Any] | None) -> str | None:
+        """The era of the module that imports, or None for one that is to see the original."""
+        file = (importer or {}).get("__file__")
+        if not file:
+            # Code without a file (exec, a notebook cell) belongs to the program.
+            name = str((importer or {}).get("__name__", "__main__"))
+            return None if name.split(".")[0] in _FRAMEWORKS else self._verdict.era
+        file = os.path.abspath(str(file))
+        if file not in self._eras:
+            self._eras[file] = self._judge(file, str((importer or {}).get("__name__", "")))
+        return self._eras[file]
+
+    def _judge(self, file: str, name: str) -> str | None:
+        if file in self._verdict.files:
+            return self._verdict.era
+        if file.startswith(_SOJOURN) or name.split(".")[0] in _FRAMEWORKS:
+            return None
+        installed = file.startswith(self._installed)
+        if not installed and file.startswith(tuple(self._folders)):
+            return self._verdict.era
+        try:
+            verdict = detect.detect(file, [os.path.join(os.path.dirname(file), "<itself>")])
+        except detect.ProgramSyntaxError:
+            return None
+        return None if verdict.era == "tf2" else verdict.era
+
+    def _answer(self, root: Namespace, name: str, fromlist: Sequence[str]) -> Any:
+        module = self._walk(root, name)
+        if not fromlist:
+            return root
+        for item in fromlist:
+            path = f"{name}.{item}"
+            replaced = self._replacement(path)
+            if replaced is not None:
+                if not isinstance(module, Namespace):
+                    module = Namespace(name, (module,))
+                setattr(module, item, replaced)
+            elif item != "*" and not _has(module, item):
+                with contextlib.suppress(ModuleNotFoundError):
+                    importlib.import_module(path)
+                if not _has(module, item) and removed.advice(_shown(path)):
+                    raise removed.RemovedModule(removed.describe(_shown(path)), name=path)
+        return module
+
+    def _walk(self, root: Namespace, name: str) -> Any:
+        here: Any = root
+        parts = name.split(".")
+        for end in range(2, len(parts) + 1):
+            path = ".".join(parts[:end])
+            found = self._replacement(path)
+            if found is None:
+                found = getattr(here, parts[end - 1], None)
+            if found is None:
+                try:
+                    found = importlib.import_module(path)
+                except ModuleNotFoundError as error:
+                    shown = _shown(path)
+                    if removed.advice(shown) is None:
+                        raise
+                    raise removed.RemovedModule(removed.describe(shown), name=path) from error
+            here = found
+        return here
+
+    def _replacement(self, path: str) -> Any:
+        if path not in self._overrides and path in MOVED:
+            self._overrides[path] = _gathered(path)
+        return self._overrides.get(path)
+
+
+def _gathered(path: str) -> Namespace:
+    """The module at `path` as it was: what is left of it, and what has moved out."""
+    parts = [importlib.import_module(name) for name in MOVED[path]]
+    with contextlib.suppress(ModuleNotFoundError):
+        left = importlib.import_module(path)
+        parts = [*parts, left] if path in _OURS_FIRST else [left, *parts]
+    return Namespace(path, parts)
+
+
+def _has(module: Any, name: str) -> bool:
+    try:
+        getattr(module, name)
+    except AttributeError:
+        return False
+    return True
+
+
+def _shown(path: str) -> str:
+    return "tf" + path.removeprefix("tensorflow")
+
+
+def _installed_folders() -> tuple[str, ...]:
+    folders = {sysconfig.get_path(kind) for kind in ("stdlib", "purelib", "platlib")}
+    with contextlib.suppress(AttributeError):
+        folders.update(site.getsitepackages())
+        folders.add(site.getusersitepackages())
+    folders.update(path for path in sys.path if path.endswith(("site-packages", "dist-packages")))
+    return tuple(os.path.abspath(folder) + os.sep for folder in folders if folder)

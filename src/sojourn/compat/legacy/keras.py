@@ -1,0 +1,96 @@
+"""`tf.keras` for a program in graph mode.
+
+Keras 3 works eagerly and knows no sessions. TensorFlow still carries the core of the Keras of its
+time (layers, models, losses, optimizers, the backend with its session); what has nothing to do
+with graphs (data sets, preprocessing, `to_categorical`) comes from Keras 3.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from sojourn.compat.legacy.namespaces import Namespace
+
+_KEPT = "tensorflow.python.keras"
+_NEW_ONLY = ("datasets", "preprocessing", "applications")
+
+
+def namespace() -> Namespace:
+    """What `tf.keras` is in graph mode."""
+    kept = importlib.import_module(_KEPT)
+    importlib.import_module(f"{_KEPT}.callbacks")
+    return Namespace(
+        "tensorflow.keras",
+        (kept,),
+        {"__version__": "2.2.4-tf"},
+        lazy={
+            "layers": _layers,
+            "optimizers": _optimizers,
+            "utils": _utils,
+            "backend": lambda: _with_new(f"{_KEPT}.backend", "tf.keras.backend"),
+            "wrappers": lambda: Namespace("tensorflow.keras.wrappers", ()),
+            "estimator": lambda: Namespace("tensorflow.keras.estimator", ()),
+            **{name: _new(name) for name in _NEW_ONLY},
+        },
+        shown_as="tf.keras",
+    )
+
+
+def _new(name: str) -> Any:
+    return lambda: importlib.import_module(f"keras.{name}")
+
+
+def _with_new(name: str, shown_as: str) -> Namespace:
+    return Namespace(shown_as.replace("tf.", "tensorflow."), (importlib.import_module(name),))
+
+
+def _layers() -> Namespace:
+    from sojourn.compat.legacy.layers import BatchNormalization
+
+    kept = importlib.import_module(f"{_KEPT}.layers")
+    recurrent = importlib.import_module(f"{_KEPT}.layers.recurrent")
+
+    class KerasBatchNormalization(BatchNormalization):
+        """The layer of `tf.layers`, switched by Keras' learning phase."""
+
+        def call(self, inputs: Any, training: Any = None) -> Any:
+            backend = importlib.import_module(f"{_KEPT}.backend")
+            phase = backend.learning_phase() if training is None else training
+            return super().call(inputs, phase if isinstance(phase, (bool, int)) else phase)
+
+    KerasBatchNormalization.__name__ = "BatchNormalization"
+    return Namespace(
+        "tensorflow.keras.layers",
+        (kept,),
+        {
+            "LSTM": recurrent.LSTM,
+            "GRU": recurrent.GRU,
+            "LSTMCell": recurrent.LSTMCell,
+            "GRUCell": recurrent.GRUCell,
+            "BatchNormalization": KerasBatchNormalization,
+        },
+        shown_as="tf.keras.layers",
+    )
+
+
+def _optimizers() -> Namespace:
+    kept = importlib.import_module(f"{_KEPT}.optimizers")
+    first = importlib.import_module(f"{_KEPT}.optimizer_v1")
+    names = ("SGD", "RMSprop", "Adagrad", "Adadelta", "Adam", "Adamax", "Nadam")
+    return Namespace(
+        "tensorflow.keras.optimizers",
+        (kept,),
+        {name: getattr(first, name) for name in names},
+        shown_as="tf.keras.optimizers",
+    )
+
+
+def _utils() -> Namespace:
+    modules = [
+        importlib.import_module(f"{_KEPT}.utils.{name}")
+        for name in ("generic_utils", "data_utils", "layer_utils", "io_utils")
+    ]
+    new = importlib.import_module("keras.utils")
+    kept = importlib.import_module(f"{_KEPT}.utils")
+    return Namespace("tensorflow.keras.utils", (kept, *modules, new), shown_as="tf.keras.utils")

@@ -1,0 +1,65 @@
+"""Modules made of layers: our names over TensorFlow's.
+
+A namespace answers from its own names first, then from the modules below it, in order. It never
+changes the modules it covers: TensorFlow itself and installed libraries keep seeing the original.
+"""
+
+from __future__ import annotations
+
+import importlib
+import types
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from sojourn.compat.legacy import removed
+
+
+class Namespace(types.ModuleType):
+    """A module that looks a name up in itself, then in `below`, then says what became of it."""
+
+    def __init__(
+        self,
+        name: str,
+        below: Iterable[Any],
+        names: Mapping[str, Any] | None = None,
+        lazy: Mapping[str, Callable[[], Any]] | None = None,
+        shown_as: str = "",
+    ) -> None:
+        super().__init__(name)
+        self.__dict__["_below"] = tuple(below)
+        self.__dict__["_lazy"] = dict(lazy or {})
+        self.__dict__["_shown_as"] = shown_as or name
+        self.__dict__["__path__"] = []  # so that `import name.sub` is allowed
+        self.__dict__.update(names or {})
+
+    def __getattr__(self, name: str) -> Any:
+        maker = self.__dict__["_lazy"].get(name)
+        if maker is not None:
+            value = maker()
+            self.__dict__[name] = value
+            return value
+        for module in self.__dict__["_below"]:
+            try:
+                return getattr(module, name)
+            except AttributeError:
+                continue
+        path = f"{self.__dict__['_shown_as']}.{name}"
+        if name.startswith("__") or removed.advice(path) is None:
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        raise removed.RemovedName(removed.describe(path), name=name)
+
+    def __dir__(self) -> list[str]:
+        names = {n for n in self.__dict__ if n not in ("_below", "_lazy", "_shown_as")}
+        names.update(self.__dict__["_lazy"])
+        for module in self.__dict__["_below"]:
+            names.update(dir(module))
+        return sorted(names)
+
+    @property
+    def __all__(self) -> list[str]:
+        return [name for name in dir(self) if not name.startswith("_") and hasattr(self, name)]
+
+
+def module(name: str) -> Callable[[], Any]:
+    """A maker that imports `name` when it is first asked for."""
+    return lambda: importlib.import_module(name)

@@ -1,0 +1,85 @@
+"""Names that NumPy dropped and that programs of the time use.
+
+They are added to numpy itself, and only where they are missing: a program and the libraries it
+brings see one numpy.
+"""
+
+from __future__ import annotations
+
+import builtins
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+_BUILTINS = ("float", "int", "bool", "object", "str", "complex")
+
+_RENAMED = {
+    "float_": "float64",
+    "complex_": "complex128",
+    "cfloat": "complex128",
+    "singlecomplex": "complex64",
+    "longfloat": "longdouble",
+    "string_": "bytes_",
+    "unicode_": "str_",
+    "Inf": "inf",
+    "Infinity": "inf",
+    "infty": "inf",
+    "PINF": "inf",
+    "NaN": "nan",
+    "NAN": "nan",
+    "alltrue": "all",
+    "sometrue": "any",
+    "product": "prod",
+    "cumproduct": "cumprod",
+    "row_stack": "vstack",
+    "round_": "round",
+    "trapz": "trapezoid",
+    "in1d": "isin",
+    "asfarray": "asarray",
+}
+
+
+def add_missing() -> list[str]:
+    """Add what is missing, and say what was added."""
+    added = []
+    wanted: dict[str, Any] = {name: getattr(builtins, name) for name in _BUILTINS}
+    wanted |= {old: getattr(np, new) for old, new in _RENAMED.items()}
+    wanted |= {
+        "long": int,
+        "unicode": str,
+        "NINF": -np.inf,
+        "PZERO": 0.0,
+        "NZERO": -0.0,
+        "asscalar": _asscalar,
+        "msort": _msort,
+    }
+    for name, value in wanted.items():
+        if not _has(np, name):
+            setattr(np, name, value)
+            added.append(name)
+    if not _has(np.random, "random_integers"):
+        np.random.random_integers = _random_integers  # type: ignore[attr-defined]
+        added.append("random.random_integers")
+    return added
+
+
+def _has(module: Any, name: str) -> bool:
+    with warnings.catch_warnings():
+        # numpy warns when it is asked for a name it dropped, before it says that it has none.
+        warnings.simplefilter("ignore")
+        return hasattr(module, name)
+
+
+def _asscalar(array: Any) -> Any:
+    return np.asarray(array).item()
+
+
+def _msort(array: Any) -> Any:
+    return np.sort(array, axis=0)
+
+
+def _random_integers(low: int, high: int | None = None, size: Any = None) -> Any:
+    draw: Callable[..., Any] = np.random.randint
+    return draw(1, low + 1, size) if high is None else draw(low, high + 1, size)

@@ -1,0 +1,212 @@
+"""Functions whose name, argument order or argument names changed between TensorFlow 0.x and 1.x.
+
+Each takes what the old form took and what the last TensorFlow 1 took; which one was meant is told
+from the arguments.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+# Gone before 1.0, and the name that took its place.
+RENAMED = {
+    "mul": "multiply",
+    "sub": "subtract",
+    "neg": "negative",
+    "inv": "reciprocal",
+    "pack": "stack",
+    "unpack": "unstack",
+    "select": "where",
+    "complex_abs": "abs",
+    "batch_matmul": "matmul",
+    "batch_cholesky": "cholesky",
+    "batch_cholesky_solve": "cholesky_solve",
+    "batch_fft": "fft",
+    "batch_fft2d": "fft2d",
+    "batch_ifft": "ifft",
+    "batch_matrix_band_part": "matrix_band_part",
+    "batch_matrix_determinant": "matrix_determinant",
+    "batch_matrix_diag": "matrix_diag",
+    "batch_matrix_diag_part": "matrix_diag_part",
+    "batch_matrix_inverse": "matrix_inverse",
+    "batch_matrix_solve": "matrix_solve",
+    "batch_matrix_triangular_solve": "matrix_triangular_solve",
+    "batch_self_adjoint_eig": "self_adjoint_eig",
+    "batch_svd": "svd",
+    "listdiff": "setdiff1d",
+    "initialize_all_variables": "global_variables_initializer",
+    "initialize_local_variables": "local_variables_initializer",
+    "initialize_variables": "variables_initializer",
+    "initialize_all_tables": "tables_initializer",
+    "all_variables": "global_variables",
+    "histogram_summary": "summary.histogram",
+    "scalar_summary": "summary.scalar",
+    "image_summary": "summary.image",
+    "audio_summary": "summary.audio",
+    "merge_summary": "summary.merge",
+    "merge_all_summaries": "summary.merge_all",
+}
+
+# Argument names that went away; TensorFlow 1.15 itself still knew most of them.
+_KEYWORDS = {
+    "reduction_indices": "axis",
+    "keep_dims": "keepdims",
+    "squeeze_dims": "axis",
+    "split_dim": "axis",
+    "concat_dim": "axis",
+    "dim": "axis",
+    "dimension": "axis",
+    "num_split": "num_or_size_splits",
+    "tensors": "values",
+    "t": "a",
+}
+
+
+def takes_old_keywords(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function`, with keyword names it no longer knows translated to those it does."""
+    known = inspect.signature(function).parameters
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        for old in kwargs.keys() & _KEYWORDS.keys():
+            if old not in known and _KEYWORDS[old] in known:
+                kwargs[_KEYWORDS[old]] = kwargs.pop(old)
+        return function(*args, **kwargs)
+
+    return call
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, bool):
+        return False
+    shape = getattr(value, "shape", ())
+    dtype = str(getattr(value, "dtype", ""))
+    return isinstance(value, int) or ("int" in dtype and tuple(shape or ()) == ())
+
+
+def adapters(tf1: Any) -> Mapping[str, Any]:
+    """The functions of the top-level module that need more than a new name."""
+
+    def concat(*args: Any, **kwargs: Any) -> Any:
+        # Before 1.0: concat(concat_dim, values).
+        if "concat_dim" in kwargs:
+            kwargs["axis"] = kwargs.pop("concat_dim")
+        if len(args) >= 2 and _is_number(args[0]) and not _is_number(args[1]):
+            args = (args[1], args[0], *args[2:])
+        elif len(args) == 1 and _is_number(args[0]) and "values" in kwargs:
+            kwargs["axis"], args = args[0], ()
+        return tf1.concat(*args, **kwargs)
+
+    def split(*args: Any, **kwargs: Any) -> Any:
+        # Before 1.0: split(split_dim, num_split, value).
+        for old, new in (("split_dim", "axis"), ("num_split", "num_or_size_splits")):
+            if old in kwargs:
+                kwargs[new] = kwargs.pop(old)
+        if args and isinstance(args[0], int):
+            if len(args) >= 3:
+                args = (args[2], args[1], args[0], *args[3:])
+            elif "value" in kwargs:
+                for name, value in zip(("axis", "num_or_size_splits"), args, strict=False):
+                    kwargs[name] = value
+                args = ()
+        return tf1.split(*args, **kwargs)
+
+    def reverse(tensor: Any, axis: Any = None, name: Any = None, dims: Any = None) -> Any:
+        # Before 1.0 the second argument was one boolean a dimension.
+        axis = dims if axis is None else axis
+        if isinstance(axis, (list, tuple)) and axis and all(isinstance(a, bool) for a in axis):
+            axis = [index for index, flip in enumerate(axis) if flip]
+        return tf1.reverse(tensor, axis, name=name)
+
+    def batch_matmul(
+        x: Any, y: Any, adj_x: bool = False, adj_y: bool = False, name: Any = None
+    ) -> Any:
+        return tf1.matmul(x, y, adjoint_a=adj_x, adjoint_b=adj_y, name=name)
+
+    def summary_with_tag(kind: str) -> Callable[..., Any]:
+        # The tag of an old summary may hold characters that a name may not, and may repeat.
+        def call(tag: Any = None, value: Any = None, *args: Any, **kwargs: Any) -> Any:
+            tag = kwargs.pop("tags", tag)
+            for old in ("values", "tensor"):
+                value = kwargs.pop(old, value)
+            kwargs.pop("name", None)
+            if isinstance(tag, (list, tuple)) or not isinstance(tag, str):
+                tag = kind
+            return getattr(tf1.summary, kind)(tag, value, *args, **kwargs)
+
+        return call
+
+    def variable_op_scope(values: Any, name_or_scope: Any, default_name: Any = None, **kw: Any) -> Any:
+        return tf1.variable_scope(name_or_scope, default_name, values, **kw)
+
+    return {
+        "concat": concat,
+        "split": split,
+        "reverse": reverse,
+        "batch_matmul": batch_matmul,
+        "variable_op_scope": variable_op_scope,
+        "scalar_summary": summary_with_tag("scalar"),
+        "histogram_summary": summary_with_tag("histogram"),
+        "image_summary": summary_with_tag("image"),
+        "audio_summary": summary_with_tag("audio"),
+        **{
+            name: takes_old_keywords(getattr(tf1, name))
+            for name in ("stack", "unstack", "squeeze", "one_hot", "gather", "cumsum", "norm")
+        },
+    }
+
+
+def nn_adapters(tf1: Any) -> Mapping[str, Any]:
+    """The functions of `tf.nn` that changed."""
+
+    def logits_first(name: str) -> Callable[..., Any]:
+        # Before 1.0: f(logits, labels). Since then positional calls were refused, so a
+        # positional call can only mean the old order.
+        function = getattr(tf1.nn, name)
+        second = "targets" if name == "sigmoid_cross_entropy_with_logits" else "labels"
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if "targets" in kwargs:
+                kwargs["labels"] = kwargs.pop("targets")
+            if args and args[0] is not None:
+                kwargs["logits"] = args[0]
+                if len(args) > 1:
+                    kwargs["labels"] = args[1]
+                if len(args) > 2 and second == "labels":
+                    kwargs["name"] = args[2]
+                args = ()
+            return function(*args, **kwargs)
+
+        return call
+
+    def seen_order(name: str) -> Callable[..., Any]:
+        # Before 1.0: f(weights, biases, inputs, labels, ...); then labels and inputs changed
+        # places. Labels are the ones that are integers.
+        function = getattr(tf1.nn, name)
+
+        @functools.wraps(function)
+        def call(weights: Any, biases: Any, *args: Any, **kwargs: Any) -> Any:
+            if len(args) >= 2:
+                labels, inputs = args[0], args[1]
+                dtypes = [str(getattr(a, "dtype", "")) for a in (labels, inputs)]
+                if "int" in dtypes[1] and "int" not in dtypes[0]:
+                    args = (inputs, labels, *args[2:])
+            return function(weights, biases, *args, **kwargs)
+
+        return call
+
+    return {
+        "softmax_cross_entropy_with_logits": logits_first("softmax_cross_entropy_with_logits"),
+        "sigmoid_cross_entropy_with_logits": logits_first("sigmoid_cross_entropy_with_logits"),
+        "sparse_softmax_cross_entropy_with_logits": logits_first(
+            "sparse_softmax_cross_entropy_with_logits"
+        ),
+        "nce_loss": seen_order("nce_loss"),
+        "sampled_softmax_loss": seen_order("sampled_softmax_loss"),
+        "moments": takes_old_keywords(tf1.nn.moments),
+        "softmax": takes_old_keywords(tf1.nn.softmax),
+    }

@@ -1,0 +1,107 @@
+"""The module that a TensorFlow 1 program gets for `import tensorflow`.
+
+TensorFlow's own `compat.v1`, with what that lacks laid over it: names from before 1.0, `layers`,
+`nn.rnn_cell`, `contrib`, `keras`, flags, and the sessions chosen for the run.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from sojourn.compat.legacy import cells, flags, keras, layers, oldnames
+from sojourn.compat.legacy.namespaces import Namespace, module
+
+_CONTRIB = "sojourn.compat.legacy.contrib"
+# The last TensorFlow 1. Programs choose between spellings by it.
+VERSION = "1.15.5"
+
+
+def namespace(session: Namespace, *, as_tensorflow: bool) -> Namespace:
+    """TensorFlow 1 whole. `as_tensorflow`: for `import tensorflow`, else for `compat.v1`."""
+    import tensorflow
+    import tensorflow.compat.v1 as tf1
+
+    here = Namespace(
+        "tensorflow" if as_tensorflow else "tensorflow.compat.v1",
+        (tf1,),
+        {
+            "Session": session.Session,
+            "InteractiveSession": session.InteractiveSession,
+            "layers": layers.namespace(),
+            "flags": flags.namespace(tf1.flags),
+            "python": tensorflow.python,
+            "__file__": tensorflow.__file__,
+            **oldnames.adapters(tf1),
+        },
+        lazy={
+            "contrib": module(_CONTRIB),
+            "examples": module(f"{_CONTRIB}.examples"),
+            "keras": keras.namespace,
+            "core": lambda: importlib.import_module("tensorflow.core"),
+        },
+        shown_as="tf",
+    )
+    here.nn = _nn(tf1)
+    here.app = Namespace("tensorflow.app", (tf1.app,), {"flags": here.flags})
+    here.train = _train(tf1)
+    here.test = tf1.test
+    for old, new in oldnames.RENAMED.items():
+        if old not in here.__dict__:
+            setattr(here, old, _at(here, new))
+    if as_tensorflow:
+        here.__version__ = here.VERSION = VERSION
+    here.compat = Namespace("tensorflow.compat", (tf1.compat,), {"v1": here})
+    return here
+
+
+def tensorflow_2(session: Namespace, graph: bool) -> Namespace:
+    """TensorFlow 2 as it is, but for `compat.v1`, and for Keras when eager execution is off."""
+    import tensorflow
+
+    first = namespace(session, as_tensorflow=False)
+    first.compat = Namespace(
+        "tensorflow.compat", (tensorflow.compat,), {"v1": first, "v2": tensorflow}
+    )
+    compat = Namespace("tensorflow.compat", (tensorflow.compat,), {"v1": first})
+    names: dict[str, Any] = {"compat": compat, "python": tensorflow.python}
+    here = Namespace(
+        "tensorflow",
+        (tensorflow,),
+        {**names, "__file__": tensorflow.__file__, "__version__": tensorflow.__version__},
+        lazy={"keras": keras.namespace} if graph else {},
+        shown_as="tf",
+    )
+    first.__dict__["_lazy"] = {**first.__dict__["_lazy"], "keras": lambda: here.keras}
+    return here
+
+
+def _at(root: Any, path: str) -> Any:
+    for part in path.split("."):
+        root = getattr(root, part)
+    return root
+
+
+def _nn(tf1: Any) -> Namespace:
+    return Namespace(
+        "tensorflow.nn",
+        (tf1.nn,),
+        {
+            "rnn_cell": cells.namespace(),
+            "rnn": cells.static_rnn,
+            "state_saving_rnn": tf1.nn.static_state_saving_rnn,
+            "bidirectional_rnn": tf1.nn.static_bidirectional_rnn,
+            **oldnames.nn_adapters(tf1),
+        },
+        lazy={"seq2seq": module(f"{_CONTRIB}.legacy_seq2seq")},
+        shown_as="tf.nn",
+    )
+
+
+def _train(tf1: Any) -> Namespace:
+    return Namespace(
+        "tensorflow.train",
+        (tf1.train,),
+        {"SummaryWriter": tf1.summary.FileWriter},
+        shown_as="tf.train",
+    )

@@ -1,0 +1,105 @@
+"""What every engine offers, and the host that serves one to a caller near or far."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from sojourn.errors import InternalError
+from sojourn.values import Signature, TensorSpec
+
+Arrays = Sequence[np.ndarray]
+# An operation takes plain arguments and arrays, and gives plain results and arrays.
+Operation = Callable[[dict[str, Any], Arrays], tuple[Any, Arrays]]
+
+
+class Plan(Protocol):
+    """One kind of step, prepared: the same feeds and fetches every time."""
+
+    inputs: Sequence[TensorSpec]
+    outputs: Sequence[TensorSpec]
+    adoptable: bool  # whether feeds may be read in place: no op of the step can keep one
+    prints: bool  # whether a step may write to standard output or error
+
+    def run(self, arrays: Arrays) -> Sequence[np.ndarray]:
+        """Run the step."""
+
+
+class Engine(Protocol):
+    """One model, loaded."""
+
+    signature: Signature
+
+    def plan(self, feeds: Sequence[str], fetches: Sequence[str]) -> Plan:
+        """Prepare a step. Raises InputError for a name that is not there."""
+
+    def operations(self) -> dict[str, Operation]:
+        """What it can do besides steps, by name."""
+
+    def close(self) -> None:
+        """Let go of everything that would otherwise be lost, such as unflushed files."""
+
+
+# kind -> where the class is that loads it: `Class.load(arguments, arrays) -> Engine`
+KINDS = {
+    "graph": "sojourn.engines.tensorflow:GraphEngine",
+    "builder": "sojourn.engines.tensorflow:BuilderEngine",
+    "function": "sojourn.engines.function:FunctionEngine",
+}
+
+
+def load(kind: str, arguments: dict[str, Any], arrays: Arrays) -> Engine:
+    """Load a model of this kind."""
+    module, _, name = KINDS[kind].partition(":")
+    engine = getattr(importlib.import_module(module), name).load(arguments, arrays)
+    return engine  # type: ignore[no-any-return]
+
+
+class Host:
+    """Holds the engine of one session and carries out what is asked of it.
+
+    The same object serves a worker's lanes and an inline session.
+    """
+
+    def __init__(self) -> None:
+        self.engine: Engine | None = None
+        self._plans: dict[int, Plan] = {}
+        self._operations: dict[str, Operation] = {"load": self._load, "plan": self._plan}
+
+    def call(self, name: str, arguments: dict[str, Any], arrays: Arrays) -> tuple[Any, Arrays]:
+        """Carry out a named operation."""
+        operation = self._operations.get(name)
+        if operation is None:
+            raise InternalError(f"this engine has no operation {name!r}")
+        return operation(arguments, arrays)
+
+    def step(self, number: int) -> Plan:
+        """The plan with this number."""
+        return self._plans[number]
+
+    def close(self) -> None:
+        """Close the engine."""
+        if self.engine is not None:
+            self.engine.close()
+
+    def _load(self, arguments: dict[str, Any], arrays: Arrays) -> tuple[Any, Arrays]:
+        self.engine = engine = load(arguments["kind"], arguments, arrays)
+        self._operations.update(engine.operations())
+        return {"signature": engine.signature, "operations": list(engine.operations())}, ()
+
+    def _plan(self, arguments: dict[str, Any], arrays: Arrays) -> tuple[Any, Arrays]:
+        assert self.engine is not None
+        plan = self.engine.plan(arguments["feeds"], arguments["fetches"])
+        number = len(self._plans) + 1
+        self._plans[number] = plan
+        facts = {
+            "number": number,
+            "inputs": list(plan.inputs),
+            "outputs": list(plan.outputs),
+            "adoptable": plan.adoptable,
+            "prints": plan.prints,
+        }
+        return facts, ()

@@ -1,0 +1,93 @@
+"""A plain function as an engine: arrays in by name, arrays out by name."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import cloudpickle
+import numpy as np
+
+from sojourn.engines.base import Arrays, Operation
+from sojourn.errors import InputError, ModelError
+from sojourn.values import Signature, TensorSpec
+
+_ANY = TensorSpec("any", None)
+
+
+def unpickle(arguments: dict[str, Any], arrays: Arrays) -> Callable[..., Any]:
+    """The user's callable: as it is when inline, else from its pickled bytes."""
+    if "object" in arguments:
+        return arguments["object"]  # type: ignore[no-any-return]
+    return cloudpickle.loads(arrays[0].tobytes())  # type: ignore[no-any-return]
+
+
+class FunctionEngine:
+    """Runs `function(**inputs)`; what it returns are the outputs, by name or in order."""
+
+    def __init__(self, function: Callable[..., Any], outputs: Sequence[str] | None) -> None:
+        self._function = function
+        self._outputs = list(outputs or ["output"])
+        names = [
+            p.name
+            for p in inspect.signature(function).parameters.values()
+            if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+        ]
+        self.signature = Signature(
+            {name: _ANY for name in names}, {name: _ANY for name in self._outputs}
+        )
+
+    @classmethod
+    def load(cls, arguments: dict[str, Any], arrays: Arrays) -> FunctionEngine:
+        return cls(unpickle(arguments, arrays), arguments.get("outputs"))
+
+    def plan(self, feeds: Sequence[str], fetches: Sequence[str]) -> FunctionPlan:
+        for name in feeds:
+            if name not in self.signature.inputs:
+                raise InputError(
+                    f"there is no input {name!r}; the function takes {list(self.signature.inputs)}"
+                )
+        for name in fetches:
+            if name not in self._outputs:
+                raise InputError(f"there is no output {name!r}; there are {self._outputs}")
+        return FunctionPlan(self._function, self._outputs, feeds, fetches)
+
+    def operations(self) -> dict[str, Operation]:
+        return {}
+
+    def close(self) -> None:
+        pass
+
+
+class FunctionPlan:
+    adoptable = False
+    prints = True
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        outputs: Sequence[str],
+        feeds: Sequence[str],
+        fetches: Sequence[str],
+    ) -> None:
+        self._function = function
+        self._names = outputs
+        self._feeds = feeds
+        self._fetches = fetches
+        self.inputs = [_ANY for _ in feeds]
+        self.outputs = [_ANY for _ in fetches]
+
+    def run(self, arrays: Arrays) -> Sequence[np.ndarray]:
+        # The function may keep its arguments, and they are views of shared memory: copy.
+        given = {name: array.copy() for name, array in zip(self._feeds, arrays, strict=True)}
+        result = self._function(**given)
+        if not isinstance(result, Mapping):
+            values = result if len(self._names) > 1 else [result]
+            if not isinstance(values, Sequence | np.ndarray) or len(values) != len(self._names):
+                raise ModelError(f"the function was to return {list(self._names)}, got {result!r}")
+            result = dict(zip(self._names, values, strict=True))
+        missing = [name for name in self._fetches if name not in result]
+        if missing:
+            raise ModelError(f"the function returned {list(result)}, without {missing}")
+        return [np.asarray(result[name]) for name in self._fetches]

@@ -1,0 +1,208 @@
+"""A TensorFlow graph as an engine: from a GraphDef, or built here by the user's function."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.framework import ops as tf_ops
+
+from sojourn.engines.base import Arrays, Operation
+from sojourn.engines.function import unpickle
+from sojourn.engines.tensorflow_steps import CompiledStep, step_facts
+from sojourn.errors import InputError, ModelError
+from sojourn.values import Signature, TensorSpec
+
+v1 = tf.compat.v1
+
+
+def spec_of(tensor: Any) -> TensorSpec:
+    """The dtype and shape of a symbolic tensor."""
+    shape = tensor.shape
+    dims = None if shape.rank is None else tuple(shape.as_list())
+    return TensorSpec(tensor.dtype.base_dtype.name, dims)
+
+
+class GraphEngine:
+    """One graph with one TensorFlow session, and short names for some of its tensors."""
+
+    def __init__(
+        self,
+        graph: Any,
+        inputs: Mapping[str, Any],
+        outputs: Mapping[str, Any],
+        initializer: str | None = None,
+    ) -> None:
+        self.graph = graph
+        self.session = v1.Session(graph=graph)
+        self._inputs = dict(inputs)
+        self._outputs = dict(outputs)
+        self._initializer = initializer
+        self._lock = threading.Lock()
+        self.signature = Signature(
+            {name: spec_of(t) for name, t in inputs.items()},
+            {name: spec_of(t) for name, t in outputs.items()},
+        )
+        if initializer is not None:
+            self.session.run(self._operation(initializer))
+
+    @classmethod
+    def load(cls, arguments: dict[str, Any], arrays: Arrays) -> GraphEngine:
+        """From the bytes of a GraphDef."""
+        graph_def = v1.GraphDef()
+        graph_def.ParseFromString(arrays[0].tobytes())
+        graph = v1.Graph()
+        with graph.as_default():
+            try:
+                v1.import_graph_def(graph_def, name="")
+            except (ValueError, tf.errors.OpError) as error:
+                raise ModelError(f"the graph cannot be imported: {error}") from None
+        inputs = _named(graph, arguments.get("inputs")) or placeholders(graph)
+        outputs = _named(graph, arguments.get("outputs")) or terminal_tensors(graph)
+        return cls(graph, inputs, outputs, arguments.get("initializer"))
+
+    def plan(self, feeds: Sequence[str], fetches: Sequence[str]) -> CompiledStep:
+        """A step that feeds and fetches tensors by their short or graph names."""
+        fed = [self._tensor(name, "input", self._inputs) for name in feeds]
+        fetched: list[Any] = []
+        targets: list[Any] = []
+        for name in fetches:
+            found = self._find(name, "output", self._outputs)
+            (targets if isinstance(found, tf.Operation) else fetched).append(found)
+        with self._lock:
+            return CompiledStep(
+                self.session,
+                fed,
+                fetched,
+                targets,
+                step_facts(self.graph, fed, fetched, targets),
+                [spec_of(t) for t in fed],
+                [spec_of(t) for t in fetched],
+            )
+
+    def operations(self) -> dict[str, Operation]:
+        return {"kinds": self._kinds, "reset": self._reset}
+
+    def close(self) -> None:
+        self.session.close()
+
+    def _kinds(self, arguments: dict[str, Any], arrays: Arrays) -> tuple[Any, Arrays]:
+        """Which of the names to fetch are operations, which give nothing back."""
+        names = arguments["fetches"]
+        found = [self._find(name, "output", self._outputs) for name in names]
+        return [isinstance(f, tf.Operation) for f in found], ()
+
+    def _reset(self, arguments: dict[str, Any], arrays: Arrays) -> tuple[Any, Arrays]:
+        if self._initializer is None:
+            raise ModelError("the session was opened without an initializer, so it cannot be reset")
+        self.session.run(self._operation(self._initializer))
+        return None, ()
+
+    def _tensor(self, name: str, role: str, short: Mapping[str, Any]) -> Any:
+        found = self._find(name, role, short)
+        if isinstance(found, tf.Operation):
+            raise InputError(f"{name!r} is an operation without an output; it cannot be an {role}")
+        return found
+
+    def _operation(self, name: str) -> Any:
+        try:
+            return self.graph.get_operation_by_name(name.partition(":")[0])
+        except KeyError:
+            raise ModelError(f"the graph has no operation {name!r} to initialise it") from None
+
+    def _find(self, name: str, role: str, short: Mapping[str, Any]) -> Any:
+        found = short.get(name)
+        if found is not None:
+            return found
+        try:
+            if ":" in name:
+                return self.graph.get_tensor_by_name(name)
+            operation = self.graph.get_operation_by_name(name)
+        except (KeyError, ValueError):
+            raise InputError(
+                f"there is no {role} {name!r}; there are {', '.join(short) or 'none'}, and the "
+                "names of the graph itself, such as 'dense/kernel:0'"
+            ) from None
+        return operation.outputs[0] if len(operation.outputs) == 1 else operation
+
+
+class BuilderEngine(GraphEngine):
+    """A graph that the user's function builds in this process."""
+
+    @classmethod
+    def load(cls, arguments: dict[str, Any], arrays: Arrays) -> GraphEngine:
+        build = unpickle(arguments, arrays)
+        graph = v1.Graph()
+        with graph.as_default():
+            built = build()
+            inputs, outputs = _inputs_and_outputs(built)
+            initializer = None
+            if v1.global_variables() or v1.local_variables() or _has_tables(graph):
+                initializer = tf.group(
+                    v1.global_variables_initializer(),
+                    v1.local_variables_initializer(),
+                    v1.tables_initializer(),
+                    name="sojourn_init",
+                ).name
+        return cls(graph, inputs, outputs, initializer)
+
+
+def _has_tables(graph: Any) -> bool:
+    return bool(graph.get_collection(v1.GraphKeys.TABLE_INITIALIZERS))
+
+
+def _inputs_and_outputs(built: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a builder returned, as two mappings from name to tensor or operation."""
+    if not isinstance(built, tuple) or len(built) != 2:
+        raise ModelError(
+            "a builder returns two things, its inputs and its outputs (each a tensor, a list or a "
+            f"mapping from name to tensor); this one returned {built!r}"
+        )
+    return _by_name(built[0]), _by_name(built[1])
+
+
+def _by_name(part: Any) -> dict[str, Any]:
+    if part is None:
+        return {}
+    if isinstance(part, Mapping):
+        return dict(part)
+    items = part if isinstance(part, list | tuple) else [part]
+    for item in items:
+        if not isinstance(item, tf.Tensor | tf.Operation | tf.Variable):
+            raise ModelError(f"inputs and outputs are tensors, not {item!r}")
+    return {item.name.partition(":")[0]: item for item in items}
+
+
+def _named(graph: Any, names: Mapping[str, str] | None) -> dict[str, Any]:
+    found = {}
+    for short, name in (names or {}).items():
+        try:
+            found[short] = tf_ops.Graph.as_graph_element(graph, name)
+        except (KeyError, ValueError):
+            raise ModelError(f"the graph has no {name!r}") from None
+        if isinstance(found[short], tf.Operation) and len(found[short].outputs) == 1:
+            found[short] = found[short].outputs[0]
+    return found
+
+
+def placeholders(graph: Any) -> dict[str, Any]:
+    """The tensors of a graph that must be fed."""
+    return {
+        op.name: op.outputs[0]
+        for op in graph.get_operations()
+        if op.type in ("Placeholder", "PlaceholderV2", "PlaceholderWithDefault")
+    }
+
+
+def terminal_tensors(graph: Any) -> dict[str, Any]:
+    """The tensors that nothing in the graph consumes: most likely what it is for."""
+    return {
+        op.name: op.outputs[0]
+        for op in graph.get_operations()
+        if len(op.outputs) == 1
+        and not op.outputs[0].consumers()
+        and op.outputs[0].dtype.base_dtype not in (tf.resource, tf.variant)
+        and op.type not in ("Const", "VarIsInitializedOp", "Assign", "AssignVariableOp")
+    }

@@ -1,0 +1,96 @@
+"""What the scheduler wants done. The driver performs these, in order, outside the decision."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sojourn.pool.terms import CopyId
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Open this copy; `reserve_bytes` are already charged. `state` is what it parked, if it did.
+
+    Answer with `on_opened` or `on_open_failed`.
+    """
+
+    copy: CopyId
+    reserve_bytes: int
+    state: object = None
+    device: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Hand this copy to the waiter. It is his once he said so: `on_accepted`."""
+
+    ticket: int
+    copy: CopyId
+
+
+@dataclass(frozen=True, slots=True)
+class Warmed:
+    """The preload that carries this ticket is done."""
+
+    ticket: int
+    copy: CopyId
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Raise this error to the waiter. It is his own instance."""
+
+    ticket: int
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
+class Park:
+    """Save the variables durably. Answer with `on_parked` or `on_park_failed`."""
+
+    copy: CopyId
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """End this copy and bring the receipt with `on_closed`. Its bytes are charged until then."""
+
+    copy: CopyId
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Expire:
+    """The pool closes and this lease was not given back in time."""
+
+    ticket: int
+    copy: CopyId
+
+
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """A parked state that a newer one replaced: it may be deleted."""
+
+    state: object
+
+
+@dataclass(frozen=True, slots=True)
+class SetTimer:
+    """Call `on_timer` at this time. It replaces a timer that was set before."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Tell whoever listens: `kind` is the event's name."""
+
+    kind: str
+    model: str
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+Effect = Open | Grant | Warmed | Refuse | Park | Close | Expire | Discard | SetTimer | Report
+Effects = tuple[Effect, ...]

@@ -1,0 +1,87 @@
+"""Judge models that keep crashing and copies that keep growing. Pure: times are passed in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sojourn.errors import SessionBroken
+from sojourn.values import format_seconds
+
+CRASH_LIMIT = 3  # this many in a row without one good lease, and callers are told
+FIRST_DELAY_SECONDS = 0.1
+LONGEST_DELAY_SECONDS = 30.0
+GROWTH_READINGS = 3  # growth counts when this many readings in a row agree
+
+
+def backoff_seconds(count: int) -> float:
+    """How long to leave a model alone after `count` crashes in a row.
+
+    >>> [backoff_seconds(n) for n in (1, 2, 3, 4)]
+    [0.0, 0.1, 0.2, 0.4]
+    """
+    if count <= 1:
+        return 0.0
+    return float(min(FIRST_DELAY_SECONDS * 2 ** min(count - 2, 20), LONGEST_DELAY_SECONDS))
+
+
+@dataclass(slots=True)
+class Crashes:
+    """The crashes of one model since somebody last used it with success."""
+
+    count: int = 0
+    last_words: str = ""
+    retry_at: float = 0.0
+
+    def record(self, last_words: str, now: float) -> None:
+        self.count += 1
+        self.last_words = last_words
+        self.retry_at = now + backoff_seconds(self.count)
+
+    def forgive(self) -> None:
+        self.count = 0
+        self.retry_at = 0.0
+
+    def must_wait(self, now: float) -> bool:
+        """Whether it is too early to open the model again."""
+        return self.count > 0 and now < self.retry_at
+
+    def is_hopeless(self, now: float) -> bool:
+        """Whether callers are better told than kept waiting."""
+        return self.count >= CRASH_LIMIT and self.must_wait(now)
+
+    def error(self, model: str, now: float) -> SessionBroken:
+        wait = format_seconds(max(0.0, self.retry_at - now))
+        words = self.last_words.strip() or "none"
+        return SessionBroken(
+            f"{model}: its worker crashed {self.count} times in a row; the next attempt is "
+            f"possible in {wait}. Last words: {words}"
+        )
+
+
+@dataclass(slots=True)
+class Growth:
+    """Readings of one copy. The first one after a lease is the baseline: by then TensorFlow has
+    made its buffers. A single high reading proves nothing, the next ones may be lower."""
+
+    baseline_bytes: int | None = None
+    high_readings: int = 0
+    last_bytes: int = 0
+
+    def record(self, held_bytes: int, max_growth_bytes: int | None) -> None:
+        self.last_bytes = held_bytes
+        if self.baseline_bytes is None:
+            self.baseline_bytes = held_bytes
+            return
+        grown = held_bytes - self.baseline_bytes
+        if max_growth_bytes is not None and grown > max_growth_bytes:
+            self.high_readings += 1
+        else:
+            self.high_readings = 0
+
+    @property
+    def is_proven(self) -> bool:
+        return self.high_readings >= GROWTH_READINGS
+
+    @property
+    def grown_bytes(self) -> int:
+        return self.last_bytes - (self.baseline_bytes or self.last_bytes)

@@ -1,0 +1,132 @@
+"""Decide who may open now, who must leave for it, and whose room is kept for one who waits.
+
+Pure. Demands come in the order of arrival; the answer names tickets and copies.
+
+1. What fits into the spare room is opened.
+2. What fits once the leaving have left, or idle ones are evicted, gets that room promised:
+   nobody later takes it, and nobody else is evicted for it (no cascades).
+3. Who cannot be helped by idle ones waits. Others may overtake him, but only for
+   `patience_seconds`: then he lays claim to busy copies. They get no new holders, leave when
+   they are given back, and the spare room is kept for him. One claim at a time.
+
+Somebody who holds a lease is exempt from 3: others may wait for what he holds, so that making
+him wait for fairness alone could stop everybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from sojourn.pool.eviction import Candidate, choose_victims
+from sojourn.pool.terms import NO_ROOM, CopyId, Policy, Room
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """A waiter whose model must be opened before he can be served."""
+
+    ticket: int
+    model: str
+    need: Room
+    since: float
+    holds_leases: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The waiter for whom room is kept, and the busy copies that leave for him."""
+
+    ticket: int
+    victims: frozenset[CopyId]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    opens: tuple[int, ...] = ()  # tickets
+    evictions: tuple[CopyId, ...] = ()
+    claim: Claim | None = None
+    wake_at: float | None = None  # when somebody's patience ends
+
+
+def plan_room(
+    demands: Sequence[Demand],
+    spare: Room,
+    leaving: Room,
+    idle: Sequence[Candidate],
+    busy: Sequence[Candidate],
+    now: float,
+    policy: Policy,
+    claim: Claim | None = None,
+) -> Plan:
+    """Distribute the room. `busy` is in the order in which claims would take them."""
+    opens: list[int] = []
+    evictions: list[CopyId] = []
+    new_claim: Claim | None = None
+    wake_at: float | None = None
+    idle = list(idle)
+    sizes = {c.copy: Room(c.bytes, 1) for c in (*idle, *busy)}
+
+    def evict(victims: Sequence[CopyId]) -> Room:
+        nonlocal idle
+        evictions.extend(victims)
+        idle = [c for c in idle if c.copy not in victims]
+        return _total(sizes[v] for v in victims)
+
+    if spare.bytes < 0 or spare.sessions < 0:  # a session has grown
+        short = NO_ROOM.minus(spare.plus(leaving))
+        victims = choose_victims(idle, short, now, policy.min_residency_seconds)
+        leaving = leaving.plus(evict([c.copy for c in idle] if victims is None else victims))
+
+    for demand in demands:
+        if new_claim is not None and not demand.holds_leases:
+            continue
+        if spare.covers(demand.need):
+            opens.append(demand.ticket)
+            spare = spare.minus(demand.need)
+            continue
+        short = demand.need.minus(spare.plus(leaving))
+        victims = choose_victims(idle, short, now, policy.min_residency_seconds)
+        if victims is not None:
+            leaving = leaving.plus(evict(victims))
+            from_spare = _common(spare, demand.need)
+            spare = spare.minus(from_spare)
+            leaving = leaving.minus(demand.need.minus(from_spare))
+            continue
+        if demand.holds_leases:
+            continue
+        patience_ends = demand.since + policy.patience_seconds
+        if now < patience_ends:
+            wake_at = patience_ends if wake_at is None else min(wake_at, patience_ends)
+            continue
+        before = claim.victims if claim is not None and claim.ticket == demand.ticket else ()
+        still_short = short.minus(_total(sizes[c.copy] for c in idle))
+        new_claim = Claim(demand.ticket, _claim_busy(still_short, busy, frozenset(before)))
+    return Plan(tuple(opens), tuple(evictions), new_claim, wake_at)
+
+
+def _claim_busy(
+    short: Room, busy: Sequence[Candidate], before: frozenset[CopyId]
+) -> frozenset[CopyId]:
+    """Whom to claim. Those claimed before stay claimed, or none would ever be free of holders."""
+    victims: set[CopyId] = set()
+    for candidate in (
+        *(c for c in busy if c.copy in before),
+        *(c for c in busy if c.copy not in before),
+    ):
+        if candidate.copy not in before and NO_ROOM.covers(short):
+            break
+        victims.add(candidate.copy)
+        short = short.minus(Room(candidate.bytes, 1))
+    return frozenset(victims)
+
+
+def _common(a: Room, b: Room) -> Room:
+    return Room(min(max(0, a.bytes), b.bytes), min(max(0, a.sessions), b.sessions))
+
+
+def _total(rooms: Iterable[Room]) -> Room:
+    total = NO_ROOM
+    for room in rooms:
+        total = total.plus(room)
+    return total

@@ -1,0 +1,114 @@
+"""Who waits, in the order they came, and who was offered something but has not taken it yet.
+
+Pure bookkeeping. A waiter that is offered a copy keeps his place until he accepts: if the copy
+dies before that, he waits on, ahead of everybody who came later; if he has left meanwhile, the
+offer goes to the next one and nothing is lost.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+
+from sojourn.errors import InternalError
+from sojourn.pool.terms import CopyId, Holder, Request
+
+
+class WaitQueue:
+    """First come, first served. The order is that of the tickets."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, Request] = {}
+        self._per_model: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def __contains__(self, ticket: int) -> bool:
+        return ticket in self._waiting
+
+    def __iter__(self) -> Iterator[Request]:
+        """A snapshot in order, so that answering while iterating is safe."""
+        return iter(tuple(self._waiting.values()))
+
+    def add(self, request: Request) -> None:
+        if request.ticket in self._waiting:
+            raise InternalError(f"ticket {request.ticket} waits twice")
+        is_last = not self._waiting or request.ticket > next(reversed(self._waiting))
+        self._waiting[request.ticket] = request
+        self._per_model[request.model] += 1
+        if not is_last:  # somebody gets his old place back
+            self._waiting = dict(sorted(self._waiting.items()))
+
+    def remove(self, ticket: int) -> Request | None:
+        request = self._waiting.pop(ticket, None)
+        if request is not None:
+            self._per_model[request.model] -= 1
+            if not self._per_model[request.model]:
+                del self._per_model[request.model]
+        return request
+
+    def has_waiters_for(self, model: str) -> bool:
+        return model in self._per_model
+
+    def count(self, model: str) -> int:
+        return self._per_model.get(model, 0)
+
+
+@dataclass(slots=True)
+class Lease:
+    """A copy in somebody's hands, or on its way there."""
+
+    request: Request
+    copy: CopyId
+    since: float
+    is_accepted: bool = False
+
+    @property
+    def holder(self) -> Holder:
+        return self.request.holder
+
+
+class Leases:
+    """Every lease by its ticket, and how many each thread or task has."""
+
+    def __init__(self) -> None:
+        self._by_ticket: dict[int, Lease] = {}
+        self._per_holder: dict[Hashable, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_ticket)
+
+    def __iter__(self) -> Iterator[Lease]:
+        return iter(tuple(self._by_ticket.values()))
+
+    def get(self, ticket: int) -> Lease | None:
+        return self._by_ticket.get(ticket)
+
+    def add(self, lease: Lease) -> None:
+        self._by_ticket[lease.request.ticket] = lease
+        key = lease.request.holder.key
+        self._per_holder[key] = self._per_holder.get(key, 0) + 1
+
+    def remove(self, ticket: int) -> Lease | None:
+        lease = self._by_ticket.pop(ticket, None)
+        if lease is not None:
+            key = lease.request.holder.key
+            self._per_holder[key] -= 1
+            if not self._per_holder[key]:
+                del self._per_holder[key]
+        return lease
+
+    def is_holding(self, holder: Holder) -> bool:
+        """Whether this thread or task has a lease now. One that has must never wait for the
+        sake of fairness alone: others may wait for what he holds."""
+        return holder.key in self._per_holder
+
+    def move(self, ticket: int, holder: Holder) -> None:
+        """A lease went to another thread or task, which will give it back."""
+        lease = self.remove(ticket)
+        if lease is not None:
+            old = lease.request
+            lease.request = Request(old.ticket, old.model, holder, old.at, old.warm_slot)
+            self.add(lease)

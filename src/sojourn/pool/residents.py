@@ -1,0 +1,170 @@
+"""The copies of every model: slots, generations, and the states a copy goes through.
+
+Pure bookkeeping with one writer, the scheduler. A message about an older generation finds no
+copy here and is thereby ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+
+from sojourn.errors import InternalError
+from sojourn.pool.health import Growth
+from sojourn.pool.terms import CopyId, Model
+
+
+class CopyState(Enum):
+    OPENING = "being opened"
+    READY = "resident"
+    PARKING = "being parked"
+    CLOSING = "being closed"
+
+
+_S = CopyState
+
+# A copy that is gone has no state: its slot is empty and keeps the generation and what it parked.
+TRANSITIONS: dict[tuple[CopyState, str], CopyState] = {
+    (_S.OPENING, "opened"): _S.READY,
+    (_S.OPENING, "leave"): _S.CLOSING,
+    (_S.OPENING, "died"): _S.CLOSING,
+    (_S.READY, "park"): _S.PARKING,
+    (_S.READY, "leave"): _S.CLOSING,
+    (_S.READY, "died"): _S.CLOSING,
+    (_S.PARKING, "parked"): _S.CLOSING,
+    (_S.PARKING, "park failed"): _S.READY,
+    (_S.PARKING, "leave"): _S.CLOSING,
+    (_S.PARKING, "died"): _S.CLOSING,
+}
+
+
+@dataclass(slots=True)
+class Copy:
+    """One resident session, as the decisions see it."""
+
+    id: CopyId
+    model: Model
+    opened_at: float
+    last_used: float
+    device: str = ""
+    state: CopyState = CopyState.OPENING
+    leased_since: dict[int, float] = field(default_factory=dict)  # by ticket
+    open_seconds: float = 0.0
+    park_seconds: float = 0.0
+    runs: int = 0
+    changed: bool = False  # since the last durable state
+    retiring: str = ""  # why it leaves once it is given back
+    claimed: bool = False  # somebody has waited long enough for its room
+    park_retry_at: float = 0.0
+    park_error: str = ""
+    growth: Growth = field(default_factory=Growth)
+    history: list[str] = field(default_factory=list)
+
+    @property
+    def is_leased(self) -> bool:
+        return bool(self.leased_since)
+
+    @property
+    def is_idle(self) -> bool:
+        return self.state is CopyState.READY and not self.leased_since
+
+    @property
+    def is_leaving(self) -> bool:
+        return self.state is CopyState.CLOSING or self.state is CopyState.PARKING
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether only those who hold a lease already may still get it."""
+        return self.claimed or bool(self.retiring)
+
+    def can_serve_another(self) -> bool:
+        return self.state is CopyState.READY and not (self.model.exclusive and self.leased_since)
+
+    def can_leave(self, now: float) -> bool:
+        """Whether it may be evicted: idle, not pinned, and parking it did not just fail."""
+        return self.is_idle and not self.model.pinned and now >= self.park_retry_at
+
+    def move(self, event: str) -> None:
+        self.history.append(event)
+        after = TRANSITIONS.get((self.state, event))
+        if after is None:
+            told = ", ".join(self.history[-8:])
+            raise InternalError(f"{self.id} is {self.state.value}: no move for {event} ({told})")
+        self.state = after
+
+
+@dataclass(slots=True)
+class Slot:
+    """A place for one copy of a model. It outlives its copies and remembers what they parked."""
+
+    model: str
+    index: int
+    generation: int = 0
+    copy: Copy | None = None
+    parked: object = None
+    ever_parked: bool = False
+
+
+class Residents:
+    """Every copy, found by model or by id."""
+
+    def __init__(self) -> None:
+        self._slots: dict[str, tuple[Slot, ...]] = {}
+
+    def register(self, model: Model) -> None:
+        self._slots[model.name] = tuple(Slot(model.name, i) for i in range(model.copies))
+
+    def slots(self, model: str) -> tuple[Slot, ...]:
+        return self._slots[model]
+
+    def slot(self, copy: CopyId) -> Slot:
+        return self._slots[copy.model][copy.slot]
+
+    def current(self, copy: CopyId) -> Copy | None:
+        """The copy with this id, or None if it is gone and perhaps has a successor."""
+        slots = self._slots.get(copy.model)
+        if slots is None or copy.slot >= len(slots):
+            return None
+        found = slots[copy.slot].copy
+        return found if found is not None and found.id == copy else None
+
+    def of(self, model: str) -> Iterator[Copy]:
+        for slot in self._slots[model]:
+            if slot.copy is not None:
+                yield slot.copy
+
+    def __iter__(self) -> Iterator[Copy]:
+        for slots in self._slots.values():
+            for slot in slots:
+                if slot.copy is not None:
+                    yield slot.copy
+
+    def empty_slot(self, model: str) -> Slot | None:
+        """Where the next copy goes: first back to a state that was parked."""
+        empty = [slot for slot in self._slots[model] if slot.copy is None]
+        return min(empty, key=lambda s: (not s.ever_parked, s.index), default=None)
+
+    def begin(self, slot: Slot, model: Model, now: float, device: str = "") -> Copy:
+        if slot.copy is not None:
+            raise InternalError(f"{slot.copy.id} is {slot.copy.state.value}: its slot is taken")
+        slot.generation += 1
+        copy_id = CopyId(slot.model, slot.index, slot.generation)
+        slot.copy = Copy(copy_id, model, opened_at=now, last_used=now, device=device)
+        return slot.copy
+
+    def end(self, copy: Copy) -> None:
+        self.slot(copy.id).copy = None
+
+    def least_loaded(self, model: str, *, even_draining: bool = False) -> Copy | None:
+        """The copy that serves one more with the fewest holders, or None."""
+        best: Copy | None = None
+        for slot in self._slots[model]:
+            copy = slot.copy
+            if copy is None or not copy.can_serve_another():
+                continue
+            if copy.is_draining and not even_draining:
+                continue
+            if best is None or len(copy.leased_since) < len(best.leased_since):
+                best = copy
+        return best

@@ -1,0 +1,122 @@
+"""The words of the pool's decisions: models, copies, holders, requests, room. Plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from sojourn.values import Place
+
+UNLIMITED = 2**62  # more bytes or sessions than any machine has; keeps the arithmetic in integers
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A registered model: how many copies of it may stay, and by which rules.
+
+    A copy is shared by everybody who leases it, because a session is thread-safe. With
+    `exclusive` a copy has one holder at a time, which is what a training loop wants.
+    """
+
+    name: str
+    copies: int = 1
+    exclusive: bool = False
+    pinned: bool = False
+    keep_seconds: float | None = None  # None: the pool's idle_seconds
+    memory_bytes: int | None = None  # what the user declared
+    estimate_bytes: int | None = None  # a guess for the very first open
+    max_runs: int | None = None
+    max_growth_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.copies < 1:
+            raise ValueError(f"{self.name}: copies must be at least 1, not {self.copies}")
+        if self.max_runs is not None and self.max_runs < 1:
+            raise ValueError(f"{self.name}: max_runs must be at least 1, not {self.max_runs}")
+        for what in ("keep_seconds", "memory_bytes", "max_growth_bytes"):
+            value = getattr(self, what)
+            if value is not None and value < 0:
+                raise ValueError(f"{self.name}: {what} cannot be negative: {value}")
+
+
+class CopyId(NamedTuple):
+    """One resident of one model. The generation tells it from its predecessors in the slot."""
+
+    model: str
+    slot: int
+    generation: int
+
+    def __str__(self) -> str:
+        return f"{self.model}[{self.slot}]#{self.generation}"
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who asks: the thread or task (`key`), and the line it asks from."""
+
+    key: Hashable
+    place: Place
+    name: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.place} ({self.name})" if self.name else str(self.place)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Somebody wants a lease. Tickets grow with time and are never used twice.
+
+    With `warm_slot` nobody wants a lease: the copy in that slot shall be resident (preload).
+    """
+
+    ticket: int
+    model: str
+    holder: Holder
+    at: float
+    warm_slot: int | None = None
+
+
+class Room(NamedTuple):
+    """An amount of what the pool limits: bytes, and the number of sessions."""
+
+    bytes: int
+    sessions: int
+
+    def plus(self, other: Room) -> Room:
+        return Room(self.bytes + other.bytes, self.sessions + other.sessions)
+
+    def minus(self, other: Room) -> Room:
+        return Room(self.bytes - other.bytes, self.sessions - other.sessions)
+
+    def covers(self, need: Room) -> bool:
+        return self.bytes >= need.bytes and self.sessions >= need.sessions
+
+    def at_least_nothing(self) -> Room:
+        return Room(max(0, self.bytes), max(0, self.sessions))
+
+
+NO_ROOM = Room(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The pool's own settings. Seconds are those of the clock that the driver passes in."""
+
+    limit_bytes: int | None = None
+    max_sessions: int | None = None
+    idle_seconds: float | None = 300.0
+    devices: tuple[str, ...] = ()
+    # Warm leases may overtake somebody who waits for room. After this long they no longer do.
+    patience_seconds: float = 1.0
+    # A newcomer is evicted within this time only when nothing else would make enough room.
+    min_residency_seconds: float = 2.0
+    # Reserved for the first open of a model of which nothing is known.
+    unknown_bytes: int = 256 * 2**20
+
+    @property
+    def limit(self) -> Room:
+        return Room(
+            UNLIMITED if self.limit_bytes is None else self.limit_bytes,
+            UNLIMITED if self.max_sessions is None else self.max_sessions,
+        )

@@ -1,0 +1,36 @@
+"""What a request on a lane says: run a prepared step, or carry out a named operation."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import msgspec
+
+OK, FAILED = 0, 1
+STEP, CALL = b"s"[0], b"c"[0]
+
+_NUMBER = struct.Struct("<I")
+
+
+class Call(msgspec.Struct, frozen=True):
+    """A named operation of the engine's."""
+
+    name: str
+    arguments: dict[str, Any]
+
+
+def step_meta(number: int) -> bytes:
+    """The meta bytes of "run plan `number`": the same every time, so the layout is reused."""
+    return b"s" + _NUMBER.pack(number)
+
+
+def plan_number(meta: bytes) -> int:
+    """The plan that `step_meta` was made for."""
+    number: int = _NUMBER.unpack_from(meta, 1)[0]
+    return number
+
+
+def call_meta(name: str, arguments: dict[str, Any]) -> bytes:
+    """The meta bytes of a named operation."""
+    return b"c" + msgspec.msgpack.encode(Call(name, arguments))

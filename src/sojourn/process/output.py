@@ -1,0 +1,107 @@
+"""What a worker prints: kept in nameless memory, shown by the caller's own thread.
+
+No thread and no pipe that could fill up. Whoever waits for the worker shows what has come, through
+the caller's `sys.stdout` and `sys.stderr`, so it appears in notebooks too and in order. What has
+been shown is given back to the system; the last words stay for the error message.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import sys
+import threading
+
+_KEPT_BYTES = 8192
+_LAST_LINES = 12
+_FALLOC_PUNCH_HOLE = 0x03  # together with KEEP_SIZE
+_PUNCH_EVERY = 2**20
+
+# TensorFlow's and XLA's own chatter: kept as last words, not shown.
+_CHATTER = re.compile(
+    rb"^(?:[IWEF]0000 |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWEF] "
+    rb"|WARNING: All log messages before absl|I\d{4} \d\d:\d\d|W\d{4} \d\d:\d\d"
+    rb"|To enable the following instructions)"
+)
+
+
+class Stream:
+    """One of a worker's two streams."""
+
+    def __init__(self, name: str, filters_chatter: bool) -> None:
+        self.fd = os.memfd_create(name, os.MFD_CLOEXEC)
+        self._filters = filters_chatter
+        self._shown = 0
+        self._punched = 0
+        self._lock = threading.Lock()
+
+    def take(self) -> bytes:
+        """What has been written since the last call."""
+        size = os.fstat(self.fd).st_size
+        if size <= self._shown:
+            return b""
+        with self._lock:
+            start, end = self._shown, os.fstat(self.fd).st_size
+            data = os.pread(self.fd, end - start, start)
+            self._shown = start + len(data)
+            self._give_back()
+        return _without_chatter(data) if self._filters else data
+
+    def tail(self) -> str:
+        """The last lines."""
+        size = os.fstat(self.fd).st_size
+        data = os.pread(self.fd, _KEPT_BYTES, max(0, size - _KEPT_BYTES))
+        lines = data.decode(errors="replace").strip().splitlines()
+        return "\n".join(lines[-_LAST_LINES:])
+
+    def close(self) -> None:
+        """Give the memory back."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def _give_back(self) -> None:
+        end = self._shown - _KEPT_BYTES
+        if end - self._punched < _PUNCH_EVERY:
+            return
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.fallocate(
+            self.fd,
+            _FALLOC_PUNCH_HOLE,
+            ctypes.c_long(self._punched),
+            ctypes.c_long(end - self._punched),
+        )
+        self._punched = end
+
+
+class Output:
+    """Both streams of one worker."""
+
+    def __init__(self) -> None:
+        self.out = Stream("sojourn-out", filters_chatter=False)
+        self.err = Stream("sojourn-err", filters_chatter=True)
+
+    def show(self) -> None:
+        """Pass on what has come to the caller's own streams."""
+        for stream, target in ((self.out, sys.stdout), (self.err, sys.stderr)):
+            if stream.fd < 0:
+                continue
+            data = stream.take()
+            if data and target is not None:
+                target.write(data.decode(errors="replace"))
+                target.flush()
+
+    def last_words(self) -> str:
+        """What the worker said last on standard error."""
+        return self.err.tail() if self.err.fd >= 0 else ""
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self.out.close()
+        self.err.close()
+
+
+def _without_chatter(data: bytes) -> bytes:
+    lines = data.splitlines(keepends=True)
+    return b"".join(line for line in lines if line.strip() and not _CHATTER.match(line))

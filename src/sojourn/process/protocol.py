@@ -1,0 +1,76 @@
+"""The messages between client, zygote and worker that are not steps."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Fork(msgspec.Struct, frozen=True, tag=True):
+    """Client to zygote, with the worker's descriptors: make a worker."""
+
+    ticket: int
+    name: str
+    client_pid: int
+    cwd: str | None
+    environment: dict[str, str]
+    path: list[str]
+    memory_bytes: int | None = None
+    readable_paths: list[str] | None = None  # not None: untrusted, and may read only these
+    best_effort_sandbox: bool = False
+
+
+class Status(msgspec.Struct, frozen=True, tag=True):
+    """Client to zygote: this worker has ended; how?"""
+
+    ticket: int
+    pid: int
+
+
+class Forked(msgspec.Struct, frozen=True, tag=True):
+    """Zygote to client, with the worker's pidfd. The ticket is that of the request."""
+
+    ticket: int
+    pid: int
+
+
+class Refused(msgspec.Struct, frozen=True, tag=True):
+    """Zygote to client: the worker could not be made."""
+
+    ticket: int
+    reason: str
+
+
+class Ended(msgspec.Struct, frozen=True, tag=True):
+    """Zygote to client: the wait status (None if it is not known), and what else was ended."""
+
+    ticket: int
+    status: int | None
+    children: list[int]
+
+
+class Ready(msgspec.Struct, frozen=True, tag=True):
+    """Zygote to client: the framework is imported (or why it is not)."""
+
+    ticket: int
+    pid: int
+    frameworks: dict[str, str]
+    seconds: float
+
+
+class OpenLane(msgspec.Struct, frozen=True, tag=True):
+    """Client to worker, with the lane's descriptors (the first one brings the board as well)."""
+
+    index: int
+    reverse: bool = False
+
+
+class Close(msgspec.Struct, frozen=True, tag=True):
+    """Client to worker: end."""
+
+
+ToZygote = Fork | Status
+FromZygote = Forked | Refused | Ended | Ready
+ToWorker = OpenLane | Close
+
+# Where the descriptors of a Fork message are in their list.
+CONTROL, LIFELINE, OUTPUT, ERRORS = range(4)

@@ -1,0 +1,168 @@
+"""The sandbox for untrusted models: one call, `apply`, in a freshly forked worker.
+
+After it, the process reads the model and the interpreter's own libraries and nothing else,
+writes nothing, reaches no network, starts no program and no process, and touches no other
+process. Nothing here can be undone, not even by the process itself.
+
+Two protections are essential: Landlock (which files) and seccomp (which system calls). Without
+one of them `apply` raises `SandboxError`, unless the policy says `best_effort`. Namespaces are
+additional: what they close is closed by seccomp as well.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+import sysconfig
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from sojourn.errors import SandboxError
+from sojourn.process.sandbox import landlock, libc, namespaces, seccomp
+
+# Of /proc/self only what is needed: `environ` holds the user's secrets, `mem` is the code itself.
+# TensorFlow aborts when it cannot read its own `cmdline`.
+_OF_ITSELF = ("cmdline", "maps", "stat", "statm", "status", "cgroup")
+# What the C library, TensorFlow and XLA look up about the machine.
+_SYSTEM = (
+    *("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib"),
+    *("/etc/ld.so.cache", "/etc/localtime"),
+    *("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random"),
+    *("/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/filesystems"),
+    *("/proc/sys/vm/overcommit_memory", "/proc/sys/kernel/osrelease"),
+    *(f"/proc/self/{name}" for name in _OF_ITSELF),
+    *("/sys/devices/system/cpu", "/sys/devices/system/node"),
+    *("/sys/fs/cgroup/cpu.max", "/sys/fs/cgroup/memory.max"),
+)
+
+
+def interpreter_paths() -> tuple[str, ...]:
+    """Where this Python and its packages live, and what they need to know about the machine.
+
+    Narrower than `sys.prefix`, which may be `/usr` or a folder that holds more than Python.
+    """
+    paths = sysconfig.get_paths()
+    own = [paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")]
+    own += [os.path.join(prefix, "lib") for prefix in (sys.prefix, sys.base_prefix)]
+    own += [p for p in sys.path if os.path.basename(p) in ("site-packages", "dist-packages")]
+    here = os.path.dirname(os.path.abspath(__file__))
+    own.append(os.path.dirname(os.path.dirname(here)))  # sojourn itself, if installed in place
+    return tuple(dict.fromkeys((*own, *_SYSTEM)))
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What the worker may read. Everything else is closed.
+
+    `readable` is the model, and what the user adds. A symbolic link inside a model folder that
+    leads out of it is not followed: an untrusted folder could otherwise name any file.
+    """
+
+    readable: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = field(default_factory=interpreter_paths)
+    best_effort: bool = False  # apply what can be, and say in `Applied` what could not
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What is in force. `missing` names what is not, and why."""
+
+    landlock_abi: int = 0  # 0: the file system is not closed off
+    seccomp: bool = False
+    namespaces: bool = False
+    missing: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        on = [f"landlock (version {self.landlock_abi})"] if self.landlock_abi else []
+        on += ["seccomp"] if self.seccomp else []
+        on += ["namespaces"] if self.namespaces else []
+        text = "sandbox: " + (", ".join(on) or "nothing in force")
+        return f"{text}; missing: {'; '.join(self.missing)}" if self.missing else text
+
+
+def apply(policy: Policy) -> Applied:
+    """Close this process off, for good. Call it once, right after the fork, before any thread.
+
+    Limits, lifelines (`F_SETOWN`) and pidfds must be set up before: afterwards they are refused.
+    """
+    _require_one_thread()
+    for path in policy.readable:
+        if not os.path.exists(path):
+            raise SandboxError(f"what the sandbox should allow to read does not exist: {path}")
+    missing: list[str] = []
+
+    def essential(protection: str, needs: str, act: Callable[[], object]) -> bool:
+        try:
+            act()
+        except OSError as error:
+            message = f"{protection}: {needs} ({error.strerror})"
+            if not policy.best_effort:
+                raise SandboxError(f"cannot be applied here: {message}") from error
+            missing.append(message)
+            return False
+        return True
+
+    # A crash must not write its memory to a file either.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    own_network = True
+    try:
+        namespaces.isolate()
+    except OSError as error:
+        own_network = False
+        missing.append(f"namespaces of its own (additional): not permitted ({error.strerror})")
+    essential("no privileges", "prctl(PR_SET_NO_NEW_PRIVS)", libc.set_no_new_privs)
+    version = landlock.abi()
+    closed = essential(
+        "closing off the file system",
+        "needs Landlock, Linux 5.13 or newer with landlock among its security modules",
+        partial(landlock.restrict, (*policy.readable, *policy.libraries), version),
+    )
+    essential("dropping capabilities", "capset", libc.drop_capabilities)
+    filtered = essential(
+        "refusing system calls (exec, network, other processes)",
+        "needs seccomp filters on x86-64 or arm64, CONFIG_SECCOMP_FILTER",
+        _filter_system_calls,
+    )
+    return Applied(version if closed else 0, filtered, own_network, tuple(missing))
+
+
+def unavailable() -> tuple[str, ...]:
+    """Which essential protections this system lacks, without applying any. For diagnosis."""
+    found = []
+    if not landlock.abi():
+        found.append("Landlock (Linux 5.13 or newer, landlock among its security modules)")
+    if os.uname().machine not in seccomp.MACHINES:
+        found.append(f"seccomp rules for {os.uname().machine} (x86-64 and arm64 have them)")
+    elif not _has_seccomp():
+        found.append("seccomp filters (CONFIG_SECCOMP_FILTER)")
+    return tuple(found)
+
+
+def _has_seccomp() -> bool:
+    try:
+        with open("/proc/self/status") as status:
+            return any(line.startswith("Seccomp:") for line in status)
+    except OSError:
+        return False
+
+
+def _require_one_thread() -> None:
+    # Landlock and seccomp hold for the calling thread and for those it starts from then on.
+    try:
+        threads = len(os.listdir("/proc/self/task"))
+    except OSError as error:
+        raise SandboxError("cannot count this process's threads: /proc is not there") from error
+    if threads != 1:
+        raise SandboxError(f"a sandbox must be applied before any thread: there are {threads}")
+
+
+def _filter_system_calls() -> None:
+    machine = os.uname().machine
+    if machine not in seccomp.MACHINES or sys.maxsize < 2**32 or sys.byteorder != "little":
+        raise OSError(0, f"no rules for {machine}")
+    seccomp.install(machine, os.getpid())
+
+
+__all__ = ["Applied", "Policy", "apply", "interpreter_paths", "unavailable"]

@@ -1,0 +1,367 @@
+"""The client's handle on one worker: call it, measure it, end it, and say how it ended."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+
+from sojourn.probes import memory
+from sojourn.process import crossing, lifeline, limits
+from sojourn.process.calls import OK, call_meta
+from sojourn.process.output import Output
+from sojourn.process.protocol import Close, Fork, OpenLane
+from sojourn.process.zygote import zygote
+from sojourn.transport import CallerLane, ProtocolError, board, frames
+from sojourn.transport.lane import PeerGone
+from sojourn.transport.segment import Segment
+from sojourn.values import Footprint
+
+T = TypeVar("T")
+
+# Steps under way in this process, over all workers. More of them than pairs of cores, and nobody
+# spins. A set, because adding and discarding are atomic where counting is not.
+_under_way: set[CallerLane] = set()
+_KILL_GRACE_SECONDS = 1.0
+
+
+class WorkerDied(Exception):
+    """The worker ended while it was needed. `how` is a sentence without a full stop."""
+
+    def __init__(self, how: str, last_words: str) -> None:
+        super().__init__(how)
+        self.how = how
+        self.last_words = last_words
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a worker ended, told after it was reaped."""
+
+    status: int | None
+    left: tuple[int, ...] = ()  # processes that could not be ended
+
+    def __str__(self) -> str:
+        if self.status is None:
+            return "ended (nobody could say how)"
+        if os.WIFSIGNALED(self.status):
+            number = os.WTERMSIG(self.status)
+            return f"was killed by {signal.Signals(number).name}"
+        return f"ended with code {os.WEXITSTATUS(self.status)}"
+
+
+class Worker:
+    """One child process with its lanes. Thread-safe; the session decides who may call when."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        memory_bytes: int | None = None,
+        environment: dict[str, str] | None = None,
+        readable_paths: list[str] | None = None,
+        best_effort_sandbox: bool = False,
+    ) -> None:
+        self.name = name
+        self._lanes: list[CallerLane] = []
+        self._free: list[CallerLane] = []
+        self._abandoned: list[CallerLane] = []
+        self._lock = threading.Lock()
+        self._ending: Ending | None = None
+        self.is_foreign = False  # in a fork of the client
+        self._shown_at = 0.0
+        self.output = Output()
+        control, their_control = frames.pair()
+        self._lifeline, their_lifeline = lifeline.pair()
+        self._control = control
+        order = Fork(
+            ticket=0,
+            name=name,
+            client_pid=os.getpid(),
+            cwd=_cwd(),
+            environment={**os.environ, **(environment or {})},
+            path=list(sys.path),
+            memory_bytes=memory_bytes,
+            readable_paths=readable_paths,
+            best_effort_sandbox=best_effort_sandbox,
+        )
+        given = [their_control.fileno(), their_lifeline.fileno(), self.output.out.fd]
+        try:
+            self.pid, self.pidfd = zygote.fork(order, [*given, self.output.err.fd])
+        except BaseException:
+            # Whatever was forked already ends with its lifeline.
+            control.close()
+            self._lifeline.close()
+            self.output.close()
+            raise
+        finally:
+            their_control.close()
+            their_lifeline.close()
+        self._board, self._board_fd = Segment.create(board.BYTES)
+        _live.add(self)
+
+    # -- calling -------------------------------------------------------------------------------
+
+    def step(
+        self,
+        meta: bytes,
+        arrays: Sequence[np.ndarray],
+        adoptable: bool,
+        prints: bool,
+        deadline: float | None,
+    ) -> list[np.ndarray]:
+        """Run a prepared step. The results own their memory."""
+        try:
+            lane = self._free.pop()
+        except IndexError:
+            lane = self._another_lane(deadline)
+        _under_way.add(lane)
+        try:
+            status, answer, views = lane.exchange(
+                meta,
+                arrays,
+                adoptable=adoptable,
+                may_spin=len(_under_way) <= board.SPINNERS_AT_MOST,
+                deadline=deadline,
+                while_waiting=self.output.show if prints else None,
+            )
+            results = [view.copy() for view in views]
+        except BaseException as error:
+            self._abandoned.append(lane)
+            raise self._explain(error) from None
+        finally:
+            _under_way.discard(lane)
+        self._free.append(lane)
+        if prints:
+            self.output.show()
+        if status != OK:
+            raise crossing.revive(answer)
+        return results
+
+    def call(
+        self,
+        name: str,
+        arguments: dict[str, Any],
+        arrays: Sequence[np.ndarray] = (),
+        *,
+        result: type[T] | Any = Any,
+        deadline: float | None = None,
+        graph: Any = None,
+    ) -> tuple[Any, list[np.ndarray]]:
+        """Have the engine carry out a named operation. The results own their memory."""
+        try:
+            lane = self._free.pop()
+        except IndexError:
+            lane = self._another_lane(deadline)
+        try:
+            status, answer, views = lane.exchange(
+                call_meta(name, arguments),
+                arrays,
+                may_spin=False,
+                deadline=deadline,
+                while_waiting=self.output.show,
+            )
+            results = [view.copy() for view in views]
+        except BaseException as error:
+            self._abandoned.append(lane)
+            raise self._explain(error) from None
+        self._free.append(lane)
+        self.output.show()
+        if status != OK:
+            raise crossing.revive(answer, graph)
+        return msgspec.msgpack.decode(answer, type=result), results
+
+    def _explain(self, error: BaseException) -> BaseException:
+        if isinstance(error, PeerGone):
+            return self.died()
+        if isinstance(error, ProtocolError):
+            # Whatever speaks there is no worker of ours any more.
+            self.kill()
+            return WorkerDied(f"broke the protocol ({error}) and was ended", "")
+        return error
+
+    def died(self) -> WorkerDied:
+        """Reap a worker that has ended, and say how."""
+        ending = self._reap()
+        self.output.show()
+        return WorkerDied(str(ending), self.output.last_words())
+
+    def _another_lane(self, deadline: float | None) -> CallerLane:
+        while True:
+            with self._lock:
+                for lane in self._abandoned:
+                    if lane.is_free:  # its late answer has come and is of no interest
+                        self._abandoned.remove(lane)
+                        return lane
+                if len(self._lanes) < board.LANES:
+                    return self._new_lane()
+            time.sleep(0.001)
+            try:
+                return self._free.pop()
+            except IndexError:
+                if deadline is not None and time.monotonic() > deadline:
+                    raise TimeoutError from None
+
+    def _new_lane(self) -> CallerLane:
+        index = len(self._lanes)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        bells: list[int] = []
+        try:
+            bells += [os.eventfd(0, os.EFD_CLOEXEC), os.eventfd(0, os.EFD_CLOEXEC)]
+            fds = [theirs.fileno(), *bells]
+            if index == 0:
+                fds.append(self._board_fd)
+            frames.send(self._control, OpenLane(index), fds)
+        except BaseException as error:
+            ours.close()
+            for bell in bells:
+                os.close(bell)
+            if isinstance(error, BrokenPipeError | ConnectionError):
+                raise self.died() from None
+            raise
+        finally:
+            theirs.close()
+        if index == 0:
+            os.close(self._board_fd)
+            self._board_fd = -1
+        rows = board.rows(self._board, index)
+        lane = CallerLane(index, rows, ours, (bells[0], bells[1]), self.pidfd)
+        self._lanes.append(lane)
+        return lane
+
+    # -- measuring -----------------------------------------------------------------------------
+
+    def footprint(self) -> Footprint:
+        """What it holds now: its private memory and the segments between us."""
+        reading = memory.of_process(self.pid)
+        if reading is None:
+            return Footprint(0)
+        # The segments are mapped by two, so each is charged half of them.
+        held = reading.private_bytes + 2 * reading.shared_memory_bytes
+        return Footprint(held, memory.peak_resident_bytes(self.pid))
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process runs."""
+        return self._ending is None and not self._wait_for_end(0)
+
+    # -- ending --------------------------------------------------------------------------------
+
+    def end(self, grace_seconds: float = _KILL_GRACE_SECONDS) -> Ending:
+        """Ask it to end, kill it if it does not within the grace, and reap it."""
+        if self.is_foreign:
+            return Ending(None)
+        if self._ending is None:
+            try:
+                frames.send(self._control, Close())
+            except OSError:
+                pass  # it has ended, or reads no more
+            if not self._wait_for_end(grace_seconds):
+                self.kill()
+        return self._reap()
+
+    def kill(self) -> None:
+        """End it at once, with what it has started."""
+        if self._ending is not None or self.is_foreign:
+            return
+        below = _pidfds(limits.descendants(self.pid))
+        try:
+            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        for pidfd in below:
+            try:
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            os.close(pidfd)
+
+    def _reap(self) -> Ending:
+        with self._lock:
+            if self._ending is None:
+                if not self._wait_for_end(5.0):
+                    # In uninterruptible sleep: report it, do not hide it, do not hang.
+                    return Ending(None, (self.pid,))
+                status, _ = zygote.status_of(self.pid)
+                self._ending = Ending(status, ())
+            return self._ending
+
+    def _wait_for_end(self, seconds: float) -> bool:
+        poll = select.poll()
+        poll.register(self.pidfd, select.POLLIN)
+        return bool(poll.poll(seconds * 1000))
+
+    def release(self) -> None:
+        """Give back the descriptors. The worker must have ended."""
+        with self._lock:
+            for lane in self._lanes:
+                lane.close()
+            self._lanes.clear()
+            self._free.clear()
+            self._abandoned.clear()
+            self._close_descriptors()
+        _live.discard(self)
+
+    def _close_descriptors(self) -> None:
+        self._control.close()
+        self._lifeline.close()
+        self.output.close()
+        if self._board_fd >= 0:
+            os.close(self._board_fd)
+            self._board_fd = -1
+        if self.pidfd >= 0:
+            os.close(self.pidfd)
+            self.pidfd = -1
+
+    def _after_fork_in_child(self) -> None:
+        # The child must not keep the parent's worker alive, nor talk to it.
+        self.is_foreign = True
+        self._lock = threading.Lock()
+        for lane in self._lanes:
+            lane.close()
+        self._lanes.clear()
+        self._free.clear()
+        self._abandoned.clear()
+        self._close_descriptors()
+
+
+_live: weakref.WeakSet[Worker] = weakref.WeakSet()
+
+
+def _forget_all_in_child() -> None:
+    _under_way.clear()
+    for worker in list(_live):
+        worker._after_fork_in_child()
+    _live.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all_in_child)
+
+
+def _cwd() -> str | None:
+    try:
+        return os.getcwd()
+    except OSError:
+        return None
+
+
+def _pidfds(pids: list[int]) -> list[int]:
+    found = []
+    for pid in pids:
+        try:
+            found.append(os.pidfd_open(pid))
+        except OSError:
+            pass
+    return found

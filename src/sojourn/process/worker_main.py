@@ -1,0 +1,178 @@
+"""The worker: one forked process, one session.
+
+The main thread waits for the client's word on the control socket; each lane has a thread that
+serves its steps. Everything that limits or ends the worker is in place before the engine starts.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+from typing import NoReturn
+
+import msgspec
+
+from sojourn.engines.base import Host
+from sojourn.process import crossing, lifeline, limits
+from sojourn.process.calls import FAILED, OK, STEP, Call, plan_number
+from sojourn.process.protocol import (
+    CONTROL,
+    ERRORS,
+    LIFELINE,
+    OUTPUT,
+    Close,
+    Fork,
+    OpenLane,
+    ToWorker,
+)
+from sojourn.transport import ServerLane, board, frames
+from sojourn.transport.segment import Segment
+
+_call_decoder = msgspec.msgpack.Decoder(Call)
+
+
+def main(request: Fork, fds: list[int]) -> NoReturn:
+    """Turn the freshly forked child into a worker and serve until the end."""
+    os.setsid()
+    # The whole group: what the session starts ends with it.
+    lifeline.arm(fds[LIFELINE], -os.getpid())
+    client = os.pidfd_open(request.client_pid)
+    _keep_only({fds[CONTROL], fds[LIFELINE], fds[OUTPUT], fds[ERRORS], client})
+    control = socket.socket(fileno=fds[CONTROL])
+    _redirect(fds[OUTPUT], fds[ERRORS])
+    for number in (signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_IGN)  # a Ctrl-C in the terminal is the client's to answer
+    limits.adopt_orphans()
+    limits.prefer_as_victim()
+    limits.set_title(f"sojourn: {request.name}")
+    _take_on_surroundings(request)
+    if request.memory_bytes is not None:
+        limits.cap_data(request.memory_bytes)
+    if request.readable_paths is not None:
+        from sojourn.process import sandbox
+
+        sandbox.confine(request.readable_paths, best_effort=request.best_effort_sandbox)
+    _Worker(control, client).serve()
+
+
+def _keep_only(keep: set[int]) -> None:
+    keep |= {0, 1, 2}
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) not in keep:
+            try:
+                os.close(int(name))
+            except OSError:
+                pass  # listdir's own, closed by now
+
+
+def _redirect(output: int, errors: int) -> None:
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    for fd, target in ((output, 1), (errors, 2)):
+        fcntl.fcntl(fd, fcntl.F_SETFL, os.O_APPEND | os.O_RDWR)
+        os.dup2(fd, target)
+        os.close(fd)
+    sys.stdin = open(0, closefd=False)
+    # Line by line, so that what was printed last is there even when the worker is killed.
+    sys.stdout = open(1, "w", buffering=1, closefd=False, encoding="utf-8")
+    sys.stderr = open(2, "w", buffering=1, closefd=False, encoding="utf-8", errors="replace")
+    sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
+
+
+def _take_on_surroundings(request: Fork) -> None:
+    """See the world as the client sees it now, not as the zygote saw it when it started."""
+    if request.environment != dict(os.environ):
+        os.environ.clear()
+        os.environ.update(request.environment)
+    sys.path[:] = request.path
+    if request.cwd is not None:
+        try:
+            os.chdir(request.cwd)
+        except OSError:
+            pass  # the client's folder has been removed; paths are made absolute by the client
+    # A forked copy of numpy's generator would give every session the same random numbers.
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        numpy_random.seed()
+
+
+class _Worker:
+    def __init__(self, control: socket.socket, client: int) -> None:
+        self._control = control
+        self._client = client
+        self._host = Host()
+        self._board: Segment | None = None
+
+    def serve(self) -> NoReturn:
+        poll = select.poll()
+        poll.register(self._control, select.POLLIN)
+        poll.register(self._client, select.POLLIN)
+        while True:
+            for fd, _ in poll.poll():
+                if fd == self._client:  # it left a process behind that holds our lifeline
+                    os._exit(1)
+            try:
+                message, fds = frames.receive(self._control, ToWorker)  # type: ignore[arg-type]
+            except (EOFError, OSError):
+                os._exit(1)
+            match message:
+                case OpenLane():
+                    self._open_lane(message, fds)
+                case Close():
+                    self._end()
+
+    def _open_lane(self, message: OpenLane, fds: list[int]) -> None:
+        channel, their_bell, my_bell = fds[:3]
+        for fd in fds[3:]:
+            self._board = Segment.receive(fd, writable=True)
+            os.close(fd)
+        assert self._board is not None
+        lane = ServerLane(
+            board.rows(self._board, message.index),
+            socket.socket(fileno=channel),
+            (their_bell, my_bell),
+        )
+        threading.Thread(
+            target=_serve_lane, args=(lane, self._host), name=f"lane-{message.index}", daemon=True
+        ).start()
+
+    def _end(self) -> NoReturn:
+        status = 0
+        try:
+            self._host.close()
+        except BaseException as error:
+            sys.stderr.write(f"closing the engine: {error!r}\n")
+            status = 1
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except (OSError, ValueError):
+                pass
+        for pid in limits.descendants(os.getpid()):
+            try:
+                # Below us, hence not yet waited for by anybody else.
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        os._exit(status)
+
+
+def _serve_lane(lane: ServerLane, host: Host) -> None:
+    while True:
+        meta, arrays = lane.wait()
+        try:
+            if meta[0] == STEP:
+                lane.answer(OK, meta, host.step(plan_number(meta)).run(arrays))
+            else:
+                call = _call_decoder.decode(memoryview(meta)[1:])
+                result, results = host.call(call.name, call.arguments, arrays)
+                lane.answer(OK, msgspec.msgpack.encode(result), results)
+        except BaseException as error:
+            lane.answer(FAILED, crossing.record(error), ())
+        del meta, arrays

@@ -1,0 +1,179 @@
+"""The zygote: imports the framework once, runs nothing, and forks a worker for each session.
+
+It must stay forkable: one thread, no op ever run, no device listed, no gRPC (one `Session.run`
+here, even closed, and every child hangs). It checks that before each fork and ends itself rather
+than fork a broken worker; the client then starts another.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import importlib.util
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from typing import NoReturn
+
+from sojourn.engines import PRELOAD
+from sojourn.process import lifeline, limits
+from sojourn.process.protocol import Ended, Fork, Forked, Ready, Refused, Status, ToZygote
+from sojourn.transport import frames
+
+
+def main() -> NoReturn:
+    """Entered by `python -c`, with the descriptor of the client's socket in the arguments."""
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    client_pid = int(sys.argv[2])
+    frameworks = [name for name in sys.argv[3].split(",") if name]
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # While it imports it cannot listen, so the kernel watches the client; once it has workers it
+    # must outlive the client for long enough to clean up after them.
+    lifeline.arm(channel.fileno(), os.getpid())
+    client = os.pidfd_open(client_pid)
+    started = time.monotonic()
+    found = {name: _import(name) for name in frameworks}
+    # Our own modules as well, so that workers find everything loaded.
+    importlib.import_module("sojourn.process.worker_main")
+    for name, version in found.items():
+        for module in PRELOAD[name] if version else ():
+            importlib.import_module(module)
+    limits.set_title("sojourn-zygote")
+    limits.adopt_orphans()
+    gc.collect()
+    gc.freeze()  # what is here now is shared by every worker and never garbage
+    lifeline.disarm(channel.fileno())
+    if lifeline.has_ended(channel.fileno()) and not _has_input(channel):
+        os._exit(1)
+    frames.send(channel, Ready(0, os.getpid(), found, time.monotonic() - started))
+    _Zygote(channel, client).serve()
+
+
+def _import(name: str) -> str:
+    if importlib.util.find_spec(name) is None:
+        return ""
+    module = importlib.import_module(name)
+    return str(getattr(module, "__version__", "unknown"))
+
+
+def _has_input(channel: socket.socket) -> bool:
+    try:
+        return bool(channel.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+
+
+class _Zygote:
+    def __init__(self, channel: socket.socket, client: int) -> None:
+        self._channel = channel
+        self._client = client
+        self._workers: dict[int, int] = {}  # pid -> pidfd
+        self._ended: dict[int, tuple[int, list[int]]] = {}  # pid -> status, orphans ended
+        self._poll = select.poll()
+        self._poll.register(channel, select.POLLIN)
+        self._poll.register(client, select.POLLIN)
+        self._fds_at_start = _open_fds()
+
+    def serve(self) -> NoReturn:
+        while True:
+            for fd, _ in self._poll.poll():
+                if fd == self._client:
+                    self._leave()
+                elif fd == self._channel.fileno():
+                    self._answer()
+                elif pid := next((p for p, pidfd in self._workers.items() if pidfd == fd), None):
+                    self._bury(pid)  # unless the client has just asked about it
+
+    def _answer(self) -> None:
+        try:
+            message, fds = frames.receive(self._channel, ToZygote)  # type: ignore[arg-type]
+        except (EOFError, ConnectionError):
+            self._leave()
+        try:
+            match message:
+                case Fork():
+                    self._fork(message, fds)
+                case Status(ticket, pid):
+                    if pid in self._workers:
+                        self._bury(pid)
+                    status, orphans = self._ended.pop(pid, (None, []))
+                    frames.send(self._channel, Ended(ticket, status, orphans))
+        except (BrokenPipeError, ConnectionError):
+            self._leave()
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    def _fork(self, request: Fork, fds: list[int]) -> None:
+        self._require_forkable(fds)
+        try:
+            pid = os.fork()
+        except OSError as error:
+            frames.send(self._channel, Refused(request.ticket, f"fork: {error.strerror}"))
+            return
+        if pid == 0:
+            try:
+                from sojourn.process.worker_main import main as worker_main
+
+                worker_main(request, fds)
+            finally:
+                os._exit(70)
+        try:
+            pidfd = os.pidfd_open(pid)
+        except OSError as error:  # no descriptor left: this worker could not be watched
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            frames.send(self._channel, Refused(request.ticket, f"pidfd_open: {error.strerror}"))
+            return
+        self._workers[pid] = pidfd
+        self._poll.register(pidfd, select.POLLIN)
+        frames.send(self._channel, Forked(request.ticket, pid), [pidfd])
+
+    def _require_forkable(self, received: list[int]) -> None:
+        threads = len(os.listdir("/proc/self/task"))
+        extra = _open_fds() - self._fds_at_start - set(self._workers.values()) - set(received)
+        if threads != 1 or extra:
+            os.write(2, f"zygote not forkable: {threads} threads, descriptors {extra}\n".encode())
+            os._exit(1)
+
+    def _bury(self, pid: int) -> None:
+        """Reap a worker that has ended, and end what it left."""
+        pidfd = self._workers.pop(pid)
+        self._poll.unregister(pidfd)
+        _, status = os.waitpid(pid, 0)
+        os.close(pidfd)
+        self._ended[pid] = (status, self._end_orphans())
+        if len(self._ended) > 1000:  # nobody asked about the oldest
+            del self._ended[next(iter(self._ended))]
+
+    def _end_orphans(self) -> list[int]:
+        """End the children that dead workers left. They are ours now, and no workers."""
+        ended: list[int] = []
+        while True:
+            orphans = [p for p in limits.children(os.getpid()) if p not in self._workers]
+            if not orphans:
+                return ended
+            for pid in orphans:
+                # Ours and not yet waited for, so the number cannot mean anybody else.
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+                ended.append(pid)
+
+    def _leave(self) -> NoReturn:
+        """The client has gone: its workers die by their lifelines, or here."""
+        for pid, pidfd in list(self._workers.items()):
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            self._bury(pid)
+        self._end_orphans()
+        os._exit(0)
+
+
+def _open_fds() -> set[int]:
+    # listdir's own descriptor is in the list and closed again by the time it is looked at.
+    names = os.listdir("/proc/self/fd")
+    return {int(n) for n in names if os.path.exists(f"/proc/self/fd/{n}")}

@@ -1,0 +1,34 @@
+"""The board: one small shared page of words that every lane of a session uses to say "now".
+
+A lane has two rows, one that the caller writes and one that the server writes, each in cache
+lines of its own. No lock lives here: every word has a single writer.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+
+from sojourn.transport.segment import Segment
+
+LANES = 128
+_ROW_WORDS = 16  # 128 bytes: two cache lines, so that neighbours do not slow each other
+BYTES = LANES * 2 * _ROW_WORDS * 8
+
+# x86 keeps stores in order, so a word written after the data is seen after the data. Elsewhere
+# Python has no fence to offer, and both sides go through a system call instead of spinning.
+STORES_ARE_ORDERED = platform.machine().lower() in ("x86_64", "amd64")
+_CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+CAN_SPIN = STORES_ARE_ORDERED and _CORES > 1
+# A spinning caller and its spinning worker take two cores between them.
+SPINNERS_AT_MOST = max(1, _CORES // 2)
+
+
+def rows(board: Segment, lane: int) -> tuple[memoryview, memoryview]:
+    """The caller's and the server's words of one lane."""
+    words = memoryview(board.memory).cast("Q")
+    start = lane * 2 * _ROW_WORDS
+    return (
+        words[start : start + _ROW_WORDS],
+        words[start + _ROW_WORDS : start + 2 * _ROW_WORDS],
+    )

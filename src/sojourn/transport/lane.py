@@ -1,0 +1,179 @@
+"""A lane: one call at a time from a caller to a server, answered in order.
+
+Waking up: the writer changes its sequence word and always also writes an eventfd. The reader spins
+on the word for a short while and then reads the eventfd, so that no wake-up can be lost and an
+idle session burns nothing. A stale count in the eventfd costs one extra look at the word.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from sojourn.transport.board import CAN_SPIN
+from sojourn.transport.messages import SEQUENCE, STATUS, Inbox, Outbox, ProtocolError
+
+# About 100 us of looking at a word from Python.
+SPINS = 2500
+# How often a lane that has given up spinning tries again, in calls.
+_TRY_AGAIN = 32
+# The caller tells the server with each request whether spinning for the next one is welcome.
+MAY_SPIN = 5
+
+
+class PeerGone(Exception):
+    """The process at the other end of the lane has ended."""
+
+
+class CallerLane:
+    """The calling end. Used by one thread at a time."""
+
+    def __init__(
+        self,
+        index: int,
+        rows: tuple[memoryview, memoryview],
+        channel: socket.socket,
+        bells: tuple[int, int],
+        peer_pidfd: int,
+    ) -> None:
+        self.index = index
+        self._mine, self._theirs = rows
+        self._channel = channel
+        self._their_bell, self._my_bell = bells
+        self.outbox = Outbox(self._mine, channel)
+        self.inbox = Inbox(self._theirs, channel)
+        self._sequence = 0
+        self._spins = SPINS if CAN_SPIN else 0
+        self._calls_until_try = _TRY_AGAIN
+        self._poll = select.poll()
+        self._poll.register(self._my_bell, select.POLLIN)
+        self._poll.register(peer_pidfd, select.POLLIN)
+
+    def exchange(
+        self,
+        meta: bytes,
+        arrays: Sequence[np.ndarray],
+        *,
+        adoptable: bool = False,
+        may_spin: bool = True,
+        deadline: float | None = None,
+        while_waiting: Callable[[], None] | None = None,
+    ) -> tuple[int, bytes, list[np.ndarray]]:
+        """Send a request, wait for its answer: status, meta and views that live until the next.
+
+        Raises TimeoutError at the deadline and PeerGone when the peer has ended. After any
+        exception the lane is taken (`is_free` tells when the late answer has arrived).
+        """
+        mine = self._mine
+        self.outbox.put(meta, arrays, adoptable=adoptable)
+        self._sequence = sequence = self._sequence + 1
+        mine[MAY_SPIN] = may_spin
+        mine[SEQUENCE] = sequence
+        os.eventfd_write(self._their_bell, 1)
+        theirs = self._theirs
+        for _ in range(self._spins if may_spin else 0):
+            if theirs[SEQUENCE] == sequence:
+                self._spins = SPINS
+                break
+        else:
+            self._block(sequence, deadline, while_waiting)
+            if may_spin and CAN_SPIN:
+                self._spin_less()
+        meta, views = self.inbox.take()
+        return theirs[STATUS], meta, views
+
+    @property
+    def is_free(self) -> bool:
+        """Whether the answer to the last request is there."""
+        return self._theirs[SEQUENCE] == self._sequence
+
+    def _spin_less(self) -> None:
+        self._calls_until_try -= 1
+        if self._calls_until_try <= 0:
+            self._calls_until_try = _TRY_AGAIN
+            self._spins = SPINS
+        else:
+            self._spins //= 2
+
+    def _block(
+        self, sequence: int, deadline: float | None, while_waiting: Callable[[], None] | None
+    ) -> None:
+        theirs = self._theirs
+        while True:
+            timeout = 50 if while_waiting else None
+            if deadline is not None:
+                left = (deadline - time.monotonic()) * 1000
+                if left <= 0:
+                    raise TimeoutError
+                timeout = min(left, timeout or left)  # type: ignore[assignment]
+            ready = self._poll.poll(timeout)
+            bell_rang = any(fd == self._my_bell for fd, _ in ready)
+            if bell_rang:
+                os.read(self._my_bell, 8)
+            # The word is looked at after the system call, which orders it on every processor.
+            if theirs[SEQUENCE] == sequence:
+                return
+            if ready and not bell_rang:
+                raise PeerGone
+            if while_waiting and not ready:
+                while_waiting()
+
+    def close(self) -> None:
+        """Give back the descriptors. Views that somebody still has stay valid."""
+        self._channel.close()
+        for bell in (self._their_bell, self._my_bell):
+            os.close(bell)
+
+
+class ServerLane:
+    """The answering end, served by one thread."""
+
+    def __init__(
+        self,
+        rows: tuple[memoryview, memoryview],
+        channel: socket.socket,
+        bells: tuple[int, int],
+    ) -> None:
+        self._theirs, self._mine = rows
+        self._my_bell, self._their_bell = bells
+        self._channel = channel
+        self.outbox = Outbox(self._mine, channel)
+        self.inbox = Inbox(self._theirs, channel)
+        self._sequence = 0
+        self._spins = SPINS if CAN_SPIN else 0
+
+    def wait(self) -> tuple[bytes, list[np.ndarray]]:
+        """The next request; its arrays are views that live until the answer has been given."""
+        theirs = self._theirs
+        sequence = self._sequence + 1
+        spins = self._spins if theirs[MAY_SPIN] else 0
+        for _ in range(spins):
+            if theirs[SEQUENCE] == sequence:
+                self._spins = SPINS
+                break
+        else:
+            # The caller is slow or has gone quiet: next time look less long, but never not at all.
+            if spins:
+                self._spins = max(SPINS // 16, spins // 2)
+            while True:
+                os.read(self._my_bell, 8)
+                if theirs[SEQUENCE] == sequence:
+                    break
+        self._sequence = sequence
+        return self.inbox.take()
+
+    def answer(self, status: int, meta: bytes, arrays: Sequence[np.ndarray]) -> None:
+        """Give the answer to the request that was waited for."""
+        mine = self._mine
+        self.outbox.put(meta, arrays)
+        mine[STATUS] = status
+        mine[SEQUENCE] = self._sequence
+        os.eventfd_write(self._their_bell, 1)
+
+
+__all__ = ["CallerLane", "PeerGone", "ProtocolError", "ServerLane"]

@@ -1,0 +1,62 @@
+"""A piece of shared memory without a name: it vanishes with the last process that maps it.
+
+Sealed against shrinking, because a peer that shrinks a mapping kills whoever reads it by SIGBUS.
+A segment that came from a peer is checked before it is mapped.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+
+# Not in the fcntl module of every Python we support.
+F_ADD_SEALS = 1033
+F_GET_SEALS = 1034
+F_SEAL_SEAL = 0x0001
+F_SEAL_SHRINK = 0x0002
+F_SEAL_GROW = 0x0004
+
+PAGE = mmap.PAGESIZE
+
+
+class SegmentError(Exception):
+    """A segment from the peer that must not be mapped."""
+
+
+class Segment:
+    """One mapping. It lives until nothing refers to it or to an array made from it."""
+
+    __slots__ = ("memory", "size")
+
+    def __init__(self, memory: mmap.mmap, size: int) -> None:
+        self.memory = memory
+        self.size = size
+
+    @classmethod
+    def create(cls, size: int) -> tuple[Segment, int]:
+        """A new segment and the descriptor to hand to the peer; the caller closes it."""
+        size = max(PAGE, -(-size // PAGE) * PAGE)
+        fd = os.memfd_create("sojourn", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            os.ftruncate(fd, size)
+            fcntl.fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+            return cls(mmap.mmap(fd, size), size), fd
+        except BaseException:
+            os.close(fd)
+            raise
+
+    @classmethod
+    def receive(cls, fd: int, *, writable: bool = False) -> Segment:
+        """Map a segment that the peer made, after checking that he cannot shrink it."""
+        try:
+            seals = fcntl.fcntl(fd, F_GET_SEALS)
+        except OSError as error:
+            raise SegmentError(f"not a sealable memory file: {error}") from None
+        if not seals & F_SEAL_SHRINK:
+            raise SegmentError("the peer's memory is not sealed against shrinking")
+        size = os.fstat(fd).st_size
+        if size < PAGE:
+            raise SegmentError(f"the peer's memory has only {size} bytes")
+        access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
+        return cls(mmap.mmap(fd, size, access=access), size)
