@@ -96,8 +96,8 @@ def apply(policy: Policy) -> Applied:
     def essential(protection: str, needs: str, act: Callable[[], object]) -> bool:
         try:
             act()
-        except OSError as error:
-            message = f"{protection}: {needs} ({error.strerror})"
+        except (OSError, ValueError) as error:
+            message = f"{protection}: {needs} ({getattr(error, 'strerror', error)})"
             if not policy.best_effort:
                 raise SandboxError(f"cannot be applied here: {message}") from error
             missing.append(message)
@@ -105,7 +105,8 @@ def apply(policy: Policy) -> Applied:
         return True
 
     # A crash must not write its memory to a file either.
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    no_core = partial(resource.setrlimit, resource.RLIMIT_CORE, (0, 0))
+    essential("no core files", "setrlimit(RLIMIT_CORE)", no_core)
     own_network = True
     try:
         namespaces.isolate()
