@@ -1,3 +1,44 @@
-"""TensorFlow sessions that leave nothing behind."""
+"""TensorFlow sessions that leave nothing behind.
 
-from sojourn._version import __version__ as __version__
+The layers, from the top: `cli`; `compat` and `audit`; `pool`; `session`; `process`; `engines` and
+`transport`; `probes`; `events`, `values`, `errors`. Imports go down only. Importing sojourn loads
+no TensorFlow, starts no process and does no work.
+"""
+
+from __future__ import annotations
+
+from sojourn import errors, events
+from sojourn._version import __version__
+from sojourn.errors import *  # noqa: F403 - the public errors, listed in errors.__all__
+from sojourn.session import Session, State, open
+from sojourn.values import Footprint, Receipt, Residue, Signature, TensorSpec
+
+
+def warm_up(*, wait: bool = False) -> None:
+    """Start the zygote ahead of the first session, so that opening it takes milliseconds.
+
+    Returns at once; with `wait`, when TensorFlow has been imported there.
+    """
+    from sojourn.process.zygote import zygote
+
+    if wait:
+        zygote.frameworks()
+    else:
+        zygote.start()
+
+
+__all__ = [
+    "Footprint",
+    "Receipt",
+    "Residue",
+    "Session",
+    "Signature",
+    "State",
+    "TensorSpec",
+    "__version__",
+    "errors",
+    "events",
+    "open",
+    "warm_up",
+    *errors.__all__,
+]

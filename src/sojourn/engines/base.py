@@ -21,6 +21,7 @@ class Plan(Protocol):
 
     inputs: Sequence[TensorSpec]
     outputs: Sequence[TensorSpec]
+    slots: Sequence[int]  # for each fetch, which of the outputs it is; -1: it gives nothing
     adoptable: bool  # whether feeds may be read in place: no op of the step can keep one
     prints: bool  # whether a step may write to standard output or error
 
@@ -46,8 +47,7 @@ class Engine(Protocol):
 # kind -> where the class is that loads it: `Class.load(arguments, arrays) -> Engine`
 KINDS = {
     "graph": "sojourn.engines.tensorflow:GraphEngine",
-    "builder": "sojourn.engines.tensorflow:BuilderEngine",
-    "function": "sojourn.engines.function:FunctionEngine",
+    "builder": "sojourn.engines.builder:BuilderEngine",
 }
 
 
@@ -99,6 +99,7 @@ class Host:
             "number": number,
             "inputs": list(plan.inputs),
             "outputs": list(plan.outputs),
+            "slots": list(plan.slots),
             "adoptable": plan.adoptable,
             "prints": plan.prints,
         }

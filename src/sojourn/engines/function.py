@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import cloudpickle
@@ -26,7 +26,7 @@ def unpickle(arguments: dict[str, Any], arrays: Arrays) -> Callable[..., Any]:
 class FunctionEngine:
     """Runs `function(**inputs)`; what it returns are the outputs, by name or in order."""
 
-    def __init__(self, function: Callable[..., Any], outputs: Sequence[str] | None) -> None:
+    def __init__(self, function: Callable[..., Any], outputs: Iterable[str] | None) -> None:
         self._function = function
         self._outputs = list(outputs or ["output"])
         names = [
@@ -37,10 +37,6 @@ class FunctionEngine:
         self.signature = Signature(
             {name: _ANY for name in names}, {name: _ANY for name in self._outputs}
         )
-
-    @classmethod
-    def load(cls, arguments: dict[str, Any], arrays: Arrays) -> FunctionEngine:
-        return cls(unpickle(arguments, arrays), arguments.get("outputs"))
 
     def plan(self, feeds: Sequence[str], fetches: Sequence[str]) -> FunctionPlan:
         for name in feeds:
@@ -77,6 +73,7 @@ class FunctionPlan:
         self._fetches = fetches
         self.inputs = [_ANY for _ in feeds]
         self.outputs = [_ANY for _ in fetches]
+        self.slots = range(len(fetches))
 
     def run(self, arrays: Arrays) -> Sequence[np.ndarray]:
         # The function may keep its arguments, and they are views of shared memory: copy.

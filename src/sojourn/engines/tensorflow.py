@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.framework import ops as tf_ops
 
 from sojourn.engines.base import Arrays, Operation
-from sojourn.engines.function import unpickle
 from sojourn.engines.tensorflow_steps import CompiledStep, step_facts
 from sojourn.errors import InputError, ModelError
 from sojourn.values import Signature, TensorSpec
@@ -23,6 +22,11 @@ def spec_of(tensor: Any) -> TensorSpec:
     shape = tensor.shape
     dims = None if shape.rank is None else tuple(shape.as_list())
     return TensorSpec(tensor.dtype.base_dtype.name, dims)
+
+
+def is_operation(found: Any) -> bool:
+    """Whether it is run for its effect and gives nothing."""
+    return isinstance(found, tf.Operation)
 
 
 class GraphEngine:
@@ -43,7 +47,7 @@ class GraphEngine:
         self._lock = threading.Lock()
         self.signature = Signature(
             {name: spec_of(t) for name, t in inputs.items()},
-            {name: spec_of(t) for name, t in outputs.items()},
+            {name: spec_of(t) for name, t in outputs.items() if not is_operation(t)},
         )
         if initializer is not None:
             self.session.run(self._operation(initializer))
@@ -68,9 +72,11 @@ class GraphEngine:
         fed = [self._tensor(name, "input", self._inputs) for name in feeds]
         fetched: list[Any] = []
         targets: list[Any] = []
+        slots: list[int] = []
         for name in fetches:
             found = self._find(name, "output", self._outputs)
-            (targets if isinstance(found, tf.Operation) else fetched).append(found)
+            slots.append(-1 if is_operation(found) else len(fetched))
+            (targets if is_operation(found) else fetched).append(found)
         with self._lock:
             return CompiledStep(
                 self.session,
@@ -80,19 +86,14 @@ class GraphEngine:
                 step_facts(self.graph, fed, fetched, targets),
                 [spec_of(t) for t in fed],
                 [spec_of(t) for t in fetched],
+                slots,
             )
 
     def operations(self) -> dict[str, Operation]:
-        return {"kinds": self._kinds, "reset": self._reset}
+        return {"reset": self._reset}
 
     def close(self) -> None:
         self.session.close()
-
-    def _kinds(self, arguments: dict[str, Any], arrays: Arrays) -> tuple[Any, Arrays]:
-        """Which of the names to fetch are operations, which give nothing back."""
-        names = arguments["fetches"]
-        found = [self._find(name, "output", self._outputs) for name in names]
-        return [isinstance(f, tf.Operation) for f in found], ()
 
     def _reset(self, arguments: dict[str, Any], arrays: Arrays) -> tuple[Any, Arrays]:
         if self._initializer is None:
@@ -102,7 +103,7 @@ class GraphEngine:
 
     def _tensor(self, name: str, role: str, short: Mapping[str, Any]) -> Any:
         found = self._find(name, role, short)
-        if isinstance(found, tf.Operation):
+        if is_operation(found):
             raise InputError(f"{name!r} is an operation without an output; it cannot be an {role}")
         return found
 
@@ -128,25 +129,26 @@ class GraphEngine:
         return operation.outputs[0] if len(operation.outputs) == 1 else operation
 
 
-class BuilderEngine(GraphEngine):
-    """A graph that the user's function builds in this process."""
+def build(function: Callable[[], Any]) -> tuple[Any, Any]:
+    """Run a builder in a graph of its own; the graph and what the builder returned."""
+    graph = v1.Graph()
+    with graph.as_default():
+        return graph, function()
 
-    @classmethod
-    def load(cls, arguments: dict[str, Any], arrays: Arrays) -> GraphEngine:
-        build = unpickle(arguments, arrays)
-        graph = v1.Graph()
-        with graph.as_default():
-            built = build()
-            inputs, outputs = _inputs_and_outputs(built)
-            initializer = None
-            if v1.global_variables() or v1.local_variables() or _has_tables(graph):
-                initializer = tf.group(
-                    v1.global_variables_initializer(),
-                    v1.local_variables_initializer(),
-                    v1.tables_initializer(),
-                    name="sojourn_init",
-                ).name
-        return cls(graph, inputs, outputs, initializer)
+
+def engine_of_built(graph: Any, built: Any) -> GraphEngine:
+    """The engine for a graph whose inputs and outputs a builder has returned."""
+    inputs, outputs = _inputs_and_outputs(built)
+    with graph.as_default():
+        initializer = None
+        if v1.global_variables() or v1.local_variables() or _has_tables(graph):
+            initializer = tf.group(
+                v1.global_variables_initializer(),
+                v1.local_variables_initializer(),
+                v1.tables_initializer(),
+                name="sojourn_init",
+            ).name
+    return GraphEngine(graph, inputs, outputs, initializer)
 
 
 def _has_tables(graph: Any) -> bool:

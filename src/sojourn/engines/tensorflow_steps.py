@@ -91,9 +91,11 @@ class CompiledStep:
         facts: StepFacts,
         inputs: Sequence[TensorSpec],
         outputs: Sequence[TensorSpec],
+        slots: Sequence[int],
     ) -> None:
         self.inputs = inputs
         self.outputs = outputs
+        self.slots = slots
         self.adoptable = not facts.may_keep_feeds
         self.prints = facts.prints
         self._strings = any(spec.dtype == "string" for spec in outputs)

@@ -33,9 +33,7 @@ def of_process(pid: int | str = "self") -> Memory | None:
     if "Pss" not in numbers:
         return None
     private = numbers.get("Private_Clean", 0) + numbers.get("Private_Dirty", 0)
-    return Memory(
-        numbers["Pss"], private, numbers.get("Pss_Shmem", 0), numbers.get("Rss", 0)
-    )
+    return Memory(numbers["Pss"], private, numbers.get("Pss_Shmem", 0), numbers.get("Rss", 0))
 
 
 def peak_resident_bytes(pid: int | str = "self") -> int:

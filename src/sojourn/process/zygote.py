@@ -241,7 +241,9 @@ class Zygote:
             return ask(running)
         except ZygoteGone:
             words = running.last_words() or words
-            raise SojournError(f"the zygote ends whenever it is asked for a worker: {words}") from None
+            raise SojournError(
+                f"the zygote ends whenever it is asked for a worker: {words}"
+            ) from None
 
     def _after_fork_in_child(self) -> None:
         self._lock = threading.Lock()

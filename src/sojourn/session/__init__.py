@@ -1,0 +1,11 @@
+"""One stay of one model: its state machine, its handles, its receipt.
+
+`states.py` decides, `stay.py` carries out, `session.py` is what the user holds, `opening.py` turns
+what the user has into something an engine can load, `feeding.py` checks what goes in.
+"""
+
+from sojourn.session.opening import open
+from sojourn.session.session import Session
+from sojourn.session.states import State
+
+__all__ = ["Session", "State", "open"]

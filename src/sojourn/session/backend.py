@@ -1,0 +1,135 @@
+"""Where a session's engine lives: a worker of its own, or the caller's process.
+
+Both answer the same calls, so that the session above them has one way of doing things.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import msgspec
+import numpy as np
+
+from sojourn.engines.base import Host
+from sojourn.probes import memory
+from sojourn.process.calls import plan_number
+from sojourn.process.worker import Ending, Worker
+from sojourn.values import Footprint, Residue
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What an ending gave back."""
+
+    returned_bytes: int
+    residue: Residue
+    note: str = ""
+
+
+class Backend(Protocol):
+    """Carries out steps and operations, is measured, and is ended."""
+
+    pid: int
+
+    def step(
+        self,
+        meta: bytes,
+        arrays: Sequence[np.ndarray],
+        adoptable: bool,
+        prints: bool,
+        deadline: float | None,
+    ) -> Sequence[np.ndarray]: ...
+
+    def call(
+        self,
+        name: str,
+        arguments: dict[str, Any],
+        arrays: Sequence[np.ndarray] = (),
+        *,
+        result: Any = Any,
+        deadline: float | None = None,
+    ) -> tuple[Any, Sequence[np.ndarray]]: ...
+
+    def footprint(self) -> Footprint: ...
+
+    def kill(self) -> None: ...
+
+    def end(self, held: Footprint) -> Account: ...
+
+    def release(self) -> None: ...
+
+
+class WorkerBackend(Worker):
+    """A worker process."""
+
+    def end(self, held: Footprint) -> Account:  # type: ignore[override]
+        ending: Ending = super().end()
+        left = Residue(processes=ending.left)
+        if left:
+            return Account(0, Residue(processes=ending.left, host_bytes=held.host_bytes))
+        # It has been reaped, so the kernel has taken its private memory back; what it shared
+        # with us goes with the mappings, which nobody else has.
+        return Account(held.host_bytes, left)
+
+
+class InlineBackend:
+    """The caller's own process: a safe life cycle and fast steps, but no memory back."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._host = Host()
+        self._before = _pss()
+
+    def step(
+        self,
+        meta: bytes,
+        arrays: Sequence[np.ndarray],
+        adoptable: bool,
+        prints: bool,
+        deadline: float | None,
+    ) -> Sequence[np.ndarray]:
+        if not adoptable:
+            # A variable may keep a fed buffer, and this one is the user's.
+            arrays = [array.copy() for array in arrays]
+        return self._host.step(plan_number(meta)).run(arrays)
+
+    def call(
+        self,
+        name: str,
+        arguments: dict[str, Any],
+        arrays: Sequence[np.ndarray] = (),
+        *,
+        result: Any = Any,
+        deadline: float | None = None,
+    ) -> tuple[Any, Sequence[np.ndarray]]:
+        value, outputs = self._host.call(name, arguments, arrays)
+        return msgspec.convert(value, type=result, from_attributes=True), outputs
+
+    def footprint(self) -> Footprint:
+        """What this process has grown by since the session was opened."""
+        return Footprint(max(0, _pss() - self._before), memory.peak_resident_bytes())
+
+    def kill(self) -> None:
+        """Steps in this process cannot be cut off."""
+
+    def end(self, held: Footprint) -> Account:
+        before = _pss()
+        self._host.close()
+        self._host = Host()
+        returned = min(held.host_bytes, max(0, before - _pss()))
+        kept = held.host_bytes - returned
+        return Account(
+            returned,
+            Residue(host_bytes=kept),
+            "TensorFlow keeps the memory of an inline session until the process ends",
+        )
+
+    def release(self) -> None:
+        """There are no descriptors."""
+
+
+def _pss() -> int:
+    reading = memory.of_process()
+    return reading.pss_bytes if reading else 0

@@ -1,0 +1,112 @@
+"""What the user holds: a session he owns."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+from sojourn.session.states import State
+from sojourn.session.stay import Fetches, Stay
+from sojourn.values import Footprint, Place, Receipt, Signature, caller, format_bytes
+
+
+class Usable:
+    """Everything that can be done with a stay except end it."""
+
+    _stay: Stay
+
+    @property
+    def name(self) -> str:
+        """The name it goes by in messages, events and the process list."""
+        return self._stay.name
+
+    @property
+    def state(self) -> State:
+        """Where it stands."""
+        return self._stay.lifecycle.state
+
+    @property
+    def pid(self) -> int:
+        """The process that its engine lives in."""
+        return self._stay.pid
+
+    @property
+    def owner(self) -> Place:
+        """The line that opened it."""
+        return self._stay.owner
+
+    @property
+    def signature(self) -> Signature:
+        """The model's inputs and outputs."""
+        return self._stay.signature
+
+    def run(
+        self,
+        fetches: Fetches = None,
+        feeds: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> Any:
+        """Run one step. What it returns owns its memory and outlives the session.
+
+        One name gives an array, a list gives a list, None gives a dict of every output. Names are
+        the signature's, or those of the graph (`"w:0"`, `"init"`). With a `timeout` in seconds the
+        step may end as StepTimeout, and its outcome is then unknown.
+        """
+        return self._stay.run(fetches, feeds, timeout)
+
+    def __call__(self, **inputs: Any) -> Any:
+        """Run with inputs by keyword: the output if there is one, else a dict of all."""
+        outputs = list(self._stay.signature.outputs)
+        return self._stay.run(outputs[0] if len(outputs) == 1 else None, inputs, None)
+
+    def reset(self) -> None:
+        """Put the variables back to their initial values."""
+        self._stay.call("reset", {})
+
+    def footprint(self) -> Footprint:
+        """What it holds now, as the kernel and the driver count it."""
+        return self._stay.footprint()
+
+
+class Session(Usable):
+    """One stay of one model on one device. It lives until `close()`, best by a `with` block."""
+
+    def __init__(self, stay: Stay) -> None:
+        self._stay = stay
+        self._finalizer = weakref.finalize(self, stay.forgotten)
+        self._finalizer.atexit = False  # at exit the stays themselves are closed, in order
+
+    @property
+    def receipt(self) -> Receipt | None:
+        """The account of the close; None while it is open."""
+        return self._stay.receipt
+
+    def close(self, timeout: float | None = None) -> Receipt:
+        """End the stay: new steps are refused, running ones finish, then the worker ends.
+
+        After `timeout` seconds running steps are cut off. Closing twice gives the same receipt.
+        """
+        return self._stay.close(timeout, caller())
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stay.close(None, caller())
+
+    def __repr__(self) -> str:
+        stay = self._stay
+        where = "inline" if stay.isolation == "inline" else f"pid {stay.pid}"
+        text = f"<Session {stay.name!r} {self.state} | {where} on {stay.device}"
+        text += f" | {stay.lifecycle.steps} runs"
+        if stay.receipt is not None:
+            return f"{text} | {format_bytes(stay.receipt.returned_bytes)} returned>"
+        return f"{text} | opened at {stay.owner}>"

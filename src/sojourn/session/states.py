@@ -1,0 +1,86 @@
+"""The life of a session, as a table. Pure: no threads, clocks or I/O."""
+
+from __future__ import annotations
+
+import enum
+
+from sojourn.errors import InternalError
+
+
+class State(str, enum.Enum):
+    """Where a session stands."""
+
+    OPENING = "opening"
+    READY = "ready"
+    RUNNING = "running"
+    DRAINING = "draining"
+    PARKING = "parking"
+    PARKED = "parked"
+    BROKEN = "broken"
+    CLOSED = "closed"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+class Input(enum.Enum):
+    """What can happen to it."""
+
+    OPENED = enum.auto()  # the engine has loaded
+    OPEN_FAILED = enum.auto()
+    STEP_STARTED = enum.auto()
+    STEP_ENDED = enum.auto()  # others are still under way
+    LAST_STEP_ENDED = enum.auto()
+    CLOSE_ASKED = enum.auto()
+    DIED = enum.auto()  # the worker, by itself
+    ENDED = enum.auto()  # the worker, because we wanted it
+    PARK_ASKED = enum.auto()
+    PARK_DONE = enum.auto()
+    PARK_FAILED = enum.auto()
+    WAKE_ASKED = enum.auto()  # a parked or broken one is to come back
+
+
+_S, _I = State, Input
+
+TRANSITIONS: dict[tuple[State, Input], State] = {
+    (_S.OPENING, _I.OPENED): _S.READY,
+    (_S.OPENING, _I.OPEN_FAILED): _S.CLOSED,
+    (_S.OPENING, _I.CLOSE_ASKED): _S.DRAINING,
+    (_S.OPENING, _I.DIED): _S.BROKEN,
+    (_S.READY, _I.STEP_STARTED): _S.RUNNING,
+    (_S.READY, _I.CLOSE_ASKED): _S.DRAINING,
+    (_S.READY, _I.DIED): _S.BROKEN,
+    (_S.READY, _I.PARK_ASKED): _S.PARKING,
+    (_S.RUNNING, _I.STEP_STARTED): _S.RUNNING,
+    (_S.RUNNING, _I.STEP_ENDED): _S.RUNNING,
+    (_S.RUNNING, _I.LAST_STEP_ENDED): _S.READY,
+    (_S.RUNNING, _I.CLOSE_ASKED): _S.DRAINING,
+    (_S.RUNNING, _I.DIED): _S.BROKEN,
+    (_S.DRAINING, _I.STEP_ENDED): _S.DRAINING,
+    (_S.DRAINING, _I.LAST_STEP_ENDED): _S.DRAINING,
+    (_S.DRAINING, _I.DIED): _S.DRAINING,
+    (_S.DRAINING, _I.ENDED): _S.CLOSED,
+    (_S.PARKING, _I.PARK_DONE): _S.PARKED,
+    (_S.PARKING, _I.PARK_FAILED): _S.READY,
+    (_S.PARKING, _I.DIED): _S.BROKEN,
+    (_S.PARKED, _I.WAKE_ASKED): _S.OPENING,
+    (_S.PARKED, _I.CLOSE_ASKED): _S.DRAINING,
+    (_S.BROKEN, _I.STEP_ENDED): _S.BROKEN,
+    (_S.BROKEN, _I.LAST_STEP_ENDED): _S.BROKEN,
+    (_S.BROKEN, _I.DIED): _S.BROKEN,
+    (_S.BROKEN, _I.WAKE_ASKED): _S.OPENING,
+    (_S.BROKEN, _I.CLOSE_ASKED): _S.DRAINING,
+    (_S.CLOSED, _I.STEP_ENDED): _S.CLOSED,
+    (_S.CLOSED, _I.LAST_STEP_ENDED): _S.CLOSED,
+    (_S.CLOSED, _I.DIED): _S.CLOSED,
+}
+
+USABLE = frozenset({State.READY, State.RUNNING})
+
+
+def next_state(state: State, happened: Input) -> State:
+    """Where a session stands after this happened to it."""
+    try:
+        return TRANSITIONS[state, happened]
+    except KeyError:
+        raise InternalError(f"a session that is {state} cannot take {happened.name}") from None

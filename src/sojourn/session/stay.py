@@ -1,0 +1,364 @@
+"""The record of one stay: what the handles (a session, a lease) act on.
+
+The record outlives its handles, so that a forgotten session can still be closed and a closed one
+can still say who closed it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import time
+import warnings
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from sojourn import events
+from sojourn.errors import InputError, SessionBroken, SessionClosed, StepTimeout
+from sojourn.process.calls import step_meta
+from sojourn.process.worker import WorkerDied
+from sojourn.session.backend import Backend
+from sojourn.session.feeding import as_array
+from sojourn.session.lifecycle import Lifecycle
+from sojourn.session.states import Input, State
+from sojourn.transport.dtypes import BY_NAME
+from sojourn.values import Footprint, Place, Receipt, Signature, TensorSpec, caller
+
+Fetches = str | Sequence[str] | None
+
+
+class PlanFacts(msgspec.Struct, frozen=True):
+    """What the engine says of a plan it has made."""
+
+    number: int
+    inputs: list[TensorSpec]
+    outputs: list[TensorSpec]
+    slots: list[int]  # for each fetch, which of the outputs it is; -1 for an operation
+    adoptable: bool
+    prints: bool
+
+
+class Plan:
+    """A step as the caller knows it: names in order, and how to shape the results."""
+
+    def __init__(self, fetches: Fetches, names: list[str], feeds: list[str], facts: PlanFacts):
+        self.meta = step_meta(facts.number)
+        self.adoptable = facts.adoptable
+        self.prints = facts.prints
+        self._single = isinstance(fetches, str)
+        self._by_name = names if fetches is None else None
+        self._slots = facts.slots
+        self._straight = facts.slots == list(range(len(facts.outputs)))
+        self._inputs = [
+            (name, spec, BY_NAME.get(spec.dtype))
+            for name, spec in zip(feeds, facts.inputs, strict=True)
+        ]
+
+    def arrays(self, feeds: Mapping[str, Any]) -> list[np.ndarray]:
+        """What to send, converted and checked."""
+        arrays = []
+        for name, spec, dtype in self._inputs:
+            value = feeds[name]
+            if type(value) is np.ndarray and value.dtype == dtype and spec.accepts(value.shape):
+                arrays.append(value)
+            else:
+                arrays.append(as_array(name, spec, value))
+        return arrays
+
+    def results(self, outputs: Sequence[np.ndarray]) -> Any:
+        """What the caller gets: scalars as numpy scalars, as TensorFlow gives them."""
+        values: list[Any] = [o if o.ndim else o[()] for o in outputs]
+        if not self._straight:
+            values = [values[slot] if slot >= 0 else None for slot in self._slots]
+        if self._single:
+            return values[0]
+        if self._by_name is not None:
+            return dict(zip(self._by_name, values, strict=True))
+        return values
+
+
+class Stay:
+    """One model on one device, from open to close."""
+
+    def __init__(self, name: str, isolation: str, device: str, owner: Place) -> None:
+        self.name = name
+        self.isolation = isolation
+        self.device = device
+        self.owner = owner
+        self.signature = Signature()
+        self.receipt: Receipt | None = None
+        self.closed_at: Place | None = None
+        self.lifecycle = Lifecycle(name, owner, self._refusal)
+        self.backend: Backend | None = None
+        self.pid = 0
+        self._maker = os.getpid()
+        self._plans: dict[Any, Plan] = {}
+        self._plan_lock = threading.Lock()
+        self._how_it_died: str | None = None
+        self._last_held = Footprint(0)
+        _open_stays.add(self)
+
+    # -- steps ---------------------------------------------------------------------------------
+
+    def run(self, fetches: Fetches, feeds: Mapping[str, Any] | None, timeout: float | None) -> Any:
+        """One step."""
+        feeds = feeds or {}
+        try:
+            plan = self._plans[
+                fetches if fetches is None or type(fetches) is str else tuple(fetches),
+                tuple(feeds),
+            ]
+        except KeyError:
+            plan = self._make_plan(fetches, feeds)
+        arrays = plan.arrays(feeds)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        self.lifecycle.begin_step()
+        try:
+            outputs = self.backend.step(  # type: ignore[union-attr]
+                plan.meta, arrays, plan.adoptable, plan.prints, deadline
+            )
+        except WorkerDied as death:
+            raise self._broken(death, "a step was under way: its outcome is unknown") from None
+        except TimeoutError:
+            raise StepTimeout(
+                f"session {self.name!r} did not answer within {timeout:g} s; "
+                "the outcome of the step is unknown"
+            ) from None
+        finally:
+            self.lifecycle.end_step()
+        return plan.results(outputs)
+
+    def call(
+        self,
+        name: str,
+        arguments: dict[str, Any],
+        arrays: Sequence[np.ndarray] = (),
+        *,
+        result: Any = Any,
+        timeout: float | None = None,
+    ) -> tuple[Any, Sequence[np.ndarray]]:
+        """Have the engine carry out an operation, as a step that others may accompany."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        self.lifecycle.begin_step()
+        try:
+            return self._operate(name, arguments, arrays, result, deadline)
+        except WorkerDied as death:
+            raise self._broken(death, f"{name!r} was under way: its outcome is unknown") from None
+        except TimeoutError:
+            raise StepTimeout(
+                f"session {self.name!r} did not finish {name!r} within {timeout:g} s"
+            ) from None
+        finally:
+            self.lifecycle.end_step()
+
+    def _operate(
+        self, name: str, arguments: dict[str, Any], arrays: Any, result: Any, deadline: float | None
+    ) -> tuple[Any, Sequence[np.ndarray]]:
+        assert self.backend is not None
+        return self.backend.call(name, arguments, arrays, result=result, deadline=deadline)
+
+    def _make_plan(self, fetches: Fetches, feeds: Mapping[str, Any]) -> Plan:
+        names = _fetch_names(fetches, self.signature)
+        for name in feeds:
+            if not isinstance(name, str):
+                raise InputError(f"inputs go by name; {name!r} is a {type(name).__name__}")
+        key = fetches if fetches is None or isinstance(fetches, str) else tuple(fetches)
+        with self._plan_lock:
+            plan = self._plans.get((key, tuple(feeds)))
+            if plan is None:
+                facts, _ = self.call(
+                    "plan", {"feeds": list(feeds), "fetches": names}, result=PlanFacts
+                )
+                plan = Plan(fetches, names, list(feeds), facts)
+                self._plans[key, tuple(feeds)] = plan
+            return plan
+
+    # -- opening -------------------------------------------------------------------------------
+
+    def start(self, backend: Backend) -> None:
+        """The backend is there; the engine is not loaded yet."""
+        self.backend = backend
+        self.pid = backend.pid
+
+    def load(self, arguments: dict[str, Any], arrays: Sequence[np.ndarray]) -> None:
+        """Load the engine. On failure the worker is gone when this raises."""
+        assert self.backend is not None
+        try:
+            loaded, _ = self.backend.call("load", arguments, arrays, result=_Loaded)
+        except BaseException as error:
+            self.lifecycle.happened(Input.OPEN_FAILED, self.owner)
+            self._abort()
+            if isinstance(error, WorkerDied):
+                raise SessionBroken(
+                    f"session {self.name!r}: the worker {error.how} while it loaded the model"
+                    + _quoted(error.last_words)
+                ) from None
+            raise
+        self.signature = loaded.signature
+        self.lifecycle.happened(Input.OPENED, self.owner)
+
+    def _abort(self) -> None:
+        assert self.backend is not None
+        self.backend.kill()
+        self.backend.end(Footprint(0))
+        self.backend.release()
+        self.closed_at = self.owner
+        _open_stays.discard(self)
+
+    # -- ending --------------------------------------------------------------------------------
+
+    def close(self, timeout: float | None = None, place: Place | None = None) -> Receipt:
+        """Refuse new steps, let running ones finish, end the worker, hand over the receipt."""
+        if self.is_foreign:
+            raise self._refusal(self.lifecycle.state)
+        place = place or caller()
+        asked = frozenset({State.READY, State.RUNNING, State.BROKEN, State.PARKED, State.OPENING})
+        before = self.lifecycle.happened_in(asked, Input.CLOSE_ASKED, place)
+        if before not in asked:
+            # Somebody else is closing it, or has closed it.
+            self.lifecycle.wait_for(frozenset({State.CLOSED}), timeout)
+            if self.receipt is None:
+                raise SessionClosed(f"session {self.name!r} is being closed by {self.closed_at}")
+            return self.receipt
+        self.closed_at = place
+        started = time.monotonic()
+        cut_off = False
+        try:
+            cut_off = not self.lifecycle.wait_idle(timeout)
+        finally:
+            # Also when Ctrl-C came while we waited: then at once.
+            self._finish(started, cut_off or self.lifecycle.under_way > 0)
+        assert self.receipt is not None
+        return self.receipt
+
+    def _finish(self, started: float, cut_off: bool) -> None:
+        backend = self.backend
+        assert backend is not None
+        held = backend.footprint()
+        if held.host_bytes == 0 and self._how_it_died is not None:
+            held = self._last_held
+        if cut_off:
+            backend.kill()
+        account = backend.end(held)
+        # Those whose step was cut off still look at the lanes; they leave now.
+        self.lifecycle.wait_idle(5.0)
+        backend.release()
+        self.receipt = Receipt(
+            session=self.name,
+            held_bytes=held.host_bytes,
+            returned_bytes=account.returned_bytes,
+            peak_bytes=max(held.peak_bytes, held.host_bytes),
+            seconds=time.monotonic() - started,
+            runs=self.lifecycle.steps,
+            residue=account.residue,
+            how="broke, closed" if self._how_it_died else "closed",
+            note=account.note,
+        )
+        self._plans.clear()
+        _open_stays.discard(self)
+        self.lifecycle.happened(Input.ENDED, self.closed_at)
+        if events.is_listening():
+            events.emit(
+                "session.receipt",
+                self.name,
+                self.closed_at,
+                account.returned_bytes,
+                **self.receipt.to_dict(),
+            )
+
+    def forgotten(self) -> None:
+        """Nobody refers to it any more: warn, end the worker now, account for it in the background.
+
+        This runs inside the garbage collector, perhaps while this very thread holds one of our
+        locks, so it may not wait for any.
+        """
+        if self.receipt is not None or self.is_foreign or self.lifecycle.state is State.CLOSED:
+            return
+        if self.backend is not None:
+            self.backend.kill()
+        threading.Thread(target=self.close, args=(0, self.owner), name="sojourn-forgotten").start()
+        warnings.warn(
+            f"session {self.name!r}, opened at {self.owner}, was never closed; "
+            "use `with` or call close()",
+            ResourceWarning,
+            stacklevel=2,
+        )
+
+    # -- questions -----------------------------------------------------------------------------
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether this is a fork of the process that opened it."""
+        return os.getpid() != self._maker
+
+    def footprint(self) -> Footprint:
+        """What it holds now; zero once closed."""
+        if self.receipt is not None or self.backend is None:
+            return Footprint(0)
+        held = self.backend.footprint()
+        if held.host_bytes:
+            self._last_held = held
+        return held
+
+    # -- errors --------------------------------------------------------------------------------
+
+    def _broken(self, death: WorkerDied, consequence: str) -> Exception:
+        if self.is_foreign:
+            return self._refusal(self.lifecycle.state)
+        before = self.lifecycle.happened(Input.DIED)
+        if before in (State.DRAINING, State.CLOSED):
+            return SessionClosed(
+                f"session {self.name!r} was closed at {self.closed_at} while {consequence}"
+            )
+        self._how_it_died = death.how + _quoted(death.last_words)
+        return SessionBroken(
+            f"session {self.name!r}: the worker {death.how}; {consequence}"
+            + _quoted(death.last_words)
+        )
+
+    def _refusal(self, state: State) -> Exception:
+        if self.is_foreign:
+            return SessionClosed(
+                f"session {self.name!r} belongs to process {self._maker}, and this is a fork of it "
+                f"(process {os.getpid()}); open a session of its own here"
+            )
+        if state is State.BROKEN:
+            return SessionBroken(
+                f"session {self.name!r}: the worker {self._how_it_died}; close it and open another"
+            )
+        if state in (State.CLOSED, State.DRAINING):
+            return SessionClosed(f"session {self.name!r} was closed at {self.closed_at}")
+        return SessionClosed(f"session {self.name!r} is {state} and takes no steps")
+
+
+class _Loaded(msgspec.Struct, frozen=True):
+    signature: Signature
+
+
+_open_stays: weakref.WeakSet[Stay] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all_at_exit() -> None:
+    for stay in list(_open_stays):
+        if stay.backend is not None and not stay.is_foreign:
+            stay.close(timeout=0, place=stay.owner)
+
+
+def _fetch_names(fetches: Fetches, signature: Signature) -> list[str]:
+    if fetches is None:
+        return list(signature.outputs)
+    names = [fetches] if isinstance(fetches, str) else list(fetches)
+    for name in names:
+        if not isinstance(name, str):
+            raise InputError(f"outputs go by name; {name!r} is a {type(name).__name__}")
+    return names
+
+
+def _quoted(last_words: str) -> str:
+    return f"\nIts last words:\n{last_words}" if last_words else ""
