@@ -1,16 +1,16 @@
 """The audit's findings, where they can be seen in the source. Needs no TensorFlow to run.
 
-    names     what a dotted name means: aliases of TensorFlow, compat.v1, session classes
-    module    one parsed file: parents, scopes, functions and classes by name
-    uses      what a use does to a session: borrow, keep, lend, take, close
-    state     what may be true of each session at one point of a program
-    flow      sessions along every path through one function or module
-    kept      sessions that outlive a function: on self, in a global, in a class
-    loops     sessions and ops made again and again
-    check     one file: all rules, suppressed lines left out
-    files     many files: walking, settings, notes for what cannot be read
-    formats   text, JSON, GitHub, SARIF
-    fix       the rewriting (needs libcst, the `lint` extra)
+names     what a dotted name means: aliases of TensorFlow, compat.v1, session classes
+module    one parsed file: parents, scopes, functions and classes by name
+uses      what a use does to a session: borrow, keep, lend, take, close
+state     what may be true of each session at one point of a program
+flow      sessions along every path through one function or module
+kept      sessions that outlive a function: on self, in a global, in a class
+loops     sessions and ops made again and again
+check     one file: all rules, suppressed lines left out
+files     many files: walking, settings, notes for what cannot be read
+formats   text, JSON, GitHub, SARIF
+fix       the rewriting (needs libcst, the `lint` extra)
 """
 
 from sojourn.audit.lint.check import check_source

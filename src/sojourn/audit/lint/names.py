@@ -6,7 +6,6 @@ Meanings are written without `compat.v1`, so one table serves every way to spell
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
 # Where the classes really live, for programs that import them from there.
 _HOMES = {
@@ -66,9 +65,7 @@ class Names:
             elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 self._own.add(node.name)
             elif isinstance(node, ast.Assign):
-                assignments += [
-                    (t.id, node.value) for t in node.targets if isinstance(t, ast.Name)
-                ]
+                assignments += [(t.id, node.value) for t in node.targets if isinstance(t, ast.Name)]
         # `tf = tf.compat.v1`, `v1 = tf.compat.v1`, `Session = v1.Session`: a few rounds settle it.
         for _ in range(3):
             for name, value in assignments:
@@ -101,23 +98,22 @@ class Names:
         if text is None:
             return None
         root, _, rest = text.partition(".")
-        if root in self._own and root not in self._meanings:
+        found = self._root(root, rest)
+        if found is None:
             return None
-        for candidate in self._candidates(root, rest):
-            whole = _normal(f"{candidate}.{rest}" if rest else candidate)
-            if rest or candidate != root or root in self._meanings:
-                return whole
-        return None
+        return _normal(f"{found}.{rest}" if rest else found)
 
-    def _candidates(self, root: str, rest: str) -> Iterator[str]:
+    def _root(self, root: str, rest: str) -> str | None:
+        if root in self._own:
+            return None
         if root in self._meanings:
-            if root not in self._own:
-                yield self._meanings[root]
-        elif root in ("tf", "tensorflow") and rest and root not in self._foreign | self._own:
+            return self._meanings[root]
+        if root in ("tf", "tensorflow") and rest and root not in self._foreign:
             # `tf = load_tensorflow()` and `from common import *`: nothing else is called tf.
-            yield "tensorflow"
-        elif not rest and self._stars and root.endswith("Session"):
-            yield f"{self._stars[0]}.{root}"
+            return "tensorflow"
+        if not rest and self._stars and root.endswith("Session"):
+            return f"{self._stars[0]}.{root}"
+        return None
 
     def session_class(self, call: ast.Call) -> str | None:
         """The session class that this call opens, or None."""

@@ -1,0 +1,242 @@
+"""What an expression evaluates to, and what it does to the sessions in it."""
+
+from __future__ import annotations
+
+import ast
+from abc import ABC, abstractmethod
+
+from sojourn.audit import codes
+from sojourn.audit.lint.module import Module
+from sojourn.audit.lint.problem import Problem, problem_at
+from sojourn.audit.lint.state import (
+    CLOSED,
+    LENT,
+    NOTHING,
+    OPEN,
+    TAKEN,
+    UNKNOWN,
+    Site,
+    State,
+    Values,
+    sites_in,
+)
+from sojourn.audit.lint.uses import CLOSING, Use, argument_use, is_takeover
+
+# These raise RuntimeError on a closed session.
+_RUNNING = frozenset({"run", "partial_run", "partial_run_setup", "make_callable", "list_devices"})
+_ENDINGS = frozenset({"sys.exit", "exit", "quit", "os._exit", "os.abort"})
+_CATCHES_CLOSED = frozenset({"RuntimeError", "Exception", "BaseException"})
+
+
+class Expressions(ABC):
+    """Evaluates expressions of one scope over a state, and notes what is wrong."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.problems: list[Problem] = []
+        self.sites: dict[ast.Call, Site] = {}
+        self.lendings: dict[ast.Call, frozenset[Site]] = {}
+        self.guarded = 0  # inside a `try` or `with raises` that expects a closed session
+
+    def key(self, node: ast.expr) -> str | None:
+        """How a state calls a plain name or an attribute of self; None for anything else."""
+        if isinstance(node, ast.Name):
+            return node.id
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            return f"self.{node.attr}" if node.value.id == "self" else None
+        return None
+
+    def hand_over(self, values: Values | frozenset[Site], state: State) -> None:
+        """These sessions are somebody else's from here on."""
+        for site in values:
+            if site is not None:
+                state.set([site], TAKEN)
+
+    def carried_by(self, node: ast.expr, state: State) -> frozenset[Site]:
+        """The lent sessions that live on in the value of this expression."""
+        found: set[Site] = set()
+        for part in ast.walk(node):
+            if isinstance(part, ast.Name):
+                found |= state.carriers.get(part.id, frozenset())
+            if isinstance(part, ast.Call) and part in self.lendings:
+                found |= self.lendings[part]
+        return frozenset(found)
+
+    def value(self, node: ast.expr, state: State, as_context: bool = False) -> Values:
+        """The sessions this expression may evaluate to; its effects are applied to `state`."""
+        if isinstance(node, ast.Name | ast.Attribute):
+            key = self.key(node)
+            if key is not None and key in state.names:
+                return state.names[key]
+            if isinstance(node, ast.Attribute):
+                self._attribute(node, state)
+            return UNKNOWN
+        if isinstance(node, ast.Call):
+            return self._call(node, state, as_context)
+        if isinstance(node, ast.NamedExpr):
+            values = self.value(node.value, state)
+            self.bind(node.target, values, state)
+            return values
+        if isinstance(node, ast.IfExp):
+            self.value(node.test, state)
+            return self.value(node.body, state) | self.value(node.orelse, state)
+        if isinstance(node, ast.BoolOp):
+            found = NOTHING
+            for part in node.values:
+                found |= self.value(part, state)
+            return found
+        if isinstance(node, ast.Await | ast.Starred):
+            return self.value(node.value, state)
+        if isinstance(node, ast.Lambda):
+            self._capture(node, state)
+            return UNKNOWN
+        if isinstance(node, ast.Compare | ast.JoinedStr | ast.FormattedValue | ast.UnaryOp):
+            for child in ast.iter_child_nodes(node):
+                if isinstance(child, ast.expr):
+                    self.value(child, state)
+            return UNKNOWN
+        # Whatever else holds a session passes it out of sight: containers, yield, comprehensions.
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.expr):
+                self.hand_over(self.value(child, state), state)
+            elif isinstance(child, ast.comprehension):
+                self.value(child.iter, state)
+                for test in child.ifs:
+                    self.value(test, state)
+        return UNKNOWN
+
+    @abstractmethod
+    def bind(self, target: ast.expr, values: Values, state: State) -> None:
+        """Give a name, an attribute or a part of them these values."""
+
+    def _capture(self, node: ast.Lambda, state: State) -> None:
+        for part in ast.walk(node.body):
+            if isinstance(part, ast.Name | ast.Attribute):
+                key = self.key(part)
+                if isinstance(part, ast.Name) and key in state.names:
+                    self.hand_over(state.names[key], state)
+
+    def _attribute(self, node: ast.Attribute, state: State) -> None:
+        values = self.value(node.value, state)
+        if node.attr in CLOSING:
+            # `stack.callback(sess.close)`, `atexit.register(sess.close)`.
+            self.hand_over(values, state)
+
+    def _call(self, node: ast.Call, state: State, as_context: bool) -> Values:
+        func = node.func
+        if isinstance(func, ast.Attribute):
+            owner = self.value(func.value, state)
+            if sites_in(owner):
+                return self._method(node, func, owner, state)
+            self._carrier_method(func, state)
+        elif not isinstance(func, ast.Name):
+            self.value(func, state)
+        kind = self.module.opens(node)
+        arguments = [(a, a) for a in node.args] + [(k, k.value) for k in node.keywords]
+        lent: set[Site] = set()
+        passed: Values = NOTHING
+        for argument, expression in arguments:
+            values = self.value(expression, state)
+            if sites_in(values):
+                passed |= values
+                lent |= self._pass(node, argument, expression, values, state)
+        if lent:
+            self.lendings[node] = frozenset(lent)
+        self._forget_self(node, state)
+        if kind is not None:
+            site = self.sites.setdefault(node, Site(node, kind))
+            state.set([site], OPEN)
+            return frozenset({site})
+        if as_context and _last_name(func) == "closing":
+            return passed
+        return UNKNOWN
+
+    def _method(self, node: ast.Call, func: ast.Attribute, owner: Values, state: State) -> Values:
+        for child in (*node.args, *(k.value for k in node.keywords)):
+            self.hand_over(self.value(child, state), state)
+        if func.attr in CLOSING:
+            state.set(sites_in(owner), CLOSED)
+            return UNKNOWN
+        if func.attr in _RUNNING:
+            self._used(node, func.value, owner, state)
+        for site in sites_in(owner):
+            if state.bits[site] & LENT:
+                state.set([site], OPEN)  # its owner goes on using it, so it was only lent
+        return owner if func.attr in ("__enter__", "as_default") else UNKNOWN
+
+    def _carrier_method(self, func: ast.Attribute, state: State) -> None:
+        if isinstance(func.value, ast.Name) and is_takeover(func.attr):
+            for site in state.carriers.get(func.value.id, ()):
+                state.set([site], TAKEN)
+
+    def _pass(
+        self,
+        node: ast.Call,
+        argument: ast.expr | ast.keyword,
+        expression: ast.expr,
+        values: Values,
+        state: State,
+    ) -> set[Site]:
+        if isinstance(expression, ast.Starred):
+            self.hand_over(values, state)
+            return set()
+        use = argument_use(self.module, node, argument)
+        if use in (Use.TAKE, Use.CLOSE):
+            self.hand_over(values, state)
+        elif use is Use.LEND:
+            for site in sites_in(values):
+                site.is_lent = True
+                if state.bits[site] == OPEN:
+                    state.set([site], LENT)
+            return set(sites_in(values))
+        elif use is Use.KEEP:
+            for site in sites_in(values):
+                site.is_lent = True
+            return set(sites_in(values))
+        elif isinstance(argument, ast.keyword) and argument.arg == "session":
+            self._used(node, expression, values, state)
+        return set()
+
+    def _used(self, node: ast.expr, what: ast.expr, values: Values, state: State) -> None:
+        if self.guarded or not state.is_only(values, CLOSED):
+            return
+        detail = f"`{ast.unparse(what)}` is closed here"
+        self.problems.append(problem_at(node, codes.USED_AFTER_CLOSE, detail))
+
+    def _forget_self(self, node: ast.Call, state: State) -> None:
+        """A method of self may replace or close what self holds."""
+        func = node.func
+        on_self = isinstance(func, ast.Attribute) and _is_self(func.value)
+        if on_self or any(_is_self(a) for a in node.args):
+            for key in [k for k in state.names if k.startswith("self.")]:
+                del state.names[key]
+
+    def is_closing_context(self, node: ast.expr, values: Values) -> bool:
+        """Whether leaving `with node:` closes the session; `as_default()` does not."""
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            return node.func.attr != "as_default" and bool(sites_in(values))
+        return bool(sites_in(values))
+
+
+def can_catch_closed(node: ast.Try) -> bool:
+    """Whether a `try` may be there to see what a closed session does."""
+    for handler in node.handlers:
+        types = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+        if any(t is None or _last_name(t) in _CATCHES_CLOSED for t in types):
+            return True
+    return False
+
+
+def ends_program(node: ast.expr) -> bool:
+    """Whether nothing after this expression statement runs."""
+    return isinstance(node, ast.Call) and ast.unparse(node.func) in _ENDINGS
+
+
+def _last_name(node: ast.expr) -> str:
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _is_self(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id == "self"

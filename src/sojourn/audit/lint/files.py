@@ -1,0 +1,110 @@
+"""Many files: which ones, what was found, and a note for each that cannot be read."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import warnings
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sojourn.audit.lint.check import check_tree
+from sojourn.audit.lint.kept import closed_attributes
+from sojourn.audit.lint.problem import Problem
+from sojourn.audit.lint.settings import Settings
+
+_PYTHON_2 = re.compile(
+    rb"^\s*print\s+[^\s(=.,)]|^\s*print\s*>>|^\s*except\s+[\w.]+\s*,\s*\w+\s*:|^\s*exec\s+[\"']"
+    rb"|^\s*raise\s+[\w.]+\s*,|^\s*print\s*\(.*\)\s*%|[^\w]0[0-7]{2,}[^\w.]|<>|\bur['\"]",
+    re.MULTILINE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A file that was not checked, and why. Not a finding."""
+
+    path: str
+    line: int
+    reason: str
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What one run found."""
+
+    problems: list[Problem] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+    checked: int = 0
+    sources: dict[str, bytes] = field(default_factory=dict)  # of files with findings
+
+
+def check_paths(paths: Iterable[Path], settings: Settings) -> Outcome:
+    """Check files, and every Python file below folders.
+
+    Files are judged together: what one of them opens and keeps on an object, another may close.
+    """
+    outcome = Outcome()
+    parsed: list[tuple[str, bytes, ast.Module]] = []
+    closed: set[str] = set()
+    for path in python_files(paths, settings):
+        try:
+            source = path.read_bytes()
+        except OSError as error:
+            outcome.notes.append(Note(str(path), 0, f"not read: {error.strerror}"))
+            continue
+        outcome.checked += 1
+        tree = parse(str(path), source, outcome.notes)
+        if tree is not None:
+            closed.update(closed_attributes(tree))
+            if is_worth_checking(source):
+                parsed.append((str(path), source, tree))
+    for name, source, tree in parsed:
+        found = check_tree(tree, source, name, frozenset(closed))
+        wanted = [p for p in found if settings.wants(p.code)]
+        if wanted:
+            outcome.problems += wanted
+            outcome.sources[name] = source
+    return outcome
+
+
+def is_worth_checking(source: bytes) -> bool:
+    """Whether a file can hold a finding at all: most files never speak of a session."""
+    return b"ession" in source or b"sojourn" in source or b".eval(" in source or b".run(" in source
+
+
+def parse(path: str, source: bytes, notes: list[Note]) -> ast.Module | None:
+    """The tree, or None with a note for what is not Python 3."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # old programs are full of "\d"
+            return ast.parse(source, path)
+    except (SyntaxError, ValueError, RecursionError) as error:
+        line = getattr(error, "lineno", None) or 0
+        if _PYTHON_2.search(source) or b"\tprint" in source:
+            reason = "Python 2 program, not checked: convert it first (2to3, or futurize)"
+        else:
+            reason = f"not Python 3, not checked: {getattr(error, 'msg', error)}"
+        notes.append(Note(path, line, reason))
+        return None
+
+
+def python_files(paths: Iterable[Path], settings: Settings) -> Iterator[Path]:
+    """The named files, and the .py files below the named folders, each once, in order."""
+    seen: set[Path] = set()
+    for path in paths:
+        for file in _walk(path, settings) if path.is_dir() else [path]:
+            if file not in seen:
+                seen.add(file)
+                yield file
+
+
+def _walk(folder: Path, settings: Settings) -> Iterator[Path]:
+    for root, folders, files in os.walk(folder):
+        here = Path(root)
+        folders[:] = sorted(f for f in folders if not settings.leaves_out(here / f))
+        for name in sorted(files):
+            if name.endswith((".py", ".pyw")) and not settings.leaves_out(here / name):
+                yield here / name

@@ -1,0 +1,371 @@
+"""Sessions along every path through one function or module.
+
+Paths that end in an exception are not held against a program: an unclosed session is reported
+where the normal course of the program leaves it open.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from sojourn.audit import codes
+from sojourn.audit.lint.expressions import Expressions, can_catch_closed, ends_program
+from sojourn.audit.lint.module import Function, Module, Scope, bound_names, declared, own_uses
+from sojourn.audit.lint.problem import problem_at
+from sojourn.audit.lint.state import (
+    CLOSED,
+    LENT,
+    OPEN,
+    TAKEN,
+    UNKNOWN,
+    Site,
+    State,
+    Values,
+    joined,
+    sites_in,
+)
+from sojourn.audit.lint.uses import Use, classify, is_never_closed
+
+
+@dataclass
+class _Exit:
+    state: State
+    statement: ast.stmt | None  # None: the end of the scope
+
+
+@dataclass
+class _Jumps:
+    """Where control left the straight course: each list is drained by who catches it."""
+
+    returns: list[_Exit] = field(default_factory=list)
+    breaks: list[State] = field(default_factory=list)
+    continues: list[State] = field(default_factory=list)
+
+    def through(self, action: Callable[[State], State]) -> None:
+        """Run what a `finally` or the end of a `with` does on every way out."""
+        self.returns = [_Exit(action(e.state), e.statement) for e in self.returns]
+        self.breaks = [action(s) for s in self.breaks]
+        self.continues = [action(s) for s in self.continues]
+
+    def absorb(self, other: _Jumps) -> None:
+        self.returns += other.returns
+        self.breaks += other.breaks
+        self.continues += other.continues
+
+
+class Flow(Expressions):
+    """The analysis of one scope. `run()` fills `problems`, `sites`, `exits` and `returned`."""
+
+    def __init__(self, module: Module, scope: Scope) -> None:
+        super().__init__(module)
+        self.scope = scope
+        self.jumps = _Jumps()
+        self.exits: list[_Exit] = []
+        self.returned: list[Values] = []
+        self.globals: set[str] = set()
+        if isinstance(scope, Function):
+            self.globals = declared(scope, ast.Global)
+        self._captured: dict[str, bool] = {}
+
+    def run(self) -> None:
+        state = State()
+        if isinstance(self.scope, Function):
+            state.names = dict.fromkeys(bound_names(self.scope), UNKNOWN)
+        end = self.block(self.scope.body, state)
+        self.exits = list(self.jumps.returns)
+        if end.alive:
+            self.exits.append(_Exit(end, None))
+        if isinstance(self.scope, Function) and end.alive:
+            self.returned.append(UNKNOWN)
+
+    # Statements ---------------------------------------------------------------------------
+
+    def block(self, statements: Sequence[ast.stmt], state: State) -> State:
+        for statement in statements:
+            if not state.alive:
+                break
+            state = self.statement(statement, state)
+        return state
+
+    def statement(self, node: ast.stmt, state: State) -> State:
+        method = getattr(self, f"on_{type(node).__name__.lower()}", None)
+        if method is not None:
+            result: State = method(node, state)
+            return result
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.expr):
+                self.value(child, state)
+        return state
+
+    def on_expr(self, node: ast.Expr, state: State) -> State:
+        self.value(node.value, state)
+        return state.dead() if ends_program(node.value) else state
+
+    def on_assign(self, node: ast.Assign, state: State) -> State:
+        if len(node.targets) == 1 and self._assign_pairs(node.targets[0], node.value, state):
+            return state
+        values = self.value(node.value, state)
+        carried = self.carried_by(node.value, state)
+        for target in node.targets:
+            self.bind(target, values, state, carried, node.value)
+        return state
+
+    def _assign_pairs(self, target: ast.expr, value: ast.expr, state: State) -> bool:
+        """`sess, model = tf.Session(), Model()` is two assignments."""
+        pair = isinstance(target, ast.Tuple | ast.List) and isinstance(value, ast.Tuple | ast.List)
+        if not pair or len(target.elts) != len(value.elts):  # type: ignore[attr-defined]
+            return False
+        parts = list(zip(target.elts, value.elts, strict=True))  # type: ignore[attr-defined]
+        if any(isinstance(p, ast.Starred) for both in parts for p in both):
+            return False
+        found = [self.value(v, state) for _, v in parts]
+        for (t, v), values in zip(parts, found, strict=True):
+            self.bind(t, values, state, self.carried_by(v, state), v)
+        return True
+
+    def on_annassign(self, node: ast.AnnAssign, state: State) -> State:
+        if node.value is not None:
+            values = self.value(node.value, state)
+            carried = self.carried_by(node.value, state)
+            self.bind(node.target, values, state, carried, node.value)
+        return state
+
+    def on_return(self, node: ast.Return, state: State) -> State:
+        values = self.value(node.value, state) if node.value else UNKNOWN
+        self.returned.append(values if state.is_only(values, OPEN) else UNKNOWN)
+        self.hand_over(values, state)
+        if node.value is not None:
+            self.hand_over(frozenset(self.carried_by(node.value, state)), state)
+        self.jumps.returns.append(_Exit(state.copy(), node))
+        return state.dead()
+
+    def on_raise(self, node: ast.Raise, state: State) -> State:
+        if node.exc is not None:
+            self.value(node.exc, state)
+        return state.dead()
+
+    def on_break(self, _: ast.Break, state: State) -> State:
+        self.jumps.breaks.append(state.copy())
+        return state.dead()
+
+    def on_continue(self, _: ast.Continue, state: State) -> State:
+        self.jumps.continues.append(state.copy())
+        return state.dead()
+
+    def on_delete(self, node: ast.Delete, state: State) -> State:
+        for target in node.targets:
+            key = self.key(target)
+            if key is not None:
+                # Python finalizes it here, and TensorFlow's finalizer closes it.
+                self.hand_over(state.names.pop(key, UNKNOWN), state)
+        return state
+
+    def on_if(self, node: ast.If, state: State) -> State:
+        self.value(node.test, state)
+        return self.block(node.body, state.copy()).join(self.block(node.orelse, state.copy()))
+
+    def on_match(self, node: ast.Match, state: State) -> State:
+        self.value(node.subject, state)
+        ways = [self.block(case.body, state.copy()) for case in node.cases]
+        return joined([*ways, state], state)
+
+    def on_while(self, node: ast.While, state: State) -> State:
+        forever = isinstance(node.test, ast.Constant) and bool(node.test.value)
+        return self._loop(node, state, forever, lambda s: self.value(node.test, s))
+
+    def on_for(self, node: ast.For | ast.AsyncFor, state: State) -> State:
+        self.value(node.iter, state)
+        return self._loop(node, state, False, lambda s: self.bind(node.target, UNKNOWN, s))
+
+    on_asyncfor = on_for
+
+    def _loop(
+        self,
+        node: ast.While | ast.For | ast.AsyncFor,
+        state: State,
+        forever: bool,
+        head: Callable[[State], object],
+    ) -> State:
+        outer, self.jumps = self.jumps, _Jumps()
+        breaks: list[State] = []
+        entry = state
+        # Twice: the second round sees what the first one left.
+        for _ in range(2):
+            self.jumps.breaks, self.jumps.continues = [], []
+            turn = entry.copy()
+            head(turn)
+            end = joined([self.block(node.body, turn), *self.jumps.continues], state)
+            breaks += self.jumps.breaks
+            entry = entry.join(end)
+        self.jumps.breaks, self.jumps.continues = [], []
+        outer.absorb(self.jumps)
+        self.jumps = outer
+        if forever and breaks:
+            return joined(breaks, state)
+        return joined([self.block(node.orelse, entry), *breaks], state)
+
+    def on_with(self, node: ast.With | ast.AsyncWith, state: State) -> State:
+        outer, self.jumps = self.jumps, _Jumps()
+        managed: list[Site] = []
+        expects_error = False
+        for item in node.items:
+            values = self.value(item.context_expr, state, as_context=True)
+            if self.is_closing_context(item.context_expr, values):
+                managed += sites_in(values)
+            expects_error |= "raises" in ast.unparse(item.context_expr).lower()
+            if item.optional_vars is not None:
+                self.bind(item.optional_vars, values, state, value=item.context_expr)
+            for site in self.carried_by(item.context_expr, state):
+                self.hand_over(frozenset({site}), state)
+        self.guarded += expects_error
+        end = self.block(node.body, state)
+        self.guarded -= expects_error
+
+        def leave(after: State) -> State:
+            for site in managed:
+                after.set([site], CLOSED)
+            return after
+
+        self.jumps.through(leave)
+        outer.absorb(self.jumps)
+        self.jumps = outer
+        return leave(end)
+
+    on_asyncwith = on_with
+
+    def on_try(self, node: ast.Try, state: State) -> State:
+        outer, self.jumps = self.jumps, _Jumps()
+        before = set(state.bits)
+        interrupted = state.copy()
+        self.guarded += can_catch_closed(node)
+        for statement in node.body:
+            if not state.alive:
+                break
+            state = self.statement(statement, state)
+            interrupted = interrupted.join(state)
+        self.guarded -= can_catch_closed(node)
+        for site in interrupted.bits.keys() - before:
+            # The exception may have come before the session was opened.
+            interrupted.bits[site] |= TAKEN
+        ways = [self.block(node.orelse, state)]
+        for handler in node.handlers:
+            caught = interrupted.copy()
+            if handler.name:
+                caught.names[handler.name] = UNKNOWN
+            ways.append(self.block(handler.body, caught))
+        inner, self.jumps = self.jumps, outer
+
+        def finish(after: State) -> State:
+            return self.block(node.finalbody, after) if after.alive else after
+
+        inner.through(finish)
+        outer.absorb(inner)
+        end = joined(ways, state)
+        if not end.alive and node.finalbody:
+            # Every way raises or returns; the finally still runs and closes what it closes.
+            self.block(node.finalbody, interrupted)
+        return finish(end)
+
+    on_trystar = on_try
+
+    def on_functiondef(self, node: Function, state: State) -> State:
+        for child in (*node.decorator_list, *node.args.defaults, *node.args.kw_defaults):
+            if child is not None:
+                self.hand_over(self.value(child, state), state)
+        state.names[node.name] = UNKNOWN
+        return state
+
+    on_asyncfunctiondef = on_functiondef
+
+    def on_classdef(self, node: ast.ClassDef, state: State) -> State:
+        state.names[node.name] = UNKNOWN
+        return state
+
+    # Binding ------------------------------------------------------------------------------
+
+    def bind(
+        self,
+        target: ast.expr,
+        values: Values,
+        state: State,
+        carried: frozenset[Site] = frozenset(),
+        value: ast.expr | None = None,
+    ) -> None:
+        key = self.key(target)
+        if key is None:
+            # A container, another object's attribute, an unpacking: out of sight from here.
+            self.hand_over(values, state)
+            self.hand_over(frozenset(carried), state)
+            for child in ast.iter_child_nodes(target):
+                if isinstance(child, ast.Starred | ast.Name | ast.Tuple | ast.List):
+                    if isinstance(target, ast.Tuple | ast.List | ast.Starred):
+                        self.bind(child, UNKNOWN, state)
+                elif isinstance(child, ast.expr):
+                    self.value(child, state)
+            return
+        self._replace(key, target, values, state, value)
+        state.names[key] = values or UNKNOWN
+        if isinstance(target, ast.Attribute) or key in self.globals:
+            self.hand_over(frozenset(carried), state)
+        elif carried:
+            state.carriers[key] = carried
+        else:
+            state.carriers.pop(key, None)
+        for site in sites_in(values):
+            if isinstance(target, ast.Attribute):
+                site.attributes.add(target.attr)
+            elif isinstance(self.scope, ast.ClassDef):
+                site.attributes.add(key)
+            elif key in self.globals:
+                site.globals.add(key)
+            else:
+                site.names.add(key)
+                if not self._captures_are_harmless(key):
+                    self.hand_over(frozenset({site}), state)
+
+    def _replace(
+        self, key: str, target: ast.expr, values: Values, state: State, value: ast.expr | None
+    ) -> None:
+        old = state.names.get(key, UNKNOWN)
+        if not state.is_only(old, OPEN) or set(sites_in(old)) & set(sites_in(values)):
+            return
+        if any(state.holders(site) != [key] for site in sites_in(old)):
+            return
+        wrapped = value is not None and any(self.key(n) == key for n in _expressions(value))
+        for site in sites_in(old):
+            state.set([site], TAKEN)
+        if not wrapped:
+            lines = ", ".join(str(line) for line in sorted(s.call.lineno for s in sites_in(old)))
+            detail = f"`{key}` still holds the session opened on line {lines}"
+            self.problems.append(problem_at(target, codes.REPLACED, detail))
+
+    def _captures_are_harmless(self, name: str) -> bool:
+        """Whether the functions inside this scope only use the session of that name."""
+        if name not in self._captured:
+            uses = [self._captured_use(node) for node in self.module.free_uses(self.scope, name)]
+            self._captured[name] = is_never_closed([*uses, Use.DRIVE])
+        return self._captured[name]
+
+    def _captured_use(self, node: ast.Name) -> Use:
+        inner: ast.AST = node
+        while (outer := self.module.scope_of(inner)) is not self.scope:
+            inner = outer
+        if isinstance(self.scope, Function) and not self._is_only_called(inner):
+            return Use.TAKE  # the function that holds it leaves this scope
+        return classify(self.module, node)
+
+    def _is_only_called(self, inner: ast.AST) -> bool:
+        if not isinstance(inner, Function) or inner.decorator_list:
+            return False
+        parents = self.module.parents
+        uses = list(own_uses(self.scope, inner.name))
+        return all(getattr(parents[use], "func", None) is use for use in uses)
+
+
+def _expressions(node: ast.expr) -> list[ast.expr]:
+    return [n for n in ast.walk(node) if isinstance(n, ast.expr)]
+
+
+__all__ = ["CLOSED", "LENT", "OPEN", "TAKEN", "Flow"]

@@ -1,0 +1,81 @@
+"""Which sessions stay open: at the end of a path, on self, in a class, in a global."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from sojourn.audit import codes
+from sojourn.audit.lint.flow import Flow
+from sojourn.audit.lint.module import Module, own_uses
+from sojourn.audit.lint.names import is_interactive
+from sojourn.audit.lint.problem import Problem, problem_at
+from sojourn.audit.lint.state import CLOSED, LENT, OPEN, TAKEN, Site
+from sojourn.audit.lint.uses import Use, attribute_uses, classify, is_never_closed
+
+
+def unclosed(module: Module, flow: Flow, closed_elsewhere: frozenset[str]) -> Iterator[Problem]:
+    """The sessions of one scope that nothing closes."""
+    for site in flow.sites.values():
+        detail = _why_open(module, flow, site, closed_elsewhere)
+        if detail is not None:
+            code = codes.INTERACTIVE_LEFT if is_interactive(site.kind) else codes.NEVER_CLOSED
+            yield problem_at(site.call, code, detail)
+
+
+def _why_open(
+    module: Module, flow: Flow, site: Site, closed_elsewhere: frozenset[str]
+) -> str | None:
+    if site.attributes or site.globals:
+        return _why_kept_open(module, flow, site, closed_elsewhere)
+    name = f"`{min(site.names)}`" if site.names else "it"
+    if not site.ever & (CLOSED | TAKEN | LENT):
+        return f"nothing closes {name}" if site.names else "it has no name to close it by"
+    for way_out in flow.exits:
+        if way_out.state.bits.get(site) == OPEN:
+            if not site.ever & (CLOSED | TAKEN):
+                return f"nothing closes {name}"
+            if way_out.statement is not None:
+                return f"line {way_out.statement.lineno} returns without closing {name}"
+            return f"{name} is closed on some ways out only"
+    return None
+
+
+def _why_kept_open(
+    module: Module, flow: Flow, site: Site, closed_elsewhere: frozenset[str]
+) -> str | None:
+    if site.ever & (CLOSED | TAKEN):
+        return None
+    for attribute in sorted(site.attributes):
+        owner = module.class_of(site.call)
+        if attribute in closed_elsewhere or owner is None:
+            return None
+        if not module.has_only_known_bases(owner):
+            return None
+        if not is_never_closed([*attribute_uses(module, attribute), *_owner_uses(site)]):
+            return None
+    for name in sorted(site.globals):
+        if not is_never_closed([*_global_uses(module, name), Use.DRIVE]):
+            return None
+    if site.attributes:
+        return f"kept as `self.{min(site.attributes)}`, which nothing here closes"
+    return f"kept in the global `{min(site.globals)}`, which nothing here closes"
+
+
+def _owner_uses(site: Site) -> list[Use]:
+    return [Use.DRIVE] if not site.is_lent else []
+
+
+def _global_uses(module: Module, name: str) -> Iterator[Use]:
+    for use in (*own_uses(module.tree, name), *module.free_uses(module.tree, name)):
+        yield classify(module, use)
+
+
+def closed_attributes(tree: ast.Module) -> Iterator[str]:
+    """The attributes whose sessions this file may close: `model.sess.close()`, `with m.sess:`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr in ("close", "__exit__"):
+            if isinstance(node.value, ast.Attribute):
+                yield node.value.attr
+        elif isinstance(node, ast.withitem) and isinstance(node.context_expr, ast.Attribute):
+            yield node.context_expr.attr

@@ -1,0 +1,59 @@
+"""Which TensorFlow functions surely add an op to the graph each time they are called."""
+
+from __future__ import annotations
+
+import ast
+
+from sojourn.audit.lint.names import Names
+
+_OP_NAMES = """
+    abs accumulate_n acos add add_n all any arg_max arg_min argmax argmin asin assert_equal
+    assign assign_add assign_sub atan batch_matmul batch_to_space boolean_mask broadcast_to cast
+    ceil clip_by_global_norm clip_by_norm clip_by_value complex concat cond constant
+    convert_to_tensor cos cumprod cumsum decode_raw diag div divide dynamic_partition
+    dynamic_stitch einsum equal erf exp expand_dims eye fill floor floordiv floormod foldl foldr
+    gather gather_nd get_variable global_norm global_variables_initializer gradients greater
+    greater_equal group hessians identity imag initialize_all_variables
+    initialize_local_variables initialize_variables inverse less less_equal linspace
+    local_variables_initializer log logical_and logical_not logical_or map_fn matmul
+    matrix_inverse maximum minimum mod mul multinomial multiply neg negative norm not_equal
+    one_hot ones ones_like pack pad parse_example parse_single_example placeholder
+    placeholder_with_default pow py_func random_crop random_gamma random_normal random_shuffle
+    random_uniform range read_file real reciprocal reduce_all reduce_any reduce_logsumexp
+    reduce_max reduce_mean reduce_min reduce_prod reduce_sum report_uninitialized_variables
+    reshape reverse reverse_v2 round rsqrt scan scatter_add scatter_nd scatter_update
+    segment_mean segment_sum sequence_mask shape sigmoid sign sin size slice softmax
+    sparse_placeholder sparse_tensor_to_dense split sqrt square squared_difference squeeze stack
+    stop_gradient strided_slice sub subtract tables_initializer tan tanh tensordot tile
+    to_double to_float to_int32 to_int64 trace transpose truediv truncated_normal tuple unique
+    unpack unstack Variable variables_initializer verify_tensor_all_finite where while_loop
+    write_file zeros zeros_like
+"""
+_OPS = frozenset(_OP_NAMES.split())
+_GROUPS = ("nn.", "math.", "image.", "losses.", "layers.", "linalg.", "strings.", "metrics.")
+_MORE = frozenset(
+    {"train.Saver", "train.batch", "train.shuffle_batch", "train.string_input_producer"}
+    | {"random.normal", "random.uniform", "random.shuffle", "random.truncated_normal"}
+    | {"summary.scalar", "summary.histogram", "summary.image", "summary.merge_all"}
+    | {"scalar_summary", "histogram_summary", "merge_all_summaries", "io.read_file"}
+    | {"io.decode_raw", "io.decode_image", "io.decode_jpeg", "io.decode_png"}
+)
+# Inside those groups, what makes objects rather than ops.
+_NOT_OPS = ("nn.rnn_cell.", "image.ResizeMethod", "losses.Reduction", "losses.get_", "layers.Input")
+
+
+def adds_op(names: Names, call: ast.Call) -> bool:
+    """Whether this call is a TensorFlow function that adds to the default graph."""
+    meaning = names.meaning(call.func)
+    if meaning is None or not meaning.startswith("tensorflow."):
+        return False
+    name = meaning.removeprefix("tensorflow.")
+    if name in _OPS or name in _MORE:
+        return True
+    last = name.rpartition(".")[2]
+    return (
+        name.startswith(_GROUPS)
+        and not name.startswith(_NOT_OPS)
+        and name.count(".") == 1
+        and last[:1].islower()
+    )

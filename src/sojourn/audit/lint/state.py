@@ -1,0 +1,101 @@
+"""What may be true of each session at one point of a program."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+# A session may be in several of these at once where paths meet.
+OPEN = 1
+CLOSED = 2
+TAKEN = 4  # somebody else's now
+LENT = 8  # passed to code that cannot be seen, and not touched by its owner since
+
+
+@dataclass(eq=False)
+class Site:
+    """A call that opens a session."""
+
+    call: ast.Call
+    kind: str  # "tensorflow.Session", or "make_session()" for a factory of the file
+    names: set[str] = field(default_factory=set)
+    ever: int = 0  # every condition it was in on any path
+    attributes: set[str] = field(default_factory=set)  # self.X, or a class attribute
+    globals: set[str] = field(default_factory=set)
+    is_lent: bool = False
+
+
+Values = frozenset[Site | None]  # None: something that is not a session opened here
+UNKNOWN: Values = frozenset({None})
+NOTHING: Values = frozenset()
+
+
+def sites_in(values: Values) -> list[Site]:
+    """The sessions among some values."""
+    return [value for value in values if value is not None]
+
+
+class State:
+    """Names and sessions at one point. `alive` is false where control never arrives."""
+
+    __slots__ = ("alive", "bits", "carriers", "names")
+
+    def __init__(self) -> None:
+        self.names: dict[str, Values] = {}
+        self.bits: dict[Site, int] = {}
+        # Objects made from a lent session: what happens to them happens to it.
+        self.carriers: dict[str, frozenset[Site]] = {}
+        self.alive = True
+
+    def copy(self) -> State:
+        other = State()
+        other.names, other.bits = dict(self.names), dict(self.bits)
+        other.carriers, other.alive = dict(self.carriers), self.alive
+        return other
+
+    def dead(self) -> State:
+        """The state after a jump: nothing is reached here."""
+        other = self.copy()
+        other.alive = False
+        return other
+
+    def join(self, other: State) -> State:
+        """What may be true after either path."""
+        if not self.alive:
+            return other.copy()
+        if not other.alive:
+            return self.copy()
+        merged = self.copy()
+        for name in self.names.keys() | other.names.keys():
+            mine, theirs = self.names.get(name, UNKNOWN), other.names.get(name, UNKNOWN)
+            merged.names[name] = mine | theirs
+        for site, bits in other.bits.items():
+            merged.bits[site] = merged.bits.get(site, 0) | bits
+        for name, carried in other.carriers.items():
+            merged.carriers[name] = merged.carriers.get(name, frozenset()) | carried
+        return merged
+
+    def is_only(self, values: Values, bits: int) -> bool:
+        """Whether these values are sessions, every one of them surely in that condition."""
+        sites = sites_in(values)
+        return bool(sites) and None not in values and all(self.bits[s] == bits for s in sites)
+
+    def set(self, sites: Iterable[Site], bits: int) -> None:
+        """Put sessions into a condition; when it may be one of several, each only perhaps."""
+        sites = list(sites)
+        for site in sites:
+            site.ever |= bits
+            self.bits[site] = bits if len(sites) == 1 else self.bits.get(site, 0) | bits
+
+    def holders(self, site: Site) -> list[str]:
+        """The names that may hold this session."""
+        return [name for name, values in self.names.items() if site in values]
+
+
+def joined(states: Iterable[State], empty: State) -> State:
+    """All paths together; `empty`, dead, when there are none."""
+    result = empty.dead()
+    for state in states:
+        result = result.join(state)
+    return result
