@@ -1,6 +1,6 @@
 """Run programs of the TensorFlow 1 era, unmodified, on the TensorFlow of today.
 
-`detect` tells from the source what a program wants; `environment` gives it that for as long as it
+`examine` tells from the source what a program wants; `environment` gives it that for as long as it
 runs. In order from the program inwards: `imports` decides who gets which `tensorflow`, `tf1` is
 that module, `oldnames`, `layers`, `cells`, `flags`, `keras` and `contrib` are its parts, and
 `sessions` chooses and counts the sessions.
@@ -9,12 +9,48 @@ that module, `oldnames`, `layers`, `cells`, `flags`, `keras` and `contrib` are i
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import importlib.util
+import os
+import sys
 import warnings
 from collections.abc import Iterator
 
 from sojourn.compat.legacy import imports
-from sojourn.compat.legacy.detect import ProgramSyntaxError, Verdict, detect
-from sojourn.compat.legacy.sessions import ISOLATIONS, Ledger
+from sojourn.compat.legacy.account import Ledger
+from sojourn.compat.legacy.detect import ProgramSyntaxError, Verdict, examine
+
+
+def judge(target: str, is_module: bool = False, era: str | None = None) -> Verdict:
+    """The verdict on a program or module; `era` overrules it. A missing one is not judged."""
+    path, folders = (target, []) if not is_module else _module_file(target)
+    if os.path.isdir(path):
+        path = os.path.join(path, "__main__.py")
+    if not os.path.isfile(path):
+        return Verdict("tf2")
+    verdict = examine(path, folders)
+    if era == "tf1":
+        return dataclasses.replace(verdict, era="tf1", graph=True)
+    return dataclasses.replace(verdict, era="tf2", graph=False) if era == "tf2" else verdict
+
+
+def _module_file(name: str) -> tuple[str, list[str]]:
+    """The file that `python -m name` would run from here; nothing of it is imported."""
+    folder = os.getcwd()
+    stem = os.path.join(folder, *name.split("."))
+    for path in (stem + ".py", os.path.join(stem, "__main__.py")):
+        if os.path.isfile(path):
+            return path, [folder]
+    # Only a top-level name can be looked up without importing its package.
+    top = name.split(".")[0]
+    spec = importlib.util.find_spec(top) if top not in sys.modules else None
+    if spec is not None and spec.submodule_search_locations:
+        base = os.path.dirname(next(iter(spec.submodule_search_locations)))
+        stem = os.path.join(base, *name.split("."))
+        for path in (stem + ".py", os.path.join(stem, "__main__.py")):
+            if os.path.isfile(path):
+                return path, [base]
+    return (spec.origin or "", []) if spec is not None else ("", [])
 
 
 @contextlib.contextmanager
@@ -40,8 +76,7 @@ def _prepare(verdict: Verdict, isolation: str, ledger: Ledger) -> imports.Import
     from sojourn.compat.legacy import numpy_names, sessions, tf1
 
     numpy_names.add_missing()
-    # The carried layers say that they are deprecated; the program's author cannot act on it.
-    warnings.filterwarnings("ignore", message=r".*`(tf\.)?(layers?|nn)\.")
+    _silence_deprecations()
     session = sessions.route(*sessions.make_classes(ledger, isolation))
     second = tf1.tensorflow_2(session, verdict.graph)
     first = tf1.namespace(session, as_tensorflow=True)
@@ -50,11 +85,21 @@ def _prepare(verdict: Verdict, isolation: str, ledger: Ledger) -> imports.Import
     overrides = {
         "tensorflow.python.client.session": session,
         "tensorflow.python.platform.flags": first.flags,
+        "tensorflow.python.ops.rnn": first.nn.rnn_module,
+        "tensorflow.models.rnn.rnn": first.nn.rnn_module,
     }
     if verdict.graph:
         overrides["tensorflow.python.keras"] = plain.keras
     keras = plain.keras if verdict.graph else None
     return imports.Importer(verdict, spaces, overrides, keras)
+
+
+def _silence_deprecations() -> None:
+    """Everything in such a program is deprecated; that is why it is run this way."""
+    from tensorflow.python.util import deprecation
+
+    deprecation._PRINT_DEPRECATION_WARNINGS = False
+    warnings.filterwarnings("ignore", message=r".*`(tf\.)?(layers?|nn)\.")
 
 
 def _set_mode(verdict: Verdict) -> None:
@@ -73,4 +118,4 @@ def _set_mode(verdict: Verdict) -> None:
         tf.logging.set_verbosity(before)
 
 
-__all__ = ["ISOLATIONS", "Ledger", "ProgramSyntaxError", "Verdict", "detect", "environment"]
+__all__ = ["Ledger", "ProgramSyntaxError", "Verdict", "environment", "examine", "judge"]

@@ -23,7 +23,7 @@ class _Forgiving:
 
     def __init__(self, num_units: Any, *args: Any, **kwargs: Any) -> None:
         kwargs.pop("input_size", None)
-        super().__init__(num_units, *args, **kwargs)
+        super().__init__(num_units, *args, **kwargs)  # type: ignore[call-arg]
 
 
 def _forgiving(cell: Any) -> Any:
@@ -65,7 +65,7 @@ def _another(cell: Any) -> Any:
     return copy.deepcopy(cell)
 
 
-class OutputProjectionWrapper(RNNCell):  # type: ignore[misc]
+class OutputProjectionWrapper(kept.RNNCell):  # type: ignore[misc]
     """A cell whose output goes through one dense layer."""
 
     def __init__(
@@ -91,7 +91,7 @@ class OutputProjectionWrapper(RNNCell):  # type: ignore[misc]
         return (self._activation(projected) if self._activation else projected), state
 
 
-class InputProjectionWrapper(RNNCell):  # type: ignore[misc]
+class InputProjectionWrapper(kept.RNNCell):  # type: ignore[misc]
     """A cell whose input goes through one dense layer first."""
 
     def __init__(
@@ -121,7 +121,7 @@ class InputProjectionWrapper(RNNCell):  # type: ignore[misc]
         return self._cell(self._activation(projected) if self._activation else projected, state)
 
 
-class EmbeddingWrapper(RNNCell):  # type: ignore[misc]
+class EmbeddingWrapper(kept.RNNCell):  # type: ignore[misc]
     """A cell that takes integers and looks their embedding up."""
 
     def __init__(
@@ -192,13 +192,9 @@ def linear(
         return apply()
 
 
-def static_rnn(cell: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-    """`tf.nn.rnn` of old; the one that is left does the work."""
-    return tf.nn.static_rnn(cell, inputs, *args, **kwargs)
-
-
 CELLS: dict[str, Any] = {
     "RNNCell": RNNCell,
+    "LayerRNNCell": kept.LayerRNNCell,
     "BasicRNNCell": BasicRNNCell,
     "BasicLSTMCell": BasicLSTMCell,
     "GRUCell": GRUCell,

@@ -60,7 +60,7 @@ class _Findings:
     eager: bool = False
 
 
-def detect(program: str, folders: Sequence[str] = ()) -> Verdict:
+def examine(program: str, folders: Sequence[str] = ()) -> Verdict:
     """Read `program` and its own modules, searched in `folders` (default: its folder)."""
     roots = [os.path.abspath(f) for f in folders] or [os.path.dirname(os.path.abspath(program))]
     found = _Findings()
@@ -83,9 +83,7 @@ def detect(program: str, folders: Sequence[str] = ()) -> Verdict:
     if found.tf1:
         return Verdict("tf1", True, tuple(found.tf1 + found.compat), files)
     if found.compat:
-        wants_graph = found.switches or (
-            found.sessions and found.fetches and not found.eager
-        )
+        wants_graph = found.switches or (found.sessions and found.fetches and not found.eager)
         return Verdict("compat", wants_graph, tuple(found.compat), files)
     return Verdict("tf2", files=files)
 
@@ -153,9 +151,10 @@ def _read(tree: ast.Module, path: str, found: _Findings) -> None:
                 found.eager = found.eager or bool(aliases)
         if not isinstance(node, ast.Attribute):
             continue
-        name = _dotted(node, aliases)
-        if name is None:
+        dotted = _dotted(node, aliases)
+        if dotted is None:
             continue
+        name = dotted
         place = Place(path, node.lineno)
         root = name.split(".", 1)[0]
         if name.startswith(_COMPAT + ".") or name == _COMPAT:
@@ -190,7 +189,8 @@ def _tensorflow_aliases(tree: ast.Module) -> Iterator[tuple[str, str]]:
     With ``try: import tensorflow.compat.v1 as tf`` / ``except: import tensorflow as tf`` the
     compat name wins: it is the one that will be found.
     """
-    plain, compat = [], []
+    plain: list[tuple[str, str]] = []
+    compat: list[tuple[str, str]] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:

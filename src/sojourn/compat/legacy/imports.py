@@ -51,7 +51,6 @@ MOVED = {
     "tensorflow.python.ops.rnn_cell_impl": ("sojourn.compat.legacy.cells",),
     "tensorflow.python.ops.seq2seq": ("sojourn.compat.legacy.contrib.legacy_seq2seq",),
     "tensorflow.models.rnn.rnn_cell": ("sojourn.compat.legacy.cells",),
-    "tensorflow.models.rnn.rnn": ("tensorflow.python.ops.rnn",),
     "tensorflow.models.rnn.seq2seq": ("sojourn.compat.legacy.contrib.legacy_seq2seq",),
 }
 # Here the module of today has the name but not what the program wants of it.
@@ -128,7 +127,7 @@ class Importer:
         if not installed and file.startswith(tuple(self._folders)):
             return self._verdict.era
         try:
-            verdict = detect.detect(file, [os.path.join(os.path.dirname(file), "<itself>")])
+            verdict = detect.examine(file, [os.path.join(os.path.dirname(file), "<itself>")])
         except detect.ProgramSyntaxError:
             return None
         return None if verdict.era == "tf2" else verdict.era

@@ -57,7 +57,7 @@ def _layers() -> Namespace:
         def call(self, inputs: Any, training: Any = None) -> Any:
             backend = importlib.import_module(f"{_KEPT}.backend")
             phase = backend.learning_phase() if training is None else training
-            return super().call(inputs, phase if isinstance(phase, (bool, int)) else phase)
+            return super().call(inputs, phase)
 
     KerasBatchNormalization.__name__ = "BatchNormalization"
     return Namespace(

@@ -6,9 +6,13 @@ not have been written for TensorFlow 2.
 
 from __future__ import annotations
 
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
 # Directly on the module: tf.placeholder, tf.Session, ...
-TF1_TOP = frozenset(
-    """
+TF1_TOP = _names("""
     AUTO_REUSE ConfigProto Dimension FIFOQueue FixedLenFeature FixedLengthRecordReader GPUOptions
     GraphDef GraphKeys GraphOptions InteractiveSession NoGradient OptimizerOptions PaddingFIFOQueue
     Print PriorityQueue QueueBase RandomShuffleQueue RunMetadata RunOptions Session
@@ -42,13 +46,11 @@ TF1_TOP = frozenset(
     batch_matmul complex_abs histogram_summary image_summary audio_summary scalar_summary
     merge_all_summaries merge_summary mul neg pack select sub unpack inv batch_cholesky
     batch_matrix_inverse batch_self_adjoint_eig listdiff sparse_mask create_partitioned_variables
-    """.split()
-)
+    """)
 
 # On a submodule: tf.train.Saver, tf.nn.dynamic_rnn, tf.summary.merge_all, ...
 TF1_UNDER = {
-    "train": frozenset(
-        """
+    "train": _names("""
         AdadeltaOptimizer AdagradOptimizer AdamOptimizer FtrlOptimizer GradientDescentOptimizer
         MomentumOptimizer Optimizer ProximalAdagradOptimizer ProximalGradientDescentOptimizer
         RMSPropOptimizer MonitoredSession MonitoredTrainingSession NewCheckpointReader QueueRunner
@@ -60,26 +62,21 @@ TF1_UNDER = {
         natural_exp_decay piecewise_constant polynomial_decay range_input_producer
         replica_device_setter shuffle_batch shuffle_batch_join slice_input_producer
         start_queue_runners string_input_producer summary_iterator write_graph
-        """.split()
-    ),
-    "nn": frozenset(
-        """
+        """),
+    "nn": _names("""
         bidirectional_dynamic_rnn bidirectional_rnn conv2d_backprop_input
         depthwise_conv2d_native dynamic_rnn fused_batch_norm raw_rnn rnn rnn_cell seq2seq
         softmax_cross_entropy_with_logits_v2 state_saving_rnn static_bidirectional_rnn static_rnn
         xw_plus_b
-        """.split()
-    ),
-    "summary": frozenset("FileWriter merge merge_all get_summary_description".split()),
-    "losses": frozenset(
-        """
+        """),
+    "summary": _names("FileWriter merge merge_all get_summary_description"),
+    "losses": _names("""
         absolute_difference add_loss compute_weighted_loss cosine_distance get_losses
         get_regularization_loss get_regularization_losses get_total_loss hinge_loss huber_loss
         log_loss mean_pairwise_squared_error sigmoid_cross_entropy softmax_cross_entropy
         sparse_softmax_cross_entropy
-        """.split()
-    ),
-    "metrics": frozenset("accuracy auc mean precision recall mean_iou".split()),
+        """),
+    "metrics": _names("accuracy auc mean precision recall mean_iou"),
 }
 
 # Packages inside tensorflow that only TensorFlow 1 had.
@@ -93,19 +90,15 @@ TF1_PACKAGES = (
 )
 
 # On tf or tf.compat.v1: the program fetches from a session or builds a graph by hand.
-SESSION_NAMES = frozenset(
-    """
+SESSION_NAMES = _names("""
     Session InteractiveSession MonitoredSession MonitoredTrainingSession Supervisor
     SingularMonitoredSession placeholder disable_eager_execution disable_v2_behavior
-    """.split()
-)
+    """)
 
 # A program that uses one of these runs its ops as they are written.
-EAGER_NAMES = frozenset(
-    """
+EAGER_NAMES = _names("""
     GradientTape function enable_eager_execution enable_v2_behavior executing_eagerly
     run_functions_eagerly py_function
-    """.split()
-)
+    """)
 
 GRAPH_SWITCHES = frozenset({"disable_eager_execution", "disable_v2_behavior"})

@@ -48,6 +48,9 @@ class Namespace(types.ModuleType):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         raise removed.RemovedName(removed.describe(path), name=name)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+
     def __dir__(self) -> list[str]:
         names = {n for n in self.__dict__ if n not in ("_below", "_lazy", "_shown_as")}
         names.update(self.__dict__["_lazy"])
@@ -57,7 +60,7 @@ class Namespace(types.ModuleType):
 
     @property
     def __all__(self) -> list[str]:
-        return [name for name in dir(self) if not name.startswith("_") and hasattr(self, name)]
+        return [name for name in dir(self) if not name.startswith("_")]
 
 
 def module(name: str) -> Callable[[], Any]:

@@ -60,7 +60,7 @@ def add_missing() -> list[str]:
             setattr(np, name, value)
             added.append(name)
     if not _has(np.random, "random_integers"):
-        np.random.random_integers = _random_integers  # type: ignore[attr-defined]
+        setattr(np.random, "random_integers", _random_integers)  # noqa: B010
         added.append("random.random_integers")
     return added
 

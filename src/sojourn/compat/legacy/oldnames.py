@@ -109,8 +109,7 @@ def adapters(tf1: Any) -> Mapping[str, Any]:
             if len(args) >= 3:
                 args = (args[2], args[1], args[0], *args[3:])
             elif "value" in kwargs:
-                for name, value in zip(("axis", "num_or_size_splits"), args, strict=False):
-                    kwargs[name] = value
+                kwargs.update(zip(("axis", "num_or_size_splits"), args, strict=False))
                 args = ()
         return tf1.split(*args, **kwargs)
 
@@ -139,7 +138,9 @@ def adapters(tf1: Any) -> Mapping[str, Any]:
 
         return call
 
-    def variable_op_scope(values: Any, name_or_scope: Any, default_name: Any = None, **kw: Any) -> Any:
+    def variable_op_scope(
+        values: Any, name_or_scope: Any, default_name: Any = None, **kw: Any
+    ) -> Any:
         return tf1.variable_scope(name_or_scope, default_name, values, **kw)
 
     return {

@@ -30,7 +30,7 @@ def namespace(session: Namespace, *, as_tensorflow: bool) -> Namespace:
             "InteractiveSession": session.InteractiveSession,
             "layers": layers.namespace(),
             "flags": flags.namespace(tf1.flags),
-            "python": tensorflow.python,
+            "python": importlib.import_module("tensorflow.python"),
             "__file__": tensorflow.__file__,
             **oldnames.adapters(tf1),
         },
@@ -64,7 +64,10 @@ def tensorflow_2(session: Namespace, graph: bool) -> Namespace:
         "tensorflow.compat", (tensorflow.compat,), {"v1": first, "v2": tensorflow}
     )
     compat = Namespace("tensorflow.compat", (tensorflow.compat,), {"v1": first})
-    names: dict[str, Any] = {"compat": compat, "python": tensorflow.python}
+    names: dict[str, Any] = {
+        "compat": compat,
+        "python": importlib.import_module("tensorflow.python"),
+    }
     here = Namespace(
         "tensorflow",
         (tensorflow,),
@@ -83,14 +86,19 @@ def _at(root: Any, path: str) -> Any:
 
 
 def _nn(tf1: Any) -> Namespace:
+    unrolled = {
+        "rnn": tf1.nn.static_rnn,
+        "state_saving_rnn": tf1.nn.static_state_saving_rnn,
+        "bidirectional_rnn": tf1.nn.static_bidirectional_rnn,
+    }
+    kept = importlib.import_module("tensorflow.python.ops.rnn")
     return Namespace(
         "tensorflow.nn",
         (tf1.nn,),
         {
             "rnn_cell": cells.namespace(),
-            "rnn": cells.static_rnn,
-            "state_saving_rnn": tf1.nn.static_state_saving_rnn,
-            "bidirectional_rnn": tf1.nn.static_bidirectional_rnn,
+            "rnn_module": Namespace("tensorflow.python.ops.rnn", (kept,), unrolled),
+            **unrolled,
             **oldnames.nn_adapters(tf1),
         },
         lazy={"seq2seq": module(f"{_CONTRIB}.legacy_seq2seq")},

@@ -1,0 +1,130 @@
+"""The account of a program's sessions: who opened them, what they did, what they left.
+
+Plain bookkeeping: it is told when a session opens and closes, and asked at the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from dataclasses import dataclass, field
+from typing import Any
+
+from sojourn.values import Place, Receipt
+from sojourn.values.amounts import format_bytes
+
+
+@dataclass(slots=True)
+class Stay:
+    """One session of the program, from the line that opened it to its end."""
+
+    number: int
+    kind: str
+    opened: Place
+    steps: int = 0
+    is_closed: bool = False
+    left_open: bool = False
+    receipt: Receipt | None = None
+
+    def has_closed(self, receipt: Receipt | None) -> None:
+        """The session was closed, by the program or after it."""
+        self.is_closed = True
+        if self.receipt is None:
+            self.receipt = receipt
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        held = self.receipt
+        return {
+            "session": self.number,
+            "kind": self.kind,
+            "file": self.opened.file,
+            "line": self.opened.line,
+            "steps": self.steps,
+            "held_bytes": held.held_bytes if held else None,
+            "returned_bytes": held.returned_bytes if held else None,
+            "left_open": self.left_open,
+        }
+
+    def __str__(self) -> str:
+        steps = f"{self.steps} step{'' if self.steps == 1 else 's'}"
+        if self.receipt is None:
+            memory = "memory not measured"
+        else:
+            memory = (
+                f"{format_bytes(self.receipt.held_bytes)} held, "
+                f"{format_bytes(self.receipt.returned_bytes)} returned"
+            )
+        end = "left open by the program" if self.left_open else "closed"
+        return f"  {self.opened}  {self.kind}: {steps}, {memory}, {end}"
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Every session of one program run."""
+
+    stays: list[Stay] = field(default_factory=list)
+    _sessions: list[weakref.ref[Any]] = field(default_factory=list)
+
+    def opened(self, session: Any, kind: str, place: Place) -> Stay:
+        """A session has been opened there."""
+        stay = Stay(len(self.stays) + 1, kind, place)
+        self.stays.append(stay)
+        self._sessions.append(weakref.ref(session))
+        return stay
+
+    def program_ended(self) -> None:
+        """Nothing of the program runs any more: what it has not closed, it left open."""
+        for stay in self.stays:
+            stay.left_open = not stay.is_closed
+
+    def close_what_is_open(self) -> None:
+        """End the sessions that the program left open, the newest first."""
+        for stay, reference in reversed(list(zip(self.stays, self._sessions, strict=True))):
+            session = reference()
+            if session is not None and not stay.is_closed:
+                # A session that cannot be closed must not keep the others open.
+                with contextlib.suppress(Exception):
+                    session.close()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {"sessions": [stay.to_dict() for stay in self.stays]}
+
+    def text(self) -> str:
+        """A few lines for people."""
+        if not self.stays:
+            return "sojourn: the program opened no session"
+        count = len(self.stays)
+        left = sum(stay.left_open for stay in self.stays)
+        head = f"sojourn: {count} session{'' if count == 1 else 's'}"
+        head += f", {left} left open" if left else ", all closed"
+        return "\n".join([head, *_joined(self.stays)])
+
+
+def _joined(stays: list[Stay]) -> list[str]:
+    """One line a session; a line that opened many is told once, with their number."""
+    by_place: dict[Place, list[Stay]] = {}
+    for stay in stays:
+        by_place.setdefault(stay.opened, []).append(stay)
+    lines = []
+    for group in by_place.values():
+        if len(group) <= 3:
+            lines += [str(stay) for stay in group]
+            continue
+        first = group[0]
+        steps = sum(stay.steps for stay in group)
+        receipts = [stay.receipt for stay in group if stay.receipt]
+        held = max((r.held_bytes for r in receipts), default=0)
+        returned = sum(r.returned_bytes for r in receipts)
+        memory = (
+            f"at most {format_bytes(held)} held, {format_bytes(returned)} returned in all"
+            if receipts
+            else "memory not measured"
+        )
+        left = sum(stay.left_open for stay in group)
+        lines.append(
+            f"  {first.opened}  {len(group)} times {first.kind}: {steps} steps, {memory}, "
+            f"{f'{left} left open by the program' if left else 'closed'}"
+        )
+    return lines

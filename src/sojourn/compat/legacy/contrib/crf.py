@@ -1,0 +1,72 @@
+"""`tf.contrib.crf`: linear-chain conditional random fields."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from sojourn.compat.legacy import removed
+
+
+def crf_log_norm(inputs: Any, sequence_lengths: Any, transition_params: Any) -> Any:
+    """The log of the sum over all tag sequences."""
+    first = inputs[:, 0, :]
+    later = tf.transpose(inputs[:, 1:, :], [1, 0, 2])
+    steps = tf.range(1, tf.shape(inputs)[1])
+    lengths = tf.cast(sequence_lengths, tf.int32)
+
+    def move(alphas: Any, step: Any) -> Any:
+        scores, index = step
+        moved = scores + tf.reduce_logsumexp(
+            tf.expand_dims(alphas, 2) + tf.expand_dims(transition_params, 0), [1]
+        )
+        # Past its end a sequence keeps what it had.
+        return tf.where(index < lengths, moved, alphas)
+
+    last = tf.foldl(move, (later, steps), initializer=first)
+    return tf.reduce_logsumexp(last, [1])
+
+
+def crf_sequence_score(
+    inputs: Any, tag_indices: Any, sequence_lengths: Any, transition_params: Any
+) -> Any:
+    """The score of one tag sequence an example."""
+    mask = tf.sequence_mask(sequence_lengths, tf.shape(tag_indices)[1], dtype=tf.float32)
+    tags = tf.shape(inputs)[2]
+    unary = tf.reduce_sum(inputs * tf.one_hot(tag_indices, tags), 2)
+    pairs = tf.gather_nd(
+        transition_params, tf.stack([tag_indices[:, :-1], tag_indices[:, 1:]], axis=2)
+    )
+    return tf.reduce_sum(unary * mask, 1) + tf.reduce_sum(pairs * mask[:, 1:], 1)
+
+
+def crf_log_likelihood(
+    inputs: Any, tag_indices: Any, sequence_lengths: Any, transition_params: Any = None
+) -> Any:
+    """The log-likelihood of each tag sequence, and the transitions."""
+    tags = tf.dimension_value(inputs.shape[2])
+    if transition_params is None:
+        transition_params = tf.get_variable("transitions", [tags, tags])
+    score = crf_sequence_score(inputs, tag_indices, sequence_lengths, transition_params)
+    norm = crf_log_norm(inputs, sequence_lengths, transition_params)
+    return score - norm, transition_params
+
+
+def viterbi_decode(score: Any, transition_params: Any) -> tuple[list[int], Any]:
+    """The best tag sequence of one example, and its score; plain NumPy."""
+    score, transition_params = np.asarray(score), np.asarray(transition_params)
+    best = score[0]
+    back = []
+    for row in score[1:]:
+        through = best[:, np.newaxis] + transition_params
+        back.append(np.argmax(through, 0))
+        best = row + np.max(through, 0)
+    path = [int(np.argmax(best))]
+    for pointers in reversed(back):
+        path.append(int(pointers[path[-1]]))
+    return path[::-1], np.max(best)
+
+
+__getattr__ = removed.missing_name("tf.contrib.crf")

@@ -1,0 +1,182 @@
+"""`tf.contrib.framework`: argument scopes, variables by name, and the global step."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+from tensorflow.python.util import nest as nest
+
+from sojourn.compat.legacy import removed
+
+Scope = dict[Any, dict[str, Any]]
+_scopes: list[Scope] = [{}]
+_KEY = "_sojourn_arg_scope_key"
+
+
+def add_arg_scope(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Let `arg_scope` set arguments of `function`."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        defaults = _scopes[-1].get(_key_of(call), {})
+        return function(*args, **{**defaults, **kwargs})
+
+    setattr(call, _KEY, (function.__module__, function.__qualname__))
+    return call
+
+
+def _key_of(function: Any) -> Any:
+    key = getattr(function, _KEY, None)
+    if key is None:
+        name = getattr(function, "__name__", function)
+        raise ValueError(f"{name} is not decorated with add_arg_scope")
+    return key
+
+
+@contextlib.contextmanager
+def arg_scope(list_ops_or_scope: Any, **kwargs: Any) -> Iterator[Scope]:
+    """Give these arguments to those functions inside the block, or restore an earlier scope."""
+    if isinstance(list_ops_or_scope, dict):
+        if kwargs:
+            raise ValueError("arguments cannot be added while a scope is restored")
+        scope = list_ops_or_scope
+    else:
+        scope = {key: dict(values) for key, values in _scopes[-1].items()}
+        for function in list_ops_or_scope:
+            scope.setdefault(_key_of(function), {}).update(kwargs)
+    _scopes.append(scope)
+    try:
+        yield scope
+    finally:
+        _scopes.pop()
+
+
+def current_arg_scope() -> Scope:
+    """The arguments in force, by function."""
+    return _scopes[-1]
+
+
+def has_arg_scope(function: Any) -> bool:
+    """Whether `arg_scope` can set arguments of `function`."""
+    return hasattr(function, _KEY)
+
+
+def arg_scoped_arguments(function: Any) -> Any:
+    """The arguments in force for `function`."""
+    return _scopes[-1].get(_key_of(function), {})
+
+
+@add_arg_scope
+def variable(name: str, shape: Any = None, dtype: Any = tf.float32, **kwargs: Any) -> Any:
+    """`tf.get_variable`, with the argument names of contrib."""
+    device = kwargs.pop("device", None)
+    with tf.device(device) if device else contextlib.nullcontext():
+        return tf.get_variable(name, shape, dtype, **kwargs)
+
+
+@add_arg_scope
+def model_variable(name: str, shape: Any = None, dtype: Any = tf.float32, **kwargs: Any) -> Any:
+    """A variable that is also in `tf.GraphKeys.MODEL_VARIABLES`."""
+    collections = [
+        *(kwargs.pop("collections", None) or []),
+        tf.GraphKeys.GLOBAL_VARIABLES,
+        tf.GraphKeys.MODEL_VARIABLES,
+    ]
+    return variable(name, shape, dtype, collections=collections, **kwargs)
+
+
+def local_variable(initial_value: Any, validate_shape: bool = True, name: Any = None) -> Any:
+    """A variable that is not saved."""
+    return tf.Variable(
+        initial_value,
+        trainable=False,
+        collections=[tf.GraphKeys.LOCAL_VARIABLES],
+        validate_shape=validate_shape,
+        name=name,
+    )
+
+
+def get_variables(
+    scope: Any = None, suffix: str | None = None, collection: str = tf.GraphKeys.GLOBAL_VARIABLES
+) -> list[Any]:
+    """The variables of a collection below `scope` whose name ends with `suffix`."""
+    prefix = scope.name if isinstance(scope, tf.VariableScope) else scope
+    found = tf.get_collection(collection, prefix)
+    return [v for v in found if suffix is None or v.op.name.endswith(suffix)]
+
+
+def get_trainable_variables(scope: Any = None, suffix: str | None = None) -> list[Any]:
+    """The trainable variables below `scope`."""
+    return get_variables(scope, suffix, tf.GraphKeys.TRAINABLE_VARIABLES)
+
+
+def get_model_variables(scope: Any = None, suffix: str | None = None) -> list[Any]:
+    """The model's variables below `scope`."""
+    return get_variables(scope, suffix, tf.GraphKeys.MODEL_VARIABLES)
+
+
+def get_local_variables(scope: Any = None, suffix: str | None = None) -> list[Any]:
+    """The local variables below `scope`."""
+    return get_variables(scope, suffix, tf.GraphKeys.LOCAL_VARIABLES)
+
+
+def get_variables_by_name(given_name: str, scope: Any = None) -> list[Any]:
+    """The variables called `given_name`, in any scope below `scope`."""
+    return [v for v in get_variables(scope) if v.op.name.split("/")[-1] == given_name]
+
+
+def get_variables_by_suffix(suffix: str, scope: Any = None) -> list[Any]:
+    """The variables whose name ends with `suffix`."""
+    return get_variables(scope, suffix)
+
+
+def get_unique_variable(name: str) -> Any:
+    """The one variable of that name."""
+    found = [v for v in get_variables(name) if v.op.name == name]
+    if len(found) != 1:
+        raise ValueError(f"{len(found)} variables are called {name!r}")
+    return found[0]
+
+
+def get_variables_to_restore(
+    include: Sequence[str] | None = None, exclude: Sequence[str] | None = None
+) -> list[Any]:
+    """The variables below any of `include` and below none of `exclude`."""
+    chosen = [v for scope in include or [None] for v in get_variables(scope)]  # type: ignore[list-item]
+    left_out = {v.ref() for scope in exclude or [] for v in get_variables(scope)}
+    return [v for v in chosen if v.ref() not in left_out]
+
+
+def assign_from_checkpoint_fn(
+    model_path: str,
+    var_list: Any,
+    ignore_missing_vars: bool = False,
+    reshape_variables: bool = False,
+) -> Callable[[Any], None]:
+    """A function that restores `var_list` into the session it is given."""
+    wanted = var_list if isinstance(var_list, dict) else {v.op.name: v for v in var_list}
+    if ignore_missing_vars:
+        stored = dict(tf.train.list_variables(model_path))
+        wanted = {name: v for name, v in wanted.items() if name in stored}
+    saver = tf.train.Saver(wanted, reshape=reshape_variables)
+    return lambda session: saver.restore(session, model_path)
+
+
+get_or_create_global_step = tf.train.get_or_create_global_step
+get_global_step = tf.train.get_global_step
+create_global_step = tf.train.create_global_step
+assert_global_step = tf.train.assert_global_step
+list_variables = tf.train.list_variables
+load_variable = tf.train.load_variable
+load_checkpoint = tf.train.load_checkpoint
+init_from_checkpoint = tf.train.init_from_checkpoint
+argsort = tf.argsort
+sort = tf.sort
+is_tensor = tf.is_tensor
+assert_scalar = tf.assert_scalar
+
+__getattr__ = removed.missing_name("tf.contrib.framework")

@@ -1,0 +1,166 @@
+"""`tf.contrib.learn`: the data helpers. Its estimators are gone."""
+
+from __future__ import annotations
+
+import collections
+import re
+import types
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from sojourn.compat.legacy import mnist as _mnist
+from sojourn.compat.legacy import removed
+
+_WORD = re.compile(r"[A-Z]{2,}(?![a-z])|[A-Z][a-z]+(?=[A-Z])|[\'\w\-]+", re.UNICODE)
+
+
+class ModeKeys:
+    """What a model function is called for."""
+
+    TRAIN, EVAL, INFER = "train", "eval", "infer"
+
+
+def tokenizer(texts: Iterable[str]) -> Iterator[list[str]]:
+    """The words of each text."""
+    for text in texts:
+        yield _WORD.findall(text)
+
+
+class CategoricalVocabulary:
+    """Words to numbers; 0 is for every word that is not known."""
+
+    def __init__(self, unknown_token: str = "<UNK>", support_reverse: bool = True) -> None:
+        self._mapping: dict[str, int] = {unknown_token: 0}
+        self._words = [unknown_token]
+        self._counts: collections.Counter[str] = collections.Counter()
+        self._frozen = False
+
+    def __len__(self) -> int:
+        return len(self._mapping)
+
+    def freeze(self, freeze: bool = True) -> None:
+        """Learn no more words."""
+        self._frozen = freeze
+
+    def get(self, category: str) -> int:
+        """The number of a word; a new one while not frozen."""
+        if category not in self._mapping:
+            if self._frozen:
+                return 0
+            self._mapping[category] = len(self._mapping)
+            self._words.append(category)
+        return self._mapping[category]
+
+    def add(self, category: str, count: int = 1) -> None:
+        """Count a word."""
+        if self.get(category) > 0:
+            self._counts[category] += count
+
+    def trim(self, min_frequency: int, max_frequency: int = -1) -> None:
+        """Keep the words seen often enough, the most frequent first."""
+        kept = [
+            word
+            for word, count in sorted(self._counts.items(), key=lambda item: (-item[1], item[0]))
+            if count > min_frequency and (max_frequency <= 0 or count < max_frequency)
+        ]
+        self._words = [self._words[0], *kept]
+        self._mapping = {word: index for index, word in enumerate(self._words)}
+        self._counts = collections.Counter({word: self._counts[word] for word in kept})
+
+    def reverse(self, class_id: int) -> str:
+        """The word of a number."""
+        return self._words[class_id]
+
+
+class VocabularyProcessor:
+    """Texts to rows of word numbers, cut or padded with 0 to one length."""
+
+    def __init__(
+        self,
+        max_document_length: int,
+        min_frequency: int = 0,
+        vocabulary: CategoricalVocabulary | None = None,
+        tokenizer_fn: Callable[[Iterable[str]], Iterator[list[str]]] | None = None,
+    ) -> None:
+        self.max_document_length = max_document_length
+        self.min_frequency = min_frequency
+        self.vocabulary_ = vocabulary or CategoricalVocabulary()
+        self._tokenizer = tokenizer_fn or tokenizer
+
+    def fit(self, raw_documents: Iterable[str], unused_y: Any = None) -> VocabularyProcessor:
+        """Learn the words."""
+        for words in self._tokenizer(raw_documents):
+            for word in words:
+                self.vocabulary_.add(word)
+        if self.min_frequency > 0:
+            self.vocabulary_.trim(self.min_frequency)
+        self.vocabulary_.freeze()
+        return self
+
+    def transform(self, raw_documents: Iterable[str]) -> Iterator[Any]:
+        """A row for each text."""
+        for words in self._tokenizer(raw_documents):
+            row = np.zeros(self.max_document_length, np.int64)
+            for index, word in enumerate(words[: self.max_document_length]):
+                row[index] = self.vocabulary_.get(word)
+            yield row
+
+    def fit_transform(self, raw_documents: Iterable[str], unused_y: Any = None) -> Iterator[Any]:
+        """Both."""
+        texts = list(raw_documents)
+        self.fit(texts)
+        return self.transform(texts)
+
+    def reverse(self, documents: Iterable[Any]) -> Iterator[str]:
+        """The texts of rows."""
+        for row in documents:
+            yield " ".join(self.vocabulary_.reverse(int(index)) for index in row)
+
+    def save(self, filename: str) -> None:
+        """Write to a file."""
+        import pickle
+
+        with open(filename, "wb") as file:
+            pickle.dump(self, file)
+
+    @classmethod
+    def restore(cls, filename: str) -> VocabularyProcessor:
+        """Read what `save` wrote. As with any pickle: only files that you trust."""
+        import pickle
+
+        with open(filename, "rb") as file:
+            restored = pickle.load(file)
+        if not isinstance(restored, cls):
+            raise ValueError(f"{filename} holds no vocabulary")
+        return restored
+
+
+preprocessing = types.SimpleNamespace(
+    VocabularyProcessor=VocabularyProcessor,
+    CategoricalVocabulary=CategoricalVocabulary,
+    tokenizer=tokenizer,
+)
+
+
+def _load_dataset(name: str, *args: Any, **kwargs: Any) -> Any:
+    if name != "mnist":
+        raise removed.RemovedName(
+            f"tf.contrib.learn.datasets.load_dataset({name!r}): the data was part of TensorFlow 1; "
+            "use instead: sklearn.datasets"
+        )
+    return _mnist.read_data_sets("MNIST-data")
+
+
+datasets = types.SimpleNamespace(
+    mnist=types.SimpleNamespace(
+        read_data_sets=_mnist.read_data_sets,
+        load_mnist=lambda train_dir="MNIST-data": _mnist.read_data_sets(train_dir),
+        DataSet=_mnist.DataSet,
+    ),
+    base=types.SimpleNamespace(Dataset=_mnist.Dataset, Datasets=_mnist.Datasets),
+    load_dataset=_load_dataset,
+)
+
+__getattr__ = removed.missing_name("tf.contrib.learn")

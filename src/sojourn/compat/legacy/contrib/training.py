@@ -1,0 +1,113 @@
+"""`tf.contrib.training`: hyper-parameters."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from sojourn.compat.legacy import removed
+
+
+class HParams:
+    """Named settings with types, set from code, ``a=1,b=2`` or JSON."""
+
+    _names: list[str]
+
+    def __init__(self, hparam_def: Any = None, model_structure: Any = None, **kwargs: Any) -> None:
+        self.__dict__["_names"] = []
+        for name, value in kwargs.items():
+            self.add_hparam(name, value)
+
+    def add_hparam(self, name: str, value: Any) -> None:
+        """Add a setting that does not exist yet."""
+        if getattr(self, name, None) is not None:
+            raise ValueError(f"Hyperparameter name is reserved: {name}")
+        self._names.append(name)
+        setattr(self, name, list(value) if isinstance(value, (list, tuple)) else value)
+
+    def set_hparam(self, name: str, value: Any) -> None:
+        """Set one that exists, keeping its type."""
+        if name not in self._names:
+            raise KeyError(name)
+        before = getattr(self, name)
+        if isinstance(before, list) and isinstance(value, list):
+            kind = type(before[0]) if before else None
+            value = [_as(kind, item) for item in value] if kind else value
+        elif before is not None and not isinstance(before, (list, dict)):
+            value = _as(type(before), value)
+        setattr(self, name, value)
+
+    def del_hparam(self, name: str) -> None:
+        """Remove one, if it is there."""
+        if name in self._names:
+            self._names.remove(name)
+            delattr(self, name)
+
+    def parse(self, values: str) -> HParams:
+        """Set from ``name=value,name=[value,value]``."""
+        for name, value in _assignments(values):
+            if name not in self._names:
+                raise ValueError(f"Unknown hyperparameter: {name}")
+            self.set_hparam(name, value)
+        return self
+
+    def override_from_dict(self, values: dict[str, Any]) -> HParams:
+        """Set several."""
+        for name, value in values.items():
+            self.set_hparam(name, value)
+        return self
+
+    def parse_json(self, text: str) -> HParams:
+        """Set from a JSON object."""
+        return self.override_from_dict(json.loads(text))
+
+    def values(self) -> dict[str, Any]:
+        """The settings, by name."""
+        return {name: getattr(self, name) for name in self._names}
+
+    def to_json(self, indent: Any = None, separators: Any = None, sort_keys: bool = False) -> str:
+        """A JSON object."""
+        return json.dumps(self.values(), indent=indent, separators=separators, sort_keys=sort_keys)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """One setting, or `default`."""
+        return getattr(self, key) if key in self._names else default
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._names
+
+    def __str__(self) -> str:
+        return str(sorted(self.values().items()))
+
+    def __repr__(self) -> str:
+        return f"HParams({self.values()!r})"
+
+
+def _as(kind: Any, value: Any) -> Any:
+    if kind is bool and isinstance(value, str):
+        known = {"true": True, "1": True, "false": False, "0": False}
+        if value.lower() not in known:
+            raise ValueError(f"not a boolean: {value!r}")
+        return known[value.lower()]
+    if kind is type(None):
+        return value
+    return kind(value)
+
+
+def _assignments(text: str) -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = []
+    rest = text.strip().strip(",")
+    while rest:
+        name, _, rest = rest.partition("=")
+        rest = rest.lstrip()
+        if rest.startswith("["):
+            inside, _, rest = rest[1:].partition("]")
+            found.append((name.strip(), [item.strip() for item in inside.split(",")]))
+            rest = rest.lstrip(" ,")
+        else:
+            value, _, rest = rest.partition(",")
+            found.append((name.strip(), value.strip()))
+    return found
+
+
+__getattr__ = removed.missing_name("tf.contrib.training")
