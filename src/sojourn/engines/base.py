@@ -19,11 +19,25 @@ Operation = Callable[[dict[str, Any], Arrays], tuple[Any, Arrays]]
 class Plan(Protocol):
     """One kind of step, prepared: the same feeds and fetches every time."""
 
-    inputs: Sequence[TensorSpec]
-    outputs: Sequence[TensorSpec]
-    slots: Sequence[int]  # for each fetch, which of the outputs it is; -1: it gives nothing
-    adoptable: bool  # whether feeds may be read in place: no op of the step can keep one
-    prints: bool  # whether a step may write to standard output or error
+    @property
+    def inputs(self) -> Sequence[TensorSpec]:
+        """What it is fed, in order."""
+
+    @property
+    def outputs(self) -> Sequence[TensorSpec]:
+        """What it gives, in order."""
+
+    @property
+    def slots(self) -> Sequence[int]:
+        """For each fetch, which of the outputs it is; -1 if it gives nothing."""
+
+    @property
+    def adoptable(self) -> bool:
+        """Whether feeds may be read in place: no op of the step can keep one."""
+
+    @property
+    def prints(self) -> bool:
+        """Whether a step may write to standard output or error."""
 
     def run(self, arrays: Arrays) -> Sequence[np.ndarray]:
         """Run the step."""
@@ -53,9 +67,14 @@ KINDS = {
 
 def load(kind: str, arguments: dict[str, Any], arrays: Arrays) -> Engine:
     """Load a model of this kind."""
-    module, _, name = KINDS[kind].partition(":")
-    engine = getattr(importlib.import_module(module), name).load(arguments, arrays)
+    engine = import_kind(kind).load(arguments, arrays)
     return engine  # type: ignore[no-any-return]
+
+
+def import_kind(kind: str) -> Any:
+    """The class that loads models of this kind, with its framework imported."""
+    module, _, name = KINDS[kind].partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
 class Host:

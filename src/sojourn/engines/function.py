@@ -34,9 +34,7 @@ class FunctionEngine:
             for p in inspect.signature(function).parameters.values()
             if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
         ]
-        self.signature = Signature(
-            {name: _ANY for name in names}, {name: _ANY for name in self._outputs}
-        )
+        self.signature = Signature(dict.fromkeys(names, _ANY), dict.fromkeys(self._outputs, _ANY))
 
     def plan(self, feeds: Sequence[str], fetches: Sequence[str]) -> FunctionPlan:
         for name in feeds:

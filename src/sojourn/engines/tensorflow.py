@@ -77,13 +77,18 @@ class GraphEngine:
             found = self._find(name, "output", self._outputs)
             slots.append(-1 if is_operation(found) else len(fetched))
             (targets if is_operation(found) else fetched).append(found)
+        facts = step_facts(self.graph, fed, fetched, targets)
+        if facts.unfed:
+            short = {t.op.name: name for name, t in self._inputs.items()}
+            missing = ", ".join(repr(short.get(name, name)) for name in facts.unfed)
+            raise InputError(f"to get {', '.join(fetches)} the input {missing} must be fed as well")
         with self._lock:
             return CompiledStep(
                 self.session,
                 fed,
                 fetched,
                 targets,
-                step_facts(self.graph, fed, fetched, targets),
+                facts,
                 [spec_of(t) for t in fed],
                 [spec_of(t) for t in fetched],
                 slots,

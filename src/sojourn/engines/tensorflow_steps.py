@@ -9,7 +9,7 @@ could wait for itself.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +48,7 @@ class StepFacts:
     may_block: bool
     may_keep_feeds: bool
     prints: bool
+    unfed: tuple[str, ...]  # placeholders that it cannot do without
 
 
 def step_facts(graph: Any, feeds: Sequence[Any], fetches: Any, targets: Any) -> StepFacts:
@@ -56,12 +57,15 @@ def step_facts(graph: Any, feeds: Sequence[Any], fetches: Any, targets: Any) -> 
     stack = [t.op for t in fetches if t.ref() not in fed] + list(targets)
     seen: set[int] = set()
     types: set[str] = set()
+    unfed: list[str] = []
     while stack:
         op = stack.pop()
         if id(op) in seen:
             continue
         seen.add(id(op))
         types.add(op.type)
+        if op.type == "Placeholder":
+            unfed.append(op.name)
         stack.extend(t.op for t in op.inputs if t.ref() not in fed)
         stack.extend(op.control_inputs)
     if types & _CONTROL_FLOW:
@@ -76,6 +80,8 @@ def step_facts(graph: Any, feeds: Sequence[Any], fetches: Any, targets: Any) -> 
         may_block=any_has(_BLOCKING_PARTS) or bool(types & _CONTROL_FLOW),
         may_keep_feeds=any_has(_KEEPING_PARTS),
         prints=any_has(_PRINTING_PARTS),
+        # In a branch that is not taken a placeholder need not be fed.
+        unfed=() if types & _CONTROL_FLOW else tuple(unfed),
     )
 
 
@@ -105,7 +111,7 @@ class CompiledStep:
             [op.name for op in targets],
         )
         pooled = _Callable(session, *names, pool=0)
-        self._run = pooled
+        self._run: Callable[[Arrays], Any] = pooled
         if not facts.may_block:
             self._run = _Trial(self, _Callable(session, *names, pool=_CALLING_THREAD), pooled)
 

@@ -11,10 +11,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """One reading. PSS shares what is shared; private is what would come back if it ended now."""
+    """One reading.
+
+    PSS divides what is shared among its sharers. Private is what this process alone has written
+    and would come back if it ended now; pages of files are not counted, for they can be dropped
+    at any time. Anonymous is all that is backed by no file, shared with a parent or not.
+    """
 
     pss_bytes: int
     private_bytes: int
+    anonymous_bytes: int
     shared_memory_bytes: int
     resident_bytes: int
 
@@ -32,8 +38,13 @@ def of_process(pid: int | str = "self") -> Memory | None:
         return None
     if "Pss" not in numbers:
         return None
-    private = numbers.get("Private_Clean", 0) + numbers.get("Private_Dirty", 0)
-    return Memory(numbers["Pss"], private, numbers.get("Pss_Shmem", 0), numbers.get("Rss", 0))
+    return Memory(
+        pss_bytes=numbers["Pss"],
+        private_bytes=numbers.get("Private_Dirty", 0) + numbers.get("Swap", 0),
+        anonymous_bytes=numbers.get("Anonymous", 0),
+        shared_memory_bytes=numbers.get("Pss_Shmem", 0),
+        resident_bytes=numbers.get("Rss", 0),
+    )
 
 
 def peak_resident_bytes(pid: int | str = "self") -> int:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import msgspec
+from msgspec.msgpack import Decoder
 
 
 class Fork(msgspec.Struct, frozen=True, tag=True):
@@ -68,9 +71,13 @@ class Close(msgspec.Struct, frozen=True, tag=True):
     """Client to worker: end."""
 
 
-ToZygote = Fork | Status
-FromZygote = Forked | Refused | Ended | Ready
-ToWorker = OpenLane | Close
+ToZygote: TypeAlias = Fork | Status
+FromZygote: TypeAlias = Forked | Refused | Ended | Ready
+ToWorker: TypeAlias = OpenLane | Close
+
+to_zygote: Decoder[ToZygote] = Decoder(ToZygote)
+from_zygote: Decoder[FromZygote] = Decoder(FromZygote)
+to_worker: Decoder[ToWorker] = Decoder(ToWorker)
 
 # Where the descriptors of a Fork message are in their list.
 CONTROL, LIFELINE, OUTPUT, ERRORS = range(4)

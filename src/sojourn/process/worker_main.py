@@ -28,7 +28,7 @@ from sojourn.process.protocol import (
     Close,
     Fork,
     OpenLane,
-    ToWorker,
+    to_worker,
 )
 from sojourn.transport import ServerLane, board, frames
 from sojourn.transport.segment import Segment
@@ -49,7 +49,7 @@ def main(request: Fork, fds: list[int]) -> NoReturn:
         signal.signal(number, signal.SIG_IGN)  # a Ctrl-C in the terminal is the client's to answer
     limits.adopt_orphans()
     limits.prefer_as_victim()
-    limits.set_title(f"sojourn: {request.name}")
+    limits.set_title(f"sojourn: {request.name} of {request.client_pid}")
     _take_on_surroundings(request)
     if request.memory_bytes is not None:
         limits.cap_data(request.memory_bytes)
@@ -82,7 +82,7 @@ def _redirect(output: int, errors: int) -> None:
     # Line by line, so that what was printed last is there even when the worker is killed.
     sys.stdout = open(1, "w", buffering=1, closefd=False, encoding="utf-8")
     sys.stderr = open(2, "w", buffering=1, closefd=False, encoding="utf-8", errors="replace")
-    sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
+    sys.__dict__.update(__stdin__=sys.stdin, __stdout__=sys.stdout, __stderr__=sys.stderr)
 
 
 def _take_on_surroundings(request: Fork) -> None:
@@ -118,7 +118,7 @@ class _Worker:
                 if fd == self._client:  # it left a process behind that holds our lifeline
                     os._exit(1)
             try:
-                message, fds = frames.receive(self._control, ToWorker)  # type: ignore[arg-type]
+                message, fds = frames.receive(self._control, to_worker)
             except (EOFError, OSError):
                 os._exit(1)
             match message:

@@ -10,7 +10,6 @@ import atexit
 import os
 import select
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -27,11 +26,11 @@ from sojourn.process.protocol import (
     Ended,
     Fork,
     Forked,
-    FromZygote,
     Ready,
     Refused,
     Status,
     ToZygote,
+    from_zygote,
 )
 from sojourn.transport import frames
 
@@ -120,7 +119,7 @@ class _Running:
     def _reply(self, ticket: int, kind: type[T]) -> tuple[T, list[int]]:
         while True:
             try:
-                message, fds = frames.receive(self.channel, FromZygote)  # type: ignore[arg-type]
+                message, fds = frames.receive(self.channel, from_zygote)
             except (EOFError, ConnectionError):
                 raise ZygoteGone from None
             if message.ticket == ticket:

@@ -20,7 +20,7 @@ from typing import NoReturn
 
 from sojourn.engines import PRELOAD
 from sojourn.process import lifeline, limits
-from sojourn.process.protocol import Ended, Fork, Forked, Ready, Refused, Status, ToZygote
+from sojourn.process.protocol import Ended, Fork, Forked, Ready, Refused, Status, to_zygote
 from sojourn.transport import frames
 
 
@@ -41,7 +41,7 @@ def main() -> NoReturn:
     for name, version in found.items():
         for module in PRELOAD[name] if version else ():
             importlib.import_module(module)
-    limits.set_title("sojourn-zygote")
+    limits.set_title(f"sojourn-zygote of {client_pid}")
     limits.adopt_orphans()
     gc.collect()
     gc.freeze()  # what is here now is shared by every worker and never garbage
@@ -91,7 +91,7 @@ class _Zygote:
 
     def _answer(self) -> None:
         try:
-            message, fds = frames.receive(self._channel, ToZygote)  # type: ignore[arg-type]
+            message, fds = frames.receive(self._channel, to_zygote)
         except (EOFError, ConnectionError):
             self._leave()
         try:

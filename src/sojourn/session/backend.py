@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import msgspec
 import numpy as np
 
-from sojourn.engines.base import Host
+from sojourn.engines.base import Host, import_kind
 from sojourn.probes import memory
 from sojourn.process.calls import plan_number
 from sojourn.process.worker import Ending, Worker
@@ -77,10 +77,11 @@ class WorkerBackend(Worker):
 class InlineBackend:
     """The caller's own process: a safe life cycle and fast steps, but no memory back."""
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int, kind: str) -> None:
         self.pid = pid
         self._host = Host()
-        self._before = _pss()
+        import_kind(kind)  # the framework's own memory is not the session's
+        self._before = _anonymous()
 
     def step(
         self,
@@ -109,16 +110,16 @@ class InlineBackend:
 
     def footprint(self) -> Footprint:
         """What this process has grown by since the session was opened."""
-        return Footprint(max(0, _pss() - self._before), memory.peak_resident_bytes())
+        return Footprint(max(0, _anonymous() - self._before), memory.peak_resident_bytes())
 
     def kill(self) -> None:
         """Steps in this process cannot be cut off."""
 
     def end(self, held: Footprint) -> Account:
-        before = _pss()
+        before = _anonymous()
         self._host.close()
         self._host = Host()
-        returned = min(held.host_bytes, max(0, before - _pss()))
+        returned = min(held.host_bytes, max(0, before - _anonymous()))
         kept = held.host_bytes - returned
         return Account(
             returned,
@@ -130,6 +131,6 @@ class InlineBackend:
         """There are no descriptors."""
 
 
-def _pss() -> int:
+def _anonymous() -> int:
     reading = memory.of_process()
-    return reading.pss_bytes if reading else 0
+    return reading.anonymous_bytes if reading else 0

@@ -53,7 +53,7 @@ def open(
     backend: Backend
     try:
         if isolation == "inline":
-            backend = InlineBackend(os.getpid())
+            backend = InlineBackend(os.getpid(), arguments["kind"])
         else:
             backend = WorkerBackend(stay.name, memory_bytes=limit)
     except BaseException:

@@ -257,7 +257,7 @@ class Stay:
             runs=self.lifecycle.steps,
             residue=account.residue,
             how="broke, closed" if self._how_it_died else "closed",
-            note=account.note,
+            note=account.note or self._unmeasured(held),
         )
         self._plans.clear()
         _open_stays.discard(self)
@@ -270,6 +270,9 @@ class Stay:
                 account.returned_bytes,
                 **self.receipt.to_dict(),
             )
+
+    def _unmeasured(self, held: Footprint) -> str:
+        return "" if held.host_bytes else "what it held when it died was not measured"
 
     def forgotten(self) -> None:
         """Nobody refers to it any more: warn, end the worker now, account for it in the background.

@@ -27,7 +27,7 @@ def send(sock: socket.socket, message: Any, fds: list[int] | None = None) -> Non
         sock.send(payload)
 
 
-def receive(sock: socket.socket, kind: type[T]) -> tuple[T, list[int]]:
+def receive(sock: socket.socket, decoder: msgspec.msgpack.Decoder[T]) -> tuple[T, list[int]]:
     """The next message and the descriptors that came with it. Raises EOFError at the end."""
     payload, fds, flags, _ = socket.recv_fds(sock, _MAX_BYTES, MAX_DESCRIPTORS)
     try:
@@ -35,7 +35,7 @@ def receive(sock: socket.socket, kind: type[T]) -> tuple[T, list[int]]:
             raise EOFError("the peer has closed the channel")
         if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
             raise ValueError("a message came truncated")
-        return msgspec.msgpack.decode(payload, type=kind), list(fds)
+        return decoder.decode(payload), list(fds)
     except BaseException:
         for fd in fds:
             os.close(fd)

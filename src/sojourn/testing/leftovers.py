@@ -1,0 +1,119 @@
+"""What a piece of code leaves behind in this process and around it.
+
+Take a snapshot before, ask `leftovers` after. A difference is looked at again for a short while
+before it is called a leak: threads that have ended take a moment to be gone.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+
+from sojourn.probes import memory, processes
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What is there at one moment."""
+
+    workers: frozenset[int]
+    children: frozenset[int]
+    descriptors: dict[int, str]
+    threads: frozenset[str]
+    shared_memory: frozenset[str]
+    temporary: frozenset[str]
+    held_bytes: int
+    zygote_descriptors: int
+
+
+def take_snapshot() -> Snapshot:
+    """Look around."""
+    found = processes.of_client(os.getpid())
+    zygotes = {f.pid for f in found if f.is_zygote}
+    return Snapshot(
+        workers=frozenset(f.pid for f in found if not f.is_zygote),
+        children=frozenset(_children()) - zygotes,
+        descriptors=_descriptors(),
+        threads=frozenset(f"{t.name} ({t.ident})" for t in threading.enumerate()),
+        shared_memory=frozenset(_listed("/dev/shm")),
+        temporary=frozenset(_listed(tempfile.gettempdir())),
+        held_bytes=sum(_anonymous(pid) for pid in ("self", *zygotes)),
+        zygote_descriptors=sum(len(_listed(f"/proc/{pid}/fd")) for pid in zygotes),
+    )
+
+
+def leftovers(
+    before: Snapshot, *, seconds: float = 2.0, growth_bytes: int | None = None
+) -> list[str]:
+    """What is there now and was not there before, a sentence each. Empty is good.
+
+    With `growth_bytes`, the memory of this process and its zygote may have grown by no more.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        found = _compare(before, take_snapshot(), growth_bytes)
+        if not found or time.monotonic() > deadline:
+            return found
+        gc.collect()
+        time.sleep(0.02)
+
+
+def _compare(before: Snapshot, after: Snapshot, growth_bytes: int | None) -> list[str]:
+    found = [f"worker process {pid} is left" for pid in sorted(after.workers - before.workers)]
+    found += [f"child process {pid} is left" for pid in sorted(after.children - before.children)]
+    new = {fd: to for fd, to in after.descriptors.items() if before.descriptors.get(fd) != to}
+    if len(after.descriptors) > len(before.descriptors):
+        found.append(f"descriptors are left: {new}")
+    found += [f"thread {name} is left" for name in sorted(after.threads - before.threads)]
+    for what, old, now in (
+        ("/dev/shm", before.shared_memory, after.shared_memory),
+        ("the temporary folder", before.temporary, after.temporary),
+    ):
+        found += [f"{name} is left in {what}" for name in sorted(now - old)]
+    # A zygote that was replaced starts anew; one that stayed must not collect descriptors.
+    if 0 < before.zygote_descriptors < after.zygote_descriptors:
+        found.append(
+            f"the zygote has {after.zygote_descriptors} descriptors, "
+            f"it had {before.zygote_descriptors}"
+        )
+    grown = after.held_bytes - before.held_bytes
+    if growth_bytes is not None and grown > growth_bytes:
+        found.append(f"memory has grown by {grown} bytes")
+    return found
+
+
+def _children() -> list[int]:
+    found: list[int] = []
+    for task in _listed("/proc/self/task"):
+        try:
+            with open(f"/proc/self/task/{task}/children") as listed:
+                found += map(int, listed.read().split())
+        except OSError:
+            pass  # the thread has ended
+    return found
+
+
+def _descriptors() -> dict[int, str]:
+    found = {}
+    for name in _listed("/proc/self/fd"):
+        try:
+            found[int(name)] = os.readlink(f"/proc/self/fd/{name}")
+        except OSError:
+            pass  # the listing's own
+    return found
+
+
+def _listed(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def _anonymous(pid: int | str) -> int:
+    reading = memory.of_process(pid)
+    return reading.anonymous_bytes if reading else 0

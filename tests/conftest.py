@@ -1,0 +1,42 @@
+"""Every test is watched: what it leaves behind fails it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+
+import pytest
+
+import sojourn
+from sojourn.testing import leftovers, take_snapshot
+
+# Whatever a test, TensorFlow or sojourn puts into the temporary folder is seen.
+_private = tempfile.mkdtemp(prefix="sojourn-tests-")
+os.environ["TMPDIR"] = tempfile.tempdir = _private
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    shutil.rmtree(_private, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def zygote() -> Iterator[None]:
+    """A zygote that has imported TensorFlow; it stays for the whole run."""
+    sojourn.warm_up(wait=True)
+    yield
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+    """No process, descriptor, thread or file may be left when a test is over."""
+    if "zygote" in request.fixturenames:
+        request.getfixturevalue("zygote")
+    if "tmp_path" in request.fixturenames:
+        request.getfixturevalue("tmp_path")
+    before = take_snapshot()
+    yield
+    left = leftovers(before)
+    assert not left, "; ".join(left)
