@@ -84,16 +84,17 @@ class Program:
         if self.is_module:
             return self._find_module()
         path = self.target
+        # A folder or an archive with a `__main__` in it is a program too.
         importer = pkgutil.get_importer(path) if os.path.exists(path) else None
-        spec = importer.find_spec("__main__") if hasattr(importer, "find_spec") else None
-        if spec is not None and not os.path.isfile(os.path.join(path, "__init__.py")):
+        spec = importer.find_spec("__main__") if importer is not None else None
+        if spec is not None:
             return _code_of(spec), _globals_of(spec, ""), path, path
         try:
             with io.open_code(os.path.abspath(path)) as file:
                 source = file.read()
         except OSError as error:
             raise ProgramNotFound(f"can't open file {path!r}: {error.strerror}") from None
-        globals_ = {
+        globals_: dict[str, Any] = {
             "__file__": path,
             "__cached__": None,
             "__spec__": None,

@@ -17,7 +17,13 @@ if TYPE_CHECKING:
     from sojourn.audit.codes import Code as Code
     from sojourn.audit.finding import Finding as Finding
 
-_HOMES = {"Audit": "block", "Found": "block", "Finding": "finding", "CODES": "codes", "Code": "codes"}
+_HOMES = {
+    "Audit": "block",
+    "Found": "block",
+    "Finding": "finding",
+    "CODES": "codes",
+    "Code": "codes",
+}
 
 
 def audit() -> Audit:

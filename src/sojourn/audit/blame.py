@@ -24,6 +24,8 @@ _STANDARD = tuple(
 )
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 _FRAMEWORKS = {"tensorflow", "keras", "tf_keras", "tensorflow_estimator", "tf_slim"}
+# Whatever called this started the program, and is no part of it.
+_PROGRAM = _SOJOURN + "program.py"
 _DEEPEST = 24
 
 OWN, PYTHON, FRAMEWORK, LIBRARY, USER = range(5)
@@ -45,8 +47,7 @@ def kind_of(file: str) -> int:
     if file.startswith("<frozen "):
         return PYTHON
     for marker in _INSTALLED:
-        before, found, after = file.rpartition(marker)
-        if found:
+        if marker in file:
             return FRAMEWORK if package_of(file) in _FRAMEWORKS else LIBRARY
     return PYTHON if file.startswith(_STANDARD) else USER
 
@@ -62,8 +63,8 @@ def package_of(file: str) -> str:
 
 
 def frames(frame: FrameType | None) -> Iterator[FrameType]:
-    """`frame` and its callers, innermost first."""
-    while frame is not None:
+    """`frame` and its callers up to the start of the program, innermost first."""
+    while frame is not None and frame.f_code.co_filename != _PROGRAM:
         yield frame
         frame = frame.f_back
 
@@ -81,6 +82,8 @@ def blame(frame: FrameType | None) -> Blame:
 
 def blame_places(places: list[Place], kinds: list[int] | None = None) -> Blame:
     """The same for places, innermost first."""
+    start = next((n for n, place in enumerate(places) if place.file == _PROGRAM), len(places))
+    places = places[:start]
     kinds = kinds or [kind_of(place.file) for place in places]
     wanted = next((k for k in (USER, LIBRARY) if k in kinds), None)
     if wanted is None:
@@ -88,7 +91,7 @@ def blame_places(places: list[Place], kinds: list[int] | None = None) -> Blame:
     inner = kinds.index(wanted)
     outer = len(kinds) - 1 - kinds[::-1].index(wanted)
     # Calls further out belong to whatever started the program: pytest, a server, a notebook.
-    stack = [p for p, k in zip(places[: outer + 1], kinds, strict=False) if k in (USER, LIBRARY)]
+    stack = [p for p, k in zip(places, kinds[: outer + 1], strict=False) if k in (USER, LIBRARY)]
     # The session's own module is not "a library in between".
     between = [
         p

@@ -90,7 +90,6 @@ class Audit:
         self._pid = 0
         self._first = 0
         self._first_growth = 0
-        self._first_sample = 0
         self._began_at = 0.0
         self._exit_at: float | None = None
 

@@ -35,6 +35,7 @@ MANY_GROWTHS = 5
 MUCH_MEMORY = 32 * 2**20
 
 T = TypeVar("T")
+K = TypeVar("K")
 
 
 def judge(facts: Facts) -> list[Finding]:
@@ -79,7 +80,7 @@ def _unclosed_message(code: Code, group: list[SessionRecord], facts: Facts) -> s
     if code is INTERACTIVE_LEFT:
         return f"{many}{via} left installed as the default session"
     if code is NEVER_CLOSED:
-        return f"{many}{via} never closed: nothing refers to it any more, and it was still open"
+        return f"{many}{via} never closed, and now out of reach"
     return f"{many}{via} still open at the end of the {'block' if facts.goes_on else 'program'}"
 
 
@@ -129,7 +130,7 @@ def _growing_graphs(facts: Facts) -> Iterator[Finding]:
             ),
             count=count,
             sessions=_serials(s for s in facts.sessions if s.graph == graph),
-            at=growths[0].at,
+            at=next(g.at for g in growths if any(p == place for p, _ in g.lines)),
             lines=tuple(guilty),
         )
     yield from found.values()
@@ -205,9 +206,6 @@ def _finding(code: Code, group: list[SessionRecord], message: str, size: int = -
 
 def _serials(sessions: Iterable[SessionRecord]) -> tuple[int, ...]:
     return tuple(sorted({s.serial for s in sessions}))
-
-
-K = TypeVar("K")
 
 
 def _grouped(items: Iterable[T], key: Callable[[T], K]) -> list[tuple[K, list[T]]]:

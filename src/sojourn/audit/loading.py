@@ -1,4 +1,4 @@
-"""Acts on a module when it is imported, without importing it: TensorFlow stays as lazy as it was."""
+"""Acts on a module when it is imported, without importing it: TensorFlow stays lazy."""
 
 from __future__ import annotations
 
