@@ -38,9 +38,7 @@ class Budget:
     @property
     def spare(self) -> Room:
         """What can be reserved now."""
-        return Room(
-            self.limit.bytes - self.charged_bytes, self.limit.sessions - len(self._charges)
-        )
+        return Room(self.limit.bytes - self.charged_bytes, self.limit.sessions - len(self._charges))
 
     def charge_of(self, copy: CopyId) -> int:
         return self._charges.get(copy, 0)

@@ -5,12 +5,15 @@ Pure. Demands come in the order of arrival; the answer names tickets and copies.
 1. What fits into the spare room is opened.
 2. What fits once the leaving have left, or idle ones are evicted, gets that room promised:
    nobody later takes it, and nobody else is evicted for it (no cascades).
-3. Who cannot be helped by idle ones waits. Others may overtake him, but only for
+3. While half of all copies are on the move, nobody idle is evicted for a while: the ones that
+   are left to choose from would be those in best use (no thrash).
+4. Who cannot be helped by idle ones waits. Others may overtake him, but only for
    `patience_seconds`: then he lays claim to busy copies. They get no new holders, leave when
    they are given back, and the spare room is kept for him. One claim at a time.
 
-Somebody who holds a lease is exempt from 3: others may wait for what he holds, so that making
-him wait for fairness alone could stop everybody.
+Somebody who holds a lease is not held up by 3 or by anybody's claim, and his own claim goes
+first: others may wait for what he holds, so that making him wait for the sake of order alone
+could stop everybody.
 """
 
 from __future__ import annotations
@@ -58,13 +61,16 @@ def plan_room(
     now: float,
     policy: Policy,
     claim: Claim | None = None,
+    moving: int = 0,
 ) -> Plan:
-    """Distribute the room. `busy` is in the order in which claims would take them."""
+    """Distribute the room. `busy` is in the order in which claims would take them; `moving` is
+    how many copies are being opened or are leaving."""
     opens: list[int] = []
     evictions: list[CopyId] = []
     new_claim: Claim | None = None
     wake_at: float | None = None
     idle = list(idle)
+    most_moving = max(1, (len(idle) + len(busy) + moving + 1) // 2)
     sizes = {c.copy: Room(c.bytes, 1) for c in (*idle, *busy)}
 
     def evict(victims: Sequence[CopyId]) -> Room:
@@ -75,33 +81,39 @@ def plan_room(
 
     if spare.bytes < 0 or spare.sessions < 0:  # a session has grown
         short = NO_ROOM.minus(spare.plus(leaving))
-        victims = choose_victims(idle, short, now, policy.min_residency_seconds)
-        leaving = leaving.plus(evict([c.copy for c in idle] if victims is None else victims))
+        surplus = choose_victims(idle, short, now, policy.min_residency_seconds)
+        leaving = leaving.plus(evict([c.copy for c in idle] if surplus is None else surplus))
 
+    claimant: Demand | None = None
     for demand in demands:
-        if new_claim is not None and not demand.holds_leases:
+        if claimant is not None and not demand.holds_leases:
             continue
         if spare.covers(demand.need):
             opens.append(demand.ticket)
             spare = spare.minus(demand.need)
             continue
         short = demand.need.minus(spare.plus(leaving))
-        victims = choose_victims(idle, short, now, policy.min_residency_seconds)
+        others = [c for c in idle if c.copy.model != demand.model]
+        patience_ends = demand.since + policy.patience_seconds
+        is_calm = moving + len(evictions) < most_moving or demand.holds_leases
+        victims: Sequence[CopyId] | None = () if NO_ROOM.covers(short) else None
+        if victims is None and (is_calm or now >= patience_ends):
+            victims = choose_victims(others, short, now, policy.min_residency_seconds)
         if victims is not None:
             leaving = leaving.plus(evict(victims))
             from_spare = _common(spare, demand.need)
             spare = spare.minus(from_spare)
             leaving = leaving.minus(demand.need.minus(from_spare))
             continue
-        if demand.holds_leases:
-            continue
-        patience_ends = demand.since + policy.patience_seconds
         if now < patience_ends:
             wake_at = patience_ends if wake_at is None else min(wake_at, patience_ends)
             continue
-        before = claim.victims if claim is not None and claim.ticket == demand.ticket else ()
-        still_short = short.minus(_total(sizes[c.copy] for c in idle))
-        new_claim = Claim(demand.ticket, _claim_busy(still_short, busy, frozenset(before)))
+        # The earlier claim stands, unless it is that of somebody nobody can be waiting for.
+        if claimant is None or (demand.holds_leases and not claimant.holds_leases):
+            claimant = demand
+            before = claim.victims if claim is not None and claim.ticket == demand.ticket else ()
+            still_short = short.minus(_total(sizes[c.copy] for c in others))
+            new_claim = Claim(demand.ticket, _claim_busy(still_short, busy, frozenset(before)))
     return Plan(tuple(opens), tuple(evictions), new_claim, wake_at)
 
 

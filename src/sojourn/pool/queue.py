@@ -49,6 +49,9 @@ class WaitQueue:
                 del self._per_model[request.model]
         return request
 
+    def get(self, ticket: int) -> Request | None:
+        return self._waiting.get(ticket)
+
     def has_waiters_for(self, model: str) -> bool:
         return model in self._per_model
 

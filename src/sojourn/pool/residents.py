@@ -6,7 +6,7 @@ copy here and is thereby ignored.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -34,7 +34,6 @@ TRANSITIONS: dict[tuple[CopyState, str], CopyState] = {
     (_S.READY, "died"): _S.CLOSING,
     (_S.PARKING, "parked"): _S.CLOSING,
     (_S.PARKING, "park failed"): _S.READY,
-    (_S.PARKING, "leave"): _S.CLOSING,
     (_S.PARKING, "died"): _S.CLOSING,
 }
 
@@ -111,6 +110,7 @@ class Residents:
 
     def __init__(self) -> None:
         self._slots: dict[str, tuple[Slot, ...]] = {}
+        self._live: dict[CopyId, Copy] = {}
 
     def register(self, model: Model) -> None:
         self._slots[model.name] = tuple(Slot(model.name, i) for i in range(model.copies))
@@ -123,11 +123,7 @@ class Residents:
 
     def current(self, copy: CopyId) -> Copy | None:
         """The copy with this id, or None if it is gone and perhaps has a successor."""
-        slots = self._slots.get(copy.model)
-        if slots is None or copy.slot >= len(slots):
-            return None
-        found = slots[copy.slot].copy
-        return found if found is not None and found.id == copy else None
+        return self._live.get(copy)
 
     def of(self, model: str) -> Iterator[Copy]:
         for slot in self._slots[model]:
@@ -135,14 +131,16 @@ class Residents:
                 yield slot.copy
 
     def __iter__(self) -> Iterator[Copy]:
-        for slots in self._slots.values():
-            for slot in slots:
-                if slot.copy is not None:
-                    yield slot.copy
+        """A snapshot, so that letting them go while iterating is safe."""
+        return iter(tuple(self._live.values()))
 
-    def empty_slot(self, model: str) -> Slot | None:
+    def empty_slot(self, model: str, among: Container[int] | None = None) -> Slot | None:
         """Where the next copy goes: first back to a state that was parked."""
-        empty = [slot for slot in self._slots[model] if slot.copy is None]
+        empty = (
+            slot
+            for slot in self._slots[model]
+            if slot.copy is None and (among is None or slot.index in among)
+        )
         return min(empty, key=lambda s: (not s.ever_parked, s.index), default=None)
 
     def begin(self, slot: Slot, model: Model, now: float, device: str = "") -> Copy:
@@ -150,11 +148,13 @@ class Residents:
             raise InternalError(f"{slot.copy.id} is {slot.copy.state.value}: its slot is taken")
         slot.generation += 1
         copy_id = CopyId(slot.model, slot.index, slot.generation)
-        slot.copy = Copy(copy_id, model, opened_at=now, last_used=now, device=device)
-        return slot.copy
+        copy = Copy(copy_id, model, opened_at=now, last_used=now, device=device)
+        slot.copy = self._live[copy_id] = copy
+        return copy
 
     def end(self, copy: Copy) -> None:
         self.slot(copy.id).copy = None
+        del self._live[copy.id]
 
     def least_loaded(self, model: str, *, even_draining: bool = False) -> Copy | None:
         """The copy that serves one more with the fewest holders, or None."""

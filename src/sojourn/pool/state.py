@@ -1,0 +1,167 @@
+"""Everything one pool knows, and questions about it. The scheduler is the only writer."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+
+from sojourn.pool import deadlock, status
+from sojourn.pool.budget import Budget, Footprints, Holding
+from sojourn.pool.effects import Effect, Effects, SetTimer
+from sojourn.pool.eviction import Candidate
+from sojourn.pool.health import Crashes
+from sojourn.pool.planning import Claim
+from sojourn.pool.queue import Leases, WaitQueue
+from sojourn.pool.residents import Copy, CopyState, Residents
+from sojourn.pool.terms import Model, Policy, Room
+from sojourn.values import Place
+
+
+@dataclass(slots=True)
+class State:
+    """The parts, each with its own file, and the effects that are being collected."""
+
+    policy: Policy
+    models: dict[str, Model] = field(default_factory=dict)
+    residents: Residents = field(default_factory=Residents)
+    queue: WaitQueue = field(default_factory=WaitQueue)
+    leases: Leases = field(default_factory=Leases)
+    crashes: dict[str, Crashes] = field(default_factory=dict)
+    counters: status.Counters = field(default_factory=status.Counters)
+    claim: Claim | None = None
+    closed_at: Place | None = None
+    timer_at: float | None = None
+    evicted: dict[str, int] = field(default_factory=dict)  # by model: how many had gone by then
+    comebacks: dict[str, float] = field(default_factory=dict)
+    out: list[Effect] = field(default_factory=list)
+    budget: Budget = field(init=False)
+    footprints: Footprints = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.budget = Budget(self.policy.limit)
+        self.footprints = Footprints(self.policy)
+
+    # -- effects ------------------------------------------------------------------------------
+
+    def take_effects(self) -> Effects:
+        effects = tuple(self.out)
+        self.out.clear()
+        return effects
+
+    def wake(self, at: float) -> None:
+        """Make sure that the timer goes off by then."""
+        if self.timer_at is None or at < self.timer_at:
+            self.timer_at = at
+            self.out.append(SetTimer(at))
+
+    def watch_idle(self, copy: Copy) -> None:
+        keep = self.keep_seconds(copy)
+        if keep is not None and not copy.model.pinned:
+            self.wake(max(copy.last_used + keep, copy.park_retry_at))
+
+    # -- questions ----------------------------------------------------------------------------
+
+    def need(self, model: Model) -> Room:
+        return Room(self.footprints.expect(model), 1)
+
+    def keep_seconds(self, copy: Copy) -> float | None:
+        keep = copy.model.keep_seconds
+        return self.policy.idle_seconds if keep is None else keep
+
+    @property
+    def is_over_limit(self) -> bool:
+        return self.budget.charged_bytes > self.budget.limit.bytes
+
+    def leaving_room(self) -> Room:
+        """What comes back without anybody being asked. It is charged until the receipts are in."""
+        leaving = [copy.id for copy in self.residents if copy.is_leaving]
+        return Room(sum(map(self.budget.charge_of, leaving)), len(leaving))
+
+    def held_for_good(self) -> Room:
+        """What nobody gives back by himself."""
+        pinned = [
+            copy.id
+            for copy in self.residents
+            if copy.model.pinned and not copy.is_leaving and not copy.retiring
+        ]
+        total = sum(map(self.budget.charge_of, pinned)) + self.budget.residue_bytes
+        return Room(total, len(pinned))
+
+    def is_overrun_by(self, newcomer: Copy, now: float) -> bool:
+        """Whether the pool is over its limit even if everything idle left."""
+        freed = self.leaving_room().bytes + sum(
+            self.budget.charge_of(copy.id)
+            for copy in self.residents
+            if copy is not newcomer and copy.can_leave(now)
+        )
+        return self.budget.spare.bytes + freed < 0
+
+    def candidate(self, copy: Copy) -> Candidate:
+        cost = copy.open_seconds
+        if copy.changed:
+            cost += copy.park_seconds or copy.open_seconds
+        siblings = sum(not c.is_leaving for c in self.residents.of(copy.model.name))
+        return Candidate(
+            copy.id,
+            self.budget.charge_of(copy.id),
+            copy.last_used,
+            copy.opened_at,
+            cost / max(1, siblings),  # while a sibling stays, nobody has to wait for this one
+            self.comebacks.get(copy.model.name, 0.0),
+        )
+
+    def idle_candidates(self, now: float) -> list[Candidate]:
+        return [self.candidate(copy) for copy in self.residents if copy.can_leave(now)]
+
+    def busy_candidates(self) -> list[Candidate]:
+        """Those a claim may take: first the ones whose leases are young, since they are given
+        back soon, and last the training run that has held on for an hour."""
+        busy = [
+            copy
+            for copy in self.residents
+            if copy.state is CopyState.READY and copy.is_leased and not copy.model.pinned
+        ]
+        busy.sort(key=lambda copy: -min(copy.leased_since.values()))
+        return [self.candidate(copy) for copy in busy]
+
+    def least_used_device(self) -> str:
+        load = dict.fromkeys(self.policy.devices, 0)
+        for copy in self.residents:
+            if copy.device in load:
+                load[copy.device] += self.budget.charge_of(copy.id)
+        return min(load, key=lambda device: load[device], default="")
+
+    # -- views --------------------------------------------------------------------------------
+
+    def holdings(self, now: float) -> list[Holding]:
+        return status.holdings(self.residents, self.leases, self.budget, now)
+
+    def status(self) -> status.PoolStatus:
+        return status.take_status(
+            self.residents,
+            self.leases,
+            self.budget,
+            len(self.queue),
+            self.policy.limit_bytes,
+            asdict(self.counters),
+        )
+
+    def world(self) -> deadlock.World:
+        """What the search for deadlocks looks at."""
+        return deadlock.World(
+            waits=[deadlock.Wait(r.ticket, r.holder, r.model) for r in self.queue],
+            holds=[deadlock.Hold(lease.holder, lease.copy) for lease in self.leases],
+            copies=[
+                deadlock.Standing(
+                    copy.id,
+                    self.budget.charge_of(copy.id),
+                    copy.model.exclusive,
+                    copy.model.pinned,
+                    copy.is_leaving,
+                )
+                for copy in self.residents
+            ],
+            slots={name: model.copies for name, model in self.models.items()},
+            needs={name: self.need(model) for name, model in self.models.items()},
+            limit=self.policy.limit,
+            residue_bytes=self.budget.residue_bytes,
+        )

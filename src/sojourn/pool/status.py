@@ -1,0 +1,151 @@
+"""What the pool looks like from outside: the status line, the counters, and who holds what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from sojourn.pool.budget import Budget, Holding
+from sojourn.pool.queue import Leases
+from sojourn.pool.residents import Copy, CopyState, Residents
+from sojourn.values import Place, format_seconds
+
+
+@dataclass(slots=True)
+class Counters:
+    """Counts since the pool was made."""
+
+    grants: int = 0
+    hits: int = 0  # grants that needed no open of their own
+    opens: int = 0
+    evictions: int = 0
+    parks: int = 0
+    recycled: int = 0
+    deaths: int = 0
+    refusals: int = 0
+    deadlocks: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CopyStatus:
+    """One resident, at one moment."""
+
+    name: str
+    model: str
+    slot: int
+    generation: int
+    state: str
+    bytes: int
+    runs: int
+    changed: bool
+    holders: tuple[Place, ...]
+    device: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolStatus:
+    """The pool at one moment. `str` is its status line."""
+
+    charged_bytes: int
+    limit_bytes: int | None
+    leased: int
+    idle: int
+    waiting: int
+    opening: int = 0
+    leaving: int = 0
+    residue_bytes: int = 0
+    copies: tuple[CopyStatus, ...] = ()
+    counters: Mapping[str, int] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        size = self.charged_bytes if self.limit_bytes is None else self.limit_bytes
+        unit, factor = ("GiB", 2**30) if size >= 2**30 else ("MiB", 2**20)
+        used = f"{self.charged_bytes / factor:.1f}"
+        if self.limit_bytes is not None:
+            used += f"/{self.limit_bytes / factor:.1f}"
+        parts = [f"{self.leased} leased", f"{self.idle} idle", f"{self.waiting} waiting"]
+        if self.opening:
+            parts.append(f"{self.opening} opening")
+        if self.leaving:
+            parts.append(f"{self.leaving} leaving")
+        return f"<Pool {used} {unit} | {', '.join(parts)}>"
+
+
+def take_status(
+    residents: Residents,
+    leases: Leases,
+    budget: Budget,
+    waiting: int,
+    limit_bytes: int | None,
+    counters: Mapping[str, int],
+) -> PoolStatus:
+    copies = list(residents)
+    return PoolStatus(
+        charged_bytes=budget.charged_bytes,
+        limit_bytes=limit_bytes,
+        leased=sum(copy.is_leased for copy in copies),
+        idle=sum(copy.is_idle for copy in copies),
+        waiting=waiting,
+        opening=sum(copy.state is CopyState.OPENING for copy in copies),
+        leaving=sum(copy.is_leaving for copy in copies),
+        residue_bytes=budget.residue_bytes,
+        copies=tuple(
+            CopyStatus(
+                name=label(copy),
+                model=copy.model.name,
+                slot=copy.id.slot,
+                generation=copy.id.generation,
+                state="leased" if copy.is_leased else copy.state.value,
+                bytes=budget.charge_of(copy.id),
+                runs=copy.runs,
+                changed=copy.changed,
+                holders=tuple(places(copy, leases)),
+                device=copy.device,
+            )
+            for copy in copies
+        ),
+        counters=counters,
+    )
+
+
+def label(copy: Copy) -> str:
+    """The name people know it by: the slot only matters where there are several."""
+    return f"{copy.model.name}[{copy.id.slot}]" if copy.model.copies > 1 else copy.model.name
+
+
+def places(copy: Copy, leases: Leases) -> Iterable[Place]:
+    for ticket in copy.leased_since:
+        lease = leases.get(ticket)
+        if lease is not None:
+            yield lease.holder.place
+
+
+def holders(copy: Copy, leases: Leases, now: float) -> str:
+    """Who has it, for a message: the longest first, and not more than a reader wants."""
+    told = []
+    for ticket, since in sorted(copy.leased_since.items(), key=lambda item: item[1])[:5]:
+        lease = leases.get(ticket)
+        if lease is not None:
+            told.append(f"{lease.holder} for {format_seconds(max(0.0, now - since))}")
+    more = len(copy.leased_since) - len(told)
+    return ", ".join(told) + (f" and {more} more" if more > 0 else "")
+
+
+def holdings(residents: Residents, leases: Leases, budget: Budget, now: float) -> list[Holding]:
+    """Who holds what."""
+    account = []
+    for copy in residents:
+        if copy.is_leased:
+            standing = f"leased at {holders(copy, leases, now)}"
+        elif copy.state is CopyState.READY:
+            standing = f"idle for {format_seconds(max(0.0, now - copy.last_used))}"
+            if copy.park_error:
+                standing += f", cannot be parked ({copy.park_error})"
+        else:
+            standing = copy.state.value
+        if copy.model.pinned:
+            standing += ", pinned"
+        account.append(Holding(label(copy), budget.charge_of(copy.id), standing))
+    for gone, left in budget.residue.items():
+        account.append(Holding(gone.model, left, "closed, but never given back"))
+    return account
