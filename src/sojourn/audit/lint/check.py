@@ -36,20 +36,19 @@ def check_tree(
     honour_noqa: bool = True,
 ) -> list[Problem]:
     """The findings in a parsed file."""
-    module = Module(tree)
-    if not any(module.opens(n) for n in ast.walk(tree) if isinstance(n, ast.Call)):
-        found: set[Problem] = set(Loops(module).problems())
-    else:
-        _find_factories(module)
-        found = set(_flow_problems(module, closed_elsewhere)) | set(Loops(module).problems())
+    module = understood(tree)
+    found = set(Loops(module).problems())
+    if any(module.opens(n) for n in ast.walk(tree) if isinstance(n, ast.Call)):
+        found |= set(_flow_problems(module, closed_elsewhere))
     if honour_noqa and found:
         silenced = _silenced_lines(source)
         found = {p for p in found if not _is_silenced(p, silenced)}
     return sorted(replace(p, path=path) for p in found)
 
 
-def _find_factories(module: Module) -> None:
-    """Functions of the file that always return a session they opened: calling one opens it."""
+def understood(tree: ast.Module) -> Module:
+    """The file with its factories: functions that always return a session they opened."""
+    module = Module(tree)
     found = set()
     for name, function in module.functions.items():
         if function.decorator_list or not isinstance(function, ast.FunctionDef):
@@ -62,6 +61,7 @@ def _find_factories(module: Module) -> None:
         if flow.returned and all(v and None not in v and own >= v for v in flow.returned):
             found.add(name)
     module.factories = found
+    return module
 
 
 def _flow_problems(module: Module, closed_elsewhere: frozenset[str]) -> Iterator[Problem]:

@@ -39,6 +39,7 @@ class Outcome:
     notes: list[Note] = field(default_factory=list)
     checked: int = 0
     sources: dict[str, bytes] = field(default_factory=dict)  # of files with findings
+    closed: frozenset[str] = frozenset()  # attributes that some file closes
 
 
 def check_paths(paths: Iterable[Path], settings: Settings) -> Outcome:
@@ -61,8 +62,9 @@ def check_paths(paths: Iterable[Path], settings: Settings) -> Outcome:
             closed.update(closed_attributes(tree))
             if is_worth_checking(source):
                 parsed.append((str(path), source, tree))
+    outcome.closed = frozenset(closed)
     for name, source, tree in parsed:
-        found = check_tree(tree, source, name, frozenset(closed))
+        found = check_tree(tree, source, name, outcome.closed)
         wanted = [p for p in found if settings.wants(p.code)]
         if wanted:
             outcome.problems += wanted

@@ -337,9 +337,9 @@ class Flow(Expressions):
         for site in sites_in(old):
             state.set([site], TAKEN)
         if not wrapped:
-            lines = ", ".join(str(line) for line in sorted(s.call.lineno for s in sites_in(old)))
-            detail = f"`{key}` still holds the session opened on line {lines}"
-            self.problems.append(problem_at(target, codes.REPLACED, detail))
+            first = min((s.call for s in sites_in(old)), key=lambda call: call.lineno)
+            detail = f"`{key}` still holds the session opened on line {first.lineno}"
+            self.problems.append(problem_at(target, codes.REPLACED, detail, first))
 
     def _captures_are_harmless(self, name: str) -> bool:
         """Whether the functions inside this scope only use the session of that name."""

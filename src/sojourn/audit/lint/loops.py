@@ -18,6 +18,11 @@ _SERVING = frozenset({"route", "get", "post", "put"})
 _FEW = 3  # turns of a literal loop that are a handful of cases, not a repetition
 
 
+def looks_like_session(node: ast.expr) -> bool:
+    """Whether a name says that it holds a session: `sess`, `self.session`, `mon_sess`."""
+    return bool(_SESSION_NAME.search(_last_name(node)))
+
+
 class Loops:
     """The rules that need to know what is repeated."""
 
@@ -156,7 +161,7 @@ class Loops:
                 if name in ("clear_session", "reset_default_graph"):
                     return True
                 owner = part.func.value
-                if name == "as_default" and not _SESSION_NAME.search(_last_name(owner)):
+                if name == "as_default" and not looks_like_session(owner):
                     return not (isinstance(owner, ast.Call) and self.module.opens(owner))
         return False
 
@@ -192,7 +197,7 @@ def _runs_step(call: ast.Call) -> bool:
     name, owner = call.func.attr, call.func.value
     keywords = {keyword.arg for keyword in call.keywords}
     if name == "run":
-        return bool(_SESSION_NAME.search(_last_name(owner))) or "session" in keywords
+        return looks_like_session(owner) or "session" in keywords
     return name == "eval" and (bool(keywords & {"session", "feed_dict"}) or not call.args)
 
 

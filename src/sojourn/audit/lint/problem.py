@@ -19,6 +19,7 @@ class Problem:
     detail: str
     end_line: int
     end_column: int
+    opened: tuple[int, int] = (0, 0)  # line and column of the call that opened the session
 
     @property
     def about(self) -> Code:
@@ -31,14 +32,18 @@ class Problem:
         return f"{self.about.title}: {self.detail}" if self.detail else self.about.title
 
 
-def problem_at(node: ast.expr | ast.stmt, code: Code, detail: str, path: str = "") -> Problem:
-    """A finding at a node of the tree."""
+def problem_at(
+    node: ast.expr | ast.stmt, code: Code, detail: str, opener: ast.Call | None = None
+) -> Problem:
+    """A finding at a node of the tree, about the session that `opener` opened."""
+    opened = opener if opener is not None else node
     return Problem(
-        path,
+        "",
         node.lineno,
         node.col_offset + 1,
         code.code,
         detail,
         node.end_lineno or node.lineno,
         (node.end_col_offset or node.col_offset) + 1,
+        (opened.lineno, opened.col_offset + 1),
     )

@@ -1,0 +1,111 @@
+"""Rewrites what can be closed safely. Formatting and comments stay; needs libcst.
+
+One session at a time: after each rewriting the file is checked again, and a step that does not
+make things strictly better is not taken.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+from collections import Counter
+from dataclasses import dataclass, field
+
+from sojourn.audit.lint.check import check_source, understood
+from sojourn.audit.lint.plan import Plan, plan_for
+from sojourn.audit.lint.problem import Problem
+from sojourn.audit.lint.settings import Settings
+from sojourn.errors import SojournError
+
+FIXABLE = ("SOJ001", "SOJ008", "SOJ009")
+
+
+class FixerMissing(SojournError):
+    """libcst is not installed; the message says how to get it."""
+
+
+@dataclass
+class Fixed:
+    """A file before and after."""
+
+    before: bytes
+    after: bytes
+    problems: list[Problem] = field(default_factory=list)  # what was fixed
+
+    @property
+    def changed(self) -> bool:
+        return self.before != self.after
+
+    def diff(self, path: str) -> str:
+        """The change as a unified diff."""
+        before, after = (text.decode("utf-8", "replace") for text in (self.before, self.after))
+        lines = difflib.unified_diff(
+            before.splitlines(keepends=True), after.splitlines(keepends=True), path, path
+        )
+        return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
+
+
+def require_libcst() -> None:
+    """Say what to install before any file is touched."""
+    try:
+        import libcst  # noqa: F401
+    except ImportError:
+        raise FixerMissing(
+            "--fix and --diff need libcst, which comes with the extra: pip install 'sojourn[lint]'"
+        ) from None
+
+
+def fix_source(
+    source: bytes,
+    settings: Settings | None = None,
+    closed_elsewhere: frozenset[str] = frozenset(),
+) -> Fixed:
+    """Close every session of this file that can be closed without changing what it does."""
+    require_libcst()
+    settings = settings or Settings()
+    fixed = Fixed(source, source)
+    refused: set[tuple[str, str]] = set()
+    while True:
+        step = _one_step(fixed.after, settings, closed_elsewhere, refused)
+        if step is None:
+            return fixed
+        fixed.after = step.after
+        fixed.problems += step.problems
+
+
+def _one_step(
+    source: bytes,
+    settings: Settings,
+    closed_elsewhere: frozenset[str],
+    refused: set[tuple[str, str]],
+) -> Fixed | None:
+    from sojourn.audit.lint.rewrite import carry_out
+
+    found = check_source(source, "", closed_elsewhere)
+    module = understood(ast.parse(source))
+    # From the end: what goes into an outer block later is then already as it shall be.
+    for problem in sorted(found, key=lambda p: p.opened, reverse=True):
+        if problem.code not in FIXABLE or not settings.wants(problem.code):
+            continue
+        plan = plan_for(module, problem)
+        if plan is None or _key(problem, plan) in refused:
+            continue
+        after = carry_out(source, plan)
+        if after is not None and _is_better(found, after, closed_elsewhere):
+            return Fixed(source, after, [problem])
+        refused.add(_key(problem, plan))
+    return None
+
+
+def _key(problem: Problem, plan: Plan) -> tuple[str, str]:
+    return (f"{problem.code} {problem.opened}", plan.form.name)
+
+
+def _is_better(found: list[Problem], after: bytes, closed_elsewhere: frozenset[str]) -> bool:
+    try:
+        left = check_source(after, "", closed_elsewhere)
+    except SyntaxError:
+        return False
+    before = Counter(p.code for p in found)
+    now = Counter(p.code for p in left)
+    return now.total() < before.total() and now <= before

@@ -1,0 +1,108 @@
+"""`sojourn lint`: what can be seen in the source, without running it and without TensorFlow."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from sojourn.audit.lint import Outcome, Settings, check_paths
+from sojourn.audit.lint.fix import FixerMissing, fix_source, require_libcst
+from sojourn.audit.lint.formats import FORMATS, as_text
+from sojourn.audit.lint.settings import SettingsError, read_settings
+
+
+@click.command(name="lint")
+@click.argument("paths", nargs=-1, type=click.Path(exists=True, path_type=Path))
+@click.option("--fix", is_flag=True, help="Rewrite what can be closed safely (needs libcst).")
+@click.option("--diff", is_flag=True, help="Show what --fix would change; write nothing.")
+@click.option("--select", metavar="CODES", help="Report only these codes, separated by commas.")
+@click.option("--ignore", metavar="CODES", help="Leave these codes out.")
+@click.option("--exclude", metavar="PATTERN", multiple=True, help="Leave these files out.")
+@click.option(
+    "--format", "form", type=click.Choice(sorted(FORMATS)), default="text", show_default=True
+)
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@click.option("--isolated", is_flag=True, help="Read no pyproject.toml.")
+def command(
+    paths: tuple[Path, ...],
+    fix: bool,
+    diff: bool,
+    select: str | None,
+    ignore: str | None,
+    exclude: tuple[str, ...],
+    form: str,
+    as_json: bool,
+    isolated: bool,
+) -> None:
+    """Find TensorFlow sessions that are never closed, replaced, reopened or used too late.
+
+    PATHS are files or folders; without any, the current folder. Exits with 1 when something was
+    found, 2 when it was called wrongly. Files that are not Python 3 are named and left alone.
+    """
+    paths = paths or (Path("."),)
+    try:
+        settings = Settings() if isolated else read_settings(Path.cwd())
+        settings = _merged(settings, select, ignore, exclude)
+        if fix or diff:
+            require_libcst()
+    except (SettingsError, FixerMissing) as error:
+        raise click.UsageError(str(error)) from None
+    outcome = check_paths(paths, settings)
+    changed = 0
+    if fix or diff:
+        changed = _fix(outcome, settings, diff)
+        if fix and not diff:
+            outcome = check_paths(paths, settings)
+    if not diff:
+        _show(outcome, "json" if as_json else form, changed)
+    sys.exit(1 if outcome.problems or (diff and changed) else 0)
+
+
+def _merged(
+    settings: Settings, select: str | None, ignore: str | None, exclude: tuple[str, ...]
+) -> Settings:
+    if select is not None:
+        settings = replace(settings, select=_codes(select))
+    if ignore is not None:
+        settings = replace(settings, ignore=(*settings.ignore, *_codes(ignore)))
+    return replace(settings, exclude=(*settings.exclude, *exclude))
+
+
+def _codes(text: str) -> tuple[str, ...]:
+    return tuple(code.strip().upper() for code in text.split(",") if code.strip())
+
+
+def _fix(outcome: Outcome, settings: Settings, diff: bool) -> int:
+    """Fix or show every file with findings; the number of files that change."""
+    changed = 0
+    for path, source in outcome.sources.items():
+        fixed = fix_source(source, settings, outcome.closed)
+        if not fixed.changed:
+            continue
+        changed += 1
+        if diff:
+            click.echo(fixed.diff(path), nl=False)
+        else:
+            Path(path).write_bytes(fixed.after)
+    return changed
+
+
+def _show(outcome: Outcome, form: str, changed: int) -> None:
+    if form == "text":
+        colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+        text = as_text(outcome, _coloured) if colour else as_text(outcome)
+        if changed:
+            text += f", {changed} file{'s' * (changed != 1)} fixed"
+        click.echo(text)
+        return
+    text = FORMATS[form](outcome)
+    if text:
+        click.echo(text)
+
+
+def _coloured(text: str, style: str) -> str:
+    return click.style(text, bold=True) if style == "bold" else click.style(text, fg=style)
