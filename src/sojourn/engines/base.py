@@ -62,6 +62,7 @@ class Engine(Protocol):
 KINDS = {
     "graph": "sojourn.engines.tensorflow:GraphEngine",
     "builder": "sojourn.engines.builder:BuilderEngine",
+    "calling": "sojourn.engines.calling:CallingEngine",
 }
 
 

@@ -1,0 +1,169 @@
+"""One call of one function of the user's, in the worker that was forked for it.
+
+Whatever comes of it goes back as an outcome: a value, an error of its own type, or a generator
+that stays here and is resumed item by item.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import inspect
+import linecache
+import random
+import sys
+import traceback
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from sojourn.engines import parcels
+from sojourn.engines.base import Arrays, Operation, Plan
+from sojourn.errors import DeviceError, InputError
+from sojourn.values import Signature
+
+VALUE, STREAM, STREAM_ENDED, ERROR = "value", "stream", "stream-ended", "error"
+NEXT, SEND, THROW, CLOSE = "next", "send", "throw", "close"
+
+# name of the source -> its lines, for code that is in no file (cells of a notebook)
+Sources = Mapping[str, list[str]]
+
+
+class CallingEngine:
+    """Calls a function, once."""
+
+    def __init__(self) -> None:
+        self.signature = Signature()
+        self._stream: Generator[Any, Any, Any] | None = None
+
+    @classmethod
+    def load(cls, arguments: dict[str, Any], arrays: Arrays) -> CallingEngine:
+        """Prepare the worker for the function; it comes with the call."""
+        if arguments.get("deterministic"):
+            _tensorflow().config.experimental.enable_op_determinism()
+        if arguments.get("seed") is not None:
+            _seed(arguments["seed"])
+        if str(arguments.get("device", "")).startswith("gpu"):
+            _require_gpu(arguments["device"])
+        return cls()
+
+    def plan(self, feeds: Sequence[str], fetches: Sequence[str]) -> Plan:
+        raise InputError("an isolated function is called; it has no steps")
+
+    def operations(self) -> dict[str, Operation]:
+        return {"call": self._call, "resume": self._resume}
+
+    def close(self) -> None:
+        _flush()
+
+    def _call(self, arguments: dict[str, Any], arrays: Arrays) -> tuple[Any, Arrays]:
+        def work() -> Any:
+            # The function may keep its arguments, and these are views of shared memory: copy.
+            given = [array.copy() for array in arrays]
+            function, args, kwargs, sources = parcels.unpack(given)
+            _remember(sources)
+            return function(*args, **kwargs)
+
+        return self._outcome(work)
+
+    def _resume(self, arguments: dict[str, Any], arrays: Arrays) -> tuple[Any, Arrays]:
+        stream = self._stream
+        assert stream is not None
+
+        def work() -> Any:
+            how = arguments["how"]
+            if how == NEXT:
+                return next(stream)
+            if how == CLOSE:
+                return stream.close()
+            given = parcels.unpack([array.copy() for array in arrays])
+            return stream.send(given) if how == SEND else stream.throw(given)
+
+        return self._outcome(work, resumed=True)
+
+    def _outcome(self, work: Callable[[], Any], resumed: bool = False) -> tuple[Any, Arrays]:
+        kind = VALUE
+        try:
+            try:
+                value = work()
+            except StopIteration as end:
+                if not resumed:
+                    raise
+                kind, value = STREAM_ENDED, end.value
+            if inspect.isgenerator(value) and not resumed:
+                self._stream = value
+                return {"kind": STREAM}, ()
+            return {"kind": kind}, _packed(value)
+        except BaseException as error:
+            if _is_tensorflows(error):
+                raise  # it crosses as a plain record, so that the caller need not load TensorFlow
+            return _error(error)
+        finally:
+            _flush()
+
+
+def _packed(value: Any) -> Arrays:
+    try:
+        return parcels.pack(value)
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise InputError(
+            f"the result, a {type(value).__name__}, cannot be sent back: {error}"
+        ) from error
+
+
+def _error(error: BaseException) -> tuple[Any, Arrays]:
+    # Without the frames of this module, which say nothing to the user.
+    inner = error.__traceback__
+    while inner is not None and inner.tb_frame.f_code.co_filename == __file__:
+        inner = inner.tb_next
+    told = {
+        "kind": ERROR,
+        "message": f"{type(error).__name__}: {error}",
+        "traceback": "".join(traceback.format_exception(type(error), error, inner)).rstrip(),
+    }
+    try:
+        return told, parcels.pack(error)
+    except Exception:
+        return told, ()  # then the description must do
+
+
+def _is_tensorflows(error: BaseException) -> bool:
+    return any(kind.__module__.partition(".")[0] == "tensorflow" for kind in type(error).__mro__)
+
+
+def _remember(sources: Sources) -> None:
+    """Let tracebacks and AutoGraph find the lines of code that came from no file."""
+    for name, lines in sources.items():
+        linecache.cache[name] = (sum(map(len, lines)), None, lines, name)
+
+
+def _seed(seed: int) -> None:
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    if "tensorflow" in sys.modules:
+        _tensorflow().random.set_seed(seed)
+
+
+def _require_gpu(device: str) -> None:
+    found = _tensorflow().config.list_physical_devices()
+    if not any(place.device_type == "GPU" for place in found):
+        names = ", ".join(place.name.partition("device:")[2] for place in found)
+        raise DeviceError(f"there is no {device!r} here; TensorFlow found {names or 'nothing'}")
+
+
+def _tensorflow() -> Any:
+    import tensorflow
+
+    return tensorflow
+
+
+def _flush() -> None:
+    """What was printed so far must be there before the answer is, C's own streams included."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            pass  # the function closed it
+    ctypes.CDLL(None).fflush(None)

@@ -1,0 +1,132 @@
+"""One call: a worker from the fork to the receipt. It is gone when the call is over."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from sojourn.engines import parcels
+from sojourn.engines.calling import ERROR
+from sojourn.errors import EngineError, InputError, RemoteTraceback, StepTimeout
+from sojourn.functions.options import Options
+from sojourn.probes.platform import require_process_isolation
+from sojourn.session.states import Input
+from sojourn.session.stay import Stay
+from sojourn.values import Place, Receipt
+
+if TYPE_CHECKING:
+    from sojourn.functions.backend import CallBackend
+
+_counter = itertools.count(1)
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What came of a call, as the engine tells it."""
+
+    kind: str
+    message: str = ""
+    traceback: str = ""
+
+
+class Call:
+    """The worker of one call. Whoever starts it ends it, whatever happens in between."""
+
+    def __init__(
+        self, options: Options, name: str, place: Place, tell: Callable[[Receipt], None]
+    ) -> None:
+        self.name = name
+        self._options = options
+        self._place = place
+        self._tell = tell
+        self._stay: Stay | None = None
+        self._backend: CallBackend | None = None
+        self._is_cut_off = False
+
+    def start(self) -> None:
+        """Fork the worker. If this raises, it is gone already."""
+        require_process_isolation()
+        from sojourn.functions.backend import CallBackend
+
+        options = self._options
+        stay = Stay(_label(self.name), "process", options.device, self._place)
+        try:
+            backend = CallBackend(
+                stay.name, memory_bytes=options.memory_bytes, environment=options.environment()
+            )
+        except BaseException:
+            stay.lifecycle.happened(Input.OPEN_FAILED, self._place)
+            raise
+        stay.start(backend)
+        self._backend = backend
+        if self._is_cut_off:
+            backend.kill()
+        stay.load(options.engine_arguments(), [])
+        self._stay = stay
+
+    def ask(
+        self, operation: str, arguments: dict[str, Any], arrays: Sequence[np.ndarray]
+    ) -> tuple[str, Any]:
+        """The kind of the outcome and its value. What the function raised is raised here."""
+        assert self._stay is not None
+        timeout = self._options.timeout
+        try:
+            outcome, results = self._stay.call(
+                operation, arguments, arrays, result=Outcome, timeout=timeout
+            )
+        except StepTimeout:
+            raise StepTimeout(
+                f"{self.name!r} did not answer within {timeout:g} s; its worker was ended"
+            ) from None
+        if outcome.kind == ERROR:
+            raise _as_error(outcome, results)
+        if not results:
+            return outcome.kind, None
+        try:
+            return outcome.kind, parcels.unpack(results)
+        except Exception as error:
+            raise InputError(
+                f"the result of {self.name!r} cannot be read here: {type(error).__name__}: {error}"
+            ) from error
+
+    def end(self, *, abruptly: bool = False) -> None:
+        """End the worker; the receipt goes to whoever wanted it. May be called twice."""
+        stay, self._stay = self._stay, None
+        if stay is None or self._backend is None:
+            return
+        self._backend.ends_abruptly = abruptly
+        try:
+            receipt = stay.close(timeout=0, place=self._place)
+        except BaseException:
+            # A second Ctrl-C, while we were about it: at least nothing stays.
+            self.cut_off()
+            raise
+        self._tell(receipt)
+
+    def cut_off(self) -> None:
+        """End the worker now, from any thread; who waits for it gets an error."""
+        self._is_cut_off = True
+        if self._backend is not None:
+            self._backend.kill()
+
+
+def _as_error(outcome: Outcome, results: Sequence[np.ndarray]) -> BaseException:
+    """The error of the function, as its own type if that can be had."""
+    error: object = None
+    if results:
+        try:
+            error = parcels.unpack(results)
+        except Exception:
+            pass  # such as a class whose __init__ wants more than its args: described instead
+    if not isinstance(error, BaseException):
+        error = EngineError(outcome.message)
+    error.__cause__ = RemoteTraceback(outcome.traceback)
+    return error
+
+
+def _label(name: str) -> str:
+    return f"{re.sub(r'[^a-zA-Z0-9_.-]', '', name) or 'function'}-{next(_counter)}"

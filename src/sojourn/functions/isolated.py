@@ -1,0 +1,192 @@
+"""`sojourn.isolated`: the decorator, and the function that it makes."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+
+from sojourn.engines.calling import STREAM
+from sojourn.functions.calling import Call
+from sojourn.functions.options import Options
+from sojourn.functions.sending import pack_call
+from sojourn.functions.streaming import Stream, is_own
+from sojourn.functions.sweeping import sweep
+from sojourn.values import Place, Receipt, caller
+
+P = ParamSpec("P")
+Q = ParamSpec("Q")
+R = TypeVar("R")
+S = TypeVar("S")
+
+
+class _Last:
+    """Where the receipt of the last call is kept, shared by a function and its bound methods."""
+
+    __slots__ = ("receipt",)
+
+    def __init__(self) -> None:
+        self.receipt: Receipt | None = None
+
+    def tell(self, receipt: Receipt) -> None:
+        self.receipt = receipt
+
+
+class Isolated(Generic[P, R]):
+    """A function that runs in a worker of its own, each call anew. Calls may run side by side."""
+
+    __wrapped__: Callable[P, R]
+    __name__: str
+
+    def __init__(self, function: Callable[P, R], options: Options) -> None:
+        if isinstance(function, classmethod):
+            raise TypeError("write @classmethod above @isolated, not below it")
+        if isinstance(function, staticmethod):
+            function = function.__func__
+        if not callable(function):
+            raise TypeError(f"isolated takes a function, not a {type(function).__name__}")
+        if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+            raise TypeError("isolated takes plain functions and generators, not `async def`")
+        functools.update_wrapper(self, function)
+        self._function = function
+        self._options = options
+        self._name = options.name or str(getattr(function, "__name__", type(function).__name__))
+        self._last = _Last()
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call it in a new worker, which is gone when this returns or raises."""
+        function: Callable[..., Any] = self._function
+        call = self._new_call(caller())
+        if _yields(function):
+            # Like a generator's, its body does not begin before the first item is asked for.
+            return Stream(  # type: ignore[return-value]
+                call, lambda: pack_call(function, args, kwargs, self._name)
+            )
+        return self._run(call, args, kwargs)  # type: ignore[no-any-return]
+
+    def map(
+        self, *iterables: Iterable[Any], workers: int | None = None, quiet: bool = False
+    ) -> list[R]:
+        """Call it for every item, up to `workers` at a time; the results in the items' order.
+
+        Like the built-in `map`, several iterables give several arguments. A progress bar is shown
+        on a terminal unless `quiet`. The first error ends all other calls and is raised.
+        """
+        if _yields(self._function):
+            raise TypeError(f"{self._name!r} yields; map() takes functions that return")
+        place = caller()
+
+        def prepare(args: tuple[Any, ...]) -> tuple[Call, Callable[[], R]]:
+            call = self._new_call(place)
+            return call, lambda: self._run(call, args, {}, may_stream=False)
+
+        return sweep(prepare, iterables, workers, self._name, quiet)
+
+    @property
+    def receipt(self) -> Receipt | None:
+        """The account of the call that ended last, on whichever thread; None before the first."""
+        return self._last.receipt
+
+    def _new_call(self, place: Place) -> Call:
+        return Call(self._options, self._name, place, self._last.tell)
+
+    def _run(
+        self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], may_stream: bool = True
+    ) -> Any:
+        parcel = pack_call(self._function, args, kwargs, self._name)
+        call.start()
+        try:
+            kind, value = call.ask("call", {}, parcel)
+            if kind == STREAM:
+                if may_stream:
+                    return Stream(call, None)
+                raise TypeError(f"{self._name!r} returned a generator; return a list to map()")
+        except BaseException as error:
+            call.end(abruptly=not is_own(error))
+            raise
+        call.end()
+        return value
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Isolated[P, R]: ...
+    @overload
+    def __get__(
+        self: Isolated[Concatenate[Any, Q], S], instance: object, owner: type | None = None
+    ) -> Isolated[Q, S]: ...
+    def __get__(self, instance: Any, owner: type | None = None) -> Isolated[Any, Any]:
+        if instance is None:
+            return self
+        # A bound method would be pickled by its name, and that name means this wrapper.
+        bound: Isolated[Any, Any] = Isolated(
+            functools.partial(self._function, instance),
+            self._options,
+        )
+        functools.update_wrapper(bound, self._function)
+        bound._name = self._name
+        bound._last = self._last
+        return bound
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By value: its module may be one that only this process has.
+        return Isolated, (self._function, self._options)
+
+    def __repr__(self) -> str:
+        limits = f" | {self._options}" if str(self._options) else ""
+        last = f" | last call {self.receipt}" if self.receipt is not None else ""
+        return f"<isolated {self._name!r}{limits}{last}>"
+
+
+@overload
+def isolated(
+    function: Callable[P, R],
+    /,
+    *,
+    timeout: float | None = None,
+    memory: int | str | None = None,
+    device: str = "auto",
+    name: str | None = None,
+    seed: int | None = None,
+    deterministic: bool = False,
+) -> Isolated[P, R]: ...
+@overload
+def isolated(
+    *,
+    timeout: float | None = None,
+    memory: int | str | None = None,
+    device: str = "auto",
+    name: str | None = None,
+    seed: int | None = None,
+    deterministic: bool = False,
+) -> Callable[[Callable[P, R]], Isolated[P, R]]: ...
+def isolated(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    timeout: float | None = None,
+    memory: int | str | None = None,
+    device: str = "auto",
+    name: str | None = None,
+    seed: int | None = None,
+    deterministic: bool = False,
+) -> Any:
+    """Make a function run in a worker of its own, which leaves nothing behind.
+
+    Use it as `@isolated`, as `@isolated(memory="4GiB")` or as `isolated(function)(...)`. Arguments
+    and results are anything that can be pickled; arrays cross through shared memory. What it
+    prints appears here, what it raises is raised here, what it yields arrives item by item.
+
+    `timeout`: seconds after which a call (each item, of a generator) is ended as StepTimeout.
+    `memory`: the most the worker may allocate, such as `"4GiB"`. `device`: `"auto"`, `"cpu"`,
+    `"gpu"`, `"gpu:1"` or `"gpu:GPU-<uuid>"`. `seed`: seeds Python, numpy and TensorFlow before
+    each call, so that the same work gives the same bits; `deterministic` has TensorFlow use
+    deterministic ops only.
+    """
+    options = Options(timeout, memory, device, name, seed, deterministic)
+    if function is None:
+        return lambda given: Isolated(given, options)
+    return Isolated(function, options)
+
+
+def _yields(function: Any) -> bool:
+    return inspect.isgeneratorfunction(function)  # looks through partials and bound methods

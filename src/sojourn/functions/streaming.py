@@ -1,0 +1,123 @@
+"""A call that yields: the generator runs in the worker, the caller asks for item after item."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Sequence
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from sojourn.engines.calling import CLOSE, NEXT, SEND, STREAM, STREAM_ENDED, THROW
+from sojourn.errors import InputError, RemoteTraceback
+from sojourn.functions.calling import Call
+from sojourn.functions.sending import pack_value
+
+
+class Stream(Generator[Any, Any, Any]):
+    """A generator whose body is in a worker. It lives until it is exhausted, closed or forgotten.
+
+    Nothing starts before the first item is asked for. Closing runs the generator's own clean-up
+    in the worker and then ends it.
+    """
+
+    def __init__(self, call: Call, begin: Callable[[], Sequence[np.ndarray]] | None) -> None:
+        self._call: Call | None = call
+        self._begin = begin  # makes the parcel of the call; None once the generator exists
+        self._name = call.name
+
+    def send(self, value: Any) -> Any:
+        """Resume it with a value and give its next item."""
+        if value is None:
+            return self._resume(NEXT, ())
+        if self._begin is not None:
+            raise TypeError("can't send non-None value to a just-started generator")
+        return self._resume(SEND, pack_value(value, self._name))
+
+    def throw(self, error: Any, value: Any = None, traceback: Any = None) -> Any:
+        """Raise an error where it stands and give its next item."""
+        if isinstance(error, type):
+            error = (
+                value if isinstance(value, error) else error() if value is None else error(value)
+            )
+        if self._begin is not None:
+            self._call = self._begin = None
+        if self._call is None:
+            raise error
+        return self._resume(THROW, pack_value(error, self._name))
+
+    def close(self) -> None:
+        """Let it clean up, and end the worker."""
+        call, self._call = self._call, None
+        if call is None or self._begin is not None:
+            return
+        _close(call)
+
+    def _resume(self, how: str, arrays: Sequence[np.ndarray]) -> Any:
+        call = self._call
+        if call is None:
+            raise StopIteration
+        try:
+            if self._begin is not None:
+                self._start(call)
+            kind, value = call.ask("resume", {"how": how}, arrays)
+        except BaseException as error:
+            self._call = None
+            # An error of the function's own leaves a worker that ends by itself.
+            call.end(abruptly=not is_own(error))
+            raise
+        if kind == STREAM_ENDED:
+            self._call = None
+            call.end()
+            raise StopIteration(value)
+        return value
+
+    def _start(self, call: Call) -> None:
+        assert self._begin is not None
+        parcel = self._begin()
+        call.start()
+        self._begin = None
+        kind, _ = call.ask("call", {}, parcel)
+        if kind != STREAM:
+            raise InputError(f"{self._name!r} was to be a generator, and is none in the worker")
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        # A `for` loop left by `break` ends here, and so does the garbage collector, perhaps while
+        # this very thread holds one of our locks: what may wait is done on another thread.
+        call, self._call = getattr(self, "_call", None), None
+        if call is None or self._begin is not None:
+            return
+        try:
+            threading.Thread(target=_close, args=(call,), name="sojourn-stream-close").start()
+        except RuntimeError:
+            call.cut_off()  # the interpreter is on its way out
+
+    def __repr__(self) -> str:
+        state = "ended" if self._call is None else "waiting" if self._begin is None else "not begun"
+        return f"<stream of {self._name!r} | {state}>"
+
+
+def _close(call: Call) -> None:
+    try:
+        call.ask("resume", {"how": CLOSE}, ())
+    except BaseException:
+        call.end(abruptly=True)
+        raise
+    call.end()
+
+
+def is_own(error: BaseException) -> bool:
+    """Whether the function itself raised it, so that its worker is in order."""
+    return isinstance(error.__cause__, RemoteTraceback)
