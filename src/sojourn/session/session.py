@@ -9,7 +9,7 @@ from typing import Any
 
 from sojourn.session.states import State
 from sojourn.session.stay import Fetches, Stay
-from sojourn.values import Footprint, Place, Receipt, Signature, caller, format_bytes
+from sojourn.values import Footprint, Place, Receipt, Signature, caller, format_bytes, html
 
 
 class Usable:
@@ -110,3 +110,22 @@ class Session(Usable):
         if stay.receipt is not None:
             return f"{text} | {format_bytes(stay.receipt.returned_bytes)} returned>"
         return f"{text} | opened at {stay.owner}>"
+
+    def _repr_html_(self) -> str:
+        stay = self._stay
+        colour = {State.READY: html.GOOD, State.RUNNING: html.GOOD, State.BROKEN: html.BAD}
+        receipt, held = stay.receipt, stay.footprint()
+        rows = [
+            ("where", "inline" if stay.isolation == "inline" else f"process {stay.pid}"),
+            ("device", stay.device),
+            ("holds", "" if receipt else format_bytes(held.held_bytes)),
+            ("runs", str(stay.lifecycle.steps)),
+            ("opened at", str(stay.owner)),
+            ("closed at", str(stay.closed_at or "")),
+            ("receipt", str(receipt or "")),
+        ]
+        parts = [html.facts(rows)]
+        if stay.signature.inputs or stay.signature.outputs:
+            parts += ['<div style="margin-top:.5em"></div>', stay.signature.html_table()]
+        badge = (str(self.state), colour.get(self.state, html.CALM))
+        return html.card("session", stay.name, badge, *parts)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from sojourn.values import html
 from sojourn.values.amounts import format_bytes, format_seconds
 
 
@@ -96,3 +97,30 @@ class Receipt:
             back = self.returned_on_device.get(device, 0)
             text += f", {format_bytes(back)} of {format_bytes(held)} on {device}"
         return f"{text} ({self.note})" if self.note else text
+
+    def _repr_html_(self) -> str:
+        colour = html.GOOD if self.clean else html.BAD
+        held = self.held_bytes + sum(self.held_on_device.values())
+        returned = self.returned_bytes + sum(self.returned_on_device.values())
+        rows = [
+            ("returned", f"{format_bytes(self.returned_bytes)} of {format_bytes(self.held_bytes)}"),
+            *(
+                (
+                    device,
+                    f"{format_bytes(self.returned_on_device.get(device, 0))} of "
+                    f"{format_bytes(count)}",
+                )
+                for device, count in self.held_on_device.items()
+            ),
+            ("peak", format_bytes(self.peak_bytes)),
+            ("runs", str(self.runs)),
+            (self.how, f"in {format_seconds(self.seconds)}"),
+            ("note", self.note),
+        ]
+        return html.card(
+            "receipt",
+            self.session,
+            (str(self.residue), colour),
+            html.bar(returned / held if held else 1.0, colour),
+            html.facts(rows),
+        )

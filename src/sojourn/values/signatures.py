@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from sojourn.values import html
+
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
@@ -39,3 +41,16 @@ class Signature:
             return ", ".join(f"{name}: {spec}" for name, spec in specs.items())
 
         return f"({listed(self.inputs)}) -> ({listed(self.outputs)})"
+
+    def _repr_html_(self) -> str:
+        count = f"{len(self.inputs)} in, {len(self.outputs)} out"
+        return html.card("signature", "", (count, html.CALM), self.html_table())
+
+    def html_table(self) -> str:
+        """Inputs and outputs as a table, for a notebook."""
+        rows = [
+            [role, name, spec.dtype, str(spec).removeprefix(spec.dtype)]
+            for role, specs in (("input", self.inputs), ("output", self.outputs))
+            for name, spec in specs.items()
+        ]
+        return html.table(["", "name", "dtype", "shape"], rows)
