@@ -23,10 +23,9 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session")
-def zygote() -> Iterator[None]:
+def zygote() -> None:
     """A zygote that has imported TensorFlow; it stays for the whole run."""
     sojourn.warm_up(wait=True)
-    yield
 
 
 @pytest.fixture(autouse=True)

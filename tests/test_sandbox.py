@@ -466,7 +466,8 @@ def measured() -> None:
         os.write(say, b"x")
         while True:
             time.sleep(1)
-    os.read(ready, 1)
+    os.close(say)
+    assert os.read(ready, 1) == b"x"
     with open(f"/proc/{pid}/smaps_rollup") as file:
         has_pss = "Pss:" in file.read()
     signal.pidfd_send_signal(os.pidfd_open(pid), signal.SIGKILL)

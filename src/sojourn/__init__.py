@@ -10,6 +10,7 @@ from __future__ import annotations
 from sojourn import errors, events
 from sojourn._version import __version__
 from sojourn.errors import *  # noqa: F403 - the public errors, listed in errors.__all__
+from sojourn.functions import isolated
 from sojourn.session import Session, State, open
 from sojourn.values import Footprint, Receipt, Residue, Signature, TensorSpec
 
@@ -19,6 +20,9 @@ def warm_up(*, wait: bool = False) -> None:
 
     Returns at once; with `wait`, when TensorFlow has been imported there.
     """
+    from sojourn.probes.platform import require_process_isolation
+
+    require_process_isolation()
     from sojourn.process.zygote import zygote
 
     if wait:
@@ -38,6 +42,7 @@ __all__ = [
     "__version__",
     "errors",
     "events",
+    "isolated",
     "open",
     "warm_up",
     *errors.__all__,

@@ -39,7 +39,11 @@ class Program:
 
     def run(self) -> int:
         """Run it to its end, print the traceback if it fails, and return its exit code."""
-        code, globals_, argv0, folder = self._find()
+        try:
+            code, globals_, argv0, folder = self._find()
+        except (SyntaxError, ValueError) as error:
+            _show(error)
+            return 1
         self._before = {
             "argv": sys.argv,
             "path": list(sys.path),
@@ -88,24 +92,22 @@ class Program:
         importer = pkgutil.get_importer(path) if os.path.exists(path) else None
         spec = importer.find_spec("__main__") if importer is not None else None
         if spec is not None:
-            return _code_of(spec), _globals_of(spec, ""), path, path
+            return _code_of(spec), _globals_of(spec, ""), path, os.path.abspath(path)
+        file_path = os.path.abspath(path)
         try:
-            with io.open_code(os.path.abspath(path)) as file:
+            with io.open_code(file_path) as file:
                 source = file.read()
         except OSError as error:
             raise ProgramNotFound(f"can't open file {path!r}: {error.strerror}") from None
         globals_: dict[str, Any] = {
-            "__file__": path,
+            "__file__": file_path,
             "__cached__": None,
             "__spec__": None,
             "__package__": None,
             "__annotations__": {},
         }
         folder = os.path.dirname(os.path.realpath(path))
-        try:
-            return compile(source, path, "exec", dont_inherit=True), globals_, path, folder
-        except (SyntaxError, ValueError) as error:
-            return _raise(error), globals_, path, folder
+        return compile(source, file_path, "exec", dont_inherit=True), globals_, path, folder
 
     def _find_module(self) -> tuple[CodeType, dict[str, Any], str, str]:
         folder = os.getcwd()
@@ -137,8 +139,6 @@ class Program:
 def _code_of(spec: ModuleSpec) -> CodeType:
     try:
         code = spec.loader.get_code(spec.name)  # type: ignore[union-attr]
-    except SyntaxError as error:
-        return _raise(error)
     except (AttributeError, ImportError):
         code = None
     if not isinstance(code, CodeType):
@@ -155,17 +155,6 @@ def _globals_of(spec: ModuleSpec, package: str) -> dict[str, Any]:
         "__package__": package,
         "__annotations__": {},
     }
-
-
-def _raise(error: BaseException) -> CodeType:
-    """A program that cannot be compiled fails when it is run, as it would in Python."""
-    _unrunnable[0] = error
-    return compile(
-        "from sojourn.program import _unrunnable; raise _unrunnable.pop(0)", __file__, "exec"
-    )
-
-
-_unrunnable: dict[int, BaseException] = {}
 
 
 def _exit_code(ending: SystemExit) -> int:

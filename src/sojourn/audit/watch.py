@@ -236,6 +236,7 @@ def _wrap_run(watch: Watch, original: Any) -> Any:
     now = time.monotonic
 
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
         live = live_sessions.get(id(self))
         if live is None:
             return original(self, *args, **kwargs)

@@ -10,6 +10,7 @@ from sojourn._version import __version__
 
 # name -> one-line help; the command lives in `sojourn.cli.<name>` as `command`.
 COMMANDS = {
+    "audit": "Run a program and report what its TensorFlow sessions leak.",
     "demo": "Train several models on raw TensorFlow, then on sojourn, and compare.",
 }
 

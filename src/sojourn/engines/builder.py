@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from sojourn.engines import frameworks
 from sojourn.engines.base import Arrays, Engine
 from sojourn.engines.function import FunctionEngine, unpickle
 from sojourn.errors import ModelError
 
-try:
-    from sojourn.engines import tensorflow
-except ModuleNotFoundError:  # plain functions need no framework
-    tensorflow = None  # type: ignore[assignment]
+tensorflow: Any = None
+if "tensorflow" in frameworks():
+    try:
+        from sojourn.engines import tensorflow
+    except ModuleNotFoundError:
+        pass  # plain functions need no framework
 
 
 class BuilderEngine:
@@ -27,5 +30,5 @@ class BuilderEngine:
         if callable(built):
             return FunctionEngine(built, arguments.get("outputs"))
         if tensorflow is None:
-            raise ModelError(f"TensorFlow is not installed, and the builder returned {built!r}")
+            raise ModelError(f"TensorFlow is not loaded here, and the builder returned {built!r}")
         return tensorflow.engine_of_built(graph, built)

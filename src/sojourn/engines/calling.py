@@ -124,9 +124,45 @@ def _error(error: BaseException) -> tuple[Any, Arrays]:
         "traceback": "".join(traceback.format_exception(type(error), error, inner)).rstrip(),
     }
     try:
+        # Many pickle well and fail to unpickle: their class wants other arguments than it keeps.
+        parcels.unpack(parcels.pack(error))
         return told, parcels.pack(error)
     except Exception:
+        pass
+    state = {key: value for key, value in vars(error).items() if _can_travel(value)}
+    try:
+        return told, parcels.pack(_Parts(type(error), error.args, state))
+    except Exception:
         return told, ()  # then the description must do
+
+
+def _can_travel(value: Any) -> bool:
+    try:
+        parcels.pack(value)
+    except Exception:
+        return False
+    return True
+
+
+class _Parts:
+    """An error that turns into itself when it is unpickled, without calling its `__init__`."""
+
+    def __init__(
+        self, kind: type[BaseException], args: tuple[Any, ...], state: dict[str, Any]
+    ) -> None:
+        self._parts = kind, args, state
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _assembled, self._parts
+
+
+def _assembled(
+    kind: type[BaseException], args: tuple[Any, ...], state: dict[str, Any]
+) -> BaseException:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
 
 
 def _is_tensorflows(error: BaseException) -> bool:

@@ -9,8 +9,11 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.framework import ops as tf_ops
 
+from sojourn.engines import seeding
 from sojourn.engines.base import Arrays, Operation
+from sojourn.engines.placement import Placements
 from sojourn.engines.tensorflow_steps import CompiledStep, step_facts
+from sojourn.engines.variables import Variables
 from sojourn.errors import InputError, ModelError
 from sojourn.values import Signature, TensorSpec
 
@@ -32,15 +35,22 @@ def is_operation(found: Any) -> bool:
 class GraphEngine:
     """One graph with one TensorFlow session, and short names for some of its tensors."""
 
+    # Whether the values at the start are remembered before the first change, because nothing
+    # else could bring them back.
+    keeps_start = False
+
     def __init__(
         self,
         graph: Any,
         inputs: Mapping[str, Any],
         outputs: Mapping[str, Any],
         initializer: str | None = None,
+        gpu_bytes: int | None = None,
     ) -> None:
         self.graph = graph
-        self.session = v1.Session(graph=graph)
+        self.session = v1.Session(graph=graph, config=session_config(gpu_bytes))
+        self.variables = Variables(graph, self.session)
+        self._placements = Placements(self.session)
         self._inputs = dict(inputs)
         self._outputs = dict(outputs)
         self._initializer = initializer
@@ -57,15 +67,9 @@ class GraphEngine:
         """From the bytes of a GraphDef."""
         graph_def = v1.GraphDef()
         graph_def.ParseFromString(arrays[0].tobytes())
-        graph = v1.Graph()
-        with graph.as_default():
-            try:
-                v1.import_graph_def(graph_def, name="")
-            except (ValueError, tf.errors.OpError) as error:
-                raise ModelError(f"the graph cannot be imported: {error}") from None
-        inputs = _named(graph, arguments.get("inputs")) or placeholders(graph)
-        outputs = _named(graph, arguments.get("outputs")) or terminal_tensors(graph)
-        return cls(graph, inputs, outputs, arguments.get("initializer"))
+        if arguments.get("seed") is not None:
+            seeding.seed_graph_def(graph_def, arguments["seed"])
+        return engine_of_graph_def(graph_def, arguments, cls)
 
     def plan(self, feeds: Sequence[str], fetches: Sequence[str]) -> CompiledStep:
         """A step that feeds and fetches tensors by their short or graph names."""
@@ -74,7 +78,7 @@ class GraphEngine:
         targets: list[Any] = []
         slots: list[int] = []
         for name in fetches:
-            found = self._find(name, "output", self._outputs)
+            found = self._readable(self._find(name, "output", self._outputs))
             slots.append(-1 if is_operation(found) else len(fetched))
             (targets if is_operation(found) else fetched).append(found)
         facts = step_facts(self.graph, fed, fetched, targets)
@@ -82,8 +86,10 @@ class GraphEngine:
             short = {t.op.name: name for name, t in self._inputs.items()}
             missing = ", ".join(repr(short.get(name, name)) for name in facts.unfed)
             raise InputError(f"to get {', '.join(fetches)} the input {missing} must be fed as well")
+        if facts.changes_state and self.keeps_start:
+            self.variables.keep()
         with self._lock:
-            return CompiledStep(
+            step = CompiledStep(
                 self.session,
                 fed,
                 fetched,
@@ -93,18 +99,54 @@ class GraphEngine:
                 [spec_of(t) for t in fetched],
                 slots,
             )
+            self._placements.watch(step, facts.ops)
+            return step
 
     def operations(self) -> dict[str, Operation]:
-        return {"reset": self._reset}
+        return {
+            "reset": self._reset,
+            "save": self._save,
+            "restore": self._restore,
+            "placement": self._placement,
+        }
 
     def close(self) -> None:
         self.session.close()
 
     def _reset(self, arguments: dict[str, Any], arrays: Arrays) -> tuple[Any, Arrays]:
-        if self._initializer is None:
-            raise ModelError("the session was opened without an initializer, so it cannot be reset")
-        self.session.run(self._operation(self._initializer))
+        self._reset_variables()
         return None, ()
+
+    def _reset_variables(self) -> None:
+        if self.variables.has_snapshot:
+            self.variables.go_back()
+        elif self._initializer is not None:
+            self.session.run(self._operation(self._initializer))
+        elif not self.keeps_start:
+            raise ModelError("the session was opened without an initializer, so it cannot be reset")
+
+    def _save(self, arguments: dict[str, Any], arrays: Arrays) -> tuple[Any, Arrays]:
+        return self.variables.save(arguments["prefix"]), ()
+
+    def _restore(self, arguments: dict[str, Any], arrays: Arrays) -> tuple[Any, Arrays]:
+        if self.keeps_start:
+            self.variables.keep()
+        self.variables.restore(arguments["prefix"], arguments["may_lack"])
+        return None, ()
+
+    def _placement(self, arguments: dict[str, Any], arrays: Arrays) -> tuple[Any, Arrays]:
+        return self._placements.told(), ()
+
+    def _readable(self, found: Any) -> Any:
+        """For a variable, which the graph knows as a handle, the tensor with its value."""
+        if is_operation(found) or found.op.type != "VarHandleOp":
+            return found
+        for reader in found.consumers():
+            if reader.type == "ReadVariableOp" and not reader.control_inputs:
+                return reader.outputs[0]
+        with self._lock, self.graph.as_default():
+            dtype = found.op.get_attr("dtype")
+            return tf.raw_ops.ReadVariableOp(resource=found, dtype=dtype)
 
     def _tensor(self, name: str, role: str, short: Mapping[str, Any]) -> Any:
         found = self._find(name, role, short)
@@ -134,6 +176,32 @@ class GraphEngine:
         return operation.outputs[0] if len(operation.outputs) == 1 else operation
 
 
+def session_config(gpu_bytes: int | None = None) -> Any:
+    """How every session is made: ops without a kernel for their device run where they have one,
+    and a GPU's memory is taken as needed, or up to a limit."""
+    config = v1.ConfigProto(allow_soft_placement=True)
+    config.gpu_options.allow_growth = True
+    if gpu_bytes is not None:
+        logical = config.gpu_options.experimental.virtual_devices.add()
+        logical.memory_limit_mb.append(max(1, gpu_bytes // 2**20))
+    return config
+
+
+def engine_of_graph_def(
+    graph_def: Any, arguments: Mapping[str, Any], kind: type[GraphEngine] = GraphEngine
+) -> GraphEngine:
+    """The engine for a finished graph, with the inputs and outputs that the user names."""
+    graph = v1.Graph()
+    with graph.as_default():
+        try:
+            v1.import_graph_def(graph_def, name="")
+        except (ValueError, tf.errors.OpError) as error:
+            raise ModelError(f"the graph cannot be imported: {error}") from None
+    inputs = named(graph, arguments.get("inputs")) or placeholders(graph)
+    outputs = named(graph, arguments.get("outputs")) or terminal_tensors(graph)
+    return kind(graph, inputs, outputs, arguments.get("initializer"), arguments.get("gpu_bytes"))
+
+
 def build(function: Callable[[], Any]) -> tuple[Any, Any]:
     """Run a builder in a graph of its own; the graph and what the builder returned."""
     graph = v1.Graph()
@@ -143,8 +211,8 @@ def build(function: Callable[[], Any]) -> tuple[Any, Any]:
 
 def engine_of_built(graph: Any, built: Any) -> GraphEngine:
     """The engine for a graph whose inputs and outputs a builder has returned."""
-    inputs, outputs = _inputs_and_outputs(built)
     with graph.as_default():
+        inputs, outputs = _inputs_and_outputs(built)
         initializer = None
         if v1.global_variables() or v1.local_variables() or _has_tables(graph):
             initializer = tf.group(
@@ -173,16 +241,23 @@ def _inputs_and_outputs(built: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 def _by_name(part: Any) -> dict[str, Any]:
     if part is None:
         return {}
-    if isinstance(part, Mapping):
-        return dict(part)
-    items = part if isinstance(part, list | tuple) else [part]
-    for item in items:
-        if not isinstance(item, tf.Tensor | tf.Operation | tf.Variable):
-            raise ModelError(f"inputs and outputs are tensors, not {item!r}")
-    return {item.name.partition(":")[0]: item for item in items}
+    if not isinstance(part, Mapping):
+        items = part if isinstance(part, list | tuple) else [part]
+        part = {getattr(item, "name", str(item)).partition(":")[0]: item for item in items}
+    return {str(name): _fetchable(item) for name, item in part.items()}
 
 
-def _named(graph: Any, names: Mapping[str, str] | None) -> dict[str, Any]:
+def _fetchable(item: Any) -> Any:
+    if is_operation(item):
+        return item
+    try:
+        return tf.convert_to_tensor(item)  # of a variable, its value
+    except (TypeError, ValueError):
+        raise ModelError(f"inputs and outputs are tensors, not {item!r}") from None
+
+
+def named(graph: Any, names: Mapping[str, str] | None) -> dict[str, Any]:
+    """The tensors that the user names, under the names he gives them."""
     found = {}
     for short, name in (names or {}).items():
         try:

@@ -18,6 +18,7 @@ from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.client import pywrap_tf_session as c_api
 
 from sojourn.engines.base import Arrays
+from sojourn.engines.variables import CHANGING_PARTS
 from sojourn.values import TensorSpec
 
 _TRIALS = 6  # timed calls of each kind before the choice is made
@@ -25,19 +26,23 @@ _CALLING_THREAD = -1
 
 _BLOCKING_PARTS = (
     "Queue", "Barrier", "Stage", "Unstage", "Recv", "Iterator", "Dataset", "PyFunc", "Accumulator",
-    "Lookup", "TensorArray", "Stack", "Mutex", "Collective", "Rendezvous", "Batch", "Summary",
+    "Lookup", "TensorArray", "Stack", "Mutex", "Collective", "Rendezvous", "Summary",
+    "BatchFunction", "Unbatch",
 )  # fmt: skip
 _CONTROL_FLOW = frozenset(
     "Enter Exit Merge Switch NextIteration LoopCond RefEnter RefExit RefMerge RefSwitch While "
     "StatelessWhile If StatelessIf Case StatelessCase For PartitionedCall StatefulPartitionedCall "
     "RemoteCall SymbolicGradient MapDefun".split()
 )
+# A call is what its function does: TensorFlow puts the body in its place.
+_CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
+_BRANCHES = frozenset({"Switch", "RefSwitch"})
 _PRINTING_PARTS = ("Print", "PyFunc", "Logging")
 # Ops that only compute: they read their inputs and keep nothing.
 _KEEPING_PARTS = (
     "Assign", "Queue", "Stack", "TensorArray", "Stage", "Barrier", "Accumulator", "SessionHandle",
     "PyFunc", "Dataset", "Iterator", "Lookup", "HashTable", "Buffer", "List", "Map", "Scatter",
-    "Enter", "PartitionedCall", "While", "If", "Case", "Apply", "Count", "Optional", "Batch",
+    "Enter", "While", "If", "Case", "Apply", "Count", "Optional", "BatchFunction", "Unbatch",
 )  # fmt: skip
 
 
@@ -49,15 +54,18 @@ class StepFacts:
     may_keep_feeds: bool
     prints: bool
     unfed: tuple[str, ...]  # placeholders that it cannot do without
+    changes_state: bool  # a variable or a table may be another one afterwards
+    ops: int
 
 
 def step_facts(graph: Any, feeds: Sequence[Any], fetches: Any, targets: Any) -> StepFacts:
-    """Look at every op that the step can reach, with the functions the graph has."""
+    """Look at every op that the step can reach, and into the functions these call."""
     fed = {t.ref() for t in feeds}
     stack = [t.op for t in fetches if t.ref() not in fed] + list(targets)
     seen: set[int] = set()
     types: set[str] = set()
     unfed: list[str] = []
+    called: set[str] = set()
     while stack:
         op = stack.pop()
         if id(op) in seen:
@@ -66,23 +74,51 @@ def step_facts(graph: Any, feeds: Sequence[Any], fetches: Any, targets: Any) -> 
         types.add(op.type)
         if op.type == "Placeholder":
             unfed.append(op.name)
+        elif op.type in _CONTROL_FLOW:
+            called |= _functions_of(op.node_def)
         stack.extend(t.op for t in op.inputs if t.ref() not in fed)
         stack.extend(op.control_inputs)
-    if types & _CONTROL_FLOW:
-        for function in graph._functions.values():
-            definition = getattr(function, "definition", None) or function.cached_definition
-            types |= {node.op for node in definition.node_def}
+    in_graph = frozenset(types)
+    types |= _types_in_functions(graph, called)
 
     def any_has(parts: Sequence[str]) -> bool:
         return any(part in kind for kind in types for part in parts)
 
     return StepFacts(
-        may_block=any_has(_BLOCKING_PARTS) or bool(types & _CONTROL_FLOW),
+        may_block=any_has(_BLOCKING_PARTS) or bool(types & (_CONTROL_FLOW - _CALLS)),
         may_keep_feeds=any_has(_KEEPING_PARTS),
         prints=any_has(_PRINTING_PARTS),
         # In a branch that is not taken a placeholder need not be fed.
-        unfed=() if types & _CONTROL_FLOW else tuple(unfed),
+        unfed=() if in_graph & _BRANCHES else tuple(unfed),
+        changes_state=any_has(CHANGING_PARTS),
+        ops=len(seen),
     )
+
+
+def _types_in_functions(graph: Any, called: set[str]) -> set[str]:
+    types: set[str] = set()
+    known: set[str] = set()
+    while called:
+        name = called.pop()
+        function = graph._functions.get(name)
+        if name in known or function is None:
+            continue
+        known.add(name)
+        definition = getattr(function, "definition", None) or function.cached_definition
+        for node in definition.node_def:
+            types.add(node.op)
+            called |= _functions_of(node)
+    return types
+
+
+def _functions_of(node: Any) -> set[str]:
+    names: set[str] = set()
+    for value in node.attr.values():
+        if value.HasField("func"):
+            names.add(value.func.name)
+        elif value.HasField("list"):
+            names.update(function.name for function in value.list.func)
+    return names
 
 
 class CompiledStep:
@@ -104,22 +140,43 @@ class CompiledStep:
         self.slots = slots
         self.adoptable = not facts.may_keep_feeds
         self.prints = facts.prints
+        # TensorFlow refuses to fetch what is fed; the answer is what came.
+        places = {t.ref(): i for i, t in enumerate(feeds)}
+        self._echoes = [(i, places[t.ref()]) for i, t in enumerate(fetches) if t.ref() in places]
+        fetches = [t for t in fetches if t.ref() not in places]
         self._strings = any(spec.dtype == "string" for spec in outputs)
         names = (
             [t.name for t in feeds],
             [t.name for t in fetches],
             [op.name for op in targets],
         )
-        pooled = _Callable(session, *names, pool=0)
-        self._run: Callable[[Arrays], Any] = pooled
+        self._names = names
+        self._run: Callable[[Arrays], Any] = _nothing_to_do
+        if not fetches and not targets:
+            return
+        self._run = pooled = _Callable(session, *names, pool=0)
         if not facts.may_block:
             self._run = _Trial(self, _Callable(session, *names, pool=_CALLING_THREAD), pooled)
+
+    def run_first_by(self, make: Callable[..., Callable[[Arrays], Any]]) -> None:
+        """Let the first run go another way, made from the names of feeds, fetches and targets."""
+        usual = self._run
+        if usual is _nothing_to_do:
+            return
+
+        def first(arrays: Arrays) -> Any:
+            self._run = usual
+            return make(*self._names)(arrays)
+
+        self._run = first
 
     def run(self, arrays: Arrays) -> Sequence[np.ndarray]:
         """Run it once."""
         results = self._run(arrays)
         if self._strings:
-            return [_as_array(result) for result in results]
+            results = [_as_array(result) for result in results]
+        for place, fed in self._echoes:
+            results.insert(place, arrays[fed])
         return results  # type: ignore[no-any-return]
 
 
@@ -159,6 +216,10 @@ class _Trial:
             calling, pooled = (min(times[1:]) for times in self._times)
             self._step._run = self._rivals[0 if calling <= pooled else 1]
         return result
+
+
+def _nothing_to_do(arrays: Arrays) -> list[Any]:
+    return []
 
 
 def _as_array(result: Any) -> np.ndarray:

@@ -121,7 +121,7 @@ def _as_error(outcome: Outcome, results: Sequence[np.ndarray]) -> BaseException:
         try:
             error = parcels.unpack(results)
         except Exception:
-            pass  # such as a class whose __init__ wants more than its args: described instead
+            pass  # its class is not to be had here: described instead
     if not isinstance(error, BaseException):
         error = EngineError(outcome.message)
     error.__cause__ = RemoteTraceback(outcome.traceback)

@@ -128,12 +128,17 @@ def _needs_room(wait: Wait, world: World) -> bool:
 
 def _cycle_from(start: Wait, stuck: Sequence[Wait], world: World) -> tuple[Wait, ...] | None:
     """The shortest way from `start` back to it."""
+    own = {hold.copy for hold in world.holds if hold.holder.key == start.holder.key}
+    if not _can_be_served(start, own, world):
+        return (start,)  # he waits for nobody but himself
     paths: list[tuple[Wait, ...]] = [(start,)]
     seen: set[int] = set()
     while paths:
         longer: list[tuple[Wait, ...]] = []
         for path in paths:
             for blocker in _blockers(path[-1], stuck, world):
+                if blocker.holder.key == path[-1].holder.key:
+                    continue
                 if blocker.holder.key == start.holder.key:
                     return path
                 if blocker.ticket not in seen:

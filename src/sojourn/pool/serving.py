@@ -27,6 +27,7 @@ def dispatch(state: State, now: float) -> None:
             if copy.is_idle:
                 leave(state, copy, "the pool was closed")
         return
+    drop_stale_claim(state)
     for copy in state.residents:
         if copy.is_idle and copy.is_draining and now >= copy.park_retry_at:
             if copy.retiring:
@@ -36,12 +37,14 @@ def dispatch(state: State, now: float) -> None:
                 evict(state, copy)
     if state.queue:
         serve_warm(state, now)
+        drop_stale_claim(state)
     if state.queue or state.is_over_limit:
+        claimed = state.claim.victims if state.claim is not None else frozenset()
         make_room(state, now)
+        if claimed - (state.claim.victims if state.claim is not None else frozenset()):
+            serve_warm(state, now)  # what is no longer claimed can be leased again
         if break_deadlock(state):
             dispatch(state, now)  # room may have been kept for the one who was told
-    elif state.claim is not None:
-        set_claim(state, None)
 
 
 # -- warm ---------------------------------------------------------------------------------------
@@ -226,6 +229,11 @@ def set_claim(state: State, claim: Claim | None) -> None:
         copy = state.residents.current(copy_id)
         if copy is not None:
             copy.claimed = copy_id in after
+
+
+def drop_stale_claim(state: State) -> None:
+    if state.claim is not None and state.claim.ticket not in state.queue:
+        set_claim(state, None)
 
 
 def note_comeback(state: State, model: str) -> None:

@@ -1,4 +1,7 @@
-"""What a request on a lane says: run a prepared step, or carry out a named operation."""
+"""What a request on a lane says: run a prepared step, or carry out a named operation.
+
+Pure, so that it can be imported on systems without worker processes.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,15 @@ OK, FAILED = 0, 1
 STEP, CALL = b"s"[0], b"c"[0]
 
 _NUMBER = struct.Struct("<I")
+
+
+class WorkerDied(Exception):
+    """The worker ended while it was needed. `how` is a sentence without a full stop."""
+
+    def __init__(self, how: str, last_words: str) -> None:
+        super().__init__(how)
+        self.how = how
+        self.last_words = last_words
 
 
 class Call(msgspec.Struct, frozen=True):

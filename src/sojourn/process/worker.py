@@ -19,12 +19,13 @@ import numpy as np
 
 from sojourn.probes import memory
 from sojourn.process import crossing, lifeline, limits
-from sojourn.process.calls import OK, call_meta
+from sojourn.process.calls import OK, WorkerDied, call_meta
 from sojourn.process.output import Output
 from sojourn.process.protocol import Close, Fork, OpenLane
 from sojourn.process.zygote import zygote
-from sojourn.transport import CallerLane, ProtocolError, board, frames
-from sojourn.transport.lane import PeerGone
+from sojourn.transport import board, frames
+from sojourn.transport.lane import CallerLane, PeerGone
+from sojourn.transport.messages import ProtocolError
 from sojourn.transport.segment import Segment
 from sojourn.values import Footprint
 
@@ -34,15 +35,6 @@ T = TypeVar("T")
 # spins. A set, because adding and discarding are atomic where counting is not.
 _under_way: set[CallerLane] = set()
 _KILL_GRACE_SECONDS = 1.0
-
-
-class WorkerDied(Exception):
-    """The worker ended while it was needed. `how` is a sentence without a full stop."""
-
-    def __init__(self, how: str, last_words: str) -> None:
-        super().__init__(how)
-        self.how = how
-        self.last_words = last_words
 
 
 @dataclass(frozen=True, slots=True)

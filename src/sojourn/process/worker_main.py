@@ -30,7 +30,8 @@ from sojourn.process.protocol import (
     OpenLane,
     to_worker,
 )
-from sojourn.transport import ServerLane, board, frames
+from sojourn.transport import board, frames
+from sojourn.transport.lane import ServerLane
 from sojourn.transport.segment import Segment
 
 _call_decoder = msgspec.msgpack.Decoder(Call)

@@ -19,8 +19,9 @@ from typing import TypeVar
 import msgspec
 
 from sojourn import events
-from sojourn.engines import FRAMEWORKS
+from sojourn.engines import frameworks
 from sojourn.errors import InternalError, PlatformError, SojournError
+from sojourn.probes.platform import require_process_isolation
 from sojourn.process.output import Stream
 from sojourn.process.protocol import (
     Ended,
@@ -36,23 +37,9 @@ from sojourn.transport import frames
 
 T = TypeVar("T")
 
-_NEEDED = ("memfd_create", "eventfd", "pidfd_open")
-
 
 class ZygoteGone(Exception):
     """It ended while we were talking to it."""
-
-
-def require_platform() -> None:
-    """Raise if this system cannot isolate sessions in processes."""
-    if not sys.platform.startswith("linux"):
-        raise PlatformError(
-            f"process isolation needs Linux, and this is {sys.platform}; "
-            'open the session with isolation="inline" instead'
-        )
-    missing = [name for name in _NEEDED if not hasattr(os, name)]
-    if missing:
-        raise PlatformError(f"process isolation needs {', '.join(missing)}, missing here")
 
 
 class _Running:
@@ -74,7 +61,7 @@ class _Running:
                     "from sojourn.process.zygote_main import main; main()",
                     str(theirs.fileno()),
                     str(os.getpid()),
-                    ",".join(FRAMEWORKS),
+                    ",".join(frameworks()),
                 ],
                 env=environment,
                 pass_fds=[theirs.fileno()],
@@ -173,19 +160,19 @@ class Zygote:
 
     def start(self) -> None:
         """Start it unless it runs; do not wait until it is ready."""
-        require_platform()
+        require_process_isolation()
         with self._lock:
             self._ensure()
 
     def frameworks(self) -> dict[str, str]:
         """The frameworks it has imported, with their versions. Waits until it is ready."""
-        require_platform()
+        require_process_isolation()
         with self._lock:
             return self._with_a_live_one(_Running.wait_ready)
 
     def fork(self, order: Fork, fds: list[int]) -> tuple[int, int]:
         """A new worker's pid and pidfd. The ticket in the order is filled in here."""
-        require_platform()
+        require_process_isolation()
 
         def ask(running: _Running) -> tuple[int, int]:
             running.wait_ready()

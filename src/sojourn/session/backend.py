@@ -15,7 +15,6 @@ import numpy as np
 from sojourn.engines.base import Host, import_kind
 from sojourn.probes import memory
 from sojourn.process.calls import plan_number
-from sojourn.process.worker import Ending, Worker
 from sojourn.values import Footprint, Residue
 
 
@@ -59,19 +58,6 @@ class Backend(Protocol):
     def end(self, held: Footprint) -> Account: ...
 
     def release(self) -> None: ...
-
-
-class WorkerBackend(Worker):
-    """A worker process."""
-
-    def end(self, held: Footprint) -> Account:  # type: ignore[override]
-        ending: Ending = super().end()
-        left = Residue(processes=ending.left)
-        if left:
-            return Account(0, Residue(processes=ending.left, host_bytes=held.host_bytes))
-        # It has been reaped, so the kernel has taken its private memory back; what it shared
-        # with us goes with the mappings, which nobody else has.
-        return Account(held.host_bytes, left)
 
 
 class InlineBackend:

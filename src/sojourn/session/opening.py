@@ -13,7 +13,8 @@ import cloudpickle
 import numpy as np
 
 from sojourn.errors import ModelError
-from sojourn.session.backend import Backend, InlineBackend, WorkerBackend
+from sojourn.probes.platform import require_process_isolation
+from sojourn.session.backend import Backend, InlineBackend
 from sojourn.session.session import Session
 from sojourn.session.states import Input
 from sojourn.session.stay import Stay
@@ -55,6 +56,9 @@ def open(
         if isolation == "inline":
             backend = InlineBackend(os.getpid(), arguments["kind"])
         else:
+            require_process_isolation()
+            from sojourn.session.isolation import WorkerBackend
+
             backend = WorkerBackend(stay.name, memory_bytes=limit)
     except BaseException:
         stay.lifecycle.happened(Input.OPEN_FAILED, stay.owner)

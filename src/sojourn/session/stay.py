@@ -20,8 +20,7 @@ import numpy as np
 
 from sojourn import events
 from sojourn.errors import InputError, SessionBroken, SessionClosed, StepTimeout
-from sojourn.process.calls import step_meta
-from sojourn.process.worker import WorkerDied
+from sojourn.process.calls import WorkerDied, step_meta
 from sojourn.session.backend import Backend
 from sojourn.session.feeding import as_array
 from sojourn.session.lifecycle import Lifecycle
@@ -108,17 +107,17 @@ class Stay:
     def run(self, fetches: Fetches, feeds: Mapping[str, Any] | None, timeout: float | None) -> Any:
         """One step."""
         feeds = feeds or {}
-        try:
-            plan = self._plans[
-                fetches if fetches is None or type(fetches) is str else tuple(fetches),
-                tuple(feeds),
-            ]
-        except KeyError:
-            plan = self._make_plan(fetches, feeds)
-        arrays = plan.arrays(feeds)
         deadline = None if timeout is None else time.monotonic() + timeout
         self.lifecycle.begin_step()
         try:
+            try:
+                plan = self._plans[
+                    fetches if fetches is None or type(fetches) is str else tuple(fetches),
+                    tuple(feeds),
+                ]
+            except KeyError:
+                plan = self._make_plan(fetches, feeds, deadline)
+            arrays = plan.arrays(feeds)
             outputs = self.backend.step(  # type: ignore[union-attr]
                 plan.meta, arrays, plan.adoptable, plan.prints, deadline
             )
@@ -162,7 +161,9 @@ class Stay:
         assert self.backend is not None
         return self.backend.call(name, arguments, arrays, result=result, deadline=deadline)
 
-    def _make_plan(self, fetches: Fetches, feeds: Mapping[str, Any]) -> Plan:
+    def _make_plan(
+        self, fetches: Fetches, feeds: Mapping[str, Any], deadline: float | None
+    ) -> Plan:
         names = _fetch_names(fetches, self.signature)
         for name in feeds:
             if not isinstance(name, str):
@@ -171,9 +172,8 @@ class Stay:
         with self._plan_lock:
             plan = self._plans.get((key, tuple(feeds)))
             if plan is None:
-                facts, _ = self.call(
-                    "plan", {"feeds": list(feeds), "fetches": names}, result=PlanFacts
-                )
+                wanted = {"feeds": list(feeds), "fetches": names}
+                facts, _ = self._operate("plan", wanted, (), PlanFacts, deadline)
                 plan = Plan(fetches, names, list(feeds), facts)
                 self._plans[key, tuple(feeds)] = plan
             return plan

@@ -4,9 +4,3 @@
 (`CallerLane` here, `ServerLane` there) is a pair of them with a way to wake the other side.
 Nothing here knows what a message means.
 """
-
-from sojourn.transport.lane import CallerLane, ServerLane
-from sojourn.transport.messages import Inbox, Outbox, ProtocolError
-from sojourn.transport.segment import Segment
-
-__all__ = ["CallerLane", "Inbox", "Outbox", "ProtocolError", "Segment", "ServerLane"]

@@ -79,7 +79,10 @@ class Expressions(ABC):
             return values
         if isinstance(node, ast.IfExp):
             self.value(node.test, state)
-            return self.value(node.body, state) | self.value(node.orelse, state)
+            ways = [node.body, node.orelse]
+            if isinstance(node.test, ast.Constant):
+                ways = [node.body if node.test.value else node.orelse]
+            return frozenset(v for way in ways for v in self.value(way, state))
         if isinstance(node, ast.BoolOp):
             found = NOTHING
             for part in node.values:

@@ -164,6 +164,8 @@ class Flow(Expressions):
 
     def on_if(self, node: ast.If, state: State) -> State:
         self.value(node.test, state)
+        if isinstance(node.test, ast.Constant):  # `if False:` around what is switched off
+            return self.block(node.body if node.test.value else node.orelse, state)
         return self.block(node.body, state.copy()).join(self.block(node.orelse, state.copy()))
 
     def on_match(self, node: ast.Match, state: State) -> State:
@@ -307,7 +309,14 @@ class Flow(Expressions):
             return
         self._replace(key, target, values, state, value)
         state.names[key] = values or UNKNOWN
-        if isinstance(target, ast.Attribute) or key in self.globals:
+        if isinstance(target, ast.Attribute):
+            for site in carried:
+                # An object made from a session beside which it is kept shares its fate.
+                if site.attributes:
+                    site.holders.add(target.attr)
+                else:
+                    self.hand_over(frozenset({site}), state)
+        elif key in self.globals:
             self.hand_over(frozenset(carried), state)
         elif carried:
             state.carriers[key] = carried

@@ -11,7 +11,7 @@ from sojourn.audit.lint.module import Module, own_uses
 from sojourn.audit.lint.names import is_interactive
 from sojourn.audit.lint.problem import Problem, problem_at
 from sojourn.audit.lint.state import CLOSED, LENT, OPEN, TAKEN, Site
-from sojourn.audit.lint.uses import Use, attribute_uses, classify, is_never_closed
+from sojourn.audit.lint.uses import Use, attribute_uses, classify, is_never_closed, is_takeover
 
 
 def unclosed(module: Module, flow: Flow, closed_elsewhere: frozenset[str]) -> Iterator[Problem]:
@@ -54,12 +54,26 @@ def _why_kept_open(
             return None
         if not is_never_closed([*attribute_uses(module, attribute), *_owner_uses(site)]):
             return None
+    if any(_is_ended(module, holder) for holder in site.holders):
+        return None
     for name in sorted(site.globals):
         if not is_never_closed([*_global_uses(module, name), Use.DRIVE]):
             return None
     if site.attributes:
         return f"kept as `self.{min(site.attributes)}`, which nothing here closes"
     return f"kept in the global `{min(site.globals)}`, which nothing here closes"
+
+
+def _is_ended(module: Module, holder: str) -> bool:
+    """Whether something ends the object of that attribute, and perhaps its session with it."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Attribute) and node.attr == holder:
+            parent = module.parents[node]
+            if isinstance(parent, ast.withitem):
+                return True
+            if isinstance(parent, ast.Attribute) and is_takeover(parent.attr):
+                return True
+    return False
 
 
 def _owner_uses(site: Site) -> list[Use]:

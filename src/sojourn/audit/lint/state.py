@@ -23,6 +23,7 @@ class Site:
     ever: int = 0  # every condition it was in on any path
     attributes: set[str] = field(default_factory=set)  # self.X, or a class attribute
     globals: set[str] = field(default_factory=set)
+    holders: set[str] = field(default_factory=set)  # attributes whose objects were given it
     is_lent: bool = False
 
 

@@ -65,6 +65,8 @@ def classify(module: Module, node: ast.expr, seen: frozenset[ast.AST] = frozense
         return Use.TEST
     if isinstance(parent, ast.If | ast.While | ast.IfExp) and parent.test is node:
         return Use.TEST
+    if isinstance(parent, ast.BoolOp | ast.IfExp | ast.Await):
+        return classify(module, parent, seen)  # its value may be the session
     if isinstance(parent, ast.Assign) and len(parent.targets) == 1:
         target = parent.targets[0]
         scope = module.scope_of(node)

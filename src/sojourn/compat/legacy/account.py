@@ -64,6 +64,7 @@ class Ledger:
     """Every session of one program run."""
 
     stays: list[Stay] = field(default_factory=list)
+    isolation: str = ""
     _sessions: list[weakref.ref[Any]] = field(default_factory=list)
 
     def opened(self, session: Any, kind: str, place: Place) -> Stay:
@@ -89,7 +90,8 @@ class Ledger:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        return {"sessions": [stay.to_dict() for stay in self.stays]}
+        sessions = [stay.to_dict() for stay in self.stays]
+        return {"isolation": self.isolation, "sessions": sessions}
 
     def text(self) -> str:
         """A few lines for people."""

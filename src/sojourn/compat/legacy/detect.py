@@ -132,8 +132,9 @@ def _is_python_2(error: SyntaxError, line: str) -> bool:
 
 
 def _read(tree: ast.Module, path: str, found: _Findings) -> None:
-    aliases = dict(_tensorflow_aliases(tree))
-    rebound = _rebound_to_compat(tree, aliases)
+    imported = dict(_tensorflow_aliases(tree))
+    rebound = _rebound_to_compat(tree, imported)
+    aliases = _with_assigned(tree, imported)
     for name, line in _imported(tree):
         if name.startswith(marks.TF1_PACKAGES):
             found.tf1.append((name, Place(path, line)))
@@ -207,6 +208,18 @@ def _tensorflow_aliases(tree: ast.Module) -> Iterator[tuple[str, str]]:
                     (compat if pair[1].startswith(_COMPAT) else plain).append(pair)
     yield from plain
     yield from compat
+
+
+def _with_assigned(tree: ast.Module, aliases: dict[str, str]) -> dict[str, str]:
+    """The aliases, and names that the program gives to parts: ``tf1 = tensorflow.compat.v1``."""
+    known = dict(aliases)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute):
+            dotted = _dotted(node.value, known)
+            for target in node.targets if dotted else ():
+                if isinstance(target, ast.Name) and dotted:
+                    known.setdefault(target.id, dotted)
+    return known
 
 
 def _rebound_to_compat(tree: ast.Module, aliases: dict[str, str]) -> bool:

@@ -7,6 +7,7 @@ replaced: TensorFlow finds its own class by that name.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 from typing import Any
@@ -16,28 +17,36 @@ from sojourn.compat.legacy.namespaces import Namespace
 from sojourn.values import Place
 from sojourn.values.places import NOWHERE
 
-ISOLATIONS = ("process", "inline", "raw")
 _SOJOURN = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 
 
 def make_classes(ledger: Ledger, isolation: str) -> tuple[type, type]:
     """`Session` and `InteractiveSession` of that isolation, counted in `ledger`."""
-    session, interactive = _bases(isolation)
-    return _counted(session, ledger, "Session"), _counted(interactive, ledger, "InteractiveSession")
+    if isolation != "raw" and importlib.util.find_spec("sojourn.compat.v1") is None:
+        isolation = "raw"
+    (session, interactive), settings = _bases(isolation)
+    ledger.isolation = isolation
+    return (
+        _counted(session, ledger, "Session", settings),
+        _counted(interactive, ledger, "InteractiveSession", settings),
+    )
 
 
-def _bases(isolation: str) -> tuple[type, type]:
+def _bases(isolation: str) -> tuple[tuple[Any, Any], dict[str, Any]]:
+    """The classes to build on, and the arguments that choose the isolation."""
     import tensorflow.compat.v1 as tf
 
     if isolation == "raw":
-        return tf.Session, tf.InteractiveSession
-    return tf.Session, tf.InteractiveSession
+        return (tf.Session, tf.InteractiveSession), {}
+    from sojourn.compat import v1
+
+    return (v1.Session, v1.InteractiveSession), {"isolation": isolation}
 
 
-def _counted(base: Any, ledger: Ledger, name: str) -> type:
+def _counted(base: Any, ledger: Ledger, name: str, settings: dict[str, Any]) -> type:
     class Counted(base):  # type: ignore[misc]
         def __init__(self, *args: Any, **kwargs: Any) -> None:
-            super().__init__(*args, **kwargs)
+            super().__init__(*args, **{**settings, **kwargs})
             self._stay = ledger.opened(self, name, users_line())
 
         def run(self, *args: Any, **kwargs: Any) -> Any:

@@ -1,0 +1,65 @@
+"""Programs that the tests start, and end in every way there is, to see what they leave."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+from sojourn.probes import processes
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+PREAMBLE = """
+import os, signal, sys, threading, time
+os.environ.setdefault("SOJOURN_PRELOAD", "none")  # plain functions do: a zygote in no time
+sys.path.insert(0, {here!r})
+import models
+import numpy as np
+import sojourn
+
+def tell(*words):
+    print(*words, flush=True)
+"""
+
+
+@contextlib.contextmanager
+def client(code: str) -> Iterator[subprocess.Popen[str]]:
+    """A Python program that has sojourn and the test models at hand, ended with the block."""
+    program = PREAMBLE.format(here=HERE) + code
+    process = subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+        process.communicate()
+
+
+def told(process: subprocess.Popen[str]) -> list[str]:
+    """The next line that the program tells, as words; fails with its errors if it has ended."""
+    assert process.stdout is not None
+    assert process.stderr is not None
+    line = process.stdout.readline()
+    assert line, f"the program ended: {process.stderr.read()}"
+    return line.split()
+
+
+def remaining(client_pid: int, seconds: float = 5.0) -> list[processes.Found]:
+    """What is still there of a client that has ended, after at most this long."""
+    deadline = time.monotonic() + seconds
+    while True:
+        found = processes.of_client(client_pid)
+        if not found or time.monotonic() > deadline:
+            return found
+        time.sleep(0.01)

@@ -1,0 +1,69 @@
+"""The parts of tf.contrib that are provided."""
+
+import itertools
+
+import numpy as np
+import tensorflow as tf
+import tensorflow.contrib.slim as slim
+from tensorflow.contrib import crf, legacy_seq2seq, rnn
+from tensorflow.contrib.framework import arg_scope
+from tensorflow.contrib.layers import fully_connected, xavier_initializer
+
+hparams = tf.contrib.training.HParams(rate=0.1, sizes=[1, 2], deep=False)
+hparams.parse("rate=0.5,sizes=[3,4],deep=true")
+assert (hparams.rate, hparams.sizes, hparams.deep) == (0.5, [3, 4], True)
+
+x = tf.placeholder(tf.float32, [None, 6, 6, 2])
+penalty = tf.contrib.layers.l2_regularizer(0.5)
+with arg_scope([slim.conv2d, fully_connected], weights_regularizer=penalty):
+    net = slim.conv2d(x, 3, [3, 3], normalizer_fn=slim.batch_norm, scope="one")
+    net = slim.repeat(net, 2, slim.conv2d, 3, [3, 3], scope="two")
+    net = slim.max_pool2d(net, [2, 2])
+    net = fully_connected(slim.flatten(net), 4, weights_initializer=xavier_initializer())
+names = [v.op.name for v in slim.get_model_variables()]
+assert names[:2] == ["one/weights", "one/BatchNorm/beta"], names
+assert "two/two_2/biases" in names
+assert len(tf.losses.get_regularization_losses()) == 4
+
+now = tf.contrib.layers.batch_norm(
+    fully_connected(net, 4), updates_collections=None, is_training=True, scope="now"
+)
+loss = slim.losses.softmax_cross_entropy(now, tf.one_hot([1, 2], 4))
+train = slim.learning.create_train_op(loss, tf.train.AdamOptimizer(0.01))
+
+inputs = [tf.placeholder(tf.int32, [None]) for _ in range(3)]
+decoded, _ = legacy_seq2seq.embedding_attention_seq2seq(
+    inputs, inputs, rnn.BasicLSTMCell(5), 7, 8, 4, feed_previous=False
+)
+ones = [tf.ones_like(step, dtype=tf.float32) for step in inputs]
+sequence_loss = legacy_seq2seq.sequence_loss(decoded, inputs, ones)
+
+scores = np.random.RandomState(1).randn(2, 4, 3).astype(np.float32)
+moves = np.random.RandomState(2).randn(3, 3).astype(np.float32)
+likelihood, _ = crf.crf_log_likelihood(
+    tf.constant(scores), tf.constant([[0, 1, 2, 1], [2, 0, 0, 0]]), tf.constant([4, 1]), moves
+)
+
+
+def score(tags, row):
+    total = sum(scores[row, i, tag] for i, tag in enumerate(tags))
+    return total + sum(moves[a, b] for a, b in zip(tags, tags[1:], strict=False))
+
+
+every = [score(tags, 0) for tags in itertools.product(range(3), repeat=4)]
+best = max(itertools.product(range(3), repeat=4), key=lambda tags: score(tags, 0))
+assert tuple(crf.viterbi_decode(scores[0], moves)[0]) == best
+
+with tf.Session() as sess:
+    sess.run(tf.global_variables_initializer())
+    feed = {x: np.random.RandomState(3).rand(2, 6, 6, 2)}
+    average = tf.contrib.framework.get_unique_variable("now/moving_mean")
+    assert not sess.run(average).any()
+    losses = [sess.run(train, feed) for _ in range(20)]
+    assert losses[-1] < losses[0]
+    assert sess.run(average).any()
+    assert np.isfinite(sess.run(sequence_loss, {step: [1, 2] for step in inputs}))
+    exact = [score([0, 1, 2, 1], 0) - np.log(np.exp(every).sum())]
+    exact.append(scores[1, 0, 2] - np.log(np.exp(scores[1, 0]).sum()))
+    assert np.allclose(sess.run(likelihood), exact, atol=1e-4)
+print("fine")

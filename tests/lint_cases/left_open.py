@@ -1,0 +1,148 @@
+"""Sessions that nothing closes."""
+
+import tensorflow as tf
+import tensorflow.compat.v1 as tf1
+from tensorflow.compat import v1 as tfv1
+from tensorflow.compat.v1 import InteractiveSession
+from tensorflow.compat.v1 import Session as S
+from tensorflow.python.client import session as session_lib
+
+x = tf1.constant(1.0)
+
+
+def plain():
+    sess = tf.compat.v1.Session()  # expect: SOJ001
+    return sess.run(x)
+
+
+def by_module_alias(saver, path):
+    sess = tfv1.Session(config=tfv1.ConfigProto())  # expect: SOJ001
+    saver.restore(sess, path)
+    return sess.run(x)
+
+
+def by_class_alias():
+    sess = S()  # expect: SOJ001
+    print(sess.run(x))
+
+
+def by_home_module():
+    sess = session_lib.Session()  # expect: SOJ001
+    print(sess.run(x))
+
+
+def monitored():
+    sess = tf1.train.MonitoredTrainingSession()  # expect: SOJ001
+    while not sess.should_stop():
+        sess.run(x)
+
+
+def without_a_name():
+    print(tf1.Session().run(x))  # expect: SOJ001
+    return x.eval(session=tf1.Session())  # expect: SOJ001
+
+
+def as_default_does_not_close():
+    with tf1.Session().as_default():  # expect: SOJ001
+        print(x.eval())
+
+
+def on_one_way_out(flag):
+    sess = tf1.Session()  # expect: SOJ001
+    if flag:
+        return None
+    result = sess.run(x)
+    sess.close()
+    return result
+
+
+def only_when_none_was_given(sess=None):
+    if sess is None:
+        sess = tf1.Session()  # expect: SOJ001
+    return sess.run(x)
+
+
+def passed_to_a_borrower():
+    sess = tf1.Session()  # expect: SOJ001
+    borrow(sess)
+
+
+def borrow(session):
+    return session.run(x)
+
+
+def lent_and_used_again(elsewhere):
+    sess = tf1.Session()  # expect: SOJ001
+    elsewhere.build(sess)
+    return sess.run(x)
+
+
+def used_by_an_inner_function():
+    sess = tf1.Session()  # expect: SOJ001
+
+    def step(value):
+        return sess.run(x, {x: value})
+
+    return [step(1.0), step(2.0)]
+
+
+def make_session():
+    return tf1.Session(config=tf1.ConfigProto())
+
+
+def from_a_factory():
+    sess = make_session()  # expect: SOJ001
+    return sess.run(x)
+
+
+def entered_by_hand():
+    sess = tf1.Session()  # expect: SOJ001
+    sess.__enter__()
+    return x.eval()
+
+
+def for_ever(queue):
+    sess = tf1.Session()  # expect: SOJ001
+    while True:
+        queue.put(sess.run(x, queue.get()))
+
+
+def installed():
+    sess = tf1.InteractiveSession()  # expect: SOJ009
+    return sess.run(x)
+
+
+def installed_without_a_name():
+    InteractiveSession()  # expect: SOJ009
+    return x.eval()
+
+
+_cached = None
+
+
+def cached():
+    global _cached
+    if _cached is None:
+        _cached = tf1.Session()  # expect: SOJ001
+    return _cached.run(x)
+
+
+class Agent:
+    def __init__(self):
+        self.sess = tf1.Session()  # expect: SOJ001
+
+    def act(self, state):
+        return self.sess.run(x, {x: state})
+
+
+class GivenOne:
+    def __init__(self, session):
+        self.given = session
+
+    def act(self):
+        return self.given.run(x)
+
+
+def given_to_a_class_that_never_closes():
+    sess = tf1.Session()  # expect: SOJ001
+    GivenOne(sess).act()

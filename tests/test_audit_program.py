@@ -1,0 +1,150 @@
+"""A program that is run for the user sees what it would see below `python`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from sojourn.cli.audit import command
+
+# Loaded by its path: the package around it would take longer than all these programs.
+RUN = f"""
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location("program", {find_spec("sojourn.program").origin!r})
+module = importlib.util.module_from_spec(spec)
+sys.modules["program"] = module
+spec.loader.exec_module(module)
+program = module.Program(sys.argv[2], tuple(sys.argv[3:]), is_module=sys.argv[1] == "-m")
+code = program.run()
+program.end()
+sys.exit(code)
+"""
+
+
+def write(path: Path, source: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(textwrap.dedent(source))
+    return path
+
+
+def both(
+    folder: Path, *command: str, given: str = ""
+) -> tuple[subprocess.CompletedProcess[str], subprocess.CompletedProcess[str]]:
+    """What Python does with the command line, and what we do."""
+    ours = command if command[0] == "-m" else ("-s", *command)
+    runs = [[sys.executable, *command], [sys.executable, "-c", RUN, *ours]]
+    python, sojourn = (
+        subprocess.run(run, input=given, capture_output=True, text=True, cwd=folder, check=False)
+        for run in runs
+    )
+    return python, sojourn
+
+
+SHOW = """
+import sys
+print(__name__, __file__, __package__, __spec__ and __spec__.name, sys.argv, sys.path[0])
+print(sys.modules["__main__"].__dict__ is globals(), sys.stdin.read())
+"""
+
+
+def test_a_script_sees_what_python_shows_it(tmp_path: Path) -> None:
+    write(tmp_path / "deep" / "show.py", SHOW)
+    python, ours = both(tmp_path, "deep/show.py", "-m", "--json", given="hello")
+    assert ours.stdout == python.stdout
+    assert "hello" in ours.stdout
+
+
+def test_a_module_sees_what_python_shows_it(tmp_path: Path) -> None:
+    write(tmp_path / "pack" / "__init__.py", "")
+    write(tmp_path / "pack" / "show.py", SHOW)
+    write(tmp_path / "pack" / "__main__.py", "from . import near\n" + SHOW)
+    write(tmp_path / "pack" / "near.py", "")
+    for module in ("pack.show", "pack"):
+        python, ours = both(tmp_path, "-m", module, "a", "b")
+        assert ours.stdout == python.stdout
+        assert ours.returncode == 0
+
+
+def test_a_folder_with_a_main_is_a_program(tmp_path: Path) -> None:
+    write(tmp_path / "folder" / "__main__.py", SHOW)
+    python, ours = both(tmp_path, "folder")
+    assert ours.stdout == python.stdout
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "raise SystemExit(3)",
+        "import sys; sys.exit()",
+        "import sys; sys.exit('bye')",
+        "x = 1\n1 / 0",
+        "def broken(:\n  pass",
+        "try:\n  {}['a']\nexcept KeyError as e:\n  raise ValueError('b') from e",
+        "import atexit; atexit.register(print, 'last'); print('first')",
+        "import threading, time\n"
+        "threading.Thread(target=lambda: (time.sleep(0.1), print('later'))).start()",
+        "from concurrent.futures import ThreadPoolExecutor as P\n"
+        "p = P(1); p.submit(print, 'done'); print('end')",
+        "class A:\n  def __del__(self): print('collected', name)\na, name = A(), 'a'",
+        "import sys; sys.excepthook = lambda *a: print('hooked', a[1]); 1 / 0",
+    ],
+)
+def test_it_ends_as_it_would_below_python(tmp_path: Path, source: str) -> None:
+    write(tmp_path / "ends.py", source)
+    python, ours = both(tmp_path, "ends.py")
+    assert ours.returncode == python.returncode
+    assert ours.stdout == python.stdout
+    assert ours.stderr == python.stderr
+
+
+def test_workers_of_multiprocessing_find_the_program_again(tmp_path: Path) -> None:
+    write(
+        tmp_path / "spawns.py",
+        """
+        import multiprocessing
+
+        def double(n):
+            return 2 * n
+
+        if __name__ == "__main__":
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                print(pool.map(double, [1, 2]))
+                pool.close()
+                pool.join()
+        """,
+    )
+    _, ours = both(tmp_path, "spawns.py")
+    assert ours.stdout == "[2, 4]\n", ours.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["missing.py"], "can't open file"),
+        (["-m", "no_such_module"], "no module named 'no_such_module'"),
+        ([], "Name a program to run"),
+        (["--ignore", "SOJ999", "a.py"], "Unknown code: SOJ999"),
+    ],
+)
+def test_a_command_that_makes_no_sense_is_a_usage_error(arguments: list[str], message: str) -> None:
+    done = CliRunner().invoke(command, arguments)
+    assert done.exit_code == 2
+    assert message in done.output
+
+
+def test_the_exit_code_of_a_program_that_fails_is_its_own(tmp_path: Path) -> None:
+    write(tmp_path / "fails.py", "import sys; print(sys.argv); sys.exit(7)")
+    audit = [sys.executable, "-m", "sojourn.cli.main", "audit"]
+    for arguments in (["fails.py", "-m", "--html"], ["-m", "fails", "-m", "--html"]):
+        done = subprocess.run(
+            [*audit, *arguments], capture_output=True, text=True, cwd=tmp_path, check=False
+        )
+        assert done.returncode == 7
+        assert done.stdout.endswith("'-m', '--html']\n")
+        assert "nothing found: 0 sessions watched" in done.stderr

@@ -1,0 +1,142 @@
+"""`sojourn run`: programs of the TensorFlow 1 era run unmodified."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+import struct
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+PROGRAMS = Path(__file__).parent / "legacy_programs"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Outcome]
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(
+        [sys.executable, str(PROGRAMS / "runner.py")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        yield process
+        assert process.stdin
+        process.stdin.close()
+
+
+@pytest.fixture
+def run(runner: subprocess.Popen[str], tmp_path: Path) -> Run:
+    def run_it(*args: str, program: str = "") -> Outcome:
+        if program:
+            shutil.copy(PROGRAMS / program, tmp_path)
+            args = (*args, program)
+        out, err = tmp_path / "out", tmp_path / "err"
+        order = {"args": args, "folder": str(tmp_path), "out": str(out), "err": str(err)}
+        assert runner.stdin
+        assert runner.stdout
+        runner.stdin.write(json.dumps(order) + "\n")
+        runner.stdin.flush()
+        code = int(runner.stdout.readline())
+        return Outcome(code, out.read_text(), err.read_text())
+
+    return run_it
+
+
+@pytest.mark.parametrize(
+    "program",
+    ["before_one.py", "layers_and_cells.py", "contrib_parts.py", "training_helpers.py"],
+)
+def test_a_program_of_the_time_runs_unmodified(run: Run, program: str) -> None:
+    outcome = run("--quiet", program=program)
+    assert (outcome.code, outcome.out) == (0, "fine\n"), outcome.err
+
+
+def test_a_session_with_eager_on_does_what_its_author_meant(run: Run) -> None:
+    outcome = run(program="compat_with_eager.py")
+    assert (outcome.code, outcome.out) == (0, "22 2\n"), outcome.err
+    assert "compat_with_eager.py:7  Session: 2 steps" in outcome.err
+
+
+def test_a_modern_program_stays_modern(run: Run) -> None:
+    outcome = run(program="stays_modern.py")
+    assert outcome.out == "6.0 True False\n", outcome.err
+    assert "the program opened no session" in outcome.err
+
+
+def test_flags_arguments_exit_code_and_the_account(run: Run, tmp_path: Path) -> None:
+    shutil.copy(PROGRAMS / "flags_and_exit.py", tmp_path)
+    outcome = run("--json", "account.json", "flags_and_exit.py", "--steps=5", "--log_dir", "x", "a")
+    assert (outcome.code, outcome.out) == (7, "__main__ x 5 5 ['a']\n"), outcome.err
+    assert "1 session, 1 left open" in outcome.err
+    told = json.loads((tmp_path / "account.json").read_text())
+    assert told["exit_code"] == 7
+    assert told["era"] == "tf1"
+    [session] = told["sessions"]
+    assert session["file"].endswith("flags_and_exit.py")
+    assert (session["line"], session["steps"], session["left_open"]) == (15, 1, True)
+
+
+def test_a_module_runs_with_its_relative_imports(run: Run, tmp_path: Path) -> None:
+    package = tmp_path / "pack"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "net.py").write_text("import tensorflow as tf\nx = tf.placeholder(tf.int32)\n")
+    (package / "go.py").write_text(
+        "import sys\nimport tensorflow as tf\nfrom .net import x\n"
+        "print(tf.Session().run(x + 1, {x: 4}), sys.argv[1:])\n"
+    )
+    assert run("-q", "-m", "pack.go", "-q").out == "5 ['-q']\n"
+
+
+def test_mnist_is_read_from_local_files(run: Run, tmp_path: Path) -> None:
+    missing = run(program="mnist_reader.py")
+    assert missing.code == 1
+    assert "there is no train-images-idx3-ubyte" in missing.err
+    assert str(tmp_path / "MNIST_data") in missing.err
+    folder = tmp_path / "MNIST_data"
+    folder.mkdir()
+    for name, count in (("train", 12), ("t10k", 4)):
+        pixels = np.zeros((count, 28, 28), np.uint8).tobytes()
+        images = struct.pack(">4I", 0x803, count, 28, 28) + pixels
+        (folder / f"{name}-images-idx3-ubyte").write_bytes(images)
+        labels = struct.pack(">2I", 0x801, count) + bytes(count)
+        (folder / f"{name}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(labels))
+    outcome = run("-q", "mnist_reader.py")
+    assert outcome.out == "[  5 784] (5, 10) 3\n", outcome.err
+
+
+def test_what_is_gone_fails_at_the_programs_line_and_names_the_replacement(run: Run) -> None:
+    outcome = run("-q", program="uses_estimator.py")
+    assert outcome.code == 1
+    assert 'uses_estimator.py", line 7, in <module>' in outcome.err
+    assert "tf.estimator was removed from TensorFlow" in outcome.err
+    assert "use instead: tf.keras" in outcome.err
+    assert "site-packages" not in outcome.err
+
+
+def test_python_2_and_wrong_use_are_told_apart(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "old.py").write_text("import tensorflow as tf\nprint tf.__version__\n")
+    old = run("old.py")
+    assert old.code == 1
+    assert "old.py:2: this program is written for Python 2" in old.err
+    assert run("no_such_file.py").code == 2
+    assert run().code == 2
+    assert run("--json", "no/such/folder.json", "old.py").code == 2
