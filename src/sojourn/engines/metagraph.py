@@ -1,0 +1,71 @@
+"""A TensorFlow 1 checkpoint with its meta graph: `model.ckpt-100.meta` and what goes with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensorflow.python.framework import errors_impl
+from tensorflow.python.framework.meta_graph import read_meta_graph_file
+
+from sojourn.engines import seeding
+from sojourn.engines.base import Arrays
+from sojourn.engines.savedmodel import _chosen_signature, _tensors, first_lines, refusals
+from sojourn.engines.tensorflow import GraphEngine, named, placeholders, terminal_tensors, v1
+from sojourn.errors import CheckpointError
+
+
+class MetaGraphEngine(GraphEngine):
+    """The graph of a meta file with the variables of its checkpoint."""
+
+    _saver: Any = None
+    _prefix = ""
+
+    @classmethod
+    def load(cls, arguments: dict[str, Any], arrays: Arrays) -> MetaGraphEngine:
+        """From the prefix `path`, as `Saver.save` returned it."""
+        prefix = arguments["path"]
+        with refusals(f"{prefix}.meta is not a meta graph"):
+            meta_graph = read_meta_graph_file(prefix + ".meta")
+        if arguments.get("seed") is not None:
+            seeding.seed_graph_def(meta_graph.graph_def, arguments["seed"])
+        graph = v1.Graph()
+        with graph.as_default(), refusals(f"the graph in {prefix}.meta cannot be imported"):
+            saver = v1.train.import_meta_graph(meta_graph)
+            saver = saver or v1.train.Saver()
+        inputs = named(graph, arguments.get("inputs"))
+        outputs = named(graph, arguments.get("outputs"))
+        if meta_graph.signature_def and not (inputs and outputs):
+            chosen = _chosen_signature(meta_graph.signature_def, arguments.get("signature"), prefix)
+            inputs = inputs or _tensors(graph, chosen.inputs)
+            outputs = outputs or _tensors(graph, chosen.outputs)
+        inputs = inputs or _without_saver(placeholders(graph))
+        outputs = outputs or _without_saver(terminal_tensors(graph))
+        engine = cls(graph, inputs, outputs, None, arguments.get("gpu_bytes"))
+        engine._saver, engine._prefix = saver, prefix
+        with refusals(f"the variables of {prefix} cannot be loaded"):
+            engine._fill()
+        return engine
+
+    def _fill(self) -> None:
+        self._saver.restore(self.session, self._prefix)
+        tables = self.graph.get_collection(v1.GraphKeys.TABLE_INITIALIZERS)
+        if tables:
+            self.session.run(tables)
+
+    def _reset_variables(self) -> None:
+        try:
+            self._fill()
+        except (errors_impl.OpError, ValueError) as error:
+            raise CheckpointError(
+                f"the checkpoint that it was loaded from, {self._prefix}, is gone or damaged, so "
+                f"it cannot be reset: {first_lines(error)}"
+            ) from None
+
+
+def _without_saver(tensors: dict[str, Any]) -> dict[str, Any]:
+    """Without what the saver itself put into the graph."""
+    return {
+        name: tensor
+        for name, tensor in tensors.items()
+        if not name.startswith("save/") and not name.startswith("save_")
+    }

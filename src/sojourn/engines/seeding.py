@@ -1,0 +1,85 @@
+"""The same work gives the same bits: seeds for everything random in the process of an engine.
+
+A worker holds one session, so global seeds are its own affair. In the caller's process (an inline
+session) they are the caller's as well; that is the price of being inline.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+# Random ops that keep their own stream: without seeds in the graph each starts anywhere.
+_SEEDED = ("seed", "seed2")
+
+
+def prepare(arguments: Mapping[str, Any]) -> None:
+    """Seed this process and ask for deterministic ops, as `seed` and `deterministic` say.
+
+    Called before the model is loaded or built.
+    """
+    seed = arguments.get("seed")
+    if seed is not None:
+        seed_process(seed, deterministic=bool(arguments.get("deterministic")))
+    limit = arguments.get("gpu_bytes")
+    if limit is not None:
+        _cap_devices(limit)
+
+
+def seed_process(seed: int, *, deterministic: bool = False) -> None:
+    """Seed Python, numpy, and TensorFlow and Keras where they are loaded."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    tensorflow = sys.modules.get("tensorflow")
+    if tensorflow is None:
+        return
+    tensorflow.random.set_seed(seed)
+    keras = sys.modules.get("keras")
+    if keras is not None:
+        keras.utils.set_random_seed(seed % 2**32)
+    if deterministic:
+        tensorflow.config.experimental.enable_op_determinism()
+
+
+def seed_graph(seed: int | None) -> None:
+    """Seed the graph that is the default now, before ops are added to it."""
+    if seed is not None:
+        sys.modules["tensorflow"].compat.v1.set_random_seed(seed)
+
+
+def seed_graph_def(graph_def: Any, seed: int) -> None:
+    """Give a seed to every random op of a finished graph that was built without one.
+
+    Each gets one of its own, made from the op's name: two dropouts must not drop alike.
+    """
+    for node in graph_def.node:
+        _seed_node(node, "", seed)
+    for function in graph_def.library.function:
+        for node in function.node_def:
+            _seed_node(node, function.signature.name, seed)
+
+
+def _seed_node(node: Any, scope: str, seed: int) -> None:
+    if not all(name in node.attr for name in _SEEDED):
+        return
+    if node.attr["seed"].i or node.attr["seed2"].i:
+        return
+    node.attr["seed"].i = seed % 2**31 or 87654321
+    node.attr["seed2"].i = zlib.crc32(f"{scope}/{node.name}".encode()) % 2**31
+
+
+def _cap_devices(limit_bytes: int) -> None:
+    """Let eager TensorFlow take this much of each GPU it sees, and no more."""
+    tensorflow = sys.modules.get("tensorflow")
+    if tensorflow is None:
+        return
+    config = tensorflow.config
+    for gpu in config.list_physical_devices("GPU"):
+        megabytes = max(1, limit_bytes // 2**20)
+        logical = config.LogicalDeviceConfiguration(memory_limit=megabytes)
+        config.set_logical_device_configuration(gpu, [logical])
