@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -14,6 +15,8 @@ from sojourn.values import Signature, TensorSpec
 Arrays = Sequence[np.ndarray]
 # An operation takes plain arguments and arrays, and gives plain results and arrays.
 Operation = Callable[[dict[str, Any], Arrays], tuple[Any, Arrays]]
+# From the worker to its client: meta and arrays there, status, meta and arrays back.
+CallBack = Callable[[bytes, Arrays], tuple[int, bytes, Arrays]]
 
 
 class Plan(Protocol):
@@ -62,7 +65,13 @@ class Engine(Protocol):
 KINDS = {
     "graph": "sojourn.engines.tensorflow:GraphEngine",
     "builder": "sojourn.engines.builder:BuilderEngine",
+    "savedmodel": "sojourn.engines.savedmodel:SavedModelEngine",
+    "packed": "sojourn.engines.tracing:PackedEngine",
+    "keras": "sojourn.engines.keras_model:KerasFileEngine",
+    "frozen": "sojourn.engines.frozen:FrozenEngine",
+    "metagraph": "sojourn.engines.metagraph:MetaGraphEngine",
     "calling": "sojourn.engines.calling:CallingEngine",
+    "session": "sojourn.engines.remote_session:SessionEngine",
 }
 
 
@@ -87,7 +96,12 @@ class Host:
     def __init__(self) -> None:
         self.engine: Engine | None = None
         self._plans: dict[int, Plan] = {}
-        self._operations: dict[str, Operation] = {"load": self._load, "plan": self._plan}
+        self._numbers = itertools.count(1)
+        self._operations: dict[str, Operation] = {
+            "load": self._load,
+            "plan": self._plan,
+            "release": self._release,
+        }
 
     def call(self, name: str, arguments: dict[str, Any], arrays: Arrays) -> tuple[Any, Arrays]:
         """Carry out a named operation."""
@@ -99,6 +113,10 @@ class Host:
     def step(self, number: int) -> Plan:
         """The plan with this number."""
         return self._plans[number]
+
+    def connect(self, call_back: CallBack) -> None:
+        """Tell the engine how to reach the functions that live with the caller."""
+        self.engine.connect(call_back)  # type: ignore[union-attr]
 
     def close(self) -> None:
         """Close the engine."""
@@ -112,8 +130,8 @@ class Host:
 
     def _plan(self, arguments: dict[str, Any], arrays: Arrays) -> tuple[Any, Arrays]:
         assert self.engine is not None
-        plan = self.engine.plan(arguments["feeds"], arguments["fetches"])
-        number = len(self._plans) + 1
+        plan = self.engine.plan(**arguments)
+        number = next(self._numbers)
         self._plans[number] = plan
         facts = {
             "number": number,
@@ -124,3 +142,7 @@ class Host:
             "prints": plan.prints,
         }
         return facts, ()
+
+    def _release(self, arguments: dict[str, Any], arrays: Arrays) -> tuple[Any, Arrays]:
+        self._plans.pop(arguments["number"], None)
+        return None, ()

@@ -17,14 +17,15 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
+from sojourn.errors import SessionBusy
 from sojourn.probes import memory
-from sojourn.process import crossing, lifeline, limits
+from sojourn.process import callbacks, crossing, lifeline, limits
 from sojourn.process.calls import OK, WorkerDied, call_meta
 from sojourn.process.output import Output
 from sojourn.process.protocol import Close, Fork, OpenLane
 from sojourn.process.zygote import zygote
 from sojourn.transport import board, frames
-from sojourn.transport.lane import CallerLane, PeerGone
+from sojourn.transport.lane import CallerLane, PeerGone, ServerLane
 from sojourn.transport.messages import ProtocolError
 from sojourn.transport.segment import Segment
 from sojourn.values import Footprint
@@ -67,6 +68,8 @@ class Worker:
     ) -> None:
         self.name = name
         self._lanes: list[CallerLane] = []
+        self._wired = 0  # lanes in both directions
+        self._answering: callbacks.Answering | None = None
         self._free: list[CallerLane] = []
         self._abandoned: list[CallerLane] = []
         self._lock = threading.Lock()
@@ -196,7 +199,7 @@ class Worker:
                     if lane.is_free:  # its late answer has come and is of no interest
                         self._abandoned.remove(lane)
                         return lane
-                if len(self._lanes) < board.LANES:
+                if self._wired < board.LANES:
                     return self._new_lane()
             time.sleep(0.001)
             try:
@@ -206,7 +209,26 @@ class Worker:
                     raise TimeoutError from None
 
     def _new_lane(self) -> CallerLane:
-        index = len(self._lanes)
+        index, ours, bells = self._wire(reverse=False)
+        rows = board.rows(self._board, index)
+        lane = CallerLane(index, rows, ours, bells, self.pidfd)
+        self._lanes.append(lane)
+        return lane
+
+    def answer_with(self, answer: callbacks.Answer) -> None:
+        """From now on the worker may ask us, and `answer` is what it hears, from our threads."""
+        self._answering = callbacks.Answering(self._new_reverse_lane, answer, self.name)
+
+    def _new_reverse_lane(self) -> ServerLane:
+        with self._lock:
+            index, ours, bells = self._wire(reverse=True)
+            return ServerLane(board.rows(self._board, index), ours, bells)
+
+    def _wire(self, reverse: bool) -> tuple[int, socket.socket, tuple[int, int]]:
+        """Connect one more lane: its number, our end, the bells of who answers and who asks."""
+        index = self._wired
+        if index >= board.LANES:
+            raise SessionBusy(f"session {self.name!r} has {index} calls under way, the most it can")
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         bells: list[int] = []
         try:
@@ -214,7 +236,7 @@ class Worker:
             fds = [theirs.fileno(), *bells]
             if index == 0:
                 fds.append(self._board_fd)
-            frames.send(self._control, OpenLane(index), fds)
+            frames.send(self._control, OpenLane(index, reverse), fds)
         except BaseException as error:
             ours.close()
             for bell in bells:
@@ -227,10 +249,8 @@ class Worker:
         if index == 0:
             os.close(self._board_fd)
             self._board_fd = -1
-        rows = board.rows(self._board, index)
-        lane = CallerLane(index, rows, ours, (bells[0], bells[1]), self.pidfd)
-        self._lanes.append(lane)
-        return lane
+        self._wired += 1
+        return index, ours, (bells[0], bells[1])
 
     # -- measuring -----------------------------------------------------------------------------
 
@@ -296,6 +316,8 @@ class Worker:
 
     def release(self) -> None:
         """Give back the descriptors. The worker must have ended."""
+        if self._answering is not None:
+            self._answering.stop()
         with self._lock:
             for lane in self._lanes:
                 lane.close()
@@ -320,6 +342,8 @@ class Worker:
         # The child must not keep the parent's worker alive, nor talk to it.
         self.is_foreign = True
         self._lock = threading.Lock()
+        if self._answering is not None:
+            self._answering.forget()
         for lane in self._lanes:
             lane.close()
         self._lanes.clear()

@@ -18,7 +18,7 @@ from typing import NoReturn
 import msgspec
 
 from sojourn.engines.base import Host
-from sojourn.process import crossing, lifeline, limits
+from sojourn.process import callbacks, crossing, lifeline, limits
 from sojourn.process.calls import FAILED, OK, STEP, Call, plan_number
 from sojourn.process.protocol import (
     CONTROL,
@@ -31,7 +31,7 @@ from sojourn.process.protocol import (
     to_worker,
 )
 from sojourn.transport import board, frames
-from sojourn.transport.lane import ServerLane
+from sojourn.transport.lane import CallerLane, ServerLane
 from sojourn.transport.segment import Segment
 
 _call_decoder = msgspec.msgpack.Decoder(Call)
@@ -108,6 +108,7 @@ class _Worker:
         self._control = control
         self._client = client
         self._host = Host()
+        self._asking = callbacks.Asking()
         self._board: Segment | None = None
 
     def serve(self) -> NoReturn:
@@ -134,11 +135,14 @@ class _Worker:
             self._board = Segment.receive(fd, writable=True)
             os.close(fd)
         assert self._board is not None
-        lane = ServerLane(
-            board.rows(self._board, message.index),
-            socket.socket(fileno=channel),
-            (their_bell, my_bell),
-        )
+        rows = board.rows(self._board, message.index)
+        end = socket.socket(fileno=channel)
+        if message.reverse:
+            bells = (their_bell, my_bell)
+            self._asking.add(CallerLane(message.index, rows, end, bells, self._client))
+            self._host.connect(self._asking.ask)
+            return
+        lane = ServerLane(rows, end, (their_bell, my_bell))
         threading.Thread(
             target=_serve_lane, args=(lane, self._host), name=f"lane-{message.index}", daemon=True
         ).start()

@@ -146,9 +146,13 @@ class ServerLane:
         self.inbox = Inbox(self._theirs, channel)
         self._sequence = 0
         self._spins = SPINS if CAN_SPIN else 0
+        self._stopped = False
 
     def wait(self) -> tuple[bytes, list[np.ndarray]]:
-        """The next request; its arrays are views that live until the answer has been given."""
+        """The next request; its arrays are views that live until the answer has been given.
+
+        Raises PeerGone once the lane was stopped.
+        """
         theirs = self._theirs
         sequence = self._sequence + 1
         spins = self._spins if theirs[MAY_SPIN] else 0
@@ -161,6 +165,8 @@ class ServerLane:
             if spins:
                 self._spins = max(SPINS // 16, spins // 2)
             while True:
+                if self._stopped:
+                    raise PeerGone
                 os.read(self._my_bell, 8)
                 if theirs[SEQUENCE] == sequence:
                     break
@@ -174,6 +180,22 @@ class ServerLane:
         mine[STATUS] = status
         mine[SEQUENCE] = self._sequence
         os.eventfd_write(self._their_bell, 1)
+
+    def stop(self) -> None:
+        """Wake the thread that waits here, for good."""
+        self._stopped = True
+        try:
+            os.eventfd_write(self._my_bell, 1)
+        except OSError:
+            pass  # it has left already, and closed
+
+    def close(self) -> None:
+        """Give back the descriptors."""
+        self._channel.close()
+        bells, self._my_bell, self._their_bell = (self._my_bell, self._their_bell), -1, -1
+        for bell in bells:
+            if bell >= 0:
+                os.close(bell)
 
 
 __all__ = ["CallerLane", "PeerGone", "ProtocolError", "ServerLane"]

@@ -1,0 +1,53 @@
+"""Steps of a drop-in session: by name, prepared once, and cheap to prepare.
+
+A program may run hundreds of different steps once each, so a step begins with the one callable
+that TensorFlow would have made anyway. Only one that has proved short is tried on the calling
+thread as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from sojourn.engines.base import Arrays
+from sojourn.engines.tensorflow_steps import _Callable, _Trial
+from sojourn.values import TensorSpec
+
+_POOL, _CALLING_THREAD = 0, -1
+
+
+class PreparedStep:
+    """One step of a session, ready to run again and again."""
+
+    # The caller has the graph, and knows all this better.
+    inputs: Sequence[TensorSpec] = ()
+    outputs: Sequence[TensorSpec] = ()
+    slots: Sequence[int] = ()
+    adoptable = False
+    prints = True
+
+    def __init__(
+        self,
+        session: Any,
+        feeds: list[str],
+        fetches: list[str],
+        targets: list[str],
+        tries_calling_thread: bool,
+        crosses: bool,
+    ) -> None:
+        self._crosses = crosses  # the results go to another process, and have to be arrays
+        pooled = _Callable(session, feeds, fetches, targets, pool=_POOL)
+        self._run: Callable[[Arrays], Any] = pooled
+        if tries_calling_thread:
+            calling = _Callable(session, feeds, fetches, targets, pool=_CALLING_THREAD)
+            self._run = _Trial(self, calling, pooled)  # type: ignore[arg-type]
+
+    def run(self, arrays: Arrays) -> Sequence[np.ndarray]:
+        """Run it once."""
+        results = self._run(arrays)
+        if self._crosses:
+            return [r if hasattr(r, "dtype") else np.array(r, dtype=object) for r in results]
+        return results  # type: ignore[no-any-return]

@@ -1,0 +1,107 @@
+"""Calls in the other direction: a worker asks its client, over lanes that the client opened for it.
+
+A call may make the client use the session again, which may make the worker ask again. So there is
+always one more lane than calls under way.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from sojourn.transport.lane import CallerLane, PeerGone, ServerLane
+from sojourn.transport.messages import ProtocolError
+
+Answer = Callable[[bytes, Sequence[np.ndarray]], tuple[int, bytes, Sequence[np.ndarray]]]
+
+
+class Asking:
+    """The worker's end: takes a free lane, asks, waits for the answer."""
+
+    def __init__(self) -> None:
+        self._free: list[CallerLane] = []
+        self._came_back = threading.Condition()
+
+    def add(self, lane: CallerLane) -> None:
+        """One more lane to ask over."""
+        with self._came_back:
+            self._free.append(lane)
+            self._came_back.notify()
+
+    def ask(self, meta: bytes, arrays: Sequence[np.ndarray]) -> tuple[int, bytes, list[np.ndarray]]:
+        """The client's answer, in memory of our own."""
+        with self._came_back:
+            while not self._free:
+                self._came_back.wait()
+            lane = self._free.pop()
+        status, answer, views = lane.exchange(meta, arrays)
+        results = [view.copy() for view in views]
+        self.add(lane)
+        return status, answer, results
+
+
+class Answering:
+    """The client's end: a thread for each lane, and always one that has nothing to do."""
+
+    def __init__(self, open_lane: Callable[[], ServerLane], answer: Answer, name: str) -> None:
+        self._open_lane = open_lane
+        self._answer = answer
+        self._name = name
+        self._lock = threading.Lock()
+        self._idle = 0
+        self._stopped = False
+        self._threads: list[tuple[threading.Thread, ServerLane]] = []
+        self._start()
+
+    def stop(self, timeout: float = 5.0) -> None:
+        """Let the threads end; one that is still answering ends when it has."""
+        with self._lock:
+            self._stopped = True
+            threads = list(self._threads)
+            for _, lane in threads:
+                lane.stop()
+        for thread, _ in threads:
+            if thread is not threading.current_thread():
+                thread.join(timeout)
+
+    def forget(self) -> None:
+        """We are a fork: the threads are not here, only their descriptors."""
+        for _, lane in self._threads:
+            lane.close()
+        self._threads.clear()
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._stopped:
+                return
+            lane = self._open_lane()
+            thread = threading.Thread(
+                target=self._serve, args=(lane,), name=f"sojourn-answers-{self._name}", daemon=True
+            )
+            self._threads.append((thread, lane))
+            self._idle += 1
+            thread.start()
+
+    def _serve(self, lane: ServerLane) -> None:
+        try:
+            while True:
+                meta, arrays = lane.wait()
+                with self._lock:
+                    self._idle -= 1
+                    is_last = self._idle == 0
+                if is_last:
+                    self._start()
+                result = self._answer(meta, arrays)
+                with self._lock:
+                    self._idle += 1
+                if self._stopped:
+                    return
+                lane.answer(*result)
+                del meta, arrays, result
+        except (PeerGone, ProtocolError, OSError):
+            pass  # the session has ended, or the worker no longer makes sense
+        finally:
+            with self._lock:  # `stop` must not ring a bell whose number is somebody else's by now
+                lane.close()
