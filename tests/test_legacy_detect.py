@@ -16,7 +16,7 @@ from sojourn.values import Place, Receipt
 
 def verdict_on(folder: Path, source: str, **others: str) -> Verdict:
     for name, text in others.items():
-        path = folder / (name.replace("__", "/") + ".py")
+        path = folder / (name.replace("__", "/") + ".py")  # package__module
         path.parent.mkdir(exist_ok=True)
         path.write_text(textwrap.dedent(text))
     program = folder / "program.py"
@@ -60,7 +60,6 @@ def test_one_own_module_of_tensorflow_1_makes_the_program_so(tmp_path: Path) -> 
     verdict = verdict_on(
         tmp_path,
         "from models import net",
-        models____init__="",
         models__net="from . import parts",
         models__parts="import tensorflow as tf\ntf.get_variable('w', [1])",
     )

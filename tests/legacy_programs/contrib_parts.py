@@ -47,7 +47,7 @@ likelihood, _ = crf.crf_log_likelihood(
 
 def score(tags, row):
     total = sum(scores[row, i, tag] for i, tag in enumerate(tags))
-    return total + sum(moves[a, b] for a, b in zip(tags, tags[1:], strict=False))
+    return total + sum(moves[a, b] for a, b in itertools.pairwise(tags))
 
 
 every = [score(tags, 0) for tags in itertools.product(range(3), repeat=4)]

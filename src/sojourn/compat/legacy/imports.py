@@ -55,6 +55,8 @@ MOVED = {
 }
 # Here the module of today has the name but not what the program wants of it.
 _OURS_FIRST = ("tensorflow.python.ops.rnn_cell", "tensorflow.python.ops.rnn_cell_impl")
+# Packages that are left only as the way to something that moved.
+_GONE_PACKAGES = ("tensorflow.models", "tensorflow.models.rnn")
 
 
 class Importer:
@@ -161,17 +163,20 @@ class Importer:
             if found is None:
                 try:
                     found = importlib.import_module(path)
-                except ModuleNotFoundError as error:
+                except ModuleNotFoundError:
                     shown = _shown(path)
                     if removed.advice(shown) is None:
                         raise
-                    raise removed.RemovedModule(removed.describe(shown), name=path) from error
+                    raise removed.RemovedModule(removed.describe(shown), name=path) from None
             here = found
         return here
 
     def _replacement(self, path: str) -> Any:
-        if path not in self._overrides and path in MOVED:
-            self._overrides[path] = _gathered(path)
+        if path not in self._overrides:
+            if path in MOVED:
+                self._overrides[path] = _gathered(path)
+            elif path in _GONE_PACKAGES:
+                self._overrides[path] = Namespace(path, ())
         return self._overrides.get(path)
 
 

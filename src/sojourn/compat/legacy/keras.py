@@ -46,20 +46,22 @@ def _with_new(name: str, shown_as: str) -> Namespace:
 
 
 def _layers() -> Namespace:
-    from sojourn.compat.legacy.layers import BatchNormalization
+    from sojourn.compat.legacy.layers import Normalizes
 
     kept = importlib.import_module(f"{_KEPT}.layers")
     recurrent = importlib.import_module(f"{_KEPT}.layers.recurrent")
+    backend = importlib.import_module(f"{_KEPT}.backend")
 
-    class KerasBatchNormalization(BatchNormalization):
-        """The layer of `tf.layers`, switched by Keras' learning phase."""
+    class BatchNormalization(Normalizes, kept.Layer):  # type: ignore[misc, name-defined]
+        """The layer of `tf.keras`: Keras runs its updates, and its learning phase switches it."""
 
         def call(self, inputs: Any, training: Any = None) -> Any:
-            backend = importlib.import_module(f"{_KEPT}.backend")
-            phase = backend.learning_phase() if training is None else training
-            return super().call(inputs, phase)
+            return super().call(inputs, backend.learning_phase() if training is None else training)
 
-    KerasBatchNormalization.__name__ = "BatchNormalization"
+        def get_config(self) -> Any:
+            names = ("axis", "momentum", "epsilon", "center", "scale")
+            return {**super().get_config(), **{name: getattr(self, name) for name in names}}
+
     return Namespace(
         "tensorflow.keras.layers",
         (kept,),
@@ -68,7 +70,7 @@ def _layers() -> Namespace:
             "GRU": recurrent.GRU,
             "LSTMCell": recurrent.LSTMCell,
             "GRUCell": recurrent.GRUCell,
-            "BatchNormalization": KerasBatchNormalization,
+            "BatchNormalization": BatchNormalization,
         },
         shown_as="tf.keras.layers",
     )

@@ -18,11 +18,15 @@ from sojourn.compat.legacy.namespaces import Namespace
 Layer = base.Layer
 
 
-class BatchNormalization(base.Layer):  # type: ignore[misc]
-    """Normalize over every axis but `axis`, with moving averages for inference.
+class Normalizes:
+    """Normalizes over every axis but `axis`, with moving averages for inference.
 
-    The updates of the averages are put into `tf.GraphKeys.UPDATE_OPS`, once a call.
+    For the two bases that a layer can have here: that of `tf.layers` and that of `tf.keras`.
     """
+
+    add_weight: Any
+    add_update: Any
+    dtype: Any
 
     def __init__(
         self,
@@ -49,7 +53,7 @@ class BatchNormalization(base.Layer):  # type: ignore[misc]
         name: str | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(trainable=trainable, name=name, **kwargs)
+        super().__init__(trainable=trainable, name=name, **kwargs)  # type: ignore[call-arg]
         if renorm or virtual_batch_size or adjustment:
             raise NotImplementedError(
                 "batch normalization with renorm, virtual_batch_size or adjustment left "
@@ -141,6 +145,10 @@ class BatchNormalization(base.Layer):  # type: ignore[misc]
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         return input_shape
+
+
+class BatchNormalization(Normalizes, base.Layer):  # type: ignore[misc]
+    """The layer of `tf.layers`: its updates are put into `tf.GraphKeys.UPDATE_OPS`, once a call."""
 
 
 def _initializer(given: Any, default: Any) -> Any:

@@ -11,6 +11,13 @@ import tensorflow.compat.v1 as tf
 from sojourn.compat.legacy import layers as tf_layers
 from sojourn.compat.legacy import removed
 from sojourn.compat.legacy.contrib.framework import add_arg_scope
+from sojourn.compat.legacy.contrib.regularizers import (  # noqa: F401
+    apply_regularization,
+    l1_l2_regularizer,
+    l1_regularizer,
+    l2_regularizer,
+    sum_regularizer,
+)
 
 _core = tf_layers.namespace()
 _FIRST = ("NCHW", "NCW", "NCDHW")
