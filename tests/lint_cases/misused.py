@@ -163,11 +163,3 @@ def a_graph_each(batches):
         with tf.Graph().as_default(), tf.Session() as sess:
             y = tf.constant(batch)
             print(sess.run(tf.square(y)))
-
-
-def quiet():
-    first = tf.Session()  # noqa: SOJ001
-    second = tf.Session()  # noqa
-    third = tf.Session()  # noqa: F841, SOJ001
-    fourth = tf.Session()  # noqa: F841  # expect: SOJ001
-    print(first, second, third, fourth)

@@ -13,7 +13,7 @@ from sojourn.audit.lint.flow import Flow
 from sojourn.audit.lint.kept import unclosed
 from sojourn.audit.lint.loops import Loops
 from sojourn.audit.lint.module import Module
-from sojourn.audit.lint.problem import Problem
+from sojourn.audit.lint.problem import Problem, in_characters, lines_of
 
 _NOQA = re.compile(r"#\s*noqa(?P<codes>\s*:\s*[A-Z]+[0-9]+(?:[\s,]+[A-Z]+[0-9]+)*)?", re.IGNORECASE)
 
@@ -43,7 +43,8 @@ def check_tree(
     if honour_noqa and found:
         silenced = _silenced_lines(source)
         found = {p for p in found if not _is_silenced(p, silenced)}
-    return sorted(replace(p, path=path) for p in found)
+    lines = lines_of(source) if found else []
+    return sorted(in_characters(replace(p, path=path), lines) for p in found)
 
 
 def understood(tree: ast.Module) -> Module:

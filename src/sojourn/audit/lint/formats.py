@@ -10,7 +10,7 @@ from typing import Any
 from sojourn._version import __version__
 from sojourn.audit.codes import CODES
 from sojourn.audit.lint.files import Outcome
-from sojourn.audit.lint.problem import Problem
+from sojourn.audit.lint.problem import Problem, lines_of
 
 Style = Callable[[str, str], str]  # (text, colour) -> text
 
@@ -32,20 +32,18 @@ def _one_text(problem: Problem, source: bytes, style: Style) -> str:
 
 
 def _excerpt(problem: Problem, source: bytes, style: Style) -> list[str]:
-    lines = source.splitlines()
+    lines = lines_of(source)
     if not 0 < problem.line <= len(lines):
         return []
-    raw = lines[problem.line - 1]
-    text = raw.decode("utf-8", "replace")
-    # The tree counts bytes; people count characters, and a tab must stay a tab to line up.
-    before = raw[: problem.column - 1].decode("utf-8", "replace")
-    end = problem.end_column - 1 if problem.end_line == problem.line else len(raw)
-    width = len(raw[problem.column - 1 : end].decode("utf-8", "replace"))
-    pad = "".join(c if c == "\t" else " " for c in before)
+    text = lines[problem.line - 1]
+    end = problem.end_column - 1 if problem.end_line == problem.line else len(text)
+    width = max(end - problem.column + 1, 1)
+    # A tab must stay a tab for the caret to line up.
+    pad = "".join(c if c == "\t" else " " for c in text[: problem.column - 1])
     number = str(problem.line)
     return [
         f"{number} | {text}",
-        f"{' ' * len(number)} | {pad}{style('^' * max(width, 1), 'red')}",
+        f"{' ' * len(number)} | {pad}{style('^' * width, 'red')}",
     ]
 
 

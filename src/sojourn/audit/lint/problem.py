@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+import io
+import re
+import tokenize
+from dataclasses import dataclass, replace
 
 from sojourn.audit.codes import CODES, Code
 
@@ -46,4 +49,26 @@ def problem_at(
         node.end_lineno or node.lineno,
         (node.end_col_offset or node.col_offset) + 1,
         (opened.lineno, opened.col_offset + 1),
+    )
+
+
+def lines_of(source: str | bytes) -> list[str]:
+    """The lines of a file as the parser counts them."""
+    if isinstance(source, bytes):
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
+        source = source.decode(encoding, "replace")
+    return re.split(r"\r\n|\r|\n", source)
+
+
+def in_characters(problem: Problem, lines: list[str]) -> Problem:
+    """The same finding with columns in characters: the tree counts bytes of UTF-8."""
+
+    def counted(line: int, column: int) -> int:
+        text = lines[line - 1] if 0 < line <= len(lines) else ""
+        return len(text.encode("utf-8", "replace")[: column - 1].decode("utf-8", "replace")) + 1
+
+    return replace(
+        problem,
+        column=counted(problem.line, problem.column),
+        end_column=counted(problem.end_line, problem.end_column),
     )
