@@ -1,0 +1,108 @@
+"""`sojourn inspect`: what a model contains, before anybody loads it."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import click
+
+from sojourn.errors import ModelError
+from sojourn.probes.model_files import ModelSummary, inspect_model
+from sojourn.values import format_bytes
+
+_SHOWN = 15
+_MOST_FINDINGS = 50
+
+
+@click.command(name="inspect", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("path", type=click.Path())
+@click.option("--all", "show_all", is_flag=True, help="Show every op, layer and weight.")
+@click.option("--json", "as_json", is_flag=True, help="Print plain data for programs.")
+def command(path: str, show_all: bool, as_json: bool) -> None:
+    """Tell what a model contains by reading it, without loading it and without TensorFlow.
+
+    PATH is a SavedModel folder, a .keras or .h5 file, a frozen .pb, or a checkpoint. The exit
+    code is 1 when something in it touches files or the network or runs code, or when it cannot
+    be read.
+    """
+    try:
+        summary = inspect_model(path)
+    except ModelError as error:
+        if as_json:
+            click.echo(json.dumps({"path": path, "error": str(error)}))
+        else:
+            click.echo(f"Error: {_plain(str(error))}", err=True)
+        sys.exit(1)
+    if as_json:
+        click.echo(json.dumps(summary.to_dict(), indent=2))
+    else:
+        _print(summary, show_all)
+    sys.exit(1 if summary.is_dangerous else 0)
+
+
+def _plain(text: str) -> str:
+    """Names come from a stranger: none may move the cursor, change colours or fake a line."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _signatures(summary: ModelSummary) -> list[tuple[str, str]]:
+    # A Keras configuration names the inputs only.
+    return [(name, str(s).removesuffix(" -> ()")) for name, s in summary.signatures.items()]
+
+
+def _print(summary: ModelSummary, show_all: bool) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(highlight=False)  # honours NO_COLOR
+
+    def line(text: str, style: str = "") -> None:
+        console.print(Text(_plain(text), style), soft_wrap=True)
+
+    def table(title: str, rows: list[tuple[str, str]]) -> None:
+        shown = rows if show_all else rows[:_SHOWN]
+        grid = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+        for left, right in shown:
+            grid.add_row(Text("  " + _plain(left)), Text(_plain(right)))
+        line(title, "bold")
+        console.print(grid)
+        if len(rows) > len(shown):
+            line(f"  and {len(rows) - len(shown)} more (--all shows them)", "dim")
+
+    line(f"{summary.path}: {summary.kind}, {format_bytes(summary.file_bytes)}", "bold")
+    facts = [summary.made_with, *(f"tags {tags}" for tags in summary.tags)]
+    if summary.weights:
+        count = len(summary.weights)
+        size = format_bytes(summary.weight_bytes)
+        facts.append(f"{count} weight{'s' if count != 1 else ''}, {size}")
+    elif summary.weight_bytes:
+        facts.append(f"weights {format_bytes(summary.weight_bytes)}")
+    if summary.functions:
+        facts.append(f"{summary.functions} function{'s' if summary.functions != 1 else ''}")
+    line(", ".join(fact for fact in facts if fact))
+    if summary.signatures:
+        table("signatures", _signatures(summary))
+    if summary.layers:
+        table("layers", [(name, str(count)) for name, count in summary.layers.items()])
+    if summary.ops:
+        table("ops", [(name, str(count)) for name, count in summary.ops.items()])
+    if summary.assets:
+        table("assets", [(name, "") for name in summary.assets])
+    if summary.weights and show_all:
+        rows = [(w.name, f"{w.spec}  {format_bytes(w.size_bytes)}") for w in summary.weights]
+        table("weights", rows)
+    console.print()
+    findings = summary.findings if show_all else summary.findings[:_MOST_FINDINGS]
+    for finding in findings:
+        is_danger = finding.severity == "danger"
+        line(f"{finding.severity}: {finding}", "bold red" if is_danger else "yellow")
+    if len(findings) < len(summary.findings):
+        line(f"and {len(summary.findings) - len(findings)} more (--all shows them)", "dim")
+    for reason in summary.unchecked:
+        line(f"not checked: {reason}", "yellow")
+    if summary.is_dangerous:
+        line("Open it only with untrusted=True, or not at all.", "bold red")
+    else:
+        line("Nothing dangerous was found.", "green")

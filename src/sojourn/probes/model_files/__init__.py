@@ -1,0 +1,221 @@
+"""What a model file contains, found by reading it: nothing is loaded, no TensorFlow is needed.
+
+`inspect_model` is the one way in. A file that cannot be read is a `ModelError` that says why.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections import Counter
+from collections.abc import Iterable
+
+from sojourn.errors import ModelError
+from sojourn.probes.model_files.checkpoints import parse_index
+from sojourn.probes.model_files.graphs import (
+    MetaGraph,
+    parse_graph,
+    parse_meta_graph,
+    parse_saved_model,
+)
+from sojourn.probes.model_files.keras_files import inspect_hdf5, inspect_keras
+from sojourn.probes.model_files.ops import RUNS_CODE, judge, known_ops, unknown_ops
+from sojourn.probes.model_files.summary import Finding, ModelSummary, Weight
+from sojourn.values import Signature
+
+_LARGEST_MESSAGE = 2 << 30  # of protobuf itself
+_MOST_FILES = 10_000
+_HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
+
+
+def inspect_model(path: str | os.PathLike[str], check_ops: bool = True) -> ModelSummary:
+    """What the model at `path` contains.
+
+    `check_ops` compares its ops with those of the TensorFlow installed here, which takes a
+    moment. The summary keeps no file open.
+    """
+    path = os.fspath(path)
+    known = known_ops() if check_ops else None
+    if os.path.isdir(path):
+        return _inspect_folder(path, known)
+    if os.path.isfile(path):
+        return _inspect_file(path, known)
+    if os.path.isfile(path + ".index"):
+        return _inspect_checkpoint(path, known)
+    raise ModelError(f"{path}: no such file or folder")
+
+
+def _inspect_folder(path: str, known: frozenset[str] | None) -> ModelSummary:
+    if os.path.isfile(os.path.join(path, "saved_model.pb")):
+        return _inspect_saved_model(path, known)
+    for name in ("saved_model.pbtxt", "saved_model.cpb"):
+        if os.path.isfile(os.path.join(path, name)):
+            raise ModelError(f"{path}: {name} is not read here; save it again as saved_model.pb")
+    indexes = sorted(glob.glob(os.path.join(glob.escape(path), "*.index")), key=_modified)
+    if indexes:
+        return _inspect_checkpoint(indexes[-1].removesuffix(".index"), known)
+    raise ModelError(f"{path}: not a model: it has no saved_model.pb and no checkpoint")
+
+
+def _inspect_file(path: str, known: frozenset[str] | None) -> ModelSummary:
+    folder, name = os.path.split(path)
+    if name == "saved_model.pb":
+        return _inspect_saved_model(folder or ".", known)
+    if name.endswith((".meta", ".index")):
+        return _inspect_checkpoint(path.rsplit(".", 1)[0], known)
+    try:
+        size = os.path.getsize(path)
+        with open(path, "rb") as file:
+            start = file.read(8)
+    except OSError as error:
+        raise ModelError(f"{path}: {error.strerror}") from error
+    if start == _HDF5_MAGIC or name.endswith((".h5", ".hdf5")):
+        return inspect_hdf5(path, size)
+    if start.startswith(b"PK") or name.endswith(".keras"):
+        return inspect_keras(path, size)
+    if name.endswith(".pbtxt"):
+        raise ModelError(f"{path}: the text form of a graph is not read here; save it as .pb")
+    return _inspect_frozen(path, size, known)
+
+
+def _inspect_frozen(path: str, size: int, known: frozenset[str] | None) -> ModelSummary:
+    try:
+        meta = MetaGraph(parse_graph(_content(path)))
+    except ModelError as error:
+        raise ModelError(f"{path}: not a model: {error}") from error
+    if not any(node.op for node in meta.graph.nodes.values()):
+        raise ModelError(f"{path}: not a model: neither graph nor archive nor HDF5 file")
+    return _summary(path, "frozen graph", size, [meta], known)
+
+
+def _inspect_saved_model(folder: str, known: frozenset[str] | None) -> ModelSummary:
+    path = os.path.join(folder, "saved_model.pb")
+    try:
+        metas = parse_saved_model(_content(path))
+    except ModelError as error:
+        raise ModelError(f"{path}: {error}") from error
+    if not metas:
+        raise ModelError(f"{path}: damaged: it holds no graph")
+    findings, size = _folder_findings(folder)
+    weights, unchecked = _weights(os.path.join(folder, "variables", "variables"))
+    return _summary(folder, "SavedModel", size, metas, known, weights, findings, unchecked)
+
+
+def _inspect_checkpoint(prefix: str, known: frozenset[str] | None) -> ModelSummary:
+    metas = []
+    if os.path.isfile(prefix + ".meta"):
+        try:
+            metas = [parse_meta_graph(_content(prefix + ".meta"))]
+        except ModelError as error:
+            raise ModelError(f"{prefix}.meta: {error}") from error
+    weights, unchecked = _weights(prefix)
+    if not metas and not os.path.isfile(prefix + ".index"):
+        raise ModelError(f"{prefix}: not a checkpoint: it has neither .index nor .meta")
+    if not metas:
+        unchecked = (*unchecked, "ops: the checkpoint has no .meta file with a graph")
+    files = [prefix + ".index", prefix + ".meta", *_shards(prefix)]
+    size = sum(os.path.getsize(file) for file in files if os.path.isfile(file))
+    return _summary(prefix, "checkpoint", size, metas, known, weights, (), unchecked)
+
+
+def _summary(
+    path: str,
+    kind: str,
+    size: int,
+    metas: list[MetaGraph],
+    known: frozenset[str] | None,
+    weights: tuple[Weight, ...] = (),
+    findings: Iterable[Finding] = (),
+    unchecked: tuple[str, ...] = (),
+) -> ModelSummary:
+    ops: Counter[str] = Counter()
+    signatures: dict[str, Signature] = {}
+    found: dict[Finding, None] = dict.fromkeys(findings)
+    for meta in metas:
+        own = Counter(node.op for node in meta.graph.every_node())
+        ops += own
+        # Several graphs in one SavedModel are told apart by their tags.
+        prefix = f"{'+'.join(meta.tags)}/" if len(metas) > 1 else ""
+        signatures |= {prefix + name: spec for name, spec in meta.signatures.items()}
+        found |= dict.fromkeys(judge(meta))
+        if known is not None:
+            found |= dict.fromkeys(unknown_ops(meta, known, own))
+    if known is None and metas:
+        unchecked = (*unchecked, "unknown ops: no installed TensorFlow to compare with")
+    version = next((meta.version for meta in metas if meta.version), "")
+    return ModelSummary(
+        path,
+        kind,
+        size,
+        made_with=f"TensorFlow {version}" if version else "",
+        tags=tuple("+".join(meta.tags) for meta in metas if meta.tags),
+        signatures=signatures,
+        ops=dict(ops.most_common()),
+        functions=sum(len(meta.graph.functions) for meta in metas),
+        weights=weights,
+        weight_bytes=sum(weight.size_bytes for weight in weights),
+        assets=tuple(dict.fromkeys(name for meta in metas for name in meta.assets)),
+        findings=tuple(sorted(found, key=lambda f: (f.severity, f.what, f.name, f.where))),
+        unchecked=unchecked,
+    )
+
+
+def _weights(prefix: str) -> tuple[tuple[Weight, ...], tuple[str, ...]]:
+    """The variables beside a graph, and what is wrong with them. A model may have none."""
+    if not os.path.isfile(prefix + ".index"):
+        return (), ()
+    try:
+        weights = parse_index(_content(prefix + ".index"))
+    except ModelError as error:
+        return (), (f"weights: {prefix}.index: {error}",)
+    stored = sum(os.path.getsize(shard) for shard in _shards(prefix))
+    needed = sum(weight.size_bytes for weight in weights)
+    if stored < needed:
+        return weights, (f"weights: incomplete: {stored} of {needed} bytes are there",)
+    return weights, ()
+
+
+def _shards(prefix: str) -> list[str]:
+    return glob.glob(glob.escape(prefix) + ".data-?????-of-?????")
+
+
+def _folder_findings(folder: str) -> tuple[list[Finding], int]:
+    """What its files tell beside the graph, and their size. Links are named, not followed."""
+    findings, size, seen = [], 0, 0
+    for root, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            path = os.path.join(root, name)
+            seen += 1
+            if seen > _MOST_FILES:
+                raise ModelError(f"{folder}: not a model: more than {_MOST_FILES} files")
+            if os.path.islink(path):
+                detail = f"a link to {os.readlink(path)}"
+                findings.append(Finding("note", "link", os.path.relpath(path, folder), "", detail))
+            elif name in files:
+                size += os.lstat(path).st_size
+    if _names_a_lambda(os.path.join(folder, "keras_metadata.pb")):
+        detail = "Python code stored in the model, which Keras would run"
+        findings.append(Finding("danger", RUNS_CODE, "Lambda", "keras_metadata.pb", detail))
+    return findings, size
+
+
+def _names_a_lambda(path: str) -> bool:
+    return os.path.isfile(path) and b'"class_name": "Lambda"' in _content(path).tobytes()
+
+
+def _content(path: str) -> memoryview:
+    """The whole file. Read, not mapped: a map of a file that shrinks would end this process."""
+    try:
+        if os.path.getsize(path) > _LARGEST_MESSAGE:
+            raise ModelError("damaged: larger than the 2 GiB that protobuf allows")
+        with open(path, "rb") as file:
+            return memoryview(file.read(_LARGEST_MESSAGE + 1))
+    except OSError as error:
+        raise ModelError(f"{path}: {error.strerror}") from error
+
+
+def _modified(path: str) -> float:
+    return os.path.getmtime(path)
+
+
+__all__ = ["Finding", "ModelSummary", "Weight", "inspect_model"]

@@ -1,0 +1,149 @@
+"""Which ops reach out of the graph: files, network, code. Names and judgements, no parsing.
+
+A list of dangers can never be complete. It warns; what protects is the sandbox.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+from sojourn.probes.model_files.graphs import MetaGraph, Node
+from sojourn.probes.model_files.summary import Finding, Severity
+
+
+def _named(what: str, names: str) -> dict[str, str]:
+    return dict.fromkeys(names.split(), what)
+
+
+RUNS_CODE, READS, WRITES, NETWORK = "runs code", "reads files", "writes files", "uses the network"
+
+_DANGEROUS = {
+    **_named(RUNS_CODE, "PyFunc PyFuncStateless EagerPyFunc RemoteFusedGraphExecute"),
+    **_named(
+        WRITES,
+        "WriteFile SaveDataset SaveDatasetV2 DatasetToTFRecord ExperimentalDatasetToTFRecord "
+        "CreateSummaryFileWriter CreateSummaryDbWriter SnapshotDataset SnapshotDatasetV2 "
+        "DistributedSave DumpTensor CalibrationStatisticsSaver",
+    ),
+    **_named(
+        READS,
+        "ReadFile MatchingFiles MatchingFilesDataset ExperimentalMatchingFilesDataset "
+        "WholeFileReader WholeFileReaderV2 TextLineReader TextLineReaderV2 TFRecordReader "
+        "TFRecordReaderV2 FixedLengthRecordReader FixedLengthRecordReaderV2 LMDBReader "
+        "TextLineDataset TFRecordDataset TFRecordDatasetV2 FixedLengthRecordDataset "
+        "FixedLengthRecordDatasetV2 LMDBDataset ExperimentalLMDBDataset SqlDataset "
+        "ExperimentalSqlDataset CSVDataset CSVDatasetV2 ExperimentalCSVDataset LoadDataset "
+        "RecordInput ImmutableConst LoadAndRemapMatrix GenerateVocabRemapping "
+        "ListSnapshotChunksDataset SnapshotChunkDataset SnapshotDatasetReader "
+        "SnapshotNestedDatasetReader",
+    ),
+    **_named(
+        NETWORK,
+        "RpcCall RpcClient RpcServer RpcServerStart RpcServerRegister DataServiceDataset "
+        "DataServiceDatasetV2 DataServiceDatasetV3 DataServiceDatasetV4 RegisterDataset "
+        "RegisterDatasetV2 RemoteCall",
+    ),
+    **_named("changes how files are reached", "FileSystemSetConfiguration"),
+}
+# What a saver needs, so that every SavedModel has them. Not fine when they run at another time.
+_SAVER = {
+    **_named(WRITES, "Save SaveSlices SaveV2 MergeV2Checkpoints"),
+    **_named(READS, "Restore RestoreSlice RestoreV2 DTensorRestoreV2"),
+}
+_TABLE_FROM_FILE = ("InitializeTableFromTextFile", "InitializeTableFromTextFileV2")
+# Only some of their attributes lead out: the attribute, what is harmless in it, and what it does.
+_BY_ATTRIBUTE = {
+    "PrintV2": ("output_stream", ("stdout", "stderr", "log(", "stdin"), WRITES),
+    "DebugIdentity": ("debug_urls", (), WRITES),
+    "DebugIdentityV2": ("debug_urls", (), WRITES),
+    "DebugIdentityV3": ("debug_urls", (), WRITES),
+    "DebugNanCount": ("debug_urls", (), WRITES),
+    "DebugNumericSummary": ("debug_urls", (), WRITES),
+    "DecodeProtoV2": ("descriptor_source", ("local://", "bytes://"), READS),
+    "EncodeProto": ("descriptor_source", ("local://", "bytes://"), READS),
+}
+# Writes only if it is given a file name, which a graph may compute.
+_CACHES = ("CacheDataset", "CacheDatasetV2")
+WHEN_LOADING = "when loading"
+_MOST_SIGNATURES = 100
+
+
+def judge(meta: MetaGraph) -> list[Finding]:
+    """Everything in a graph that reaches out of it, and when it would run."""
+    when: dict[int, list[str]] = {}
+    for node in meta.graph.reachable(meta.init_ops):
+        when.setdefault(id(node), []).append(WHEN_LOADING)
+    roots = meta.signature_tensors
+    if len(roots) > _MOST_SIGNATURES:  # one walk for all: many walks of a large graph never end
+        roots = {"(any)": [tensor for tensors in roots.values() for tensor in tensors]}
+    for name, tensors in roots.items():
+        for node in meta.graph.reachable(tensors):
+            when.setdefault(id(node), []).append(f"signature {name}")
+    counted: Counter[tuple[Severity, str, str, str]] = Counter()
+    moments: dict[tuple[Severity, str, str, str], set[str]] = {}
+    for node in meta.graph.every_node():
+        own = when.get(id(node), [])
+        verdict = _verdict(node, bool(own), bool(meta.assets))
+        if verdict:
+            severity, what, detail = verdict
+            key = (severity, what, node.op, detail)
+            counted[key] += 1
+            moments.setdefault(key, set()).update(own)
+    return [
+        Finding(severity, what, op, ", ".join(sorted(moments[key])), detail, count)
+        for key, count in counted.items()
+        for severity, what, op, detail in [key]
+    ]
+
+
+def _verdict(node: Node, runs: bool, has_assets: bool) -> tuple[Severity, str, str] | None:
+    if node.op in _DANGEROUS:
+        return "danger", _DANGEROUS[node.op], ""
+    if node.op in _SAVER:
+        if runs:
+            return "danger", _SAVER[node.op], "outside of saving and restoring"
+        return "note", _SAVER[node.op], "as every saver does"
+    if node.op in _TABLE_FROM_FILE:
+        if has_assets:
+            return "note", READS, "a table, from the model's assets"
+        return "danger", READS, "a table, and the model has no assets"
+    if node.op in _CACHES:
+        return "note", WRITES, "if it is given a file name"
+    if node.op in _BY_ATTRIBUTE:
+        attribute, harmless, what = _BY_ATTRIBUTE[node.op]
+        for value in node.texts(attribute):
+            if value and not value.startswith(harmless):
+                where = NETWORK if value.startswith("grpc://") else what
+                return "danger", where, f"{attribute} is {value[:200]}"
+    return None
+
+
+def known_ops() -> frozenset[str] | None:
+    """The ops of the TensorFlow installed here, read from its sources without importing it."""
+    try:
+        found = importlib.util.find_spec("tensorflow")
+    except (ImportError, ValueError):
+        return None
+    if found is None or not found.submodule_search_locations:
+        return None
+    names: set[str] = set()
+    for root in found.submodule_search_locations:
+        for source in (Path(root) / "python" / "ops").glob("gen_*.py"):
+            names.update(re.findall(r'_apply_op_helper\(\s*"(\w+)"', source.read_text("utf-8")))
+    # Far fewer means that the sources look different from what is expected here.
+    return frozenset(names) if len(names) > 500 else None
+
+
+def unknown_ops(meta: MetaGraph, known: frozenset[str], ops: Iterable[str]) -> list[Finding]:
+    """Ops that this TensorFlow does not have: they come from a library of their own."""
+    listed = {*_DANGEROUS, *_SAVER, *meta.graph.functions}
+    return [
+        Finding("note", "unknown op", op, detail="not in the TensorFlow installed here")
+        for op in sorted(ops)
+        # Ops with an underscore are TensorFlow's internal ones, which its sources do not list.
+        if op not in known and op not in listed and not op.startswith("_")
+    ]
