@@ -12,6 +12,7 @@ from sojourn._version import __version__
 COMMANDS = {
     "audit": "Run a program and report what its TensorFlow sessions leak.",
     "demo": "Train several models on raw TensorFlow, then on sojourn, and compare.",
+    "inspect": "Tell what a model contains by reading it, without loading it.",
 }
 
 
