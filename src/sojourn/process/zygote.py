@@ -6,7 +6,6 @@ One zygote serves the whole process. It is started by the first session, or ahea
 
 from __future__ import annotations
 
-import atexit
 import os
 import select
 import signal
@@ -22,6 +21,7 @@ from sojourn import events
 from sojourn.engines import frameworks
 from sojourn.errors import InternalError, PlatformError, SojournError
 from sojourn.probes.platform import require_process_isolation
+from sojourn.process import exits
 from sojourn.process.output import Stream
 from sojourn.process.protocol import (
     Ended,
@@ -128,9 +128,11 @@ class _Running:
         return self.errors.tail()
 
     def end(self) -> None:
-        """End it now and wait for it."""
+        """Let it end with its channel, so that it reaps what it has; make it if it does not."""
         self.channel.close()
-        if self.is_alive():
+        poll = select.poll()
+        poll.register(self.pidfd, select.POLLIN)
+        if not poll.poll(2000):
             signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
         self.process.wait()
         os.close(self.pidfd)
@@ -241,4 +243,4 @@ class Zygote:
 zygote = Zygote()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=zygote._after_fork_in_child)
-atexit.register(zygote.end)
+exits.at_exit(exits.ZYGOTE, zygote.end)

@@ -69,6 +69,15 @@ class Lifecycle:
         with self._lock:
             return self._changed.wait_for(lambda: self.state in states, timeout)
 
+    def become_foreign(self) -> None:
+        """We are in a fork of the process whose session this is: nothing can be done with it.
+
+        The lock may have been held by a thread that does not exist here.
+        """
+        self._lock = self._changed = threading.Condition(threading.Lock())
+        self.state = State.CLOSED
+        self.under_way = 0
+
     def _to(self, what: Input, place: Place | None) -> None:
         before = self.state
         self.state = after = next_state(before, what)

@@ -100,7 +100,8 @@ class Session(Usable):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._stay.close(None, caller())
+        if not self._stay.is_foreign:  # a fork inside the block: the session is the parent's
+            self._stay.close(None, caller())
 
     def __repr__(self) -> str:
         stay = self._stay

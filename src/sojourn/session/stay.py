@@ -6,7 +6,6 @@ can still say who closed it.
 
 from __future__ import annotations
 
-import atexit
 import os
 import threading
 import time
@@ -20,6 +19,7 @@ import numpy as np
 
 from sojourn import events
 from sojourn.errors import InputError, SessionBroken, SessionClosed, StepTimeout
+from sojourn.process import exits
 from sojourn.process.calls import WorkerDied, step_meta
 from sojourn.session.backend import Backend
 from sojourn.session.feeding import as_array
@@ -346,11 +346,21 @@ class _Loaded(msgspec.Struct, frozen=True):
 _open_stays: weakref.WeakSet[Stay] = weakref.WeakSet()
 
 
-@atexit.register
 def _close_all_at_exit() -> None:
     for stay in list(_open_stays):
         if stay.backend is not None and not stay.is_foreign:
             stay.close(timeout=0, place=stay.owner)
+
+
+def _forget_all_in_child() -> None:
+    for stay in list(_open_stays):
+        stay.lifecycle.become_foreign()
+    _open_stays.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all_in_child)
+exits.at_exit(exits.SESSIONS, _close_all_at_exit)
 
 
 def _fetch_names(fetches: Fetches, signature: Signature) -> list[str]:

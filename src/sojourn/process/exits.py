@@ -1,0 +1,24 @@
+"""What happens when the interpreter exits, in an order that does not depend on imports.
+
+Sessions are closed first, while the zygote is still there to reap their workers.
+"""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Callable
+
+SESSIONS, ZYGOTE = range(2)
+
+_callbacks: list[tuple[int, Callable[[], None]]] = []
+
+
+def at_exit(order: int, callback: Callable[[], None]) -> None:
+    """Call this at exit, after everything of a lower order."""
+    _callbacks.append((order, callback))
+
+
+@atexit.register
+def _run() -> None:
+    for _, callback in sorted(_callbacks, key=lambda entry: entry[0]):
+        callback()
