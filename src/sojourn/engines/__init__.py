@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 # What the zygote imports for a framework besides the framework itself.
-PRELOAD = {"tensorflow": ("sojourn.engines.tensorflow",)}
+PRELOAD = {"tensorflow": ("sojourn.engines.tensorflow", "sojourn.engines.keras_model")}
 
 
 def frameworks() -> tuple[str, ...]:

@@ -77,7 +77,12 @@ KINDS = {
 
 def load(kind: str, arguments: dict[str, Any], arrays: Arrays) -> Engine:
     """Load a model of this kind."""
-    engine = import_kind(kind).load(arguments, arrays)
+    loader = import_kind(kind)
+    if arguments.get("seed") is not None or arguments.get("gpu_bytes") is not None:
+        from sojourn.engines import seeding
+
+        seeding.prepare(arguments)
+    engine = loader.load(arguments, arrays)
     return engine  # type: ignore[no-any-return]
 
 

@@ -1,12 +1,23 @@
-"""A model that the user's function builds, in the process where it will run."""
+"""A model that the user's function builds, in the process where it will run.
+
+A builder in the manner of TensorFlow 1 adds ops to a graph and returns its inputs and outputs; one
+in the manner of TensorFlow 2 runs eagerly and returns a Keras model, a `tf.function` or a plain
+function. Which it is shows in the names its code uses, and otherwise by trying: if what comes of
+one mode belongs to the other (or TensorFlow itself refuses), the builder is run in the other.
+"""
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Callable, Mapping
+from types import CodeType
 from typing import Any
 
-from sojourn.engines import frameworks
+from sojourn.engines import base, frameworks
 from sojourn.engines.base import Arrays, Engine
 from sojourn.engines.function import FunctionEngine, unpickle
+from sojourn.engines.paths import kind_of_path
 from sojourn.errors import ModelError
 
 tensorflow: Any = None
@@ -16,6 +27,13 @@ if "tensorflow" in frameworks():
     except ModuleNotFoundError:
         pass  # plain functions need no framework
 
+# Names that only code for graphs uses.
+_GRAPH_NAMES = frozenset(
+    "placeholder placeholder_with_default get_variable v1 compat variable_scope Graph "
+    "global_variables_initializer get_default_graph".split()
+)
+_FRAMEWORKS = ("tensorflow", "keras", "tf_keras", "tf_slim")
+
 
 class BuilderEngine:
     """Finds the engine for whatever the builder returns."""
@@ -24,11 +42,95 @@ class BuilderEngine:
     def load(arguments: dict[str, Any], arrays: Arrays) -> Engine:
         build = unpickle(arguments, arrays)
         if tensorflow is None:
-            graph, built = None, build()
-        else:
-            graph, built = tensorflow.build(build)
-        if callable(built):
-            return FunctionEngine(built, arguments.get("outputs"))
-        if tensorflow is None:
+            built = build()
+            if callable(built):
+                return FunctionEngine(built, arguments.get("outputs"))
             raise ModelError(f"TensorFlow is not loaded here, and the builder returned {built!r}")
-        return tensorflow.engine_of_built(graph, built)
+        graph, built = _build(build, arguments.get("seed"))
+        return _engine_of(graph, built, arguments)
+
+
+def _build(build: Callable[[], Any], seed: int | None) -> tuple[Any, Any]:
+    """What the builder returned, and the graph it was run in, if it was one for graphs."""
+    graph_first = _names_in(build) & _GRAPH_NAMES
+    modes = (_in_graph, _eagerly) if graph_first else (_eagerly, _in_graph)
+    try:
+        graph, built, belongs = modes[0](build, seed)
+    except Exception as error:
+        if not _is_frameworks(error):
+            raise
+        try:
+            graph, built, belongs = modes[1](build, seed)
+        except Exception as second:
+            # The first attempt is the likelier one, unless it failed for its mode alone.
+            raise (second if "eager" in str(error) else error) from None
+        return graph, built
+    if not belongs:
+        graph, built, _ = modes[1](build, seed)
+    return graph, built
+
+
+def _in_graph(build: Callable[[], Any], seed: int | None) -> tuple[Any, Any, bool]:
+    graph, built = tensorflow.build(build, seed)
+    from sojourn.engines import tracing
+
+    # A function made here may use tensors that exist in this graph only.
+    eager = tracing.is_traceable(built) or (callable(built) and graph.get_operations())
+    return graph, built, not eager
+
+
+def _eagerly(build: Callable[[], Any], seed: int | None) -> tuple[Any, Any, bool]:
+    from sojourn.engines import seeding
+
+    if seed is not None:
+        seeding.seed_process(seed)  # again: the other mode may have drawn numbers
+    built = build()
+    return None, built, not isinstance(built, tuple)
+
+
+def _engine_of(graph: Any, built: Any, arguments: dict[str, Any]) -> Engine:
+    from sojourn.engines import tracing
+
+    signatures = getattr(built, "signatures", None)
+    if isinstance(signatures, Mapping) and not callable(built):
+        built = _signature(signatures, arguments.get("signature"))
+    if tracing.is_traceable(built):
+        return tracing.PackedEngine.of(built, arguments)
+    if tensorflow.is_graph(built):
+        return tensorflow.engine_of_graph(built, arguments)  # type: ignore[no-any-return]
+    if isinstance(built, str | os.PathLike):
+        kind, path = kind_of_path(os.fspath(built))
+        return base.load(kind, {**arguments, "path": os.path.abspath(path)}, ())
+    if callable(built):
+        return FunctionEngine(built, arguments.get("outputs"))
+    return tensorflow.engine_of_built(graph, built, arguments)  # type: ignore[no-any-return]
+
+
+def _signature(signatures: Mapping[str, Any], wanted: str | None) -> Any:
+    name = wanted or "serving_default"
+    if wanted is None and len(signatures) == 1:
+        name = next(iter(signatures))
+    if name not in signatures:
+        raise ModelError(f"the model has no signature {name!r}; there are {list(signatures)}")
+    return signatures[name]
+
+
+def _names_in(function: Any) -> set[str]:
+    """Every name that the code of a function mentions, and that of the functions inside it."""
+    code = getattr(getattr(function, "__wrapped__", function), "__code__", None)
+    names: set[str] = set()
+    pending = [code] if isinstance(code, CodeType) else []
+    while pending:
+        code = pending.pop()
+        names.update(code.co_names)
+        pending += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
+    return names
+
+
+def _is_frameworks(error: BaseException) -> bool:
+    """Whether it was raised inside a framework, perhaps because of the mode."""
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    module = traceback.tb_frame.f_globals.get("__name__", "") if traceback is not None else ""
+    return str(module).partition(".")[0] in _FRAMEWORKS and "tensorflow" in sys.modules

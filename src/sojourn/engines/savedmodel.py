@@ -71,6 +71,13 @@ class SavedModelEngine(GraphEngine):
     _tags: Any
     _path = ""
 
+    def rename(self, inputs: dict[str, str], outputs: dict[str, str]) -> None:
+        """Give the inputs and outputs other names, in the order in which these are given."""
+        self.name_tensors(
+            {new: self._inputs[old] for old, new in inputs.items()},
+            {new: self._outputs[old] for old, new in outputs.items()},
+        )
+
     def _fill(self) -> None:
         with self.graph.as_default():
             self._loader.restore_variables(self.session, self._saver)

@@ -44,23 +44,28 @@ class GraphEngine:
         graph: Any,
         inputs: Mapping[str, Any],
         outputs: Mapping[str, Any],
-        initializer: str | None = None,
+        initializer: str | Sequence[str] | None = None,
         gpu_bytes: int | None = None,
     ) -> None:
         self.graph = graph
         self.session = v1.Session(graph=graph, config=session_config(gpu_bytes))
         self.variables = Variables(graph, self.session)
         self._placements = Placements(self.session)
+        self.name_tensors(inputs, outputs)
+        names = [initializer] if isinstance(initializer, str) else initializer or []
+        self._initializers = [self._operation(name) for name in names]
+        self._lock = threading.Lock()
+        if self._initializers:
+            self.session.run(self._initializers)
+
+    def name_tensors(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
+        """Give these tensors their short names: they are the signature."""
         self._inputs = dict(inputs)
         self._outputs = dict(outputs)
-        self._initializer = initializer
-        self._lock = threading.Lock()
         self.signature = Signature(
             {name: spec_of(t) for name, t in inputs.items()},
             {name: spec_of(t) for name, t in outputs.items() if not is_operation(t)},
         )
-        if initializer is not None:
-            self.session.run(self._operation(initializer))
 
     @classmethod
     def load(cls, arguments: dict[str, Any], arrays: Arrays) -> GraphEngine:
@@ -120,10 +125,21 @@ class GraphEngine:
     def _reset_variables(self) -> None:
         if self.variables.has_snapshot:
             self.variables.go_back()
-        elif self._initializer is not None:
-            self.session.run(self._operation(self._initializer))
+        elif self._initializers:
+            self._initialize_again()
         elif not self.keeps_start:
             raise ModelError("the session was opened without an initializer, so it cannot be reset")
+
+    def _initialize_again(self) -> None:
+        if self.graph.seed is None:
+            self.session.run(self._initializers)
+            return
+        # Random initializers would go on with their streams; in a session of its own they start
+        # from the seed, as they did at first.
+        with v1.Session(graph=self.graph, config=session_config()) as fresh:
+            fresh.run(self._initializers)
+            values = Variables(self.graph, fresh).read_all()
+        self.variables.assign(values)
 
     def _save(self, arguments: dict[str, Any], arrays: Arrays) -> tuple[Any, Arrays]:
         return self.variables.save(arguments["prefix"]), ()
@@ -197,35 +213,57 @@ def engine_of_graph_def(
             v1.import_graph_def(graph_def, name="")
         except (ValueError, tf.errors.OpError) as error:
             raise ModelError(f"the graph cannot be imported: {error}") from None
+    graph.seed = arguments.get("seed")
     inputs = named(graph, arguments.get("inputs")) or placeholders(graph)
     outputs = named(graph, arguments.get("outputs")) or terminal_tensors(graph)
     return kind(graph, inputs, outputs, arguments.get("initializer"), arguments.get("gpu_bytes"))
 
 
-def build(function: Callable[[], Any]) -> tuple[Any, Any]:
+def build(function: Callable[[], Any], seed: int | None = None) -> tuple[Any, Any]:
     """Run a builder in a graph of its own; the graph and what the builder returned."""
     graph = v1.Graph()
     with graph.as_default():
+        if seed is not None:
+            seeding.seed_process(seed)  # again: building may have been tried before
+            v1.set_random_seed(seed)
         return graph, function()
 
 
-def engine_of_built(graph: Any, built: Any) -> GraphEngine:
+def is_graph(built: Any) -> bool:
+    """Whether it is a graph."""
+    return isinstance(built, tf.Graph)
+
+
+def initializers_of(graph: Any) -> list[str]:
+    """The names of the ops that initialise the variables and tables of a graph."""
+    keys = v1.GraphKeys
+    variables = {
+        variable.initializer.name: None
+        for key in (keys.GLOBAL_VARIABLES, keys.LOCAL_VARIABLES)
+        for variable in graph.get_collection(key)
+    }
+    return [*variables, *(op.name for op in graph.get_collection(keys.TABLE_INITIALIZERS))]
+
+
+def engine_of_graph(graph: Any, arguments: Mapping[str, Any]) -> GraphEngine:
+    """The engine for a graph that was built here."""
+    return GraphEngine(
+        graph,
+        named(graph, arguments.get("inputs")) or placeholders(graph),
+        named(graph, arguments.get("outputs")) or terminal_tensors(graph),
+        arguments.get("initializer") or initializers_of(graph),
+        arguments.get("gpu_bytes"),
+    )
+
+
+def engine_of_built(graph: Any, built: Any, arguments: Mapping[str, Any]) -> GraphEngine:
     """The engine for a graph whose inputs and outputs a builder has returned."""
+    if graph is None:
+        raise ModelError(f"a builder returns a model; this one returned {built!r}")
     with graph.as_default():
         inputs, outputs = _inputs_and_outputs(built)
-        initializer = None
-        if v1.global_variables() or v1.local_variables() or _has_tables(graph):
-            initializer = tf.group(
-                v1.global_variables_initializer(),
-                v1.local_variables_initializer(),
-                v1.tables_initializer(),
-                name="sojourn_init",
-            ).name
-    return GraphEngine(graph, inputs, outputs, initializer)
-
-
-def _has_tables(graph: Any) -> bool:
-    return bool(graph.get_collection(v1.GraphKeys.TABLE_INITIALIZERS))
+    initializer = arguments.get("initializer") or initializers_of(graph)
+    return GraphEngine(graph, inputs, outputs, initializer, arguments.get("gpu_bytes"))
 
 
 def _inputs_and_outputs(built: Any) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -6,22 +6,30 @@ import itertools
 import os
 import re
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import cloudpickle
 import numpy as np
 
+from sojourn.engines.paths import kind_of_path
 from sojourn.errors import ModelError
+from sojourn.probes import gpu
 from sojourn.probes.platform import require_process_isolation
 from sojourn.session.backend import Backend, InlineBackend
+from sojourn.session.devices import Choice, choose
 from sojourn.session.session import Session
 from sojourn.session.states import Input
 from sojourn.session.stay import Stay
-from sojourn.values import caller, parse_bytes
+from sojourn.values import TensorSpec, caller, parse_bytes
 
 _counter = itertools.count(1)
-Names = Sequence[str] | Mapping[str, str] | None
+_warned: set[str] = set()
+Names = str | Sequence[str] | Mapping[str, str | TensorSpec] | None
+Arrays = list[np.ndarray]
+
+FROM_CHECKPOINT = "from-checkpoint"
 
 
 def open(
@@ -31,35 +39,60 @@ def open(
     isolation: str = "process",
     device: str = "auto",
     memory: int | str | None = None,
-    initializer: str | None = None,
+    signature: str | None = None,
+    tags: str | Sequence[str] | None = None,
     inputs: Names = None,
     outputs: Names = None,
+    initializer: str | None = None,
+    seed: int | None = None,
+    deterministic: bool = False,
+    restart: str | None = None,
 ) -> Session:
     """Open a session on a model. It lives until it is closed; use it in a `with` block.
 
-    `model` is a `tf.Graph`, or a function that builds the graph inside the worker and returns its
-    inputs and outputs (or returns a plain function to run there). `initializer` names the op of a
-    graph that initialises its variables. `isolation` is `"process"` (a worker of its own, whose
-    end gives everything back) or `"inline"` (in this process; TensorFlow keeps the memory).
-    `memory`, such as `"2GiB"`, is the most the worker may allocate.
-    """
-    if isolation not in ("process", "inline"):
-        raise ValueError(f'isolation is "process" or "inline", not {isolation!r}')
-    arguments, arrays = _described(model, isolation == "inline")
-    arguments["initializer"] = initializer
-    arguments["inputs"] = _mapping(inputs)
-    arguments["outputs"] = _mapping(outputs)
-    limit = None if memory is None else parse_bytes(memory)
-    stay = Stay(name or _name_for(model), isolation, "cpu", caller())
-    backend: Backend
-    try:
-        if isolation == "inline":
-            backend = InlineBackend(os.getpid(), arguments["kind"])
-        else:
-            require_process_isolation()
-            from sojourn.session.isolation import WorkerBackend
+    `model` is a path (a SavedModel folder, a `.keras` or `.h5` file, a frozen `.pb`, a checkpoint
+    with its meta graph), a live Keras model, `tf.function` or `tf.Graph`, or a function without
+    arguments that builds any of these inside the worker (or returns a plain function to run there).
 
-            backend = WorkerBackend(stay.name, memory_bytes=limit)
+    `signature` and `tags` choose from a SavedModel; `inputs` and `outputs` name tensors of a graph
+    (a list, or a mapping from short names), or describe the inputs of a function by `TensorSpec`s;
+    `initializer` names the op that initialises a graph's variables, where it is not the usual one.
+
+    `isolation` is `"process"` (a worker of its own, whose end gives everything back) or `"inline"`
+    (in this process; TensorFlow keeps the memory). `device` is `"auto"`, `"cpu"`, `"gpu"`,
+    `"gpu:1"` or `"gpu:<uuid>"`. `memory`, such as `"2GiB"`, is the most the worker may allocate,
+    on the host and on a GPU. `seed` makes the same work give the same bits, and `deterministic`
+    asks for ops that do not depend on the order of threads. With `restart="from-checkpoint"` a
+    worker that died is replaced at the next step, with the state that was last saved or restored.
+    """
+    _check(isolation, restart, seed, deterministic)
+    limit = None if memory is None else parse_bytes(memory)
+    inline = isolation == "inline"
+    choice = _chosen(device, limit, inline)
+    arguments, arrays = _described(model, inline, inputs)
+    arguments.update(
+        signature=signature,
+        tags=[tags] if isinstance(tags, str) else None if tags is None else list(tags),
+        outputs=_mapping(outputs),
+        seed=seed,
+        deterministic=deterministic,
+        device=device,
+        gpu_bytes=limit if choice.gpu is not None else None,
+    )
+    arguments.setdefault("inputs", _mapping(inputs))
+    arguments["initializer"] = initializer or arguments.get("initializer")
+    stay = Stay(name or _name_for(model), isolation, choice.label, caller())
+
+    def new_backend() -> Backend:
+        if inline:
+            return InlineBackend(os.getpid(), arguments["kind"])
+        require_process_isolation()
+        from sojourn.session.isolation import WorkerBackend
+
+        return WorkerBackend(stay.name, memory_bytes=limit, environment=dict(choice.environment))
+
+    try:
+        backend = new_backend()
     except BaseException:
         stay.lifecycle.happened(Input.OPEN_FAILED, stay.owner)
         raise
@@ -68,12 +101,38 @@ def open(
     return Session(stay)
 
 
-def _described(model: Any, inline: bool) -> tuple[dict[str, Any], list[np.ndarray]]:
+def _check(isolation: str, restart: str | None, seed: int | None, deterministic: bool) -> None:
+    if isolation not in ("process", "inline"):
+        raise ValueError(f'isolation is "process" or "inline", not {isolation!r}')
+    if restart not in (None, FROM_CHECKPOINT):
+        raise ValueError(f'restart is "{FROM_CHECKPOINT}" or None, not {restart!r}')
+    if restart is not None and isolation == "inline":
+        raise ValueError("an inline session has no worker that could be restarted")
+    if deterministic and seed is None:
+        raise ValueError("deterministic=True needs a seed: without one, every run starts elsewhere")
+
+
+def _chosen(device: str, limit: int | None, inline: bool) -> Choice:
+    if inline:
+        # This process sees what it sees; TensorFlow may have taken its devices already.
+        choose("cpu" if device == "auto" else device, gpu.found())
+        return Choice("cpu" if device in ("auto", "cpu") else device)
+    gpus = () if device == "cpu" else gpu.found()
+    choice = choose(device, gpus, os.environ.get("CUDA_VISIBLE_DEVICES"), limit)
+    if choice.warning and choice.warning not in _warned:
+        _warned.add(choice.warning)
+        warnings.warn(choice.warning, RuntimeWarning, stacklevel=3)
+    return choice
+
+
+def _described(model: Any, inline: bool, inputs: Names) -> tuple[dict[str, Any], Arrays]:
     """What the engine is told, and the arrays that go with it."""
-    tensorflow = sys.modules.get("tensorflow")
-    if tensorflow is not None and isinstance(model, tensorflow.Graph):
-        graph_def = model.as_graph_def(add_shapes=True)
-        return {"kind": "graph"}, [np.frombuffer(graph_def.SerializeToString(), np.uint8)]
+    if isinstance(model, str | os.PathLike):
+        kind, path = kind_of_path(os.path.abspath(os.fspath(model)))
+        return {"kind": kind, "path": path}, []
+    live = _described_if_live(model, inputs) if "tensorflow" in sys.modules else None
+    if live is not None:
+        return live
     if callable(model):
         if inline:
             return {"kind": "builder", "object": model}, []
@@ -83,18 +142,37 @@ def _described(model: Any, inline: bool) -> tuple[dict[str, Any], list[np.ndarra
             raise ModelError(f"{model!r} cannot be sent to a worker: {error}") from error
         return {"kind": "builder"}, [np.frombuffer(pickled, np.uint8)]
     raise ModelError(
-        f"a model is a tf.Graph or a function that builds one, not a {type(model).__name__}"
+        "a model is a path, a Keras model, a tf.function, a tf.Graph, or a function that builds "
+        f"one of these, not a {type(model).__name__}"
     )
 
 
-def _mapping(names: Names) -> dict[str, str] | None:
+def _described_if_live(model: Any, inputs: Names) -> tuple[dict[str, Any], Arrays] | None:
+    """The same for an object of TensorFlow's, which the caller has loaded then."""
+    from sojourn.engines import tensorflow, tracing
+
+    if tensorflow.is_graph(model):
+        graph_def = model.as_graph_def(add_shapes=True)
+        told = {"kind": "graph", "initializer": tensorflow.initializers_of(model)}
+        return told, [np.frombuffer(graph_def.SerializeToString(), np.uint8)]
+    if tracing.is_traceable(model):
+        packed, arrays = tracing.pack(model, _mapping(inputs))
+        return {**packed, "inputs": None}, arrays
+    return None
+
+
+def _mapping(names: Names) -> dict[str, Any] | None:
     if names is None or isinstance(names, Mapping):
         return dict(names) if names is not None else None
     if isinstance(names, str):
-        return {names.partition(":")[0]: names}
+        names = [names]
     return {name.partition(":")[0]: name for name in names}
 
 
 def _name_for(model: Any) -> str:
-    base = getattr(model, "__name__", None) or type(model).__name__.lower()
+    if isinstance(model, str | os.PathLike):
+        base = os.path.basename(os.path.normpath(os.fspath(model)))
+    else:
+        base = getattr(model, "__name__", None) or getattr(model, "name", None) or ""
+    base = base or type(model).__name__.lower()
     return f"{re.sub(r'[^a-zA-Z0-9_.-]', '', str(base)) or 'session'}-{next(_counter)}"

@@ -1,0 +1,133 @@
+"""Keras models: read from `.keras` and `.h5` files, and traced for inference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.trackable.resource import CapturableResource
+
+from sojourn.engines import tracing
+from sojourn.engines.base import Arrays, Engine
+from sojourn.engines.savedmodel import first_lines
+from sojourn.errors import ModelError
+
+
+class KerasFileEngine:
+    """Reads the file with Keras; what it gives runs without Keras."""
+
+    @staticmethod
+    def load(arguments: dict[str, Any], arrays: Arrays) -> Engine:
+        path = arguments["path"]
+        try:
+            model = tf.keras.models.load_model(path, compile=False)
+        except Exception as error:
+            # Whatever a damaged archive or an unknown layer makes Keras, zipfile or h5py raise.
+            raise ModelError(f"Keras cannot load {path}: {first_lines(error)}") from error
+        return tracing.PackedEngine.of(model, arguments)
+
+
+def traced(model: Any, specs: Mapping[str, Any]) -> tracing.Flat:
+    """The model's call for inference as a function of named tensors."""
+    structure = _inputs_of(model)
+    if structure is None:
+        if not specs:
+            specs = _built_specs(model)
+        return tracing.Flat(_caller(model, list(specs), None), specs)
+    flat = tf.nest.flatten(structure)
+    names = _names(structure, flat, "input")
+    found = {
+        name: tf.TensorSpec(tensor.shape, tf.as_dtype(tensor.dtype))
+        for name, tensor in zip(names, flat, strict=True)
+    }
+    return tracing.Flat(_caller(model, names, structure), found)
+
+
+def tables_of(model: Any) -> list[Any]:
+    """The lookup tables of its layers."""
+    return [
+        thing
+        for layer in _layers(model)
+        for thing in vars(layer).values()
+        if isinstance(thing, CapturableResource)
+    ]
+
+
+def _caller(model: Any, names: list[str], structure: Any) -> Any:
+    output_names = _output_names(model)
+
+    def call(**given: Any) -> dict[str, Any]:
+        values = [given[name] for name in names]
+        if structure is not None:
+            inputs = tf.nest.pack_sequence_as(structure, values)
+        else:
+            inputs = values[0] if len(values) == 1 else values
+        result = model(inputs, training=False)
+        flat = tf.nest.flatten(result)
+        if output_names is not None and len(output_names) == len(flat):
+            return dict(zip(output_names, flat, strict=True))
+        return tracing.named_outputs(result)
+
+    return call
+
+
+def _inputs_of(model: Any) -> Any:
+    """The symbolic inputs in the model's own structure; None if it has none."""
+    try:
+        return model.input
+    except (AttributeError, RuntimeError, ValueError):
+        inputs = getattr(model, "inputs", None)
+        if not inputs:
+            return None
+        return inputs[0] if len(inputs) == 1 else list(inputs)
+
+
+def _output_names(model: Any) -> list[str] | None:
+    try:
+        structure = model.output
+    except (AttributeError, RuntimeError, ValueError):
+        outputs = getattr(model, "outputs", None)
+        if not outputs:
+            return None
+        structure = list(outputs)
+    return _names(structure, tf.nest.flatten(structure), "output")
+
+
+def _names(structure: Any, flat: list[Any], role: str) -> list[str]:
+    """One name each: the key in a dict, the name the user gave, or that of the layer."""
+    if isinstance(structure, Mapping) and len(structure) == len(flat):
+        return [str(key) for key in sorted(structure)]  # as tf.nest flattens it
+    names: list[str] = []
+    for i, tensor in enumerate(flat):
+        name = str(getattr(tensor, "name", "") or f"{role}_{i}").partition("/")[0].partition(":")[0]
+        history = getattr(tensor, "_keras_history", None)
+        if role == "output" or name.startswith("keras_tensor"):
+            layer = getattr(history, "operation", None) or getattr(history, "layer", None)
+            name = str(getattr(layer, "name", name))
+        names.append(name if name not in names else f"{name}_{i}")
+    return names
+
+
+def _built_specs(model: Any) -> dict[str, Any]:
+    """For a subclassed model, which has no symbolic inputs: what it was built for."""
+    shapes = getattr(model, "_build_shapes_dict", None)
+    if not shapes:
+        raise ModelError(
+            f"the Keras model {model.name!r} does not say what it takes: call it once on data, or "
+            'give inputs={name: sojourn.TensorSpec("float32", (None, 784))}'
+        )
+    specs = {}
+    for name, shape in shapes.items():
+        if not isinstance(shape, tuple | list) or any(isinstance(d, tuple | list) for d in shape):
+            raise ModelError(
+                f"the Keras model {model.name!r} takes nested inputs; describe them by inputs="
+            )
+        key = "input" if len(shapes) == 1 else str(name).removesuffix("_shape")
+        specs[key] = tf.TensorSpec([None, *shape[1:]], tf.as_dtype(model.input_dtype))
+    return specs
+
+
+def _layers(model: Any) -> list[Any]:
+    flatten = getattr(model, "_flatten_layers", None)
+    return list(flatten()) if flatten is not None else []

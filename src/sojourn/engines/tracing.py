@@ -1,0 +1,250 @@
+"""Keras models and `tf.function`s, wherever they live, as SavedModels that never touch a disk.
+
+The call is traced once and written, with the variables and tables it uses, to TensorFlow's file
+system in memory. In the caller's process these files are sent to the worker; in the worker they
+are loaded and removed. So a live model needs neither files nor its own Python code in the worker.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.trackable.resource import CapturableResource
+
+from sojourn.engines.base import Arrays
+from sojourn.engines.savedmodel import SavedModelEngine, first_lines
+from sojourn.errors import ModelError
+from sojourn.values import TensorSpec
+
+_counter = itertools.count(1)
+_T = tf.types.experimental
+Specs = Mapping[str, Any] | None
+
+
+def is_traceable(model: Any) -> bool:
+    """Whether it is a Keras model, a `tf.function`, or one of its concrete functions."""
+    return is_keras_model(model) or isinstance(model, _T.GenericFunction | _T.ConcreteFunction)
+
+
+def is_keras_model(model: Any) -> bool:
+    """Whether it is a model of Keras 3 or of its older namesake for TensorFlow."""
+    return any(
+        kind.__name__ == "Model" and kind.__module__.partition(".")[0] in ("keras", "tf_keras")
+        for kind in type(model).__mro__
+    )
+
+
+class PackedEngine(SavedModelEngine):
+    """A model that came as the files of a SavedModel."""
+
+    keeps_start = True
+
+    @classmethod
+    def load(cls, arguments: dict[str, Any], arrays: Arrays) -> SavedModelEngine:
+        folder = _new_folder()
+        try:
+            for name, content in zip(arguments["files"], arrays, strict=True):
+                tf.io.gfile.makedirs(os.path.dirname(f"{folder}/{name}"))
+                with tf.io.gfile.GFile(f"{folder}/{name}", "wb") as file:
+                    file.write(content.tobytes())
+            return cls._from(folder, arguments, arguments["names"])
+        finally:
+            _remove(folder)
+
+    @classmethod
+    def of(cls, model: Any, arguments: dict[str, Any]) -> SavedModelEngine:
+        """Of a model that lives in this process."""
+        folder = _new_folder()
+        try:
+            names = _write(model, folder, arguments.get("inputs"))
+            del model
+            gc.collect()  # its weights are in the files now
+            return cls._from(folder, arguments, names)
+        finally:
+            _remove(folder)
+
+    @classmethod
+    def _from(cls, folder: str, arguments: dict[str, Any], names: Any) -> SavedModelEngine:
+        chosen = {"path": folder, "signature": None, "tags": None}
+        engine = super().load({**arguments, **chosen}, ())
+        engine.rename(dict(names["inputs"]), dict(names["outputs"]))
+        return engine
+
+
+def pack(model: Any, inputs: Specs) -> tuple[dict[str, Any], list[np.ndarray]]:
+    """What a worker is told of a live model, and the contents of its files."""
+    folder = _new_folder()
+    try:
+        names = _write(model, folder, inputs)
+        files = [
+            os.path.join(where, file)[len(folder) + 1 :]
+            for where, _, found in tf.io.gfile.walk(folder)
+            for file in found
+        ]
+        arrays = [_content(f"{folder}/{file}") for file in files]
+        return {"kind": "packed", "files": files, "names": names}, arrays
+    finally:
+        _remove(folder)
+
+
+def _write(model: Any, folder: str, inputs: Specs) -> dict[str, Any]:
+    """Write the files; tell the names of inputs and outputs, by those they have in the files."""
+    try:
+        function, tables = _traced(model, inputs)
+        module = tf.Module()
+        module.serve = function.traced
+        concrete = function.traced.get_concrete_function()
+        # Saved are the resources that a module owns; a function alone owns nothing.
+        module.owned = [*concrete.variables, *tables, *_owners(concrete)]
+        tf.saved_model.save(module, folder, signatures=concrete)
+        return {"inputs": function.inputs, "outputs": function.outputs}
+    except ModelError:
+        raise
+    except (ValueError, TypeError, AttributeError, AssertionError, tf.errors.OpError) as error:
+        raise ModelError(f"{_named(model)} cannot be traced: {first_lines(error)}") from error
+
+
+def _traced(model: Any, inputs: Specs) -> tuple[Flat, list[Any]]:
+    """A function of flat, named tensors, and what it needs besides variables."""
+    from sojourn.engines import keras_model
+
+    if is_keras_model(model):
+        return keras_model.traced(model, tensor_specs(inputs)), keras_model.tables_of(model)
+    concrete = _concrete(model, inputs)
+    positional, keywords = concrete.structured_input_signature
+    specs: dict[str, Any] = {}
+    for i, spec in enumerate(tf.nest.flatten((positional, keywords))):
+        if isinstance(spec, tf.TensorSpec):
+            name = spec.name or f"input_{i}"
+            specs[name if name not in specs else f"{name}_{i}"] = spec
+    names = iter(specs)
+    skeleton = tf.nest.map_structure(
+        lambda spec: next(names) if isinstance(spec, tf.TensorSpec) else None,
+        (positional, keywords),
+    )
+
+    def call(**given: Any) -> dict[str, Any]:
+        args, kwargs = tf.nest.map_structure(
+            lambda name: None if name is None else given[name], skeleton
+        )
+        # What is no tensor was fixed when it was traced.
+        kwargs = {k: v for k, v in kwargs.items() if v is not None}
+        result = concrete(*[a for a in args if a is not None], **kwargs)
+        return named_outputs(result)
+
+    return Flat(call, specs), []
+
+
+def _concrete(function: Any, inputs: Specs) -> Any:
+    if isinstance(function, _T.ConcreteFunction):
+        return function
+    if inputs:
+        return function.get_concrete_function(**tensor_specs(inputs))
+    if getattr(function, "input_signature", None) is not None:
+        return function.get_concrete_function()
+    traces = list(function._list_all_concrete_functions())
+    if len(traces) == 1:
+        return traces[0]
+    found = f"it was called in {len(traces)} ways" if traces else "it was never called"
+    raise ModelError(
+        f"{_named(function)} does not say what it takes, and {found}: give inputs={{name: "
+        'sojourn.TensorSpec("float32", (None, 784))}, or decorate it with an input_signature'
+    )
+
+
+def _owners(concrete: Any) -> list[Any]:
+    """The objects behind the tables and the like that a function uses.
+
+    The function knows only their handles. Somebody keeps the objects alive, or the handles would
+    be dead, so they can be found among all objects.
+    """
+    variables = {id(variable.handle) for variable in concrete.variables}
+    handles = {
+        id(external)
+        for external, _ in concrete.graph.captures
+        if external.dtype == tf.resource and id(external) not in variables
+    }
+    if not handles:
+        return []
+    return [
+        thing
+        for thing in gc.get_objects()
+        if isinstance(thing, CapturableResource) and id(thing._resource_handle) in handles
+    ]
+
+
+class Flat:
+    """A `tf.function` of tensors in order, and the names that its inputs and outputs have here.
+
+    In the files they are numbered: TensorFlow would not take every name, nor keep the order.
+    """
+
+    def __init__(self, call: Callable[..., dict[str, Any]], specs: Mapping[str, Any]) -> None:
+        self.inputs = {f"i{n:04}": name for n, name in enumerate(specs)}
+        self.outputs: dict[str, str] = {}
+
+        def flat(*values: Any) -> dict[str, Any]:
+            result = call(**dict(zip(specs, values, strict=True)))
+            self.outputs = {f"o{n:04}": name for n, name in enumerate(result)}
+            return dict(zip(self.outputs, map(tf.identity, result.values()), strict=True))
+
+        signature = [
+            tf.TensorSpec(spec.shape, spec.dtype, name=name)
+            for name, spec in zip(self.inputs, specs.values(), strict=True)
+        ]
+        self.traced = tf.function(flat, input_signature=signature, autograph=False)
+
+
+def named_outputs(result: Any) -> dict[str, Any]:
+    """Whatever a function returns, as tensors by name."""
+    if isinstance(result, Mapping):
+        found: dict[str, Any] = {}
+        for key, value in result.items():
+            inner = named_outputs(value) if tf.nest.is_nested(value) else {"": value}
+            found.update({f"{key}/{k}".rstrip("/"): v for k, v in inner.items()})
+        return found
+    items = tf.nest.flatten(result)
+    names = ["output"] if len(items) == 1 else [f"output_{i}" for i in range(len(items))]
+    return dict(zip(names, items, strict=True))
+
+
+def tensor_specs(inputs: Specs) -> dict[str, Any]:
+    """What the user says of the inputs, in TensorFlow's terms."""
+    specs = {}
+    for name, spec in (inputs or {}).items():
+        if isinstance(spec, Mapping):  # it came over the wire
+            spec = TensorSpec(spec["dtype"], spec["shape"])
+        if not isinstance(spec, TensorSpec | tf.TensorSpec):
+            raise ModelError(
+                f"input {name!r} of a model like this is described by a TensorSpec, not {spec!r}"
+            )
+        specs[name] = tf.TensorSpec(spec.shape, tf.as_dtype(spec.dtype), name=name)
+    return specs
+
+
+def _named(model: Any) -> str:
+    name = getattr(model, "__name__", None) or getattr(model, "name", None) or repr(model)
+    kind = "the Keras model" if is_keras_model(model) else "the tf.function"
+    return f"{kind} {name!r}"
+
+
+def _new_folder() -> str:
+    return f"ram://sojourn-{os.getpid()}-{next(_counter)}"
+
+
+def _remove(folder: str) -> None:
+    try:
+        tf.io.gfile.rmtree(folder)
+    except tf.errors.NotFoundError:
+        pass  # it failed before the first file
+
+
+def _content(path: str) -> np.ndarray:
+    with tf.io.gfile.GFile(path, "rb") as file:
+        return np.frombuffer(file.read(), np.uint8)
