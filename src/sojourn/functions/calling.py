@@ -13,6 +13,7 @@ import numpy as np
 from sojourn.engines import parcels
 from sojourn.engines.calling import ERROR
 from sojourn.errors import EngineError, InputError, RemoteTraceback, StepTimeout
+from sojourn.functions.interrupts import to_the_end
 from sojourn.functions.options import Options
 from sojourn.probes.platform import require_process_isolation
 from sojourn.session.states import Input
@@ -99,13 +100,7 @@ class Call:
         if stay is None or self._backend is None:
             return
         self._backend.ends_abruptly = abruptly
-        try:
-            receipt = stay.close(timeout=0, place=self._place)
-        except BaseException:
-            # A second Ctrl-C, while we were about it: at least nothing stays.
-            self.cut_off()
-            raise
-        self._tell(receipt)
+        to_the_end(lambda: self._tell(stay.close(timeout=0, place=self._place)), self.cut_off)
 
     def cut_off(self) -> None:
         """End the worker now, from any thread; who waits for it gets an error."""
