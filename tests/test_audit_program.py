@@ -87,10 +87,12 @@ def test_a_folder_with_a_main_is_a_program(tmp_path: Path) -> None:
         "def broken(:\n  pass",
         "try:\n  {}['a']\nexcept KeyError as e:\n  raise ValueError('b') from e",
         "import atexit; atexit.register(print, 'last'); print('first')",
-        "import threading, time\n"
-        "threading.Thread(target=lambda: (time.sleep(0.1), print('later'))).start()",
+        "import threading; e = threading.Event()\n"
+        "threading.Thread(target=lambda: (e.wait(), print('later'))).start()\n"
+        "print('first'); e.set()",
+        "import threading; e = threading.Event()\n"
         "from concurrent.futures import ThreadPoolExecutor as P\n"
-        "p = P(1); p.submit(print, 'done'); print('end')",
+        "p = P(1); p.submit(lambda: (e.wait(), print('later'))); print('first'); e.set()",
         "class A:\n  def __del__(self): print('collected', name)\na, name = A(), 'a'",
         "import sys; sys.excepthook = lambda *a: print('hooked', a[1]); 1 / 0",
     ],

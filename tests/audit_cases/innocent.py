@@ -1,5 +1,7 @@
 """Everything that is closed, in every way there is, and a few late ops. Nothing to report."""
 
+# ruff: noqa: RUF100
+
 import atexit
 import contextlib
 import threading

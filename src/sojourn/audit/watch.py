@@ -29,7 +29,7 @@ SESSION_MODULE = "tensorflow.python.client.session"
 STACK_MODULE = "tensorflow.python.framework.stack"
 
 # A session's memory is taken in its first steps: variables, then the scratch of each kind of step.
-MEASURED_RUNS = 64
+MEASURED_RUNS = 16
 # Finding the lines that add ops is dear, so a graph that grows on and on is looked at less often.
 LOOKED_AT_GROWTHS = 16
 _MOST_OPS_LOOKED_AT = 200
