@@ -192,6 +192,8 @@ def linear(
         return apply()
 
 
+_linear = linear  # its name in TensorFlow's own rnn_cell_impl
+
 CELLS: dict[str, Any] = {
     "RNNCell": RNNCell,
     "LayerRNNCell": kept.LayerRNNCell,

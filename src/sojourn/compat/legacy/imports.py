@@ -31,6 +31,7 @@ MOVED = {
         "tensorflow.python.framework.tensor_conversion",
         "tensorflow.python.framework.indexed_slices",
     ),
+    "tensorflow.python.framework.graph_util": ("tensorflow._api.v2.compat.v1.graph_util",),
     "tensorflow.python.ops.array_ops": ("tensorflow.python.ops.array_ops_stack",),
     "tensorflow.python.ops.control_flow_ops": (
         "tensorflow.python.ops.cond",
@@ -160,6 +161,9 @@ class Importer:
             found = self._replacement(path)
             if found is None:
                 found = getattr(here, parts[end - 1], None)
+            if found is None and ".contrib." in path and ".python" in path:
+                # The inner folders of a part of contrib: its public names are all there is.
+                found = here
             if found is None:
                 try:
                     found = importlib.import_module(path)

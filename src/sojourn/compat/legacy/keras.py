@@ -28,7 +28,7 @@ def namespace() -> Namespace:
             "layers": _layers,
             "optimizers": _optimizers,
             "utils": _utils,
-            "backend": lambda: _with_new(f"{_KEPT}.backend", "tf.keras.backend"),
+            "backend": _backend,
             "wrappers": lambda: Namespace("tensorflow.keras.wrappers", ()),
             "estimator": lambda: Namespace("tensorflow.keras.estimator", ()),
             **{name: _new(name) for name in _NEW_ONLY},
@@ -41,8 +41,11 @@ def _new(name: str) -> Any:
     return lambda: importlib.import_module(f"keras.{name}")
 
 
-def _with_new(name: str, shown_as: str) -> Namespace:
-    return Namespace(shown_as.replace("tf.", "tensorflow."), (importlib.import_module(name),))
+def _backend() -> Namespace:
+    backend = importlib.import_module(f"{_KEPT}.backend")
+    here = Namespace("tensorflow.keras.backend", (backend,), shown_as="tf.keras.backend")
+    here.tensorflow_backend = here  # where Keras kept it before it was part of TensorFlow
+    return here
 
 
 def _layers() -> Namespace:
@@ -62,7 +65,7 @@ def _layers() -> Namespace:
             names = ("axis", "momentum", "epsilon", "center", "scale")
             return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
-    return Namespace(
+    here = Namespace(
         "tensorflow.keras.layers",
         (kept,),
         {
@@ -74,6 +77,8 @@ def _layers() -> Namespace:
         },
         shown_as="tf.keras.layers",
     )
+    here.normalization = here
+    return here
 
 
 def _optimizers() -> Namespace:
@@ -95,4 +100,6 @@ def _utils() -> Namespace:
     ]
     new = importlib.import_module("keras.utils")
     kept = importlib.import_module(f"{_KEPT}.utils")
-    return Namespace("tensorflow.keras.utils", (kept, *modules, new), shown_as="tf.keras.utils")
+    here = Namespace("tensorflow.keras.utils", (kept, *modules, new), shown_as="tf.keras.utils")
+    here.np_utils = here
+    return here

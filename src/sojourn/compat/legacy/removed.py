@@ -12,6 +12,7 @@ _TFA = "the package tensorflow-addons, or your own few lines"
 # The longest entry that a missing name starts with is the answer.
 REPLACEMENTS = {
     "tf.estimator": f"{_KERAS}, or tf.compat.v1.train.MonitoredTrainingSession",
+    "tf.python.estimator": f"{_KERAS}, or tf.compat.v1.train.MonitoredTrainingSession",
     "tf.feature_column": "tf.feature_column of TensorFlow 2, or Keras preprocessing layers",
     "tf.contrib": "see the TensorFlow 1 to 2 migration guide",
     "tf.contrib.autograph": "tf.autograph",

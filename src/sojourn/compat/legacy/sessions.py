@@ -7,7 +7,6 @@ replaced: TensorFlow finds its own class by that name.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
 from typing import Any
@@ -22,8 +21,6 @@ _SOJOURN = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__fil
 
 def make_classes(ledger: Ledger, isolation: str) -> tuple[type, type]:
     """`Session` and `InteractiveSession` of that isolation, counted in `ledger`."""
-    if isolation != "raw" and importlib.util.find_spec("sojourn.compat.v1") is None:
-        isolation = "raw"
     (session, interactive), settings = _bases(isolation)
     ledger.isolation = isolation
     return (

@@ -50,7 +50,8 @@ def _elsewhere(name: str) -> Any:
 
         return losses
     if name == "metrics":
-        return over(v1.metrics, streaming_accuracy=v1.metrics.accuracy, accuracy=_accuracy)
+        kept = {f"streaming_{each}": getattr(v1.metrics, each) for each in dir(v1.metrics)}
+        return over(v1.metrics, **kept, accuracy=_accuracy)
     if name == "data":
         return over(tf.data.experimental, v1.data)
     if name == "distributions":

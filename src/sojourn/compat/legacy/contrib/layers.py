@@ -1,8 +1,12 @@
-"""`tf.contrib.layers`: fully connected, convolution, pooling and normalization, with arg scopes."""
+"""`tf.contrib.layers`: all its public names, with arg scopes.
+
+Convolutions, normalizers and regularizers are in files of their own.
+"""
 
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +14,37 @@ import tensorflow.compat.v1 as tf
 
 from sojourn.compat.legacy import layers as tf_layers
 from sojourn.compat.legacy import removed
+from sojourn.compat.legacy.contrib.building import (  # noqa: F401
+    collect,
+    finish,
+    remember,
+    scoped,
+    variance_scaling_initializer,
+    xavier_initializer,
+    xavier_initializer_conv2d,
+    zeros_if_default,
+)
+from sojourn.compat.legacy.contrib.convolutions import (  # noqa: F401
+    avg_pool2d,
+    conv1d,
+    conv2d,
+    conv2d_transpose,
+    conv3d,
+    convolution,
+    convolution1d,
+    convolution2d,
+    convolution2d_transpose,
+    convolution3d,
+    max_pool2d,
+    separable_conv2d,
+    separable_convolution2d,
+)
 from sojourn.compat.legacy.contrib.framework import add_arg_scope
+from sojourn.compat.legacy.contrib.normalizers import (  # noqa: F401
+    batch_norm,
+    instance_norm,
+    layer_norm,
+)
 from sojourn.compat.legacy.contrib.regularizers import (  # noqa: F401
     apply_regularization,
     l1_l2_regularizer,
@@ -20,78 +54,6 @@ from sojourn.compat.legacy.contrib.regularizers import (  # noqa: F401
 )
 
 _core = tf_layers.namespace()
-_FIRST = ("NCHW", "NCW", "NCDHW")
-
-
-def xavier_initializer(uniform: bool = True, seed: Any = None, dtype: Any = tf.float32) -> Any:
-    """Weights scaled by the number of inputs and outputs."""
-    kind = tf.glorot_uniform_initializer if uniform else tf.glorot_normal_initializer
-    return kind(seed=seed, dtype=dtype)
-
-
-def variance_scaling_initializer(
-    factor: float = 2.0,
-    mode: str = "FAN_IN",
-    uniform: bool = False,
-    seed: Any = None,
-    dtype: Any = tf.float32,
-) -> Any:
-    """Weights scaled by the number of inputs, outputs, or their mean."""
-    # The truncated normal of contrib had the variance after truncation that this one keeps too.
-    return tf.variance_scaling_initializer(
-        scale=factor,
-        mode=mode.lower(),
-        distribution="uniform" if uniform else "truncated_normal",
-        seed=seed,
-        dtype=dtype,
-    )
-
-
-xavier_initializer_conv2d = xavier_initializer
-
-
-def _collect(outputs: Any, collections: Any, alias: str) -> Any:
-    names = collections if isinstance(collections, (list, tuple)) else [collections]
-    for name in names:
-        if name:
-            tf.add_to_collection(name, outputs)
-    return outputs
-
-
-def _finish(
-    outputs: Any, normalizer: Any, normalizer_params: Any, activation: Any, collections: Any
-) -> Any:
-    if normalizer is not None:
-        outputs = normalizer(outputs, **(normalizer_params or {}))
-    if activation is not None:
-        outputs = activation(outputs)
-    return _collect(outputs, collections, "")
-
-
-def _remember(layer: Any, variables_collections: Any) -> None:
-    """Put the layer's variables where contrib put them."""
-    for variable in layer.variables:
-        tf.add_to_collection(tf.GraphKeys.MODEL_VARIABLES, variable)
-        chosen = variables_collections
-        if isinstance(chosen, dict):
-            chosen = chosen.get(
-                {"kernel": "weights", "bias": "biases"}.get(
-                    variable.op.name.split("/")[-1], variable.op.name.split("/")[-1]
-                )
-            )
-        for name in [chosen] if isinstance(chosen, str) else chosen or []:
-            tf.add_to_collection(name, variable)
-
-
-def _named(getter: Any, name: str, *args: Any, **kwargs: Any) -> Any:
-    # contrib called them weights and biases: checkpoints and get_variables_by_name want that.
-    head, _, last = name.rpartition("/")
-    last = {"kernel": "weights", "bias": "biases"}.get(last, last)
-    return getter(f"{head}/{last}" if head else last, *args, **kwargs)
-
-
-def _scoped(scope: Any, default: str, inputs: Any, reuse: Any) -> Any:
-    return tf.variable_scope(scope, default, [inputs], reuse=reuse, custom_getter=_named)
 
 
 @add_arg_scope
@@ -112,12 +74,12 @@ def fully_connected(
     scope: Any = None,
 ) -> Any:
     """``activation(inputs @ weights + biases)``."""
-    with _scoped(scope, "fully_connected", inputs, reuse) as here:
+    with scoped(scope, "fully_connected", inputs, reuse) as here:
         layer = _core.Dense(
             int(num_outputs),
             use_bias=normalizer_fn is None and biases_initializer is not None,
             kernel_initializer=weights_initializer or xavier_initializer(),
-            bias_initializer=_zeros_if_default(biases_initializer),
+            bias_initializer=zeros_if_default(biases_initializer),
             kernel_regularizer=weights_regularizer,
             bias_regularizer=biases_regularizer,
             trainable=trainable,
@@ -126,308 +88,8 @@ def fully_connected(
             _reuse=reuse,
         )
         outputs = layer(tf.convert_to_tensor(inputs))
-        _remember(layer, variables_collections)
-        return _finish(
-            outputs, normalizer_fn, normalizer_params, activation_fn, outputs_collections
-        )
-
-
-def _zeros_if_default(initializer: Any) -> Any:
-    return tf.zeros_initializer() if initializer in ("zeros", None) else initializer
-
-
-def _convolution(kind: str, default: str) -> Any:
-    def call(
-        inputs: Any,
-        num_outputs: int,
-        kernel_size: Any,
-        stride: Any = 1,
-        padding: str = "SAME",
-        data_format: str | None = None,
-        rate: Any = 1,
-        activation_fn: Any = tf.nn.relu,
-        normalizer_fn: Any = None,
-        normalizer_params: Any = None,
-        weights_initializer: Any = None,
-        weights_regularizer: Any = None,
-        biases_initializer: Any = "zeros",
-        biases_regularizer: Any = None,
-        reuse: Any = None,
-        variables_collections: Any = None,
-        outputs_collections: Any = None,
-        trainable: bool = True,
-        scope: Any = None,
-    ) -> Any:
-        settings = {} if kind.endswith("Transpose") else {"dilation_rate": rate}
-        with _scoped(scope, default, inputs, reuse) as here:
-            layer = getattr(_core, kind)(
-                int(num_outputs),
-                kernel_size,
-                strides=stride,
-                padding=padding.lower(),
-                data_format="channels_first" if data_format in _FIRST else "channels_last",
-                use_bias=normalizer_fn is None and biases_initializer is not None,
-                kernel_initializer=weights_initializer or xavier_initializer(),
-                bias_initializer=_zeros_if_default(biases_initializer),
-                kernel_regularizer=weights_regularizer,
-                bias_regularizer=biases_regularizer,
-                trainable=trainable,
-                name=here.name,
-                _scope=here,
-                _reuse=reuse,
-                **settings,
-            )
-            outputs = layer(tf.convert_to_tensor(inputs))
-            _remember(layer, variables_collections)
-            return _finish(
-                outputs, normalizer_fn, normalizer_params, activation_fn, outputs_collections
-            )
-
-    call.__name__ = call.__qualname__ = default.lower() + kind
-    call.__doc__ = f"A {kind} layer, then normalizer and activation."
-    return add_arg_scope(call)
-
-
-conv1d = convolution1d = _convolution("Conv1D", "Conv")
-conv2d = convolution2d = convolution = _convolution("Conv2D", "Conv")
-conv3d = convolution3d = _convolution("Conv3D", "Conv")
-_transpose2d = _convolution("Conv2DTranspose", "Conv2d_transpose")
-
-
-@add_arg_scope
-def conv2d_transpose(
-    inputs: Any,
-    num_outputs: int,
-    kernel_size: Any,
-    stride: Any = 1,
-    padding: str = "SAME",
-    data_format: str | None = "NHWC",
-    activation_fn: Any = tf.nn.relu,
-    **kwargs: Any,
-) -> Any:
-    """A transposed convolution; it has no `rate` among its arguments."""
-    return _transpose2d(
-        inputs, num_outputs, kernel_size, stride, padding, data_format, 1, activation_fn, **kwargs
-    )
-
-
-convolution2d_transpose = conv2d_transpose
-
-
-@add_arg_scope
-def separable_conv2d(
-    inputs: Any,
-    num_outputs: int | None,
-    kernel_size: Any,
-    depth_multiplier: int = 1,
-    stride: Any = 1,
-    padding: str = "SAME",
-    data_format: str | None = "NHWC",
-    rate: Any = 1,
-    activation_fn: Any = tf.nn.relu,
-    normalizer_fn: Any = None,
-    normalizer_params: Any = None,
-    weights_initializer: Any = None,
-    weights_regularizer: Any = None,
-    biases_initializer: Any = "zeros",
-    reuse: Any = None,
-    trainable: bool = True,
-    scope: Any = None,
-    outputs_collections: Any = None,
-) -> Any:
-    """A depthwise convolution, and a pointwise one unless `num_outputs` is None."""
-    initializer = weights_initializer or xavier_initializer()
-    with tf.variable_scope(scope, "SeparableConv2d", [inputs], reuse=reuse):
-        inputs = tf.convert_to_tensor(inputs)
-        size = [kernel_size] * 2 if isinstance(kernel_size, int) else list(kernel_size)
-        step = [stride] * 2 if isinstance(stride, int) else list(stride)
-        width = tf.dimension_value(inputs.shape[-1])
-        depthwise = tf.get_variable(
-            "depthwise_weights",
-            [*size, width, depth_multiplier],
-            initializer=initializer,
-            regularizer=weights_regularizer,
-            trainable=trainable,
-        )
-        outputs = tf.nn.depthwise_conv2d(
-            inputs, depthwise, [1, *step, 1], padding, [rate] * 2 if isinstance(rate, int) else rate
-        )
-        if num_outputs is not None:
-            pointwise = tf.get_variable(
-                "pointwise_weights",
-                [1, 1, width * depth_multiplier, num_outputs],
-                initializer=initializer,
-                regularizer=weights_regularizer,
-                trainable=trainable,
-            )
-            outputs = tf.nn.conv2d(outputs, pointwise, [1, 1, 1, 1], "VALID")
-        if normalizer_fn is None and biases_initializer is not None:
-            start = _zeros_if_default(biases_initializer)
-            outputs += tf.get_variable("biases", [outputs.shape[-1]], initializer=start)
-        return _finish(
-            outputs, normalizer_fn, normalizer_params, activation_fn, outputs_collections
-        )
-
-
-separable_convolution2d = separable_conv2d
-
-
-@add_arg_scope
-def max_pool2d(
-    inputs: Any,
-    kernel_size: Any,
-    stride: Any = 2,
-    padding: str = "VALID",
-    data_format: str = "NHWC",
-    outputs_collections: Any = None,
-    scope: Any = None,
-) -> Any:
-    """The largest value of each window."""
-    pooled = _core.max_pooling2d(
-        inputs, kernel_size, stride, padding.lower(), _order(data_format), scope
-    )
-    return _collect(pooled, outputs_collections, "")
-
-
-@add_arg_scope
-def avg_pool2d(
-    inputs: Any,
-    kernel_size: Any,
-    stride: Any = 2,
-    padding: str = "VALID",
-    data_format: str = "NHWC",
-    outputs_collections: Any = None,
-    scope: Any = None,
-) -> Any:
-    """The mean of each window."""
-    pooled = _core.average_pooling2d(
-        inputs, kernel_size, stride, padding.lower(), _order(data_format), scope
-    )
-    return _collect(pooled, outputs_collections, "")
-
-
-def _order(data_format: str) -> str:
-    return "channels_first" if data_format in _FIRST else "channels_last"
-
-
-@add_arg_scope
-def batch_norm(
-    inputs: Any,
-    decay: float = 0.999,
-    center: bool = True,
-    scale: bool = False,
-    epsilon: float = 0.001,
-    activation_fn: Any = None,
-    param_initializers: Any = None,
-    param_regularizers: Any = None,
-    updates_collections: Any = tf.GraphKeys.UPDATE_OPS,
-    is_training: Any = True,
-    reuse: Any = None,
-    variables_collections: Any = None,
-    outputs_collections: Any = None,
-    trainable: bool = True,
-    batch_weights: Any = None,
-    fused: bool | None = None,
-    data_format: str = "NHWC",
-    zero_debias_moving_mean: bool = False,
-    scope: Any = None,
-    renorm: bool = False,
-    **rest: Any,
-) -> Any:
-    """Normalize over the batch. ``updates_collections=None`` moves the averages at once."""
-    start = param_initializers or {}
-    penalty = param_regularizers or {}
-    with tf.variable_scope(scope, "BatchNorm", [inputs], reuse=reuse) as here:
-        inputs = tf.convert_to_tensor(inputs)
-        layer = tf_layers.BatchNormalization(
-            axis=1 if data_format in _FIRST else -1,
-            momentum=decay,
-            epsilon=epsilon,
-            center=center,
-            scale=scale,
-            beta_initializer=start.get("beta"),
-            gamma_initializer=start.get("gamma"),
-            moving_mean_initializer=start.get("moving_mean"),
-            moving_variance_initializer=start.get("moving_variance"),
-            beta_regularizer=penalty.get("beta"),
-            gamma_regularizer=penalty.get("gamma"),
-            renorm=renorm,
-            trainable=trainable,
-            name=here.name,
-            _scope=here,
-            _reuse=reuse,
-        )
-        before = set(tf.get_collection(tf.GraphKeys.UPDATE_OPS))
-        outputs = layer(inputs, training=is_training)
-        _remember(layer, variables_collections)
-        if updates_collections != tf.GraphKeys.UPDATE_OPS:
-            listed = tf.get_collection_ref(tf.GraphKeys.UPDATE_OPS)
-            updates = [op for op in listed if op not in before]
-            listed[:] = [op for op in listed if op in before]
-            if updates_collections is None:
-                with tf.control_dependencies(updates):
-                    outputs = tf.identity(outputs)
-            else:
-                for update in updates:
-                    tf.add_to_collection(updates_collections, update)
-        return _finish(outputs, None, None, activation_fn, outputs_collections)
-
-
-@add_arg_scope
-def layer_norm(
-    inputs: Any,
-    center: bool = True,
-    scale: bool = True,
-    activation_fn: Any = None,
-    reuse: Any = None,
-    variables_collections: Any = None,
-    outputs_collections: Any = None,
-    trainable: bool = True,
-    begin_norm_axis: int = 1,
-    begin_params_axis: int = -1,
-    scope: Any = None,
-) -> Any:
-    """Normalize each example by itself."""
-    with tf.variable_scope(scope, "LayerNorm", [inputs], reuse=reuse):
-        inputs = tf.convert_to_tensor(inputs)
-        rank = inputs.shape.ndims
-        shape = inputs.shape[begin_params_axis:]
-        axes = list(range(begin_norm_axis % rank, rank))
-        mean, variance = tf.nn.moments(inputs, axes, keep_dims=True)
-        # contrib used 1e-12, and 1e-3 for half precision.
-        epsilon = 1e-3 if inputs.dtype == tf.float16 else 1e-12
-        make = functools.partial(tf.get_variable, shape=shape, trainable=trainable)
-        beta = make("beta", initializer=tf.zeros_initializer()) if center else None
-        gamma = make("gamma", initializer=tf.ones_initializer()) if scale else None
-        outputs = tf.nn.batch_normalization(inputs, mean, variance, beta, gamma, epsilon)
-        return _finish(outputs, None, None, activation_fn, outputs_collections)
-
-
-@add_arg_scope
-def instance_norm(
-    inputs: Any,
-    center: bool = True,
-    scale: bool = True,
-    epsilon: float = 1e-6,
-    activation_fn: Any = None,
-    reuse: Any = None,
-    trainable: bool = True,
-    data_format: str = "NHWC",
-    scope: Any = None,
-    **rest: Any,
-) -> Any:
-    """Normalize each example and channel by itself."""
-    if data_format in _FIRST:
-        raise NotImplementedError("instance_norm is provided with the channels last")
-    with tf.variable_scope(scope, "InstanceNorm", [inputs], reuse=reuse):
-        inputs = tf.convert_to_tensor(inputs)
-        axes = list(range(1, inputs.shape.ndims - 1))
-        mean, variance = tf.nn.moments(inputs, axes, keep_dims=True)
-        make = functools.partial(tf.get_variable, shape=inputs.shape[-1:], trainable=trainable)
-        beta = make("beta", initializer=tf.zeros_initializer()) if center else None
-        gamma = make("gamma", initializer=tf.ones_initializer()) if scale else None
-        outputs = tf.nn.batch_normalization(inputs, mean, variance, beta, gamma, epsilon)
-        return _finish(outputs, None, None, activation_fn, None)
+        remember(layer, variables_collections)
+        return finish(outputs, normalizer_fn, normalizer_params, activation_fn, outputs_collections)
 
 
 @add_arg_scope
@@ -444,14 +106,14 @@ def dropout(
     with tf.variable_scope(scope, "Dropout", [inputs]):
         layer = _core.Dropout(rate=1 - keep_prob, noise_shape=noise_shape, seed=seed)
         outputs = layer(tf.convert_to_tensor(inputs), training=is_training)
-        return _collect(outputs, outputs_collections, "")
+        return collect(outputs, outputs_collections)
 
 
 @add_arg_scope
 def flatten(inputs: Any, outputs_collections: Any = None, scope: Any = None) -> Any:
     """One row an example."""
     with tf.name_scope(scope or "Flatten"):
-        return _collect(_core.flatten(tf.convert_to_tensor(inputs)), outputs_collections, "")
+        return collect(_core.flatten(tf.convert_to_tensor(inputs)), outputs_collections)
 
 
 @add_arg_scope
@@ -475,7 +137,7 @@ def one_hot_encoding(
     """One column a class."""
     with tf.name_scope(scope or "OneHotEncoding"):
         encoded = tf.one_hot(labels, num_classes, on_value=on_value, off_value=off_value)
-        return _collect(encoded, outputs_collections, "")
+        return collect(encoded, outputs_collections)
 
 
 def embed_sequence(
@@ -575,6 +237,9 @@ def _optimizer(wanted: Any, rate: Any) -> Any:
         wanted = known[wanted]
     return wanted if isinstance(wanted, tf.train.Optimizer) else wanted(learning_rate=rate)
 
+
+# Programs import these two from the inner folders of contrib.
+initializers = regularizers = sys.modules[__name__]
 
 relu = functools.partial(fully_connected, activation_fn=tf.nn.relu)
 relu6 = functools.partial(fully_connected, activation_fn=tf.nn.relu6)

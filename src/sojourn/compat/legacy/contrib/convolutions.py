@@ -1,0 +1,193 @@
+"""The convolutions and poolings of `tf.contrib.layers`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+from sojourn.compat.legacy import layers as tf_layers
+from sojourn.compat.legacy.contrib.building import (
+    CHANNELS_FIRST,
+    collect,
+    finish,
+    remember,
+    scoped,
+    xavier_initializer,
+    zeros_if_default,
+)
+from sojourn.compat.legacy.contrib.framework import add_arg_scope
+
+_core = tf_layers.namespace()
+
+
+def _convolution(kind: str, default: str) -> Any:
+    def call(
+        inputs: Any,
+        num_outputs: int,
+        kernel_size: Any,
+        stride: Any = 1,
+        padding: str = "SAME",
+        data_format: str | None = None,
+        rate: Any = 1,
+        activation_fn: Any = tf.nn.relu,
+        normalizer_fn: Any = None,
+        normalizer_params: Any = None,
+        weights_initializer: Any = None,
+        weights_regularizer: Any = None,
+        biases_initializer: Any = "zeros",
+        biases_regularizer: Any = None,
+        reuse: Any = None,
+        variables_collections: Any = None,
+        outputs_collections: Any = None,
+        trainable: bool = True,
+        scope: Any = None,
+    ) -> Any:
+        settings = {} if kind.endswith("Transpose") else {"dilation_rate": rate}
+        with scoped(scope, default, inputs, reuse) as here:
+            layer = getattr(_core, kind)(
+                int(num_outputs),
+                kernel_size,
+                strides=stride,
+                padding=padding.lower(),
+                data_format="channels_first" if data_format in CHANNELS_FIRST else "channels_last",
+                use_bias=normalizer_fn is None and biases_initializer is not None,
+                kernel_initializer=weights_initializer or xavier_initializer(),
+                bias_initializer=zeros_if_default(biases_initializer),
+                kernel_regularizer=weights_regularizer,
+                bias_regularizer=biases_regularizer,
+                trainable=trainable,
+                name=here.name,
+                _scope=here,
+                _reuse=reuse,
+                **settings,
+            )
+            outputs = layer(tf.convert_to_tensor(inputs))
+            remember(layer, variables_collections)
+            return finish(
+                outputs, normalizer_fn, normalizer_params, activation_fn, outputs_collections
+            )
+
+    call.__name__ = call.__qualname__ = default.lower() + kind
+    call.__doc__ = f"A {kind} layer, then normalizer and activation."
+    return add_arg_scope(call)
+
+
+conv1d = convolution1d = _convolution("Conv1D", "Conv")
+conv2d = convolution2d = convolution = _convolution("Conv2D", "Conv")
+conv3d = convolution3d = _convolution("Conv3D", "Conv")
+_transpose2d = _convolution("Conv2DTranspose", "Conv2d_transpose")
+
+
+@add_arg_scope
+def conv2d_transpose(
+    inputs: Any,
+    num_outputs: int,
+    kernel_size: Any,
+    stride: Any = 1,
+    padding: str = "SAME",
+    data_format: str | None = "NHWC",
+    activation_fn: Any = tf.nn.relu,
+    **kwargs: Any,
+) -> Any:
+    """A transposed convolution; it has no `rate` among its arguments."""
+    return _transpose2d(
+        inputs, num_outputs, kernel_size, stride, padding, data_format, 1, activation_fn, **kwargs
+    )
+
+
+convolution2d_transpose = conv2d_transpose
+
+
+@add_arg_scope
+def separable_conv2d(
+    inputs: Any,
+    num_outputs: int | None,
+    kernel_size: Any,
+    depth_multiplier: int = 1,
+    stride: Any = 1,
+    padding: str = "SAME",
+    data_format: str | None = "NHWC",
+    rate: Any = 1,
+    activation_fn: Any = tf.nn.relu,
+    normalizer_fn: Any = None,
+    normalizer_params: Any = None,
+    weights_initializer: Any = None,
+    weights_regularizer: Any = None,
+    biases_initializer: Any = "zeros",
+    reuse: Any = None,
+    trainable: bool = True,
+    scope: Any = None,
+    outputs_collections: Any = None,
+) -> Any:
+    """A depthwise convolution, and a pointwise one unless `num_outputs` is None."""
+    initializer = weights_initializer or xavier_initializer()
+    with tf.variable_scope(scope, "SeparableConv2d", [inputs], reuse=reuse):
+        inputs = tf.convert_to_tensor(inputs)
+        size = [kernel_size] * 2 if isinstance(kernel_size, int) else list(kernel_size)
+        step = [stride] * 2 if isinstance(stride, int) else list(stride)
+        width = tf.dimension_value(inputs.shape[-1])
+        depthwise = tf.get_variable(
+            "depthwise_weights",
+            [*size, width, depth_multiplier],
+            initializer=initializer,
+            regularizer=weights_regularizer,
+            trainable=trainable,
+        )
+        outputs = tf.nn.depthwise_conv2d(
+            inputs, depthwise, [1, *step, 1], padding, [rate] * 2 if isinstance(rate, int) else rate
+        )
+        if num_outputs is not None:
+            pointwise = tf.get_variable(
+                "pointwise_weights",
+                [1, 1, width * depth_multiplier, num_outputs],
+                initializer=initializer,
+                regularizer=weights_regularizer,
+                trainable=trainable,
+            )
+            outputs = tf.nn.conv2d(outputs, pointwise, [1, 1, 1, 1], "VALID")
+        if normalizer_fn is None and biases_initializer is not None:
+            start = zeros_if_default(biases_initializer)
+            outputs += tf.get_variable("biases", [outputs.shape[-1]], initializer=start)
+        return finish(outputs, normalizer_fn, normalizer_params, activation_fn, outputs_collections)
+
+
+separable_convolution2d = separable_conv2d
+
+
+@add_arg_scope
+def max_pool2d(
+    inputs: Any,
+    kernel_size: Any,
+    stride: Any = 2,
+    padding: str = "VALID",
+    data_format: str = "NHWC",
+    outputs_collections: Any = None,
+    scope: Any = None,
+) -> Any:
+    """The largest value of each window."""
+    pooled = _core.max_pooling2d(
+        inputs, kernel_size, stride, padding.lower(), _order(data_format), scope
+    )
+    return collect(pooled, outputs_collections)
+
+
+@add_arg_scope
+def avg_pool2d(
+    inputs: Any,
+    kernel_size: Any,
+    stride: Any = 2,
+    padding: str = "VALID",
+    data_format: str = "NHWC",
+    outputs_collections: Any = None,
+    scope: Any = None,
+) -> Any:
+    """The mean of each window."""
+    pooled = _core.average_pooling2d(
+        inputs, kernel_size, stride, padding.lower(), _order(data_format), scope
+    )
+    return collect(pooled, outputs_collections)
+
+
+def _order(data_format: str) -> str:
+    return "channels_first" if data_format in CHANNELS_FIRST else "channels_last"
