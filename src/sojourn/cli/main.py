@@ -13,6 +13,7 @@ COMMANDS = {
     "audit": "Run a program and report what its TensorFlow sessions leak.",
     "demo": "Train several models on raw TensorFlow, then on sojourn, and compare.",
     "inspect": "Tell what a model contains by reading it, without loading it.",
+    "lint": "Find sessions that are never closed, by reading the source.",
 }
 
 
