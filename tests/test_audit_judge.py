@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from sojourn.audit.facts import Facts, Growth, SessionRecord, Use
 from sojourn.audit.finding import Finding
 from sojourn.audit.judge import judge
-from sojourn.audit.silence import is_silenced
+from sojourn.audit.silence import heard, is_silenced
 from sojourn.values import Place
 
 MIB = 2**20
@@ -144,6 +145,13 @@ def test_a_finding_survives_the_way_to_json_and_back() -> None:
     facts = Facts([session(closed_at=None)], growths=growths(9))
     for finding in judge(facts):
         assert Finding.from_dict(finding.to_dict()) == finding
+
+
+def test_the_comment_is_looked_up_in_the_source(tmp_path: Path) -> None:
+    source = tmp_path / "program.py"
+    source.write_text("a = tf.Session()\nb = tf.Session()  # noqa: SOJ001\n")
+    loud, quiet = (Finding("SOJ006", Place(str(source), line), "open") for line in (1, 2))
+    assert heard([loud, quiet]) == [loud]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Everything that is closed, in every way there is, and a few late ops. Nothing to report."""
 
-# ruff: noqa: RUF100
-
 import atexit
 import contextlib
 import threading
@@ -68,4 +66,3 @@ def work():
 thread = threading.Thread(target=work)
 thread.start()
 thread.join()
-silenced = tf.Session()

@@ -1,0 +1,261 @@
+"""What crosses between two processes arrives as it was, and what cannot be is refused."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import struct
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from sojourn.transport import messages, strings
+from sojourn.transport.dtypes import BY_NAME, name_of
+from sojourn.transport.messages import Inbox, Outbox, ProtocolError
+from sojourn.transport.segment import F_ADD_SEALS, F_SEAL_GROW, Segment, SegmentError
+
+
+class Wire:
+    """An outbox and the inbox that reads it."""
+
+    def __init__(self) -> None:
+        self.words = memoryview(bytearray(128)).cast("Q")
+        self.ours, self.theirs = socket.socketpair()
+        self.out = Outbox(self.words, self.ours)
+        self.inbox = Inbox(self.words, self.theirs)
+
+    def send(self, meta: bytes, *arrays: np.ndarray) -> tuple[bytes, list[np.ndarray]]:
+        self.out.put(meta, arrays)
+        meta, views = self.inbox.take()
+        return meta, [view.copy() for view in views]
+
+    def close(self) -> None:
+        self.ours.close()
+        self.theirs.close()
+        del self.out, self.inbox  # and with them the memory
+
+
+@pytest.fixture
+def wire():
+    wire = Wire()
+    yield wire
+    wire.close()
+
+
+@pytest.mark.parametrize("name", sorted(BY_NAME))
+def test_every_dtype_crosses(wire, name):
+    dtype = BY_NAME[name]
+    array = np.zeros((3, 2), dtype) if dtype.names else np.arange(6).reshape(3, 2).astype(dtype)
+    _, [got] = wire.send(b"m", array)
+    assert got.dtype == dtype
+    assert got.tobytes() == array.tobytes()
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.float32(3.5),
+        np.array(7),
+        np.zeros((0,)),
+        np.zeros((3, 0, 2), np.int64),
+        np.arange(24).reshape(2, 3, 4)[:, ::2, ::-1],
+        np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+        np.arange(5, dtype=">i4"),
+        np.frombuffer(b"readonly", np.uint8),
+        np.array([True, False]),
+        np.array([1 + 2j], np.complex64),
+        np.array([1.5], ml_dtypes.bfloat16),
+        np.broadcast_to(np.float64(2), (4, 4)),
+    ],
+    ids=lambda a: f"{a.dtype}-{a.shape}",
+)
+def test_every_kind_of_array_crosses(wire, array):
+    _, [got] = wire.send(b"m", array)
+    np.testing.assert_array_equal(got, array)
+    assert got.shape == array.shape
+    assert got.dtype.isnative
+
+
+def test_strings_cross_with_any_bytes_in_them(wire):
+    array = np.array([[b"", b"\x00\xff"], ["ä".encode(), b"x" * 1000]], dtype=object)
+    _, [got] = wire.send(b"m", array)
+    assert got.tolist() == array.tolist()
+    _, [text] = wire.send(b"m", np.array(["text", "ü"]))
+    assert text.tolist() == [b"text", "ü".encode()]
+    _, [scalar] = wire.send(b"m", np.array(b"one", dtype=object))
+    assert scalar[()] == b"one"
+
+
+def test_what_is_no_text_is_refused(wire):
+    with pytest.raises(TypeError, match="not NoneType"):
+        wire.send(b"m", np.array([None], dtype=object))
+    with pytest.raises(TypeError, match="datetime64"):
+        wire.send(b"m", np.array(["2020-01-01"], dtype="datetime64[D]"))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        hnp.arrays(
+            st.sampled_from([BY_NAME[n] for n in ("float32", "int64", "bool", "complex64")]),
+            hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5),
+        ),
+        max_size=4,
+    )
+)
+def test_any_list_of_arrays_crosses(arrays):
+    wire = Wire()
+    for _ in range(2):  # the second time through the remembered layout
+        meta, got = wire.send(b"again", *arrays)
+        assert meta == b"again"
+        assert [g.tobytes() for g in got] == [np.ascontiguousarray(a).tobytes() for a in arrays]
+    wire.close()
+
+
+def test_layouts_alternate_and_memory_grows_on_demand(wire):
+    for size in (1, 10, 100_000, 3, 5_000_000, 7, 1):
+        _, [a, b] = wire.send(b"m", np.arange(size), np.ones(3))
+        assert a.tolist()[-1] == size - 1
+        assert b.sum() == 3
+        _, [c] = wire.send(b"other", np.full(4, size))
+        assert c.tolist() == [size] * 4
+
+
+def test_more_layouts_than_are_remembered_still_arrive(wire):
+    for n in range(3 * messages.LAYOUTS_KEPT):
+        meta = b"%d" % (n % 200)
+        _, [got] = wire.send(meta, np.full(n % 7 + 1, n))
+        assert got.tolist() == [n] * (n % 7 + 1)
+
+
+def test_a_gibibyte_crosses(wire):
+    array = np.zeros(2**27, np.float64)
+    array[-1] = 5
+    wire.out.put(b"m", [array])
+    _, [view] = wire.inbox.take()
+    assert view.nbytes == 2**30
+    assert view[-1] == 5
+
+
+# -- hostile peers -------------------------------------------------------------------------------
+
+
+def rewrite(wire: Wire, at: int, layout: str, *values: int) -> None:
+    """Change the header that the peer is about to read."""
+    struct.pack_into(layout, wire.out._buffer, at, *values)
+
+
+FIRST_ARRAY = struct.calcsize("<II") + len(b"m")
+
+
+@pytest.mark.parametrize(
+    ("at", "layout", "values", "says"),
+    [
+        (0, "<I", (2**31,), "shorter than what it announces"),
+        (4, "<I", (2**31,), "shorter than what it announces"),
+        (4, "<I", (0,), "longer than what it announces"),
+        (FIRST_ARRAY, "<H", (999,), "no dtype number 999"),
+        (FIRST_ARRAY + 2, "<H", (200,), "rank of 200"),
+        (FIRST_ARRAY + 8, "<Q", (2**62,), "beyond the memory"),
+        (FIRST_ARRAY + 16, "<Q", (2**63,), "beyond the memory"),
+        (FIRST_ARRAY + 16, "<Q", (16,), "does not have 16 bytes"),
+        (FIRST_ARRAY + 24, "<q", (-4,), "dimension of -4"),
+        (FIRST_ARRAY + 24, "<qq", (2**62, 4), "does not have 32 bytes"),
+    ],
+)
+def test_a_header_that_cannot_be_is_refused(wire, at, layout, values, says):
+    wire.out.put(b"m", [np.ones((2, 2))])
+    rewrite(wire, at, layout, *values)
+    with pytest.raises(ProtocolError, match=says):
+        wire.inbox.take()
+
+
+@pytest.mark.parametrize(
+    ("word", "value"),
+    [
+        (messages.HEADER_BYTES, 2**40),
+        (messages.HEADER_BYTES, 3),
+        (messages.GENERATION, 7),
+    ],
+)
+def test_words_that_cannot_be_are_refused(wire, word, value):
+    wire.out.put(b"m", [np.ones(3)])
+    wire.words[word] = value
+    with pytest.raises(ProtocolError):
+        wire.inbox.take()
+
+
+def test_a_layout_that_was_never_sent_is_refused(wire):
+    wire.send(b"m", np.ones(3))
+    wire.words[messages.HEADER_BYTES] = 0
+    wire.words[messages.LAYOUT] = 99
+    with pytest.raises(ProtocolError, match="never sent"):
+        wire.inbox.take()
+
+
+def test_what_is_changed_after_it_was_checked_changes_nothing(wire):
+    wire.out.put(b"m", [np.ones((2, 2))])
+    _, [view] = wire.inbox.take()
+    rewrite(wire, FIRST_ARRAY + 24, "<qq", 2**40, 2**40)
+    assert view.shape == (2, 2)
+    assert view.sum() == 4
+    with pytest.raises(ValueError, match="read-only"):
+        view[0, 0] = 3
+
+
+def test_memory_that_the_peer_could_shrink_is_refused():
+    fd = os.memfd_create("hostile", os.MFD_ALLOW_SEALING)
+    os.ftruncate(fd, 4096)
+    with pytest.raises(SegmentError, match="not sealed against shrinking"):
+        Segment.receive(fd)
+    fcntl.fcntl(fd, F_ADD_SEALS, F_SEAL_GROW)
+    with pytest.raises(SegmentError, match="not sealed against shrinking"):
+        Segment.receive(fd)
+    os.close(fd)
+
+
+def test_a_descriptor_that_is_no_memory_is_refused():
+    fd = os.open("/dev/null", os.O_RDWR)
+    with pytest.raises(SegmentError):
+        Segment.receive(fd)
+    os.close(fd)
+
+
+def test_our_own_memory_cannot_be_shrunk():
+    _, fd = Segment.create(10_000)
+    with pytest.raises(OSError, match="not permitted"):
+        os.ftruncate(fd, 0)
+    os.close(fd)
+
+
+def test_descriptors_that_were_not_announced_are_closed(wire):
+    wire.out.put(b"m", [np.ones(3)])
+    wire.theirs.recv(1)  # take the announced one away
+    fds = [os.open("/dev/null", os.O_RDONLY) for _ in range(3)]
+    socket.send_fds(wire.ours, [b"s"], fds)
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(ProtocolError, match="one descriptor"):
+        wire.inbox.take()
+    assert len(os.listdir("/proc/self/fd")) == before
+    for fd in fds:
+        os.close(fd)
+
+
+@given(st.binary(max_size=80), st.lists(st.integers(0, 4), max_size=3))
+def test_any_bytes_as_strings_are_refused_or_read_never_worse(block, shape):
+    try:
+        array = strings.unpack(block, tuple(shape))
+    except ValueError:
+        return
+    assert array.shape == tuple(shape)
+
+
+def test_names_of_dtypes():
+    assert name_of(np.dtype(">f4")) == "float32"
+    assert name_of(np.dtype("U3")) == "string"
+    assert name_of(np.dtype("datetime64[s]")) is None
