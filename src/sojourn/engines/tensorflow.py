@@ -131,11 +131,8 @@ class GraphEngine:
             raise ModelError("the session was opened without an initializer, so it cannot be reset")
 
     def _initialize_again(self) -> None:
-        if self.graph.seed is None:
-            self.session.run(self._initializers)
-            return
-        # Random initializers would go on with their streams; in a session of its own they start
-        # from the seed, as they did at first.
+        # In a session of its own: here, random initializers with a seed would go on with their
+        # streams, and tables would keep what was put into them.
         with v1.Session(graph=self.graph, config=session_config()) as fresh:
             fresh.run(self._initializers)
             values = Variables(self.graph, fresh).read_all()
@@ -213,7 +210,6 @@ def engine_of_graph_def(
             v1.import_graph_def(graph_def, name="")
         except (ValueError, tf.errors.OpError) as error:
             raise ModelError(f"the graph cannot be imported: {error}") from None
-    graph.seed = arguments.get("seed")
     inputs = named(graph, arguments.get("inputs")) or placeholders(graph)
     outputs = named(graph, arguments.get("outputs")) or terminal_tensors(graph)
     return kind(graph, inputs, outputs, arguments.get("initializer"), arguments.get("gpu_bytes"))

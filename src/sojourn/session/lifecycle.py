@@ -17,6 +17,7 @@ class Lifecycle:
         self.state = State.OPENING
         self.steps = 0
         self.under_way = 0
+        self._waiting_alone = 0  # who wants to be, or is, alone with it
         self._name = name
         self._refusal = refusal  # the error for a step in this state
         self._changed = threading.Condition(threading.Lock())
@@ -26,6 +27,8 @@ class Lifecycle:
     def begin_step(self) -> None:
         """Take part; raises the refusal unless the session is usable."""
         with self._lock:
+            while self._waiting_alone and self.state in USABLE:
+                self._changed.wait()
             state = self.state
             if state not in USABLE:
                 raise self._refusal(state)
@@ -33,14 +36,35 @@ class Lifecycle:
             if state is State.READY:
                 self._to(Input.STEP_STARTED, None)
 
-    def end_step(self) -> None:
-        """The step is over, however it ended."""
+    def end_step(self, counts: bool = True) -> None:
+        """The step is over, however it ended. What only prepares others does not count as one."""
         with self._lock:
-            self.steps += 1
+            self.steps += counts
             self.under_way -= 1
             if self.under_way == 0:
                 self._to(Input.LAST_STEP_ENDED, None)
                 self._changed.notify_all()
+
+    def begin_alone(self) -> None:
+        """Take part once nobody else does; those who come later wait until `end_alone`."""
+        with self._lock:
+            self._waiting_alone += 1
+            try:
+                self._changed.wait_for(lambda: not self.under_way or self.state not in USABLE)
+                if self.state not in USABLE:
+                    raise self._refusal(self.state)
+            except BaseException:
+                self._waiting_alone -= 1
+                self._changed.notify_all()
+                raise
+            self.under_way += 1
+            self._to(Input.STEP_STARTED, None)
+
+    def end_alone(self) -> None:
+        """Others may take part again."""
+        with self._lock:
+            self._waiting_alone -= 1
+        self.end_step()
 
     def happened(self, what: Input, place: Place | None = None) -> State:
         """Record that something happened; returns the state before."""

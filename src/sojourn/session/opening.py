@@ -98,6 +98,8 @@ def open(
         raise
     stay.start(backend)
     stay.load(arguments, arrays)
+    if restart is not None:
+        stay.comeback = stay.keeping.comeback_with(new_backend, arguments, arrays)
     return Session(stay)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Mapping
 from types import TracebackType
@@ -63,8 +64,31 @@ class Usable:
         return self._stay.run(outputs[0] if len(outputs) == 1 else None, inputs, None)
 
     def reset(self) -> None:
-        """Put the variables back to their initial values."""
-        self._stay.call("reset", {})
+        """Put the variables and tables back to the values they had when it was opened.
+
+        A graph is initialised again, so random initializers without a seed draw new values.
+        """
+        self._stay.keeping.reset()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Save the variables to the folder `path`: when this returns, they are on the disk.
+
+        The files are a TensorFlow checkpoint with a manifest. Steps that come meanwhile wait. If
+        it fails (CheckpointError), whatever was at the path is still there.
+        """
+        self._stay.keeping.save(os.fspath(path))
+
+    def restore(self, path: str | os.PathLike[str]) -> None:
+        """Take the variables from what was saved at `path`, every one or none.
+
+        Every byte is checked first. The prefix of a plain TensorFlow checkpoint will do as well.
+        """
+        self._stay.keeping.restore(os.fspath(path))
+
+    @property
+    def placement(self) -> dict[str, int]:
+        """How many ops of the steps so far ran on each device of the session."""
+        return self._stay.keeping.placement()
 
     def footprint(self) -> Footprint:
         """What it holds now, as the kernel and the driver count it."""

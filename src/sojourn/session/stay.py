@@ -11,8 +11,8 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -23,12 +23,16 @@ from sojourn.process import exits
 from sojourn.process.calls import WorkerDied, step_meta
 from sojourn.session.backend import Backend
 from sojourn.session.feeding import as_array
+from sojourn.session.keeping import Keeping
 from sojourn.session.lifecycle import Lifecycle
 from sojourn.session.states import Input, State
 from sojourn.transport.dtypes import BY_NAME
 from sojourn.values import Footprint, Place, Receipt, Signature, TensorSpec, caller
 
 Fetches = str | Sequence[str] | None
+T = TypeVar("T")
+
+_COMING_BACK = frozenset({State.BROKEN, State.OPENING})
 
 
 class PlanFacts(msgspec.Struct, frozen=True):
@@ -100,6 +104,8 @@ class Stay:
         self._plan_lock = threading.Lock()
         self._how_it_died: str | None = None
         self._last_held = Footprint(0)
+        self.keeping = Keeping(self)
+        self.comeback: Callable[[], None] | None = None  # replaces a worker that died
         _open_stays.add(self)
 
     # -- steps ---------------------------------------------------------------------------------
@@ -108,7 +114,7 @@ class Stay:
         """One step."""
         feeds = feeds or {}
         deadline = None if timeout is None else time.monotonic() + timeout
-        self.lifecycle.begin_step()
+        self._begin(self.lifecycle.begin_step)
         try:
             try:
                 plan = self._plans[
@@ -143,7 +149,7 @@ class Stay:
     ) -> tuple[Any, Sequence[np.ndarray]]:
         """Have the engine carry out an operation, as a step that others may accompany."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        self.lifecycle.begin_step()
+        self._begin(self.lifecycle.begin_step)
         try:
             return self._operate(name, arguments, arrays, result, deadline)
         except WorkerDied as death:
@@ -154,6 +160,25 @@ class Stay:
             ) from None
         finally:
             self.lifecycle.end_step()
+
+    def do_alone(self, work: Callable[[], T], consequence: str) -> T:
+        """Do something with the engine while no step is under way."""
+        self._begin(self.lifecycle.begin_alone)
+        try:
+            return work()
+        except WorkerDied as death:
+            raise self._broken(death, consequence) from None
+        finally:
+            self.lifecycle.end_alone()
+
+    def _begin(self, begin: Callable[[], None]) -> None:
+        while True:
+            try:
+                return begin()
+            except (SessionBroken, SessionClosed):
+                if self.comeback is None or self.lifecycle.state not in _COMING_BACK:
+                    raise
+                self.comeback()
 
     def _operate(
         self, name: str, arguments: dict[str, Any], arrays: Any, result: Any, deadline: float | None
@@ -200,6 +225,21 @@ class Stay:
                 ) from None
             raise
         self.signature = loaded.signature
+        self.keeping.operations = frozenset(loaded.operations)
+        self.lifecycle.happened(Input.OPENED, self.owner)
+
+    def replace_backend(self, new_backend: Callable[[], Backend]) -> None:
+        """Another worker in the place of one that has died; its engine is not loaded yet."""
+        assert self.backend is not None
+        self.lifecycle.wait_idle(5.0)  # those who saw it die still look at its lanes
+        self.backend.end(Footprint(0))
+        self.backend.release()
+        self._plans.clear()
+        self.start(new_backend())
+
+    def came_back(self) -> None:
+        """The new worker is ready."""
+        self._how_it_died = None
         self.lifecycle.happened(Input.OPENED, self.owner)
 
     def _abort(self) -> None:
@@ -218,7 +258,8 @@ class Stay:
             raise self._refusal(self.lifecycle.state)
         place = place or caller()
         asked = frozenset({State.READY, State.RUNNING, State.BROKEN, State.PARKED, State.OPENING})
-        before = self.lifecycle.happened_in(asked, Input.CLOSE_ASKED, place)
+        with self.keeping.lock:  # a worker that is being replaced comes first
+            before = self.lifecycle.happened_in(asked, Input.CLOSE_ASKED, place)
         if before not in asked:
             # Somebody else is closing it, or has closed it.
             self.lifecycle.wait_for(frozenset({State.CLOSED}), timeout)
@@ -341,6 +382,7 @@ class Stay:
 
 class _Loaded(msgspec.Struct, frozen=True):
     signature: Signature
+    operations: list[str]
 
 
 _open_stays: weakref.WeakSet[Stay] = weakref.WeakSet()

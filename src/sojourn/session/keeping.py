@@ -1,0 +1,129 @@
+"""The state of a stay beyond its worker: saved, restored, and brought back after a crash."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sojourn import events
+from sojourn.errors import CheckpointError, SessionBroken
+from sojourn.process.calls import WorkerDied
+from sojourn.session import checkpoints
+from sojourn.session.backend import Backend
+from sojourn.session.states import Input, State
+
+if TYPE_CHECKING:
+    from sojourn.session.stay import Stay
+
+_ATTEMPTS = 3
+
+
+class Keeping:
+    """What a stay does with its variables as a whole."""
+
+    def __init__(self, stay: Stay) -> None:
+        self._stay = stay
+        self.operations: frozenset[str] = frozenset()  # what the engine can do
+        self.acknowledged: str | None = None  # the path last saved to or restored from
+        self.lock = threading.Lock()  # one replaces the worker at a time
+
+    def save(self, path: str) -> None:
+        """Save to a folder; when this returns, it is durable."""
+        self._require("save")
+
+        def produce(prefix: str) -> checkpoints.Written:
+            written, _ = self._backend.call("save", {"prefix": prefix}, result=checkpoints.Written)
+            assert isinstance(written, checkpoints.Written)
+            return written
+
+        self._stay.do_alone(
+            lambda: checkpoints.write(path, produce, self._stay.name),
+            f"it was being saved to {path}, where nothing has changed",
+        )
+        self.acknowledged = path
+        events.emit("session.saved", self._stay.name, path=path)
+
+    def restore(self, path: str) -> None:
+        """Take every variable from a folder, or none."""
+        self._require("restore")
+        self._stay.do_alone(lambda: self._restore(path), "it was being restored")
+        self.acknowledged = path
+        events.emit("session.restored", self._stay.name, path=path)
+
+    def reset(self) -> None:
+        """Back to the values at the start."""
+        self._require("reset")
+        self._stay.do_alone(lambda: self._backend.call("reset", {}), "it was being reset")
+
+    def placement(self) -> dict[str, int]:
+        """How many ops ran where."""
+        if "placement" not in self.operations:
+            return {}
+        told, _ = self._stay.call("placement", {}, result=dict[str, int])
+        return dict(told)
+
+    def comeback_with(
+        self,
+        new_backend: Callable[[], Backend],
+        arguments: dict[str, Any],
+        arrays: Sequence[np.ndarray],
+    ) -> Callable[[], None]:
+        """What replaces the worker after a crash and gives it the last acknowledged state."""
+
+        def comeback() -> None:
+            stay = self._stay
+            with self.lock:
+                asked = frozenset({State.BROKEN})
+                if stay.lifecycle.happened_in(asked, Input.WAKE_ASKED, stay.owner) not in asked:
+                    return  # somebody else has done it, or has closed the session
+                try:
+                    stay.replace_backend(new_backend)
+                    self._backend.call("load", arguments, arrays)
+                    if self.acknowledged is not None:
+                        self._restore(self.acknowledged)
+                except BaseException as error:
+                    self._backend.kill()
+                    stay.lifecycle.happened(Input.DIED)
+                    raise _failed(stay.name, error) from None
+                stay.came_back()
+            events.emit("session.restarted", stay.name, stay.owner, path=self.acknowledged)
+
+        return comeback
+
+    def _restore(self, path: str) -> None:
+        for attempt in range(_ATTEMPTS):
+            saved = checkpoints.find(path)
+            if not saved.has_values:
+                return
+            try:
+                told = {"prefix": saved.prefix, "may_lack": saved.may_lack}
+                self._backend.call("restore", told)
+                return
+            except CheckpointError as error:
+                # Replaced by another save while it was read: what is there now is whole again.
+                if attempt + 1 == _ATTEMPTS or "not find" not in str(error):
+                    raise CheckpointError(
+                        f"state cannot be restored from {path}: {error}"
+                    ) from error.__cause__
+
+    @property
+    def _backend(self) -> Backend:
+        backend = self._stay.backend
+        assert backend is not None
+        return backend
+
+    def _require(self, operation: str) -> None:
+        if operation not in self.operations:
+            raise CheckpointError(
+                f"session {self._stay.name!r} has no variables that are known here, so there is "
+                f"nothing to {operation}"
+            )
+
+
+def _failed(name: str, error: BaseException) -> BaseException:
+    if isinstance(error, WorkerDied):
+        return SessionBroken(f"session {name!r}: its new worker {error.how} as well")
+    return error
