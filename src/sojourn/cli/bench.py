@@ -1,0 +1,82 @@
+"""`sojourn bench`: raw TensorFlow against sojourn, as ratios."""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import click
+
+
+@click.command(name="bench")
+@click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON.")
+@click.option("--plot", type=click.Path(dir_okay=False), help="Write a plot (PNG, SVG) there.")
+@click.option("--quick", is_flag=True, help="A rough look in a minute or two.")
+@click.option(
+    "--only",
+    type=click.Choice(["calls", "opening", "endings"]),
+    multiple=True,
+    help="Only this part (may be repeated).",
+)
+def command(as_json: bool, plot: str | None, quick: bool, only: tuple[str, ...]) -> None:
+    """Compare raw TensorFlow with sojourn on this machine.
+
+    Contestants take turns within one run, and the result is a ratio: what disturbs the machine
+    disturbs them all. TensorFlow's own remote session takes part only where this process can have
+    a network namespace of its own. Exits with 1 if a bar is not met.
+    """
+    from sojourn.bench import calls, endings, namespace, opening
+
+    namespace.enter()
+    parts: dict[str, Any] = {"calls": calls, "opening": opening, "endings": endings}
+    chosen = only or tuple(parts)
+    rows = []
+    for name in chosen:
+        for row in parts[name].rows(_progress, quick=quick):
+            rows.append(row)
+    if plot:
+        from sojourn.bench.plot import draw
+
+        draw(rows, plot)
+    if as_json:
+        facts = {
+            "machine": platform.machine(),
+            "python": platform.python_version(),
+            "unix_time": time.time(),
+            "rows": [row.to_dict() for row in rows],
+        }
+        click.echo(json.dumps(facts, indent=2))
+    else:
+        _print(rows)
+    if any(row.meets_bar is False for row in rows):
+        raise SystemExit(1)
+
+
+def _progress(text: str) -> None:
+    click.echo(f"... {text}", err=True)
+
+
+def _print(rows: Iterable[Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="sojourn bench", title_justify="left")
+    for column in ("work", "measured", "against", "ratio", "bar", ""):
+        table.add_column(column, justify="left" if column in ("work", "against", "") else "right")
+    for row in rows:
+        against = f"{row.shown(row.baseline)} {row.against}" if row.baseline else row.note
+        ratio = (
+            ""
+            if row.ratio is None
+            else f"{row.ratio:.2f}"
+            if row.ratio >= 0.1
+            else f"{row.ratio:.3f}"
+        )
+        bar = "" if row.bar is None else f"{row.bar:.2f}" if row.baseline else row.shown(row.bar)
+        verdict = {True: "[green]met[/]", False: "[red]missed[/]", None: ""}[row.meets_bar]
+        table.add_row(row.work, row.shown(row.value), against, ratio, bar, verdict)
+    Console(file=sys.stdout).print(table)
