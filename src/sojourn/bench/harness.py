@@ -59,7 +59,7 @@ def in_turns(
     """The seconds of every call of every contestant, who take turns round by round."""
     times: dict[str, list[float]] = {name: [] for name in contestants}
     clock = time.perf_counter
-    for name, contestant in contestants.items():
+    for contestant in contestants.values():
         for _ in range(warm_up):
             contestant()
     for _ in range(rounds):

@@ -36,8 +36,7 @@ def command(as_json: bool, plot: str | None, quick: bool, only: tuple[str, ...])
     chosen = only or tuple(parts)
     rows = []
     for name in chosen:
-        for row in parts[name].rows(_progress, quick=quick):
-            rows.append(row)
+        rows += list(parts[name].rows(_progress, quick=quick))
     if plot:
         from sojourn.bench.plot import draw
 
