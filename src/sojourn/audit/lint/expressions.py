@@ -20,7 +20,7 @@ from sojourn.audit.lint.state import (
     Values,
     sites_in,
 )
-from sojourn.audit.lint.uses import CLOSING, Use, argument_use, is_takeover
+from sojourn.audit.lint.uses import CLOSING, Use, argument_use, is_ending
 
 # These raise RuntimeError on a closed session.
 _RUNNING = frozenset({"run", "partial_run", "partial_run_setup", "make_callable", "list_devices"})
@@ -168,7 +168,7 @@ class Expressions(ABC):
         return owner if func.attr in ("__enter__", "as_default") else UNKNOWN
 
     def _carrier_method(self, func: ast.Attribute, state: State) -> None:
-        if isinstance(func.value, ast.Name) and is_takeover(func.attr):
+        if isinstance(func.value, ast.Name) and is_ending(func.attr):
             for site in state.carriers.get(func.value.id, ()):
                 state.set([site], TAKEN)
 

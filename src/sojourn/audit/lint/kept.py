@@ -11,7 +11,7 @@ from sojourn.audit.lint.module import Module, own_uses
 from sojourn.audit.lint.names import is_interactive
 from sojourn.audit.lint.problem import Problem, problem_at
 from sojourn.audit.lint.state import CLOSED, LENT, OPEN, TAKEN, Site
-from sojourn.audit.lint.uses import Use, attribute_uses, classify, is_never_closed, is_takeover
+from sojourn.audit.lint.uses import Use, attribute_uses, classify, is_ending, is_never_closed
 
 
 def unclosed(module: Module, flow: Flow, closed_elsewhere: frozenset[str]) -> Iterator[Problem]:
@@ -32,7 +32,8 @@ def _why_open(
     if not site.ever & (CLOSED | TAKEN | LENT):
         return f"nothing closes {name}" if site.names else "it has no name to close it by"
     for way_out in flow.exits:
-        if way_out.state.bits.get(site) == OPEN:
+        # Lent on one path and used by its owner on another: the owner's still.
+        if way_out.state.bits.get(site, 0) & ~LENT == OPEN:
             if not site.ever & (CLOSED | TAKEN):
                 return f"nothing closes {name}"
             if way_out.statement is not None:
@@ -71,7 +72,7 @@ def _is_ended(module: Module, holder: str) -> bool:
             parent = module.parents[node]
             if isinstance(parent, ast.withitem):
                 return True
-            if isinstance(parent, ast.Attribute) and is_takeover(parent.attr):
+            if isinstance(parent, ast.Attribute) and is_ending(parent.attr):
                 return True
     return False
 

@@ -33,17 +33,30 @@ _BORROWING_METHODS = frozenset(
     | {"add_meta_graph_and_variables", "add_meta_graph", "start_standard_services", "format"}
     | {"convert_variables_to_constants", "freeze_graph", "simple_save", "latest_checkpoint"}
 )
-_TAKING = re.compile(
-    r"(?:^|_)(?:close|closing|stop|finish|finali[sz]e|shut|shutdown|release|dispose|clean|cleanup"
-    r"|tear|teardown|destroy|register|adopt|own|manage|add|append|put|push|insert|set|setdefault"
-    r"|update|extend|enter|callback|defer|attach|send|submit|partial|Thread|Process)(?:_|$)"
+_ENDING_WORDS = (
+    "close closing stop finish finalize finalise shut shutdown release dispose clean cleanup tear "
+    "teardown destroy terminate exit"
 )
+_TAKING_WORDS = (
+    "register adopt own manage add append put push insert set setdefault update extend enter "
+    "callback defer attach send submit partial thread process"
+)
+_ENDING = frozenset(_ENDING_WORDS.split())
+_TAKING = _ENDING | frozenset(_TAKING_WORDS.split())
 
 
 def is_takeover(name: str) -> bool:
     """Whether a function's name says that what it is given is no longer the caller's."""
-    words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)
-    return bool(_TAKING.search(words) or _TAKING.search(words.lower()))
+    return bool(_words(name) & _TAKING)
+
+
+def is_ending(name: str) -> bool:
+    """Whether a method's name says that its object is done with."""
+    return bool(_words(name) & _ENDING)
+
+
+def _words(name: str) -> set[str]:
+    return set(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower().split("_"))
 
 
 def classify(module: Module, node: ast.expr, seen: frozenset[ast.AST] = frozenset()) -> Use:
