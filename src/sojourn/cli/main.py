@@ -11,6 +11,7 @@ from sojourn._version import __version__
 # name -> one-line help; the command lives in `sojourn.cli.<name>` as `command`.
 COMMANDS = {
     "audit": "Run a program and report what its TensorFlow sessions leak.",
+    "bench": "Compare raw TensorFlow with sojourn on this machine, as ratios.",
     "demo": "Train several models on raw TensorFlow, then on sojourn, and compare.",
     "inspect": "Tell what a model contains by reading it, without loading it.",
     "lint": "Find sessions that are never closed, by reading the source.",
