@@ -454,6 +454,28 @@ def train(epochs: int) -> list[bytes]:
     return [w.tobytes() for w in model.get_weights()]
 
 
+def test_autograph_leaves_no_file_and_its_errors_name_the_users_line() -> None:
+    loaded_before = "tensorflow" in sys.modules
+
+    def traced(n: int) -> int:
+        import tensorflow as tf
+
+        @tf.function
+        def halve(n: Any) -> Any:
+            while n > 10:
+                n = n // 2
+            if n == 7:
+                tf.undefined_name()
+            return n
+
+        return int(halve(tf.constant(n)))
+
+    with pytest.raises(AttributeError, match="undefined_name") as caught:
+        sojourn.isolated(traced)(100)
+    assert "in halve  *" in str(caught.value.__cause__)
+    assert ("tensorflow" in sys.modules) == loaded_before
+
+
 def test_trainings_leave_the_callers_memory_where_it_was() -> None:
     isolated = sojourn.isolated(train)
     isolated(1)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import ctypes
 import inspect
+import io
 import linecache
+import pickle
 import random
 import sys
 import traceback
@@ -17,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from sojourn.engines import parcels
+from sojourn.engines import autograph_files, parcels
 from sojourn.engines.base import Arrays, Operation, Plan
 from sojourn.errors import DeviceError, InputError
 from sojourn.values import Signature
@@ -39,6 +41,8 @@ class CallingEngine:
     @classmethod
     def load(cls, arguments: dict[str, Any], arrays: Arrays) -> CallingEngine:
         """Prepare the worker for the function; it comes with the call."""
+        if "tensorflow" in sys.modules:
+            autograph_files.keep_in_memory()
         if arguments.get("deterministic"):
             _tensorflow().config.experimental.enable_op_determinism()
         if arguments.get("seed") is not None:
@@ -123,12 +127,8 @@ def _error(error: BaseException) -> tuple[Any, Arrays]:
         "message": f"{type(error).__name__}: {error}",
         "traceback": "".join(traceback.format_exception(type(error), error, inner)).rstrip(),
     }
-    try:
-        # Many pickle well and fail to unpickle: their class wants other arguments than it keeps.
-        parcels.unpack(parcels.pack(error))
+    if _can_travel(error):
         return told, parcels.pack(error)
-    except Exception:
-        pass
     state = {key: value for key, value in vars(error).items() if _can_travel(value)}
     try:
         return told, parcels.pack(_Parts(type(error), error.args, state))
@@ -137,11 +137,23 @@ def _error(error: BaseException) -> tuple[Any, Arrays]:
 
 
 def _can_travel(value: Any) -> bool:
+    """Whether it can be pickled, unpickled, and that without TensorFlow.
+
+    Many errors pickle well and fail to unpickle: their class wants other arguments than it keeps.
+    """
     try:
-        parcels.pack(value)
+        pickled, *buffers = parcels.pack(value)
+        _WithoutFramework(io.BytesIO(pickled.data), buffers=buffers).load()
     except Exception:
         return False
     return True
+
+
+class _WithoutFramework(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if module.partition(".")[0] in ("tensorflow", "keras", "tf_keras"):
+            raise pickle.UnpicklingError("this would load TensorFlow in the caller's process")
+        return super().find_class(module, name)
 
 
 class _Parts:

@@ -66,7 +66,11 @@ class Call:
         self._backend = backend
         if self._is_cut_off:
             backend.kill()
-        stay.load(options.engine_arguments(), [])
+        try:
+            stay.load(options.engine_arguments(), [])
+        except BaseException:
+            self._backend = None  # the stay has ended it
+            raise
         self._stay = stay
 
     def ask(
@@ -100,13 +104,17 @@ class Call:
         if stay is None or self._backend is None:
             return
         self._backend.ends_abruptly = abruptly
-        to_the_end(lambda: self._tell(stay.close(timeout=0, place=self._place)), self.cut_off)
+        try:
+            to_the_end(lambda: self._tell(stay.close(timeout=0, place=self._place)), self.cut_off)
+        finally:
+            self._backend = None  # an error that the user keeps would keep its memory too
 
     def cut_off(self) -> None:
         """End the worker now, from any thread; who waits for it gets an error."""
         self._is_cut_off = True
-        if self._backend is not None:
-            self._backend.kill()
+        backend = self._backend
+        if backend is not None:
+            backend.kill()
 
 
 def _as_error(outcome: Outcome, results: Sequence[np.ndarray]) -> BaseException:
