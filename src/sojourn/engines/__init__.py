@@ -9,7 +9,14 @@ from __future__ import annotations
 import os
 
 # What the zygote imports for a framework besides the framework itself.
-PRELOAD = {"tensorflow": ("sojourn.engines.tensorflow", "sojourn.engines.keras_model")}
+PRELOAD = {
+    "tensorflow": (
+        "sojourn.engines.tensorflow",
+        "sojourn.engines.keras_model",
+        "sojourn.engines.remote_session_functions",
+        "sojourn.engines.remote_session",
+    )
+}
 
 
 def frameworks() -> tuple[str, ...]:

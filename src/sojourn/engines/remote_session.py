@@ -7,8 +7,9 @@ own C session, and only prepares and runs steps.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 from tensorflow.core.framework import graph_pb2
@@ -17,7 +18,7 @@ from tensorflow.python.client import pywrap_tf_session as c_api
 from tensorflow.python.client import session as tf_session
 from tensorflow.python.framework import dtypes
 
-from sojourn.engines.base import Arrays, Operation
+from sojourn.engines.base import Arrays, CallBack, Operation
 from sojourn.engines.remote_session_graph import GrowingGraph
 from sojourn.engines.remote_session_steps import PreparedStep
 from sojourn.values import Signature
@@ -67,8 +68,11 @@ class SessionEngine:
         self._session = session
         self._maybe_graph = graph
         self._lock = threading.Lock()
+        # What has been compiled once is not compiled again as long as it is in use.
+        self._prepared: WeakValueDictionary[Any, PreparedStep] = WeakValueDictionary()
         self._callables: dict[int, Any] = {}
         self._made = 0
+        self._functions: Any = None  # how the graph's Python functions are called
 
     @classmethod
     def load(cls, arguments: dict[str, Any], arrays: Arrays) -> SessionEngine:
@@ -76,9 +80,10 @@ class SessionEngine:
             return cls(arguments["object"], None)
         from sojourn.engines import remote_session_functions
 
-        remote_session_functions.take_over()
         graph = GrowingGraph()
-        return cls(CSession.on(graph, arguments["config"]), graph)
+        engine = cls(CSession.on(graph, arguments["config"]), graph)
+        engine._functions = remote_session_functions.take_over()
+        return engine
 
     def plan(
         self,
@@ -88,14 +93,13 @@ class SessionEngine:
         tries_calling_thread: bool = False,
     ) -> PreparedStep:
         """A step by the names of its tensors and, as targets, of its operations."""
-        return PreparedStep(
-            self._session,
-            list(feeds),
-            list(fetches),
-            list(targets),
-            tries_calling_thread,
-            crosses=self._maybe_graph is not None,
-        )
+        names = (list(feeds), list(fetches), list(targets))
+        key = (tuple(feeds), tuple(fetches), tuple(targets))
+        step = self._prepared.get(key)
+        if step is None:
+            crosses = self._maybe_graph is not None
+            step = self._prepared[key] = PreparedStep.make(self._session, *names, crosses)
+        return step.tuned(self._session, *names) if tries_calling_thread else step
 
     def operations(self) -> dict[str, Operation]:
         return {
@@ -110,11 +114,9 @@ class SessionEngine:
             "cancel": self._cancel,
         }
 
-    def connect(self, call_back: Callable[[bytes, Arrays], tuple[int, bytes, Arrays]]) -> None:
+    def connect(self, call_back: CallBack) -> None:
         """Python functions of the graph live with the caller, and this is how to reach him."""
-        from sojourn.engines import remote_session_functions
-
-        remote_session_functions.registry.connect(call_back)
+        self._functions.connect(call_back)
 
     def close(self) -> None:
         self._session.close()
@@ -181,9 +183,6 @@ class SessionEngine:
 
     def _call_callable(self, arguments: dict[str, Any], arrays: Arrays) -> tuple[Any, Arrays]:
         metadata = config_pb2.RunMetadata() if arguments["metadata"] else None
-        # TensorFlow asks for the truth of the message; an empty one would not count.
-        if metadata is not None:
-            metadata.step_stats.SetInParent()
         results = self._callables[arguments["number"]](*arrays, run_metadata=metadata)
         return _sendable(results, b"" if metadata is None else metadata.SerializeToString())
 

@@ -14,7 +14,6 @@ import msgspec
 import numpy as np
 from tensorflow.python.eager import context
 from tensorflow.python.framework import constant_op, ops
-from tensorflow.python.lib.core import _pywrap_py_func
 from tensorflow.python.ops import script_ops
 
 from sojourn.engines.base import CallBack
@@ -56,10 +55,8 @@ class InTheCaller(Exception):
 class RemoteFunctions(script_ops.FuncRegistry):  # type: ignore[misc]
     """Stands where TensorFlow looks for Python functions."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._connected = threading.Event()
-        self._call_back: CallBack | None = None
+    _connected: threading.Event
+    _call_back: CallBack
 
     def connect(self, call_back: CallBack) -> None:
         """From now on calls can be answered; those that came earlier wait for this."""
@@ -68,7 +65,6 @@ class RemoteFunctions(script_ops.FuncRegistry):  # type: ignore[misc]
 
     def __call__(self, token: str, device: str | None, args: list[Any]) -> Any:
         self._connected.wait()
-        assert self._call_back is not None
         question = msgspec.msgpack.encode(Question(str(token)))
         status, told, results = self._call_back(question, [_as_array(arg) for arg in args])
         if status:
@@ -76,7 +72,7 @@ class RemoteFunctions(script_ops.FuncRegistry):  # type: ignore[misc]
             family = FAMILIES[failure.family]
             kind = family
             if failure.name != failure.family:
-                kind = type(failure.name, (family,), {})
+                kind = type(failure.name, (family,), {"__module__": "builtins"})
             raise kind(failure.message) from InTheCaller(f"\n{failure.traceback}")
         answer = msgspec.msgpack.decode(told, type=Answer)
         values: list[Any] = list(results)
@@ -88,12 +84,12 @@ class RemoteFunctions(script_ops.FuncRegistry):  # type: ignore[misc]
         return values[0] if answer.form == "one" else values
 
 
-registry = RemoteFunctions()
-
-
-def take_over() -> None:
-    """Have TensorFlow ask here."""
-    _pywrap_py_func.initialize_py_trampoline(registry)
+def take_over() -> RemoteFunctions:
+    """Have TensorFlow's kernels ask here. Its registry cannot be exchanged, but it can change."""
+    registry = script_ops._py_funcs
+    registry.__class__ = RemoteFunctions
+    registry._connected = threading.Event()
+    return registry  # type: ignore[no-any-return]
 
 
 def _as_array(value: Any) -> np.ndarray:

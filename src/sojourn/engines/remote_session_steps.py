@@ -29,21 +29,31 @@ class PreparedStep:
     adoptable = False
     prints = True
 
-    def __init__(
-        self,
+    def __init__(self, run: Callable[[Arrays], Any], crosses: bool) -> None:
+        self.pooled = run
+        self._run = run
+        self._crosses = crosses  # the results go to another process, and have to be arrays
+
+    @classmethod
+    def make(
+        cls,
         session: Any,
         feeds: list[str],
         fetches: list[str],
         targets: list[str],
-        tries_calling_thread: bool,
         crosses: bool,
-    ) -> None:
-        self._crosses = crosses  # the results go to another process, and have to be arrays
-        pooled = _Callable(session, feeds, fetches, targets, pool=_POOL)
-        self._run: Callable[[Arrays], Any] = pooled
-        if tries_calling_thread:
-            calling = _Callable(session, feeds, fetches, targets, pool=_CALLING_THREAD)
-            self._run = _Trial(self, calling, pooled)  # type: ignore[arg-type]
+    ) -> PreparedStep:
+        """The step on TensorFlow's pool."""
+        return cls(_Callable(session, feeds, fetches, targets, pool=_POOL), crosses)
+
+    def tuned(
+        self, session: Any, feeds: list[str], fetches: list[str], targets: list[str]
+    ) -> PreparedStep:
+        """The same step, which finds out whether the calling thread is faster."""
+        step = PreparedStep(self.pooled, self._crosses)
+        calling = _Callable(session, feeds, fetches, targets, pool=_CALLING_THREAD)
+        step._run = _Trial(step, calling, self.pooled)  # type: ignore[arg-type]
+        return step
 
     def run(self, arrays: Arrays) -> Sequence[np.ndarray]:
         """Run it once."""

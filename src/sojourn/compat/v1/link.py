@@ -1,0 +1,432 @@
+"""Between a drop-in session and the engine that runs its steps: prepare, run, account, close."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from tensorflow.python.client import pywrap_tf_session as c_api
+from tensorflow.python.framework import dtypes
+from tensorflow.python.framework import errors_impl as tf_errors
+
+from sojourn.compat.v1.functions import FunctionCalls
+from sojourn.compat.v1.shipping import Shipment
+from sojourn.engines.remote_session import CSession
+from sojourn.engines.tensorflow_steps import step_facts
+from sojourn.errors import SessionClosed
+from sojourn.process.calls import WorkerDied, step_meta
+from sojourn.session.backend import Backend, InlineBackend
+from sojourn.session.states import Input
+from sojourn.session.stay import PlanFacts, Stay
+from sojourn.values import Place, parse_bytes
+
+_STEPS_KEPT = 256
+_CALLS_BEFORE_TUNING = 3
+# A longer step has nothing to gain from the calling thread, and may lose its parallel ops.
+_SHORT_SECONDS = 0.005
+_CLOSE_SECONDS = 5.0
+_HANDLE_OPS = frozenset({"GetSessionHandle", "GetSessionHandleV2"})
+_UNSTEPPABLE = frozenset({dtypes.resource.as_datatype_enum, dtypes.variant.as_datatype_enum})
+
+
+class Step:
+    """A prepared step. The engine forgets it when nobody refers to it any more."""
+
+    def __init__(
+        self,
+        link: Link,
+        feeds: tuple[str, ...],
+        fetches: tuple[str, ...],
+        targets: tuple[str, ...],
+    ) -> None:
+        self._garbage = link.garbage
+        self.feeds, self.fetches, self.targets = feeds, fetches, targets
+        # Meta bytes, adoptable, prints: changed together when the step has been tuned.
+        self.how: tuple[bytes, bool, bool]
+        # All it ever had: somebody may be about to run the first one when it is tuned.
+        self._numbers: list[int] = []
+        self.calls = 0
+        self.seconds = 0.0
+
+    def set(self, number: int, adoptable: bool, prints: bool) -> None:
+        self._numbers.append(number)
+        self.how = (step_meta(number), adoptable, prints)
+
+    def __del__(self) -> None:
+        self._garbage.extend(self._numbers)
+
+
+class Link:
+    """What both isolations share."""
+
+    stay: Stay
+
+    def __init__(self, graph: Any) -> None:
+        self.graph = graph
+        self.garbage: list[int] = []  # numbers of steps that nobody needs any more
+        self._steps: OrderedDict[Any, Step] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def _open(
+        self,
+        name: str,
+        isolation: str,
+        place: Place,
+        make: Callable[[], Backend],
+        arguments: dict[str, Any],
+    ) -> Backend:
+        self.stay = stay = Stay(name, isolation, "cpu", place)
+        try:
+            backend = make()
+        except BaseException:
+            stay.lifecycle.happened(Input.OPEN_FAILED, place)
+            raise
+        stay.start(backend)
+        stay.load({"kind": "session", **arguments}, ())
+        return backend
+
+    # -- steps ---------------------------------------------------------------------------------
+
+    def grow(self) -> None:
+        """Make the engine see what was added to the graph."""
+        raise NotImplementedError
+
+    def can_step(self, feeds: Any, fetches: Any) -> bool:
+        """Whether a step can be prepared, or has something in it that only `run` can do."""
+        return not any(
+            c_api.TF_OperationOutputType(output) in _UNSTEPPABLE
+            or c_api.TF_OperationOpType(output.oper) in _HANDLE_OPS
+            for outputs in (feeds, fetches)
+            for output in outputs
+        )
+
+    def step(
+        self,
+        feeds: tuple[str, ...],
+        fetches: tuple[str, ...],
+        targets: tuple[str, ...],
+        arrays: Sequence[Any],
+    ) -> list[Any]:
+        """Run a step, prepared for this or an earlier call."""
+        return self.run_step(self.prepare(feeds, fetches, targets), arrays)
+
+    def prepare(
+        self, feeds: tuple[str, ...], fetches: tuple[str, ...], targets: tuple[str, ...]
+    ) -> Step:
+        """The step with these feeds, fetches and targets."""
+        key = (feeds, fetches, targets)
+        with self._lock:
+            step = self._steps.get(key)
+            if step is not None:
+                self._steps.move_to_end(key)
+                return step
+        step = Step(self, feeds, fetches, targets)
+        self._plan(step)
+        with self._lock:
+            step = self._steps.setdefault(key, step)
+            if len(self._steps) > _STEPS_KEPT:
+                self._steps.popitem(last=False)
+        return step
+
+    def run_step(self, step: Step, arrays: Sequence[Any]) -> list[Any]:
+        """Run a prepared step."""
+        if step.calls <= _CALLS_BEFORE_TUNING:
+            return self._run_early(step, arrays)
+        meta, adoptable, prints = step.how
+        lifecycle = self.stay.lifecycle
+        try:
+            lifecycle.begin_step()
+        except SessionClosed:
+            raise self._closed() from None
+        try:
+            return self.stay.backend.step(meta, arrays, adoptable, prints, None)  # type: ignore[union-attr,return-value]
+        except WorkerDied as death:
+            raise self._broken(death) from None
+        finally:
+            lifecycle.end_step()
+
+    def _run_early(self, step: Step, arrays: Sequence[Any]) -> list[Any]:
+        """One of the first runs: they tell how long it takes, and whether tuning is worth it."""
+        meta, adoptable, prints = step.how
+        started = time.perf_counter()
+        results = self._within(
+            lambda backend: backend.step(meta, arrays, adoptable, prints, None), counts=True
+        )
+        step.seconds = time.perf_counter() - started
+        step.calls += 1
+        if step.calls == _CALLS_BEFORE_TUNING:
+            self._tune(step)
+        return results  # type: ignore[no-any-return]
+
+    def _tune(self, step: Step) -> None:
+        """It comes again and again: look at its ops, and find the fastest safe way to run it."""
+        facts = step_facts(
+            self.graph,
+            [self.graph.get_tensor_by_name(name) for name in step.feeds],
+            [self.graph.get_tensor_by_name(name) for name in step.fetches],
+            [self.graph.get_operation_by_name(name) for name in step.targets],
+        )
+        self._plan(
+            step,
+            adoptable=not facts.may_keep_feeds,
+            prints=facts.prints,
+            tries_calling_thread=not facts.may_block and step.seconds < _SHORT_SECONDS,
+        )
+        step.calls += 1
+
+    def _plan(
+        self,
+        step: Step,
+        adoptable: bool = False,
+        prints: bool = True,
+        tries_calling_thread: bool = False,
+    ) -> None:
+        wanted = {
+            "feeds": list(step.feeds),
+            "fetches": list(step.fetches),
+            "targets": list(step.targets),
+            "tries_calling_thread": tries_calling_thread,
+        }
+
+        def plan(backend: Backend) -> int:
+            while self.garbage:
+                backend.call("release", {"number": self.garbage.pop()})
+            facts, _ = backend.call("plan", wanted, result=PlanFacts)
+            return int(facts.number)
+
+        step.set(self._within(plan), adoptable, prints)
+
+    def _within(self, action: Callable[[Backend], Any], counts: bool = False) -> Any:
+        """Do it while nobody can end the session, and say in TensorFlow's words if it has ended."""
+        try:
+            self.stay.lifecycle.begin_step()
+        except SessionClosed:
+            raise self._closed() from None
+        try:
+            return action(self.stay.backend)  # type: ignore[arg-type]
+        except WorkerDied as death:
+            raise self._broken(death) from None
+        finally:
+            self.stay.lifecycle.end_step(counts)
+
+    def _call(
+        self, name: str, arguments: dict[str, Any], arrays: Sequence[Any] = (), counts: bool = False
+    ) -> tuple[Any, Sequence[np.ndarray]]:
+        return self._within(  # type: ignore[no-any-return]
+            lambda backend: backend.call(name, arguments, arrays), counts
+        )
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def cancel(self) -> None:
+        """Make TensorFlow cancel what runs, and refuse what comes."""
+        raise NotImplementedError
+
+    def close(self, place: Place) -> None:
+        """Cancel what runs, and end the stay."""
+        if not self.stay.is_foreign:
+            self.cancel()
+            self.stay.close(_CLOSE_SECONDS, place)
+
+    def _closed(self) -> Exception:
+        return RuntimeError("Attempted to use a closed Session.")
+
+    def _broken(self, death: WorkerDied) -> Exception:
+        error = self.stay._broken(death, "a step was under way: its outcome is unknown")
+        if isinstance(error, SessionClosed):
+            error = tf_errors.CancelledError(None, None, "Session has been closed.")
+        return error
+
+
+class InlineLink(Link):
+    """The C session is the caller's own."""
+
+    def __init__(self, name: str, place: Place, graph: Any, c_session: Any) -> None:
+        super().__init__(graph)
+        self._session = CSession(c_session)
+        self._open(
+            name,
+            "inline",
+            place,
+            lambda: InlineBackend(os.getpid(), "session"),
+            {"object": self._session},
+        )
+
+    def grow(self) -> None:
+        # Always, because this is also where TensorFlow finds ops that were changed after they ran.
+        with self.graph._session_run_lock():
+            c_api.ExtendSession(self._session._session)
+
+    def cancel(self) -> None:
+        self._session.close()
+
+
+class WorkerLink(Link):
+    """The C session is in a worker, on a copy of the graph."""
+
+    def __init__(
+        self, name: str, place: Place, graph: Any, config: Any, memory: int | str | None
+    ) -> None:
+        super().__init__(graph)
+        self._shipment = Shipment(graph)
+        self._ship_lock = threading.Lock()
+        self._functions: FunctionCalls | None = None
+        self._dead_callables: list[int] = []
+        limit = None if memory is None else parse_bytes(memory)
+
+        def make() -> Backend:
+            from sojourn.session.isolation import WorkerBackend
+
+            return WorkerBackend(name, memory_bytes=limit)
+
+        self._open(name, "process", place, make, {"config": config.SerializeToString()})
+
+    def grow(self) -> None:
+        if self.graph.version != self._shipment.version:
+            self.ship()
+
+    def ship(self) -> None:
+        """Send what the graph has and the worker has not."""
+        with self._ship_lock:
+            difference = self._shipment.difference()
+            if difference is None:
+                return
+            if difference.functions:
+                self._answer_for(difference.functions)
+            self._call("extend", {}, [np.frombuffer(difference.graph_def, np.uint8)])
+            self._shipment.arrived(difference)
+
+    def _answer_for(self, tokens: set[str]) -> None:
+        if self._functions is None:
+            functions = FunctionCalls()
+            self._within(lambda backend: backend.answer_with(functions.answer))  # type: ignore[attr-defined]
+            self._functions = functions
+        self._functions.tokens |= tokens
+
+    def step(
+        self,
+        feeds: tuple[str, ...],
+        fetches: tuple[str, ...],
+        targets: tuple[str, ...],
+        arrays: Sequence[Any],
+    ) -> list[Any]:
+        checked = [sendable(array) for array in arrays]
+        return [r if r.ndim else r[()] for r in super().step(feeds, fetches, targets, checked)]
+
+    def run(
+        self,
+        options: bytes | None,
+        feeds: tuple[str, ...],
+        arrays: Sequence[Any],
+        fetches: tuple[str, ...],
+        targets: tuple[str, ...],
+        metadata: list[bytes] | None,
+    ) -> list[Any]:
+        """A step with everything that TensorFlow's own `run` takes."""
+        resources, sent = _without_resources(arrays)
+        told, results = self._call(
+            "run",
+            {
+                "feeds": feeds,
+                "fetches": fetches,
+                "targets": targets,
+                "options": options,
+                "metadata": metadata is not None,
+                "resources": resources,
+            },
+            sent,
+            counts=True,
+        )
+        if metadata is not None:
+            metadata.append(told["metadata"])
+        return _received(results, told["resources"])
+
+    def partial_setup(
+        self, feeds: tuple[str, ...], fetches: tuple[str, ...], targets: tuple[str, ...]
+    ) -> str:
+        """The handle of a partial run."""
+        arguments = {"feeds": feeds, "fetches": fetches, "targets": targets}
+        return str(self._call("partial_setup", arguments)[0])
+
+    def partial_run(
+        self,
+        handle: str,
+        feeds: tuple[str, ...],
+        arrays: Sequence[Any],
+        fetches: tuple[str, ...],
+    ) -> list[Any]:
+        """Go on with a partial run."""
+        resources, sent = _without_resources(arrays)
+        told, results = self._call(
+            "partial_run",
+            {"handle": handle, "feeds": feeds, "fetches": fetches, "resources": resources},
+            sent,
+            counts=True,
+        )
+        return _received(results, told["resources"])
+
+    def make_callable(self, options: bytes) -> int:
+        """The number of a new callable in the worker."""
+        while self._dead_callables:
+            self._call("release_callable", {"number": self._dead_callables.pop()})
+        return int(self._call("make_callable", {"options": options})[0])
+
+    def forget_callable(self, number: int) -> None:
+        """It is released with the next one that is made; this may run inside the collector."""
+        self._dead_callables.append(number)
+
+    def call_callable(
+        self, number: int, arrays: list[np.ndarray], metadata: bool
+    ) -> tuple[bytes, list[Any]]:
+        """Run a callable."""
+        told, results = self._call(
+            "call_callable",
+            {"number": number, "metadata": metadata},
+            [sendable(array) for array in arrays],
+            counts=True,
+        )
+        return told["metadata"], _received(results, told["resources"])
+
+    def devices(self) -> list[tuple[str, str, int, int]]:
+        """Name, type, memory and incarnation of each."""
+        listed: list[tuple[str, str, int, int]] = self._call("devices", {})[0]
+        return listed
+
+    def cancel(self) -> None:
+        try:
+            self._call("cancel", {})
+        except Exception:
+            pass  # it is ending or has died, and then nothing runs in it any more
+
+
+def sendable(value: Any) -> np.ndarray:
+    """The array, once it is sure that it can cross; else what TensorFlow says about it."""
+    array: np.ndarray = np.asarray(value)
+    if array.dtype.kind == "O":
+        for item in array.reshape(-1).tolist():
+            if not isinstance(item, str | bytes):
+                raise tf_errors.InternalError(
+                    None, None, f"Unsupported object type {type(item).__name__}"
+                )
+    return array
+
+
+def _without_resources(arrays: Sequence[Any]) -> tuple[list[int], list[np.ndarray]]:
+    """Which of them are handles of resources, and all of them as something that can cross."""
+    checked = [sendable(array) for array in arrays]
+    resources = [i for i, array in enumerate(checked) if array.dtype == dtypes.np_resource]
+    for i in resources:
+        checked[i] = checked[i].view(np.uint8)
+    return resources, checked
+
+
+def _received(results: Sequence[np.ndarray], resources: list[int]) -> list[Any]:
+    values: list[Any] = [r if r.ndim else r[()] for r in results]
+    for i in resources:
+        values[i] = values[i].view(dtypes.np_resource)
+    return values

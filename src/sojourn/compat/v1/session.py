@@ -1,0 +1,324 @@
+"""The two classes. Everything above the C session is TensorFlow's own code, or the cached plan.
+
+`_Stays` stands between TensorFlow's class and its `BaseSession`, and replaces the few methods
+that touch the C session. Isolated, there is no C session in this process at all.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import weakref
+from typing import Any
+
+from tensorflow.core.protobuf import config_pb2
+from tensorflow.core.protobuf import rewriter_config_pb2 as rewriter
+from tensorflow.python.client import session as tf_session
+from tensorflow.python.framework import errors_impl as tf_errors
+from tensorflow.python.framework import ops
+from tensorflow.python.training.experimental.mixed_precision_global_state import (
+    is_mixed_precision_graph_rewrite_enabled,
+    set_non_mixed_precision_session_created,
+)
+
+from sojourn.compat.v1.callables import RemoteCallable
+from sojourn.compat.v1.configuration import default_config
+from sojourn.compat.v1.link import InlineLink, Link, WorkerLink
+from sojourn.compat.v1.names import operation_names, tensor_names
+from sojourn.compat.v1.places import users_line
+from sojourn.compat.v1.plans import Plans
+from sojourn.errors import RemoteTraceback
+from sojourn.values import Receipt
+
+_counter = itertools.count(1)
+_CLOSED = "Attempted to use a closed Session."
+_isolated: weakref.WeakSet[_Stays]
+
+
+class _Stays(tf_session.BaseSession):  # type: ignore[misc]
+    """A session whose life is recorded, and whose C session may live in a worker."""
+
+    _isolation = "process"
+    _name: str | None = None
+    _memory: int | str | None = None
+    _link: Link | None = None
+    _plans: Plans | None = None
+
+    def _settle(self, isolation: str | None, name: str | None, memory: int | str | None) -> None:
+        """Take down what TensorFlow's constructor does not know."""
+        if isolation is not None:
+            self._isolation = isolation
+        if self._isolation not in ("process", "inline"):
+            raise ValueError(f'isolation is "process" or "inline", not {self._isolation!r}')
+        self._name = name
+        self._memory = memory
+
+    def __init__(self, target: Any = "", graph: Any = None, config: Any = None) -> None:
+        self._session = None
+        self._closed = False
+        place = users_line()
+        name = self._name or f"session-{next(_counter)}"
+        if self._isolation == "inline":
+            super().__init__(target, graph, config)
+            self._link = InlineLink(name, place, self._graph, self._session)
+        else:
+            self._initialise(target, graph, config)
+            self._link = WorkerLink(name, place, self._graph, self._config, self._memory)
+            # What others find here only has to be true.
+            self._session = self._link
+            _isolated.add(self)
+        self._plans = Plans(self._graph, self._link)
+        self._finalizer = weakref.finalize(self, self._link.stay.forgotten)
+        self._finalizer.atexit = False  # at exit the stays themselves are closed
+
+    def _initialise(self, target: Any, graph: Any, config: Any) -> None:
+        """What `BaseSession.__init__` does, without the C session."""
+        tf_session._python_session_create_counter.get_cell().increase_by(1)
+        if graph is None:
+            graph = ops.get_default_graph()
+        elif not isinstance(graph, ops.Graph):
+            raise TypeError(
+                f'Argument `graph` must be a tf.Graph, but got "{type(graph).__name__}"'
+            )
+        self._graph = graph
+        self._target = _checked_target(target)
+        self._delete_lock = threading.Lock()
+        self._dead_handles: list[Any] = []
+        if config is None:
+            config = default_config()
+        if not isinstance(config, config_pb2.ConfigProto):
+            raise TypeError(
+                f'Argument `config` must be a tf.ConfigProto, but got "{type(config).__name__}"'
+            )
+        mixed = config.graph_options.rewrite_options.auto_mixed_precision
+        if is_mixed_precision_graph_rewrite_enabled() and mixed != rewriter.RewriterConfig.OFF:
+            given, config = config, config_pb2.ConfigProto()
+            config.CopyFrom(given)
+            config.graph_options.rewrite_options.auto_mixed_precision = rewriter.RewriterConfig.ON
+        elif mixed != rewriter.RewriterConfig.ON:
+            set_non_mixed_precision_session_created(True)
+        self._config = config
+        self._add_shapes = config.graph_options.infer_shapes
+
+    # -- steps ---------------------------------------------------------------------------------
+
+    def run(
+        self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None
+    ) -> Any:
+        """Run the step, as `tf.compat.v1.Session.run` does. What it returns owns its memory."""
+        if options is None and run_metadata is None:
+            plan = None if self._closed else self._plans.find(fetches, feed_dict)  # type: ignore[union-attr]
+            if plan is not None:
+                try:
+                    arrays = plan.arrays(feed_dict)
+                    if arrays is not None:
+                        return plan.run(arrays)
+                except tf_errors.OpError as error:
+                    self._explain(error)
+            result = self._run(None, fetches, feed_dict, None, None)
+            if not self._closed:
+                self._plans.learn(fetches, feed_dict)  # type: ignore[union-attr]
+            return result
+        if self._isolation == "inline":
+            return super().run(fetches, feed_dict, options, run_metadata)
+        told: list[bytes] | None = None if run_metadata is None else []
+        result = self._run(
+            None,
+            fetches,
+            feed_dict,
+            None if options is None else options.SerializeToString(),
+            told,
+        )
+        if told:
+            run_metadata.ParseFromString(told[0])
+        return result
+
+    def make_callable(
+        self, fetches: Any, feed_list: Any = None, accept_options: bool = False
+    ) -> Any:
+        """A callable for one step, as `tf.compat.v1.Session.make_callable` gives."""
+        if self._isolation == "process" and feed_list is None and accept_options:
+            # TensorFlow's own would hand out C buffers that only a C session can fill.
+            self._extend_graph()
+            tf_session._FetchHandler(self._graph, fetches, {})
+
+            def with_options(options: Any = None, run_metadata: Any = None) -> Any:
+                return self.run(fetches, options=options, run_metadata=run_metadata)
+
+            return with_options
+        return super().make_callable(fetches, feed_list, accept_options)
+
+    def list_devices(self) -> Any:
+        """The devices that the session can use, wherever it lives."""
+        if self._isolation == "inline":
+            return super().list_devices()
+        return [
+            tf_session._DeviceAttributes(*told)
+            for told in self._do_call(self._worker_link().devices)
+        ]
+
+    def _explain(self, error: Any) -> None:
+        """Raise it the way TensorFlow's own run does: with the op and the line that made it."""
+
+        def again() -> None:
+            raise error
+
+        self._do_call(again)
+
+    def _do_call(self, fn: Any, *args: Any) -> Any:
+        if self._isolation == "process" and getattr(fn, "__name__", "") == "_setup_fn":
+            # The one place that reaches for the C session without a method of its own.
+            _, feeds, fetches, targets = args
+            fn, args = self._partial_setup, (feeds, fetches, targets)
+        try:
+            return super()._do_call(fn, *args)
+        except tf_errors.OpError as error:
+            before = error.__context__
+            if before is not None and isinstance(before.__cause__, RemoteTraceback):
+                error.__cause__ = before.__cause__
+            raise
+
+    def _partial_setup(self, feeds: Any, fetches: Any, targets: Any) -> Any:
+        self._extend_graph()
+        return self._worker_link().partial_setup(
+            tensor_names(feeds), tensor_names(fetches), operation_names(targets)
+        )
+
+    def _extend_graph(self) -> None:
+        if self._isolation == "inline":
+            super()._extend_graph()
+        else:
+            self._worker_link().ship()
+
+    def _call_tf_sessionrun(
+        self, options: Any, feed_dict: Any, fetch_list: Any, target_list: Any, run_metadata: Any
+    ) -> Any:
+        link = self._link
+        assert link is not None
+        if options is None and run_metadata is None and link.can_step(feed_dict, fetch_list):
+            return link.step(
+                tensor_names(feed_dict),
+                tensor_names(fetch_list),
+                operation_names(target_list),
+                list(feed_dict.values()),
+            )
+        if self._isolation == "inline":
+            return super()._call_tf_sessionrun(
+                options, feed_dict, fetch_list, target_list, run_metadata
+            )
+        return self._worker_link().run(
+            options,
+            tensor_names(feed_dict),
+            list(feed_dict.values()),
+            tensor_names(fetch_list),
+            operation_names(target_list),
+            run_metadata,
+        )
+
+    def _call_tf_sessionprun(self, handle: Any, feed_dict: Any, fetch_list: Any) -> Any:
+        if self._isolation == "inline":
+            return super()._call_tf_sessionprun(handle, feed_dict, fetch_list)
+        return self._worker_link().partial_run(
+            handle, tensor_names(feed_dict), list(feed_dict.values()), tensor_names(fetch_list)
+        )
+
+    def _make_callable_from_options(self, callable_options: Any) -> Any:
+        if self._isolation == "inline":
+            return super()._make_callable_from_options(callable_options)
+        self._extend_graph()
+        return RemoteCallable(self._worker_link(), callable_options)
+
+    def _worker_link(self) -> WorkerLink:
+        assert isinstance(self._link, WorkerLink)
+        return self._link
+
+    # -- the end -------------------------------------------------------------------------------
+
+    @property
+    def receipt(self) -> Receipt | None:
+        """The account of the close; None while it is open."""
+        return self._link.stay.receipt if self._link is not None else None
+
+    def close(self) -> None:
+        """Cancel what runs, end the worker, and leave the account in `receipt`."""
+        if self._link is None or self._closed:
+            return
+        self._closed = True
+        self._link.close(users_line())
+
+    def __del__(self) -> None:
+        """Nothing: the finalizer ends a forgotten session, and says so."""
+
+
+class Session(tf_session.Session, _Stays):  # type: ignore[misc]
+    """A `tf.compat.v1.Session` that leaves nothing behind. Use it in a `with` block.
+
+    It takes the arguments of TensorFlow's class, and by keyword: `isolation` (`"process"`, a worker
+    of its own, or `"inline"`, this process), `name` (in events and in the process list) and
+    `memory` (the most that the worker may allocate, such as `"2GiB"`). After `close()` the account
+    is in `receipt`.
+    """
+
+    def __init__(
+        self,
+        target: Any = "",
+        graph: Any = None,
+        config: Any = None,
+        *,
+        isolation: str | None = None,
+        name: str | None = None,
+        memory: int | str | None = None,
+    ) -> None:
+        self._settle(isolation, name, memory)
+        super().__init__(target, graph, config)
+
+    @staticmethod
+    def reset(target: Any, containers: Any = None, config: Any = None) -> None:
+        """Close every session of this process, as TensorFlow's own does without a cluster."""
+        tf_session.Session.reset(target, containers, config)
+        if not target:
+            for session in list(_isolated):
+                if not session._closed:
+                    session._worker_link().cancel()
+
+
+class InteractiveSession(tf_session.InteractiveSession, _Stays):  # type: ignore[misc]
+    """A `tf.compat.v1.InteractiveSession` that leaves nothing behind.
+
+    It is the default session from the start until it is closed. It takes the same further keywords
+    as `Session`.
+    """
+
+    def __init__(
+        self,
+        target: Any = "",
+        graph: Any = None,
+        config: Any = None,
+        *,
+        isolation: str | None = None,
+        name: str | None = None,
+        memory: int | str | None = None,
+    ) -> None:
+        self._settle(isolation, name, memory)
+        super().__init__(target, graph, config)
+
+
+_isolated = weakref.WeakSet()
+
+
+def _checked_target(target: Any) -> bytes | None:
+    if target is None:
+        return None
+    if isinstance(target, config_pb2.ConfigProto):
+        raise TypeError(
+            f'Argument `target` must be a string, but got "{type(target).__name__}". Did you do '
+            '"Session(config)" instead of "Session(config=config)"?'
+        )
+    if not isinstance(target, str | bytes):
+        raise TypeError(f'Argument `target` must be a string, but got "{type(target).__name__}"')
+    if target:
+        raise ValueError(
+            f"an isolated session runs in a worker on this machine and cannot connect to {target!r}"
+            '; open it with isolation="inline", or use tf.compat.v1.Session'
+        )
+    return b""
