@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from sojourn.engines import seeding
 from sojourn.errors import InternalError
 from sojourn.values import Signature, TensorSpec
 
@@ -78,9 +79,7 @@ KINDS = {
 def load(kind: str, arguments: dict[str, Any], arrays: Arrays) -> Engine:
     """Load a model of this kind."""
     loader = import_kind(kind)
-    if arguments.get("seed") is not None or arguments.get("gpu_bytes") is not None:
-        from sojourn.engines import seeding
-
+    if kind != "calling":  # it prepares itself
         seeding.prepare(arguments)
     engine = loader.load(arguments, arrays)
     return engine  # type: ignore[no-any-return]

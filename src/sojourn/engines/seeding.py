@@ -1,7 +1,8 @@
-"""The same work gives the same bits: seeds for everything random in the process of an engine.
+"""What is set in the process of an engine before it loads: seeds, determinism, device limits.
 
-A worker holds one session, so global seeds are its own affair. In the caller's process (an inline
-session) they are the caller's as well; that is the price of being inline.
+With a seed, the same work gives the same bits. A worker holds one session, so global seeds are its
+own affair. In the caller's process (an inline session) they are the caller's as well; that is the
+price of being inline.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+
+from sojourn.errors import DeviceError
 
 # Random ops that keep their own stream: without seeds in the graph each starts anywhere.
 _SEEDED = ("seed", "seed2")
@@ -29,6 +32,8 @@ def prepare(arguments: Mapping[str, Any]) -> None:
     limit = arguments.get("gpu_bytes")
     if limit is not None:
         _cap_devices(limit)
+    if str(arguments.get("device") or "").startswith("gpu"):
+        _require_gpu(str(arguments["device"]))
 
 
 def seed_process(seed: int, *, deterministic: bool = False) -> None:
@@ -71,6 +76,20 @@ def _seed_node(node: Any, scope: str, seed: int) -> None:
         return
     node.attr["seed"].i = seed % 2**31 or 87654321
     node.attr["seed2"].i = zlib.crc32(f"{scope}/{node.name}".encode()) % 2**31
+
+
+def _require_gpu(device: str) -> None:
+    """Whoever asks for a GPU by name is told when TensorFlow cannot use it."""
+    tensorflow = sys.modules.get("tensorflow")
+    if tensorflow is None:
+        return
+    found = tensorflow.config.list_physical_devices()
+    if not any(place.device_type == "GPU" for place in found):
+        names = ", ".join(place.name.rpartition("device:")[2] for place in found)
+        raise DeviceError(
+            f"TensorFlow cannot use {device!r}: it sees {names or 'nothing'} (is it "
+            "tensorflow-cpu, or is a CUDA library missing?)"
+        )
 
 
 def _cap_devices(limit_bytes: int) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import glob
 import os
+import sys
 import threading
 import time
 from collections.abc import Collection, Mapping
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 _POLL_SECONDS = 0.02
+_DRIVER_SIGNS = ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg")
 _DRIVER_LISTING = "/proc/driver/nvidia/gpus/*/information"
 
 
@@ -92,6 +94,9 @@ def _nvml() -> Any:
 
 
 def _initialise() -> Any:
+    # Looking for the driver is much cheaper than importing the binding to be told so.
+    if "pynvml" not in sys.modules and not any(map(os.path.exists, _DRIVER_SIGNS)):
+        return None
     try:
         import pynvml
     except ImportError:

@@ -5,8 +5,8 @@ Both answer the same calls, so that the session above them has one way of doing 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import msgspec
@@ -25,6 +25,7 @@ class Account:
     returned_bytes: int
     residue: Residue
     note: str = ""
+    returned_on_device: Mapping[str, int] = field(default_factory=dict)
 
 
 class Backend(Protocol):

@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
+from sojourn.probes import gpu
+from sojourn.process.limits import descendants
 from sojourn.process.worker import Worker
 from sojourn.session.backend import Account
 from sojourn.values import Footprint, Residue
 
 
 class WorkerBackend(Worker):
-    """A worker process."""
+    """A worker process. With `on_gpu`, what it holds there is asked of the driver."""
+
+    def __init__(self, name: str, *, on_gpu: bool = False, **options: Any) -> None:
+        super().__init__(name, **options)
+        self._on_gpu = on_gpu
+
+    def footprint(self) -> Footprint:
+        """What it holds now, on the host and on devices."""
+        held = super().footprint()
+        if not self._on_gpu:
+            return held
+        return replace(held, device_bytes=gpu.held_by({self.pid, *descendants(self.pid)}))
 
     def end(self, held: Footprint) -> Account:  # type: ignore[override]
         ending = super().end()
         if ending.left:
-            return Account(0, Residue(processes=ending.left, host_bytes=held.host_bytes))
+            return Account(
+                0, Residue(ending.left, host_bytes=held.host_bytes, device_bytes=held.device_bytes)
+            )
         # It has been reaped, so the kernel has taken its private memory back; what it shared
-        # with us goes with the mappings, which nobody else has.
-        return Account(held.host_bytes, Residue())
+        # with us goes with the mappings, which nobody else has. The driver may take longer.
+        left = gpu.wait_until_back({self.pid}) if self._on_gpu else {}
+        back = {uuid: max(0, n - left.get(uuid, 0)) for uuid, n in held.device_bytes.items()}
+        return Account(held.host_bytes, Residue(device_bytes=left), returned_on_device=back)

@@ -89,7 +89,12 @@ def open(
         require_process_isolation()
         from sojourn.session.isolation import WorkerBackend
 
-        return WorkerBackend(stay.name, memory_bytes=limit, environment=dict(choice.environment))
+        return WorkerBackend(
+            stay.name,
+            memory_bytes=limit,
+            environment=dict(choice.environment),
+            on_gpu=choice.gpu is not None,
+        )
 
     try:
         backend = new_backend()
@@ -98,6 +103,8 @@ def open(
         raise
     stay.start(backend)
     stay.load(arguments, arrays)
+    if choice.gpu is not None and device == "auto":
+        _tell_if_on_cpu(stay)
     if restart is not None:
         stay.comeback = stay.keeping.comeback_with(new_backend, arguments, arrays)
     return Session(stay)
@@ -121,10 +128,25 @@ def _chosen(device: str, limit: int | None, inline: bool) -> Choice:
         return Choice("cpu" if device in ("auto", "cpu") else device)
     gpus = () if device == "cpu" else gpu.found()
     choice = choose(device, gpus, os.environ.get("CUDA_VISIBLE_DEVICES"), limit)
-    if choice.warning and choice.warning not in _warned:
-        _warned.add(choice.warning)
-        warnings.warn(choice.warning, RuntimeWarning, stacklevel=3)
+    _warn_once(choice.warning)
     return choice
+
+
+def _tell_if_on_cpu(stay: Stay) -> None:
+    """A GPU was chosen, but the worker's TensorFlow may be one without support for it."""
+    devices = stay.keeping.placement()
+    if devices and not any(name.startswith("GPU") for name in devices):
+        stay.device = "cpu"
+        _warn_once(
+            "a GPU was found, but TensorFlow does not use it (is it tensorflow-cpu, or is a CUDA "
+            "library missing?), so sessions run on the CPU"
+        )
+
+
+def _warn_once(text: str) -> None:
+    if text and text not in _warned:
+        _warned.add(text)
+        warnings.warn(text, RuntimeWarning, stacklevel=4)
 
 
 def _described(model: Any, inline: bool, inputs: Names) -> tuple[dict[str, Any], Arrays]:

@@ -297,6 +297,8 @@ class Stay:
             seconds=time.monotonic() - started,
             runs=self.lifecycle.steps,
             residue=account.residue,
+            held_on_device=held.device_bytes,
+            returned_on_device=account.returned_on_device,
             how="broke, closed" if self._how_it_died else "closed",
             note=account.note or self._unmeasured(held),
         )
