@@ -1,6 +1,6 @@
 """What an untrusted model cannot do, each tried for real in a sandboxed child, and what it can.
 
-The children are forked from a small process without TensorFlow: `python -c` on this very module.
+The children are forked from a small process without TensorFlow, which runs `serve` below.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from typing import Any
 
 import pytest
 
-from sojourn.errors import SandboxError
 from sojourn.process import sandbox
 from sojourn.process.sandbox import seccomp, syscalls
 
@@ -34,30 +33,56 @@ COLUMN = seccomp.MACHINES[os.uname().machine][0]
 REFUSALS = {errno.EPERM, errno.EACCES}
 
 
-def _child() -> None:
-    """Runs in the small process: fork, close off, attack, and say what came of it."""
-    name, readable, arguments, prepared = json.loads(sys.argv[1])
-    attack = globals()[name]
-    answer, say = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            if not prepared:
-                sandbox.apply(sandbox.Policy(tuple(readable)))
+def serve(channel: socket.socket) -> None:
+    """Runs in the small process: for each request fork, close off, attack, and tell the outcome."""
+    while True:
+        request, descriptors, _, _ = socket.recv_fds(channel, 1 << 16, 2)
+        if not request:
+            return
+        name, readable, arguments, prepared = json.loads(request)
+        answer, say = os.pipe()
+        pid = os.fork()
+        if pid == 0:
             try:
-                told: dict[str, Any] = {"value": attack(*arguments)}
-            except OSError as error:
-                told = {"errno": error.errno}
-            except Exception as error:
-                told = {"error": f"{type(error).__name__}: {error}"}
-            os.write(say, json.dumps(told).encode())
-        finally:
-            os._exit(0)
-    os.close(say)
-    with os.fdopen(answer, "rb") as pipe:
-        text = pipe.read().decode() or "{}"
-    status = os.waitpid(pid, 0)[1]
-    print(json.dumps({**json.loads(text), "status": status}))
+                if not prepared:
+                    sandbox.apply(sandbox.Policy(tuple(readable)))
+                try:
+                    told: dict[str, Any] = {"value": globals()[name](*descriptors, *arguments)}
+                except OSError as error:
+                    told = {"errno": error.errno}
+                except Exception as error:
+                    told = {"error": f"{type(error).__name__}: {error}"}
+                os.write(say, json.dumps(told).encode())
+            finally:
+                os._exit(0)
+        for descriptor in (say, *descriptors):
+            os.close(descriptor)
+        with os.fdopen(answer, "rb") as pipe:
+            text = pipe.read().decode() or "{}"
+        status = os.waitpid(pid, 0)[1]
+        channel.send(json.dumps({**json.loads(text), "status": status}).encode())
+
+
+class _Launcher:
+    """Where the small process can be reached, while this module's tests run."""
+
+    channel: socket.socket
+
+
+@pytest.fixture(autouse=True, scope="module")
+def launcher() -> Iterator[None]:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    code = "import sys, socket, test_sandbox as t; t.serve(socket.socket(fileno=int(sys.argv[1])))"
+    with ours, theirs:
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, str(theirs.fileno())],
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parent), "API_KEY": "secret"},
+            pass_fds=(theirs.fileno(),),
+        )
+        _Launcher.channel = ours
+        theirs.close()
+        yield
+    assert process.wait() == 0
 
 
 def sandboxed(
@@ -65,20 +90,12 @@ def sandboxed(
     *arguments: Any,
     readable: tuple[str | Path, ...] = (),
     prepared: bool = False,
-    pass_fds: tuple[int, ...] = (),
-    environment: dict[str, str] | None = None,
+    descriptors: tuple[int, ...] = (),
 ) -> dict[str, Any]:
-    """What became of `attack(*arguments)` in a sandboxed process."""
+    """What became of `attack(*descriptors, *arguments)` in a sandboxed process."""
     call = (attack.__name__, [str(p) for p in readable], list(arguments), prepared)
-    done = subprocess.run(
-        [sys.executable, "-c", "import test_sandbox as t; t._child()", json.dumps(call)],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent), **(environment or {})},
-        capture_output=True,
-        text=True,
-        check=True,
-        pass_fds=pass_fds,
-    )
-    return dict(json.loads(done.stdout))
+    socket.send_fds(_Launcher.channel, [json.dumps(call).encode()], descriptors)
+    return dict(json.loads(_Launcher.channel.recv(1 << 16)))
 
 
 def is_refused(told: dict[str, Any]) -> bool:
@@ -130,7 +147,7 @@ def test_a_link_inside_the_model_leads_nowhere(model: Path, secret: Path) -> Non
 
 def test_the_environment_with_its_secrets_cannot_be_read() -> None:
     for path in ("/proc/self/environ", "/proc/self/task", "/proc/thread-self/environ"):
-        told = sandboxed(read, path, environment={"API_KEY": "secret"})
+        told = sandboxed(read, path)
         assert told.get("errno") in REFUSALS | {errno.EISDIR}, path
 
 
@@ -237,9 +254,9 @@ def reuse_descriptor(number: int, port: int) -> int:
 
 def test_an_inherited_socket_cannot_be_pointed_elsewhere(listener: socket.socket) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as left_open:
-        number = left_open.fileno()
         port = listener.getsockname()[1]
-        assert is_refused(sandboxed(reuse_descriptor, number, port, pass_fds=(number,)))
+        told = sandboxed(reuse_descriptor, port, descriptors=(left_open.fileno(),))
+        assert is_refused(told)
 
 
 def talk(number: int) -> str:
@@ -260,7 +277,7 @@ def test_the_channel_that_was_open_before_still_carries_messages_and_descriptors
     with ours, theirs:
         socket.send_fds(ours, [b"hello"], [memory])
         os.close(memory)
-        assert sandboxed(talk, theirs.fileno(), pass_fds=(theirs.fileno(),))["value"] == "question"
+        assert sandboxed(talk, descriptors=(theirs.fileno(),))["value"] == "question"
         message, descriptors, _, _ = socket.recv_fds(ours, 100, 1)
         assert (message, os.pread(descriptors[0], 100, 0)) == (b"hello", b"answer to question")
         assert ours.recv(100) == b"also so"
@@ -442,7 +459,7 @@ def test_shared_memory_and_threads_work_as_before() -> None:
 def test_a_crash_is_still_an_abort_with_its_last_words() -> None:
     memory = os.memfd_create("stderr")
     try:
-        told = sandboxed(last_words, memory, pass_fds=(memory,))
+        told = sandboxed(last_words, descriptors=(memory,))
         assert os.WTERMSIG(told["status"]) == signal.SIGABRT
         assert os.pread(memory, 100, 0) == b"last words\n"
     finally:
@@ -450,15 +467,11 @@ def test_a_crash_is_still_an_abort_with_its_last_words() -> None:
 
 
 def test_the_parent_can_still_measure_and_end_it() -> None:
-    code = "import test_sandbox; test_sandbox.measured()"
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
-    )
-    assert json.loads(done.stdout) == {"pss": True, "signal": signal.SIGKILL}
+    told = sandboxed(measured, prepared=True)["value"]
+    assert told == {"pss": True, "signal": signal.SIGKILL}
 
 
-def measured() -> None:
+def measured() -> dict[str, Any]:
     ready, say = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -472,7 +485,32 @@ def measured() -> None:
         has_pss = "Pss:" in file.read()
     signal.pidfd_send_signal(os.pidfd_open(pid), signal.SIGKILL)
     status = os.waitpid(pid, 0)[1]
-    print(json.dumps({"pss": has_pss, "signal": os.WTERMSIG(status)}))
+    return {"pss": has_pss, "signal": os.WTERMSIG(status)}
+
+
+def on_a_lifeline() -> int:
+    """Fork a sandboxed child that dies by the kernel's hand when our end of a socket closes."""
+    ours, theirs = socket.socketpair()
+    ready, say = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        ours.close()
+        fcntl.fcntl(theirs, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(theirs, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(theirs, fcntl.F_SETFL, os.O_ASYNC | fcntl.fcntl(theirs, fcntl.F_GETFL))
+        sandbox.apply(sandbox.Policy())
+        os.write(say, b"x")
+        while True:
+            time.sleep(1)
+    theirs.close()
+    os.close(say)
+    assert os.read(ready, 1) == b"x"
+    ours.close()
+    return os.WTERMSIG(os.waitpid(pid, 0)[1])
+
+
+def test_a_lifeline_that_was_set_before_still_ends_it() -> None:
+    assert sandboxed(on_a_lifeline, prepared=True)["value"] == signal.SIGKILL
 
 
 # What is in force, and what cannot be
@@ -539,8 +577,13 @@ def test_it_is_refused_where_it_would_not_hold() -> None:
     assert told["error"] == (
         "SandboxError: a sandbox must be applied before any thread: there are 2"
     )
-    with pytest.raises(SandboxError, match="does not exist: /no/such/model"):
-        sandbox.apply(sandbox.Policy(("/no/such/model",)))
+    told = sandboxed(apply_to_nothing, prepared=True)
+    assert told["error"].startswith("SandboxError: ")
+    assert told["error"].endswith("does not exist: /no/such/model")
+
+
+def apply_to_nothing() -> None:
+    sandbox.apply(sandbox.Policy(("/no/such/model",)))
 
 
 def test_neither_home_nor_temporary_folders_are_readable_by_default() -> None:

@@ -36,12 +36,15 @@ def inspect_model(path: str | os.PathLike[str], check_ops: bool = True) -> Model
     """
     path = os.fspath(path)
     known = known_ops() if check_ops else None
-    if os.path.isdir(path):
-        return _inspect_folder(path, known)
-    if os.path.isfile(path):
-        return _inspect_file(path, known)
-    if os.path.isfile(path + ".index"):
-        return _inspect_checkpoint(path, known)
+    try:
+        if os.path.isdir(path):
+            return _inspect_folder(path, known)
+        if os.path.isfile(path):
+            return _inspect_file(path, known)
+        if os.path.isfile(path + ".index"):
+            return _inspect_checkpoint(path, known)
+    except OSError as error:
+        raise ModelError(f"{path}: {error.strerror or error}") from error
     raise ModelError(f"{path}: no such file or folder")
 
 
@@ -63,12 +66,9 @@ def _inspect_file(path: str, known: frozenset[str] | None) -> ModelSummary:
         return _inspect_saved_model(folder or ".", known)
     if name.endswith((".meta", ".index")):
         return _inspect_checkpoint(path.rsplit(".", 1)[0], known)
-    try:
-        size = os.path.getsize(path)
-        with open(path, "rb") as file:
-            start = file.read(8)
-    except OSError as error:
-        raise ModelError(f"{path}: {error.strerror}") from error
+    size = os.path.getsize(path)
+    with open(path, "rb") as file:
+        start = file.read(8)
     if start == _HDF5_MAGIC or name.endswith((".h5", ".hdf5")):
         return inspect_hdf5(path, size)
     if start.startswith(b"PK") or name.endswith(".keras"):
@@ -205,13 +205,10 @@ def _names_a_lambda(path: str) -> bool:
 
 def _content(path: str) -> memoryview:
     """The whole file. Read, not mapped: a map of a file that shrinks would end this process."""
-    try:
-        if os.path.getsize(path) > _LARGEST_MESSAGE:
-            raise ModelError("damaged: larger than the 2 GiB that protobuf allows")
-        with open(path, "rb") as file:
-            return memoryview(file.read(_LARGEST_MESSAGE + 1))
-    except OSError as error:
-        raise ModelError(f"{path}: {error.strerror}") from error
+    if os.path.getsize(path) > _LARGEST_MESSAGE:
+        raise ModelError("damaged: larger than the 2 GiB that protobuf allows")
+    with open(path, "rb") as file:
+        return memoryview(file.read(_LARGEST_MESSAGE))
 
 
 def _modified(path: str) -> float:

@@ -100,7 +100,8 @@ class Graph:
             node = self.nodes[name]
             found.append(node)
             pending += [_node_name(source) for source in node.inputs]
-            called += node.calls()
+            if self.functions:
+                called += node.calls()
         return found
 
 

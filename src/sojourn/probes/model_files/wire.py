@@ -18,8 +18,6 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 def varint(data: memoryview, at: int) -> tuple[int, int]:
     """The number that starts here, at most 64 bits, and where it ends."""
-    if at < len(data) and data[at] < 0x80:  # nearly always
-        return data[at], at + 1
     result = 0
     for shift in range(0, 70, 7):
         if at >= len(data):
@@ -36,7 +34,12 @@ def fields(data: memoryview) -> Iterator[tuple[int, Value]]:
     """The fields of one message, in order: their number, and a number or a view of their bytes."""
     at, end = 0, len(data)
     while at < end:
-        tag, at = varint(data, at)
+        # Most numbers take one byte. The call saved here is half of the time for a large graph.
+        tag = data[at]
+        if tag < 0x80:
+            at += 1
+        else:
+            tag, at = varint(data, at)
         number, kind = tag >> 3, tag & 7
         if not 0 < number < 1 << 29:
             raise ModelError(f"damaged: there is no field {number}")
@@ -45,7 +48,11 @@ def fields(data: memoryview) -> Iterator[tuple[int, Value]]:
             yield number, value
             continue
         if kind == _BYTES:
-            size, at = varint(data, at)
+            if at < end and data[at] < 0x80:
+                size = data[at]
+                at += 1
+            else:
+                size, at = varint(data, at)
         elif kind in (_FIXED32, _FIXED64):
             size = 4 if kind == _FIXED32 else 8
         else:

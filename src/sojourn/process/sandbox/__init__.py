@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 import resource
 import sys
-import sysconfig
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -43,9 +42,9 @@ def interpreter_paths() -> tuple[str, ...]:
 
     Narrower than `sys.prefix`, which may be `/usr` or a folder that holds more than Python.
     """
-    paths = sysconfig.get_paths()
-    own = [paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")]
-    own += [os.path.join(prefix, "lib") for prefix in (sys.prefix, sys.base_prefix)]
+    own = [os.path.dirname(os.__file__)]  # the standard library
+    for prefix in (sys.prefix, sys.base_prefix, sys.base_exec_prefix):
+        own += [os.path.join(prefix, "lib"), os.path.join(prefix, "lib64")]
     own += [p for p in sys.path if os.path.basename(p) in ("site-packages", "dist-packages")]
     here = os.path.dirname(os.path.abspath(__file__))
     own.append(os.path.dirname(os.path.dirname(here)))  # sojourn itself, if installed in place
