@@ -1,0 +1,104 @@
+"""The program: a TF1-style sweep that trains several models, one after the other.
+
+It is the same for both. `python -m sojourn.demo.program raw` opens TensorFlow's own sessions,
+`... sojourn` opens sojourn's by changing that one name. It tells its progress as JSON lines.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import statistics
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+from sojourn.probes import memory
+
+HIDDEN_UNITS = (6000, 9000, 12000)
+STEPS = 40
+CALLS = 300
+
+
+def main(which: str) -> None:
+    """Train each model in a session of its own, and measure."""
+    import tensorflow.compat.v1 as tf
+
+    if which == "sojourn":
+        import sojourn.compat.v1
+
+        sojourn.warm_up(wait=True)
+        session_class: Any = sojourn.compat.v1.Session
+    else:
+        session_class = tf.Session
+    warm_up(tf)
+    data = np.random.default_rng(0)
+    images = data.random((64, 784), dtype=np.float32)
+    labels = data.integers(0, 10, 64)
+    at_start = held_bytes()
+    for units in HIDDEN_UNITS:
+        tf.reset_default_graph()
+        x, y, train, loss, predictions = build(tf, units)
+        before = held_bytes()
+        with session_class() as sess:
+            sess.run(tf.global_variables_initializer())
+            for step in range(STEPS):
+                _, now = sess.run([train, loss], {x: images, y: labels})
+                tell("step", units=units, step=step + 1, steps=STEPS, loss=float(now))
+            one = images[:1]
+            times = []
+            for _ in range(CALLS):
+                started = time.perf_counter()
+                sess.run(predictions, {x: one})
+                times.append(time.perf_counter() - started)
+            held = held_bytes() - before
+        returned = held - max(0, held_bytes() - before)
+        if which == "sojourn":  # most of it was in the session's worker
+            held += sess.receipt.held_bytes
+            returned += sess.receipt.returned_bytes
+        del sess, x, y, train, loss, predictions
+        tell(
+            "model",
+            units=units,
+            held=held,
+            returned=returned,
+            kept=max(0, held_bytes() - at_start),
+            call_seconds=statistics.median(times),
+        )
+
+
+def build(tf: Any, units: int) -> tuple[Any, Any, Any, Any, Any]:
+    """A perceptron with one hidden layer."""
+    x = tf.placeholder(tf.float32, [None, 784])
+    y = tf.placeholder(tf.int64, [None])
+    w1 = tf.get_variable("w1", [784, units], initializer=tf.glorot_uniform_initializer(seed=1))
+    w2 = tf.get_variable("w2", [units, 10], initializer=tf.glorot_uniform_initializer(seed=2))
+    logits = tf.matmul(tf.nn.relu(tf.matmul(x, w1)), w2)
+    loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits))
+    train = tf.train.MomentumOptimizer(0.01, 0.9).minimize(loss)
+    return x, y, train, loss, tf.argmax(logits, 1)
+
+
+def warm_up(tf: Any) -> None:
+    """Let TensorFlow start its threads, so that they are not counted as a model's."""
+    tf.disable_eager_execution()
+    with tf.Graph().as_default(), tf.Session() as sess:
+        sess.run(tf.matmul(tf.ones([64, 64]), tf.ones([64, 64])))
+
+
+def held_bytes() -> int:
+    """What this process holds that no file backs."""
+    gc.collect()
+    reading = memory.of_process()
+    return reading.anonymous_bytes if reading else 0
+
+
+def tell(kind: str, **facts: Any) -> None:
+    """One line of progress."""
+    print(json.dumps({"kind": kind, **facts}), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
