@@ -23,6 +23,9 @@ chosen = tf.select([True, False], [1, 2], [3, 4])
 product = tf.batch_matmul(tf.ones([2, 3, 4]), tf.ones([2, 5, 4]), adj_y=True)
 flipped = tf.reverse(tf.constant([[1, 2], [3, 4]]), [False, True])
 
+turned = tf.transpose(tf.placeholder(tf.float32, [None, 2]))  # fed itself, below
+twice = tf.transpose(turned)
+
 cell = rnn_cell.BasicLSTMCell(3, forget_bias=1.0)
 outputs, _ = rnn.rnn(cell, [x, x], dtype=tf.float32)
 
@@ -43,5 +46,6 @@ assert sess.run(summed, feed).tolist() == [[6], [22]]
 assert sess.run(chosen).tolist() == [1, 4]
 assert sess.run(product).shape == (2, 3, 5)
 assert sess.run(flipped).tolist() == [[2, 1], [4, 3]]
+assert sess.run(twice, {turned: [[1, 2, 3], [4, 5, 6]]}).shape == (3, 2)
 assert sess.run(outputs[-1], feed).shape == (2, 3)
 print("fine")

@@ -77,7 +77,7 @@ def _prepare(verdict: Verdict, isolation: str, ledger: Ledger) -> imports.Import
 
     numpy_names.add_missing()
     _silence_deprecations()
-    session = sessions.route(*sessions.make_classes(ledger, isolation))
+    session = sessions.route(*sessions.make_classes(ledger, isolation, verdict.era))
     second = tf1.tensorflow_2(session, verdict.graph)
     first = tf1.namespace(session, as_tensorflow=True)
     spaces = {"tf1": first, "compat": second}

@@ -24,13 +24,19 @@ class Stay:
     steps: int = 0
     is_closed: bool = False
     left_open: bool = False
-    receipt: Receipt | None = None
+    # What outlives the session and has its receipt, also when the program just forgot it.
+    account: Any = None
+    _receipt: Receipt | None = None
+
+    @property
+    def receipt(self) -> Receipt | None:
+        """What was measured when the session ended; None where nothing measures."""
+        return self._receipt or getattr(self.account, "receipt", None)
 
     def has_closed(self, receipt: Receipt | None) -> None:
         """The session was closed, by the program or after it."""
         self.is_closed = True
-        if self.receipt is None:
-            self.receipt = receipt
+        self._receipt = receipt
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -66,6 +72,7 @@ class Ledger:
     stays: list[Stay] = field(default_factory=list)
     isolation: str = ""
     _sessions: list[weakref.ref[Any]] = field(default_factory=list)
+    _left_open: list[Any] = field(default_factory=list)
 
     def opened(self, session: Any, kind: str, place: Place) -> Stay:
         """A session has been opened there."""
@@ -75,9 +82,13 @@ class Ledger:
         return stay
 
     def program_ended(self) -> None:
-        """Nothing of the program runs any more: what it has not closed, it left open."""
+        """Nothing of the program runs any more: what it has not closed, it left open.
+
+        Those sessions are kept until they are closed here, so that their account is taken.
+        """
         for stay in self.stays:
             stay.left_open = not stay.is_closed
+        self._left_open = [s for s in (ref() for ref in self._sessions) if s is not None]
 
     def close_what_is_open(self) -> None:
         """End the sessions that the program left open, the newest first."""
@@ -87,6 +98,7 @@ class Ledger:
                 # A session that cannot be closed must not keep the others open.
                 with contextlib.suppress(Exception):
                     session.close()
+        self._left_open.clear()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""

@@ -7,25 +7,23 @@ replaced: TensorFlow finds its own class by that name.
 
 from __future__ import annotations
 
-import os
-import sys
+from collections.abc import Callable
 from typing import Any
 
 from sojourn.compat.legacy.account import Ledger
 from sojourn.compat.legacy.namespaces import Namespace
-from sojourn.values import Place
-from sojourn.values.places import NOWHERE
 
-_SOJOURN = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
+Configure = Callable[[Any], Any]
 
 
-def make_classes(ledger: Ledger, isolation: str) -> tuple[type, type]:
+def make_classes(ledger: Ledger, isolation: str, era: str) -> tuple[type, type]:
     """`Session` and `InteractiveSession` of that isolation, counted in `ledger`."""
     (session, interactive), settings = _bases(isolation)
     ledger.isolation = isolation
+    configure = config_of_the_time if era == "tf1" else lambda config: config
     return (
-        _counted(session, ledger, "Session", settings),
-        _counted(interactive, ledger, "InteractiveSession", settings),
+        _counted(session, ledger, "Session", settings, configure),
+        _counted(interactive, ledger, "InteractiveSession", settings, configure),
     )
 
 
@@ -40,11 +38,39 @@ def _bases(isolation: str) -> tuple[tuple[Any, Any], dict[str, Any]]:
     return (v1.Session, v1.InteractiveSession), {"isolation": isolation}
 
 
-def _counted(base: Any, ledger: Ledger, name: str, settings: dict[str, Any]) -> type:
+def config_of_the_time(config: Any) -> Any:
+    """That configuration, without the rewriting of arithmetic, unless the program asks for it.
+
+    It came after these programs, and reads through tensors that they feed: a program that feeds
+    what a transpose gives is told to feed the placeholder before it.
+    """
+    import tensorflow.compat.v1 as tf
+    from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig
+
+    if config is not None and not isinstance(config, tf.ConfigProto):
+        return config  # wrong, and TensorFlow says so better
+    changed = tf.ConfigProto()
+    if config is not None:
+        changed.CopyFrom(config)
+    options = changed.graph_options.rewrite_options
+    if options.arithmetic_optimization == RewriterConfig.DEFAULT:
+        options.arithmetic_optimization = RewriterConfig.OFF
+    return changed
+
+
+def _counted(
+    base: Any, ledger: Ledger, name: str, settings: dict[str, Any], configure: Configure
+) -> type:
+    from sojourn.compat.v1.places import users_line
+
     class Counted(base):  # type: ignore[misc]
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            super().__init__(*args, **{**settings, **kwargs})
+        def __init__(
+            self, target: Any = "", graph: Any = None, config: Any = None, **kwargs: Any
+        ) -> None:
+            super().__init__(target, graph, configure(config), **{**settings, **kwargs})
             self._stay = ledger.opened(self, name, users_line())
+            link = getattr(self, "_link", None)
+            self._stay.account = getattr(link, "stay", None)
 
         def run(self, *args: Any, **kwargs: Any) -> Any:
             self._stay.steps += 1
@@ -73,19 +99,3 @@ def route(session: type, interactive: type) -> Namespace:
     session_manager.session = routed
     backend.session_module = routed
     return routed
-
-
-def users_line() -> Place:
-    """The innermost line that belongs to neither sojourn, TensorFlow nor Keras."""
-    libraries = tuple(
-        os.path.dirname(os.path.abspath(file)) + os.sep
-        for name in ("tensorflow", "keras")
-        if (file := getattr(sys.modules.get(name), "__file__", None))
-    )
-    frame = sys._getframe(1)
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if not file.startswith((_SOJOURN, *libraries)) and not file.endswith("contextlib.py"):
-            return Place(file, frame.f_lineno, frame.f_code.co_name)
-        frame = frame.f_back  # type: ignore[assignment]
-    return NOWHERE
