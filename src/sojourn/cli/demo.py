@@ -48,9 +48,8 @@ def _run(which: str, console: Any) -> dict[str, Any]:
     assert program.stdout is not None
     assert program.stderr is not None
     models: list[dict[str, Any]] = []
-    left = 0
-    columns = (
-        TextColumn("  {task.description:<34}"),
+    bar = (
+        TextColumn("  {task.description:<28}"),
         BarColumn(),
         TextColumn("{task.fields[now]}"),
     )
