@@ -153,6 +153,17 @@ def in_a_lambda():
     return lambda value: sess.run(x, {x: value})
 
 
+def in_a_callable():
+    sess = tf.Session()
+    return sess.make_callable(x)
+
+
+def in_its_method():
+    sess = tf.Session()
+    run = sess.run
+    return run
+
+
 def in_a_list(pool):
     sess = tf.Session()
     pool.append(sess)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from sojourn.audit.lint.flow import Flow
 from sojourn.audit.lint.kept import unclosed
 from sojourn.audit.lint.loops import Loops
-from sojourn.audit.lint.module import Module
+from sojourn.audit.lint.module import Module, Scope
 from sojourn.audit.lint.problem import Problem, in_characters, lines_of
 
 _NOQA = re.compile(r"#\s*noqa(?P<codes>\s*:\s*[A-Z]+[0-9]+(?:[\s,]+[A-Z]+[0-9]+)*)?", re.IGNORECASE)
@@ -37,9 +37,7 @@ def check_tree(
 ) -> list[Problem]:
     """The findings in a parsed file."""
     module = understood(tree)
-    found = set(Loops(module).problems())
-    if any(module.opens(n) for n in ast.walk(tree) if isinstance(n, ast.Call)):
-        found |= set(_flow_problems(module, closed_elsewhere))
+    found = {*Loops(module).problems(), *_flow_problems(module, closed_elsewhere)}
     if honour_noqa and found:
         silenced = _silenced_lines(source)
         found = {p for p in found if not _is_silenced(p, silenced)}
@@ -51,8 +49,10 @@ def understood(tree: ast.Module) -> Module:
     """The file with its factories: functions that always return a session they opened."""
     module = Module(tree)
     found = set()
-    for name, function in module.functions.items():
-        if function.decorator_list or not isinstance(function, ast.FunctionDef):
+    for function in _scopes_with_sessions(module):
+        if not isinstance(function, ast.FunctionDef) or function.decorator_list:
+            continue
+        if module.functions.get(function.name) is not function:
             continue
         if any(isinstance(n, ast.Yield | ast.YieldFrom) for n in ast.walk(function)):
             continue
@@ -60,13 +60,19 @@ def understood(tree: ast.Module) -> Module:
         flow.run()
         own = {s for s in flow.sites.values() if not s.globals and not s.attributes}
         if flow.returned and all(v and None not in v and own >= v for v in flow.returned):
-            found.add(name)
+            found.add(function.name)
     module.factories = found
     return module
 
 
+def _scopes_with_sessions(module: Module) -> list[Scope]:
+    """The functions, classes and perhaps the module that open a session themselves."""
+    calls = [n for n in ast.walk(module.tree) if isinstance(n, ast.Call) and module.opens(n)]
+    return list(dict.fromkeys(module.scope_of(call) for call in calls))
+
+
 def _flow_problems(module: Module, closed_elsewhere: frozenset[str]) -> Iterator[Problem]:
-    for scope in module.scopes():
+    for scope in _scopes_with_sessions(module):
         flow = Flow(module, scope)
         flow.run()
         yield from flow.problems

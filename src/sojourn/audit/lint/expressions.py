@@ -121,8 +121,8 @@ class Expressions(ABC):
 
     def _attribute(self, node: ast.Attribute, state: State) -> None:
         values = self.value(node.value, state)
-        if node.attr in CLOSING:
-            # `stack.callback(sess.close)`, `atexit.register(sess.close)`.
+        if node.attr in CLOSING or node.attr in _RUNNING:
+            # `atexit.register(sess.close)`; and `return sess.run` keeps the session in use.
             self.hand_over(values, state)
 
     def _call(self, node: ast.Call, state: State, as_context: bool) -> Values:
@@ -162,6 +162,8 @@ class Expressions(ABC):
             return UNKNOWN
         if func.attr in _RUNNING:
             self._used(node, func.value, owner, state)
+            if func.attr == "make_callable":
+                self.lendings[node] = frozenset(sites_in(owner))  # it lives on in the callable
         for site in sites_in(owner):
             if state.bits[site] & LENT:
                 state.set([site], OPEN)  # its owner goes on using it, so it was only lent

@@ -28,6 +28,7 @@ class Loops:
 
     def __init__(self, module: Module) -> None:
         self.module = module
+        self._repeated: dict[Function, list[ast.Call]] = {}
 
     def problems(self) -> Iterator[Problem]:
         calls = [n for n in ast.walk(self.module.tree) if isinstance(n, ast.Call)]
@@ -133,7 +134,12 @@ class Loops:
             child, parent = parent, self.module.parents.get(parent)
         return None
 
-    def _calls_in_loops(self, function: Function) -> Iterator[ast.Call]:
+    def _calls_in_loops(self, function: Function) -> list[ast.Call]:
+        if function not in self._repeated:
+            self._repeated[function] = list(self._find_calls_in_loops(function))
+        return self._repeated[function]
+
+    def _find_calls_in_loops(self, function: Function) -> Iterator[ast.Call]:
         for node in ast.walk(self.module.tree):
             if isinstance(node, ast.Call) and self._is_call_of(node, function):
                 loops = self._loops_around(node)

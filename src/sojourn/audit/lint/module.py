@@ -46,13 +46,6 @@ class Module:
             return f"{call.func.id}()"
         return self.names.session_class(call)
 
-    def scopes(self) -> Iterator[Scope]:
-        """The module, then every class and function in it."""
-        yield self.tree
-        for node in ast.walk(self.tree):
-            if isinstance(node, Function | ast.ClassDef):
-                yield node
-
     def scope_of(self, node: ast.AST) -> Scope:
         """The function, class or module whose statements hold this node."""
         current = self.parents.get(node)

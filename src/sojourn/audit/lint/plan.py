@@ -6,6 +6,7 @@ Nothing is rewritten here. A plan names statements by line; `fix` carries it out
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass
 from enum import Enum
 
@@ -43,6 +44,7 @@ _SIMPLE = (ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Return)
 _HARMLESS = frozenset(
     {"run", "close", "graph", "graph_def", "sess_str", "list_devices", "as_default"}
 )
+_WITH_THE_DEFAULT = frozenset({"keras", "tf_keras", "tflearn", "edward", "gpflow", "baselines"})
 _IMPLICIT = frozenset({"eval", "run", "get_default_session"})
 
 
@@ -97,10 +99,14 @@ class _Planner:
             outside = declared(self.scope, ast.Global) | declared(self.scope, ast.Nonlocal)
             if name in outside:
                 return None
+        if self.site.attributes or self.site.globals or self.site.names != {name}:
+            return None  # somebody goes on holding it
         tail, is_rebound = self._tail_until_rebound(name)
         captured = any(True for _ in self.module.free_uses(self.scope, name))
         uses = list(own_uses(self.scope, name))
         inside = [u for u in uses if _is_within(u, tail)]
+        if any(self._is_entered(u) for u in uses):
+            return None  # already a context manager, by hand
         stays = captured or self.site.is_lent or not inside
         if stays or (self.is_interactive and self._is_needed_elsewhere(tail)):
             return self._at_exit(name) if not is_rebound else None
@@ -144,6 +150,11 @@ class _Planner:
     def _name(self) -> list[str]:
         return sorted(self.site.names) if self.site else []
 
+    def _is_entered(self, use: ast.Name) -> bool:
+        parent = self.module.parents[use]
+        by_hand = isinstance(parent, ast.Attribute) and parent.attr in ("__enter__", "__exit__")
+        return by_hand or isinstance(parent, ast.withitem)
+
     def _is_plain(self, use: ast.Name) -> bool:
         """Whether the session does its work right where it is named, and not later."""
         parents = self.module.parents
@@ -175,6 +186,8 @@ class _Planner:
             return False
         if any(isinstance(n, ast.Yield | ast.YieldFrom) for s in tail for n in ast.walk(s)):
             return False
+        if self._uses_the_default():
+            return False
         here = (self.scope, self.module.tree)
         return not any(
             self._stirs_defaults(node)
@@ -188,6 +201,17 @@ class _Planner:
             return is_interactive(self.module.opens(node) or "")
         name = getattr(node, "attr", None) or getattr(node, "id", None)
         return name in ("get_default_session", "reset_default_graph")
+
+    def _uses_the_default(self) -> bool:
+        """Libraries that work on the default session if there is one, on their own if not."""
+        for node in ast.walk(self.module.tree):
+            if isinstance(node, ast.Attribute) and node.attr == "keras":
+                return True
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                words = re.findall(r"\w+", ast.unparse(node))
+                if _WITH_THE_DEFAULT & set(words):
+                    return True
+        return False
 
     def _leaves_threads(self, tail: list[ast.stmt]) -> bool:
         """Queue runners that nobody joins would see the session close under them."""
