@@ -15,6 +15,7 @@ COMMANDS = {
     "demo": "Train several models on raw TensorFlow, then on sojourn, and compare.",
     "inspect": "Tell what a model contains by reading it, without loading it.",
     "lint": "Find sessions that are never closed, by reading the source.",
+    "run": "Run a TensorFlow 1 program, unmodified, on the TensorFlow of today.",
 }
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from sojourn.compat.legacy.namespaces import Namespace
 
 _KEPT = "tensorflow.python.keras"
+_VERSION = "2.2.4-tf"  # the last in TensorFlow 1
 _NEW_ONLY = ("datasets", "preprocessing", "applications")
 
 
@@ -20,17 +21,18 @@ def namespace() -> Namespace:
     """What `tf.keras` is in graph mode."""
     kept = importlib.import_module(_KEPT)
     importlib.import_module(f"{_KEPT}.callbacks")
+    if not hasattr(kept, "__version__"):
+        # Its own saving code asks for it.
+        setattr(kept, "__version__", _VERSION)  # noqa: B010
     return Namespace(
         "tensorflow.keras",
         (kept,),
-        {"__version__": "2.2.4-tf"},
+        {"__version__": _VERSION},
         lazy={
             "layers": _layers,
             "optimizers": _optimizers,
             "utils": _utils,
             "backend": _backend,
-            "wrappers": lambda: Namespace("tensorflow.keras.wrappers", ()),
-            "estimator": lambda: Namespace("tensorflow.keras.estimator", ()),
             **{name: _new(name) for name in _NEW_ONLY},
         },
         shown_as="tf.keras",
