@@ -134,10 +134,14 @@ class Script:
     def wait(self, seconds: float) -> None:
         """Time passes; the timer goes off where it was set."""
         until = self.now + seconds
-        while self.timer_at is not None and self.timer_at <= until:
+        for _ in range(1000):
+            if self.timer_at is None or self.timer_at > until:
+                break
             self.now = max(self.now, self.timer_at)
             self.timer_at = None
             self.do(self.scheduler.on_timer(self.now))
+        else:
+            raise AssertionError("the timer goes off for ever")
         self.now = until
 
     # -- what one can see ---------------------------------------------------------------------

@@ -109,6 +109,15 @@ def test_preload_warms_every_copy_and_holds_none():
     assert script.ask("a", warm_slot=0) in script.warmed
 
 
+def test_preload_of_more_copies_than_fit_is_an_error_not_a_wait():
+    script = Script(limit=4)
+    script.register("a", size=3, copies=2)
+    tickets = [script.ask("a", warm_slot=slot) for slot in range(2)]
+    script.settle()
+    assert tickets[0] in script.warmed
+    assert isinstance(script.refused[tickets[1]], BudgetExceeded)
+
+
 def test_copies_go_to_the_device_with_least_to_do():
     script = Script(limit=None, devices=("gpu:0", "gpu:1"))
     for name in ("a", "b", "c"):
@@ -448,6 +457,15 @@ def test_idle_sessions_leave_after_their_time_and_pinned_ones_stay():
     script.wait(2)
     script.settle()
     assert script.residents == ["c"]
+
+
+def test_rounding_never_makes_the_timer_go_off_for_ever():
+    script = Script(idle_seconds=0.1)
+    script.register("a")
+    script.now = 0.4  # 0.4 + 0.1 - 0.4 is a little less than 0.1
+    script.use("a")
+    script.wait(1)
+    assert script.closing == [CopyId("a", 0, 1)]
 
 
 def test_evict_lets_holders_finish_and_the_next_lease_opens_a_new_generation():

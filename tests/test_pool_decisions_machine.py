@@ -211,7 +211,7 @@ class PoolMachine(RuleBasedStateMachine):
         before = copying.deepcopy(script)
         ticket = script.ask_for(name, who)
         if isinstance(script.refused.get(ticket), DeadlockDetected):
-            with mock.patch("sojourn.pool.serving.find_deadlock", lambda world: None):
+            with mock.patch("sojourn.pool.serving.find_deadlock", return_value=None):
                 before.ask_for(name, who)
                 before.play_out()
             assert ticket in before.waiting, "that was no deadlock"

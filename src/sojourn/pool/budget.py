@@ -132,7 +132,7 @@ def never_fits(
     if need.bytes + for_good.bytes > limit.bytes:
         text = (
             f"{name} needs {format_bytes(need.bytes)} of the pool's {format_bytes(limit.bytes)}, "
-            f"but {format_bytes(for_good.bytes)} of it is pinned or was never given back: "
+            f"but {format_bytes(for_good.bytes)} of it is pinned, its own, or was never given back: "
             "waiting cannot help"
         )
     else:

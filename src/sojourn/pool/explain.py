@@ -20,8 +20,10 @@ def unknown_model(state: State, name: str) -> ModelError:
     return ModelError(f"no model named {name!r} is registered (registered: {known})")
 
 
-def can_never_fit(state: State, model: Model, now: float) -> BudgetExceeded | None:
-    limit, for_good = state.policy.limit, state.held_for_good()
+def can_never_fit(
+    state: State, model: Model, now: float, *, with_siblings: bool = False
+) -> BudgetExceeded | None:
+    limit, for_good = state.policy.limit, state.held_for_good(model if with_siblings else None)
     need = state.need(model)
     if limit.covers(need.plus(for_good)):
         return None

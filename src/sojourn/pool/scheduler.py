@@ -291,8 +291,8 @@ class Scheduler:
         state = self._state
         state.timer_at = None
         for copy in state.residents:
-            keep = state.keep_seconds(copy)
-            if keep is not None and copy.can_leave(now) and now - copy.last_used >= keep:
+            leaves_at = state.leaves_at(copy)
+            if leaves_at is not None and copy.can_leave(now) and now >= leaves_at:
                 idle = format_seconds(now - copy.last_used)
                 serving.leave(state, copy, f"idle for {idle}")
         serving.dispatch(state, now)

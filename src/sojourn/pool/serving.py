@@ -173,10 +173,13 @@ def _is_crashing(state: State, request: Request, now: float) -> bool:
 
 
 def _is_hopeless(state: State, request: Request, now: float) -> bool:
-    """Whether no waiting can make room for it. If a copy is there, waiting for that one can."""
-    if any(not copy.is_leaving for copy in state.residents.of(request.model)):
+    """Whether no waiting can make room for it. Where one copy is as good as another, waiting for
+    one that is there can help; a preload wants all of them beside each other."""
+    is_preload = request.warm_slot is not None
+    if not is_preload and any(not copy.is_leaving for copy in state.residents.of(request.model)):
         return False
-    error = explain.can_never_fit(state, state.models[request.model], now)
+    model = state.models[request.model]
+    error = explain.can_never_fit(state, model, now, with_siblings=is_preload)
     if error is None:
         return False
     refuse(state, request, error)

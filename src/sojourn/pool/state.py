@@ -54,18 +54,26 @@ class State:
             self.out.append(SetTimer(at))
 
     def watch_idle(self, copy: Copy) -> None:
-        keep = self.keep_seconds(copy)
-        if keep is not None and not copy.model.pinned:
-            self.wake(max(copy.last_used + keep, copy.park_retry_at))
+        leaves_at = self.leaves_at(copy)
+        if leaves_at is not None:
+            self.wake(leaves_at)
 
     # -- questions ----------------------------------------------------------------------------
 
     def need(self, model: Model) -> Room:
         return Room(self.footprints.expect(model), 1)
 
-    def keep_seconds(self, copy: Copy) -> float | None:
+    def leaves_at(self, copy: Copy) -> float | None:
+        """When an idle copy has been idle for long enough, or None if it may stay for ever.
+
+        Timers are set to this time and compared with it. Computed any other way, rounding
+        could make a timer go off too early, for ever.
+        """
         keep = copy.model.keep_seconds
-        return self.policy.idle_seconds if keep is None else keep
+        keep = self.policy.idle_seconds if keep is None else keep
+        if keep is None or copy.model.pinned:
+            return None
+        return max(copy.last_used + keep, copy.park_retry_at)
 
     @property
     def is_over_limit(self) -> bool:
@@ -76,12 +84,14 @@ class State:
         leaving = [copy.id for copy in self.residents if copy.is_leaving]
         return Room(sum(map(self.budget.charge_of, leaving)), len(leaving))
 
-    def held_for_good(self) -> Room:
-        """What nobody gives back by himself."""
+    def held_for_good(self, wanted_whole: Model | None = None) -> Room:
+        """What nobody gives back by himself; all copies of a model, if it is wanted whole."""
         pinned = [
             copy.id
             for copy in self.residents
-            if copy.model.pinned and not copy.is_leaving and not copy.retiring
+            if (copy.model.pinned or copy.model is wanted_whole)
+            and not copy.is_leaving
+            and not copy.retiring
         ]
         total = sum(map(self.budget.charge_of, pinned)) + self.budget.residue_bytes
         return Room(total, len(pinned))
