@@ -95,6 +95,11 @@ def test_the_same_lines_in_many_graphs_are_one_finding() -> None:
     assert codes(session(), growths=both) == ["SOJ004"]
 
 
+def test_tests_that_share_a_graph_are_no_loop() -> None:
+    shared = [replace(growth, scope=f"test_{growth.step}") for growth in growths(30)]
+    assert codes(session(), growths=shared) == []
+
+
 def test_a_use_after_close_names_the_line_that_closed() -> None:
     late = session(late_uses=[Use(THERE, (THERE,), 5.0)], closed_place=HERE)
     (finding,) = judge(Facts([late]))

@@ -124,7 +124,7 @@ class _Drawing:
         for row, (label, sessions) in enumerate(self.lanes):
             y = self.bars_top + row * LANE
             parts.append(
-                f'<text class="label mono" x="0" y="{y + BAR - 1}">{escape(clip(label, 30))}'
+                f'<text class="label mono" x="0" y="{y + BAR - 1}">{escape(clip(label, 26))}'
                 f"<title>{escape(label)}</title></text>"
             )
             for session in sessions:

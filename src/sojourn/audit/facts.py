@@ -58,6 +58,7 @@ class Growth:
     ops_after: int
     # Each line of the user's that added some, and how many. Empty when it was not looked up.
     lines: tuple[tuple[Place, int], ...] = ()
+    scope: str = ""  # the test that was running, if one was
 
 
 @dataclass(frozen=True, slots=True)

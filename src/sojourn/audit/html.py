@@ -54,7 +54,7 @@ def render(findings: Sequence[Finding], facts: Facts, title: str = "") -> str:
 </section>
 <section>
 <h2>Findings</h2>
-{_cards(findings)}
+{_cards(findings, facts)}
 </section>
 <section>
 <details class="panel"><summary>All {len(facts.sessions)} sessions</summary>
@@ -93,9 +93,10 @@ def _tiles(findings: Sequence[Finding], facts: Facts) -> str:
     )
 
 
-def _cards(findings: Sequence[Finding]) -> str:
+def _cards(findings: Sequence[Finding], facts: Facts) -> str:
     if not findings:
-        return '<p class="panel fine">Nothing found. Every session that was opened was closed.</p>'
+        opened = "" if facts.sessions else " No session was opened."
+        return f'<p class="panel fine">Nothing found.{opened}</p>'
     return "\n".join(_card(number, finding) for number, finding in enumerate(findings, 1))
 
 

@@ -114,7 +114,8 @@ def _session_per_call(facts: Facts) -> Iterator[Finding]:
 
 def _growing_graphs(facts: Facts) -> Iterator[Finding]:
     found: dict[Place, Finding] = {}
-    for graph, growths in _grouped(facts.growths, lambda g: g.graph):
+    # Tests that share the default graph each add to it once; that is no loop either.
+    for (graph, scope), growths in _grouped(facts.growths, lambda g: (g.graph, g.scope)):
         guilty = _guilty_lines(growths)
         if not guilty:
             continue
@@ -131,6 +132,7 @@ def _growing_graphs(facts: Facts) -> Iterator[Finding]:
             count=count,
             sessions=_serials(s for s in facts.sessions if s.graph == graph),
             at=next(g.at for g in growths if any(p == place for p, _ in g.lines)),
+            scope=scope,
             lines=tuple(guilty),
         )
     yield from found.values()

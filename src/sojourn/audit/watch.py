@@ -89,13 +89,13 @@ class Watch:
             stack=stack,
             opened_at=self.now(),
             graph=graph.serial,
-            scope=os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0],
+            scope=_current_test(),
             library=library,
             kept_by_library=_is_kept_by_keras(frame),
             interactive=interactive,
         )
         if interactive:
-            for other in self.live.values():
+            for other in list(self.live.values()):
                 if other.record.interactive and other.record.closed_at is None:
                     other.record.replaced_by = record.serial
         self.live[id(session)] = _Live(record, graph)
@@ -154,7 +154,15 @@ class Watch:
         if count <= LOOKED_AT_GROWTHS or count & (count - 1) == 0:
             lines = _lines_that_added(graph, version - before)
         self.growths.append(
-            Growth(state.serial, self.now(), state.steps + 1, before, version, lines)
+            Growth(
+                graph=state.serial,
+                at=self.now(),
+                step=state.steps + 1,
+                ops_before=before,
+                ops_after=version,
+                lines=lines,
+                scope=_current_test(),
+            )
         )
 
     def _graph_state(self, graph: Any) -> _GraphState:
@@ -283,6 +291,11 @@ def _wrap_get_default(watch: Watch, original: Any) -> Any:
         return session
 
     return get_default
+
+
+def _current_test() -> str:
+    """The test that pytest is running, without its phase."""
+    return os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0]
 
 
 def _is_kept_by_keras(frame: FrameType) -> bool:
