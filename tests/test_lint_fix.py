@@ -214,6 +214,26 @@ def test_keras_does_not_get_the_session_as_its_default() -> None:
     )
 
 
+def test_code_of_other_files_does_not_see_another_default() -> None:
+    expect(
+        """
+        import numpy as np
+        from models import build
+        sess = tf.Session()
+        print(np.mean(sess.run(build())))
+        """,
+        """
+        import numpy as np
+        from models import build
+        sess = tf.Session()
+        try:
+            print(np.mean(sess.run(build())))
+        finally:
+            sess.close()
+        """,
+    )
+
+
 def test_an_interactive_session_becomes_a_with_block_to_the_end() -> None:
     expect(
         """

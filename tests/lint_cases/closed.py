@@ -4,6 +4,7 @@ import atexit
 import contextlib
 import sys
 
+import pytest
 import tensorflow.compat.v1 as tf
 from base import Base, Helper, register
 from tensorflow.compat.v1.keras.backend import set_session
@@ -199,6 +200,11 @@ def wrapped(debug):
     sess = debug.Wrapper(sess)
     print(sess.run(x))
     sess.close()
+
+
+def meant_to_fail():
+    with pytest.raises(TypeError):
+        tf.Session(42)
 
 
 def never_opened(session):

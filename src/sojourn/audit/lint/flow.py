@@ -222,8 +222,10 @@ class Flow(Expressions):
             for site in self.carried_by(item.context_expr, state):
                 self.hand_over(frozenset({site}), state)
         self.guarded += expects_error
+        self.failing += expects_error
         end = self.block(node.body, state)
         self.guarded -= expects_error
+        self.failing -= expects_error
 
         def leave(after: State) -> State:
             for site in managed:

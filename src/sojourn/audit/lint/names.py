@@ -52,7 +52,7 @@ class Names:
     def __init__(self, tree: ast.Module) -> None:
         self._meanings: dict[str, str] = {}
         self._own: set[str] = set()  # classes and functions of this file
-        self._foreign: set[str] = set()  # names imported from elsewhere
+        self.foreign: dict[str, str] = {}  # names imported from elsewhere: the package, or "."
         self._stars: list[str] = []
         assignments: list[tuple[str, ast.expr]] = []
         for node in ast.walk(tree):
@@ -61,7 +61,7 @@ class Names:
             elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
                 self._add_from(node)
             elif isinstance(node, ast.ImportFrom):
-                self._foreign.update(alias.asname or alias.name for alias in node.names)
+                self.foreign.update((alias.asname or alias.name, ".") for alias in node.names)
             elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 self._own.add(node.name)
             elif isinstance(node, ast.Assign):
@@ -80,13 +80,14 @@ class Names:
             if root in _ROOTS:
                 self._meanings[name] = alias.name if alias.asname else root
             else:
-                self._foreign.add(name)
+                self.foreign[name] = root
 
     def _add_from(self, node: ast.ImportFrom) -> None:
         assert node.module is not None
         for alias in node.names:
-            if node.module.split(".")[0] not in _ROOTS:
-                self._foreign.add(alias.asname or alias.name)
+            root = node.module.split(".")[0]
+            if root not in _ROOTS:
+                self.foreign[alias.asname or alias.name] = root
             elif alias.name == "*":
                 self._stars.append(node.module)
             else:
@@ -108,7 +109,7 @@ class Names:
             return None
         if root in self._meanings:
             return self._meanings[root]
-        if root in ("tf", "tensorflow") and rest and root not in self._foreign:
+        if root in ("tf", "tensorflow") and rest and root not in self.foreign:
             # `tf = load_tensorflow()` and `from common import *`: nothing else is called tf.
             return "tensorflow"
         if not rest and self._stars and root.endswith("Session"):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from dataclasses import dataclass
 from enum import Enum
 
@@ -45,6 +46,11 @@ _HARMLESS = frozenset(
     {"run", "close", "graph", "graph_def", "sess_str", "list_devices", "as_default"}
 )
 _WITH_THE_DEFAULT = frozenset({"keras", "tf_keras", "tflearn", "edward", "gpflow", "baselines"})
+# Packages that know nothing of sessions.
+_INDIFFERENT = frozenset(
+    {"numpy", "scipy", "matplotlib", "pandas", "sklearn", "skimage", "PIL", "cv2", "six", "tqdm"}
+    | {"absl", "h5py", "yaml", "requests", "seaborn", "google", "past", "future", "builtins"}
+)
 _IMPLICIT = frozenset({"eval", "run", "get_default_session"})
 
 
@@ -176,7 +182,8 @@ class _Planner:
         """Whether a `with` differs from a plain session in nothing but the close.
 
         It also makes the session and its graph the defaults: code that resets the default
-        graph, builds in another graph, or stacks default sessions would notice.
+        graph, builds in another graph, or stacks default sessions would notice. Where such code
+        cannot be ruled out, `finally` closes and changes nothing else.
         """
         if self.kind.startswith("sojourn."):
             return True
@@ -186,7 +193,7 @@ class _Planner:
             return False
         if any(isinstance(n, ast.Yield | ast.YieldFrom) for s in tail for n in ast.walk(s)):
             return False
-        if self._uses_the_default():
+        if self._uses_the_default() or self._calls_strangers(tail):
             return False
         here = (self.scope, self.module.tree)
         return not any(
@@ -201,6 +208,13 @@ class _Planner:
             return is_interactive(self.module.opens(node) or "")
         name = getattr(node, "attr", None) or getattr(node, "id", None)
         return name in ("get_default_session", "reset_default_graph")
+
+    def _calls_strangers(self, tail: list[ast.stmt]) -> bool:
+        """Whether code of other files runs inside: it may reset the graph, or ask for defaults."""
+        foreign = self.module.names.foreign
+        names = {n.id for s in tail for n in ast.walk(s) if isinstance(n, ast.Name)}
+        packages = {foreign[name] for name in names if name in foreign}
+        return bool(packages - _INDIFFERENT - sys.stdlib_module_names)
 
     def _uses_the_default(self) -> bool:
         """Libraries that work on the default session if there is one, on their own if not."""
