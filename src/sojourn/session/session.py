@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
+from sojourn.session.plans import Fetches
 from sojourn.session.states import State
-from sojourn.session.stay import Fetches, Stay
+from sojourn.session.stay import Stay
 from sojourn.values import Footprint, Place, Receipt, Signature, caller, format_bytes, html
 
 

@@ -20,69 +20,17 @@ import numpy as np
 from sojourn import events
 from sojourn.errors import InputError, SessionBroken, SessionClosed, StepTimeout
 from sojourn.process import exits
-from sojourn.process.calls import WorkerDied, step_meta
+from sojourn.process.calls import WorkerDied
 from sojourn.session.backend import Backend
-from sojourn.session.feeding import as_array
 from sojourn.session.keeping import Keeping
 from sojourn.session.lifecycle import Lifecycle
+from sojourn.session.plans import Fetches, Plan, PlanFacts, fetch_names
 from sojourn.session.states import Input, State
-from sojourn.transport.dtypes import BY_NAME
-from sojourn.values import Footprint, Place, Receipt, Signature, TensorSpec, caller
+from sojourn.values import Footprint, Place, Receipt, Signature, caller
 
-Fetches = str | Sequence[str] | None
 T = TypeVar("T")
 
 _COMING_BACK = frozenset({State.BROKEN, State.OPENING})
-
-
-class PlanFacts(msgspec.Struct, frozen=True):
-    """What the engine says of a plan it has made."""
-
-    number: int
-    inputs: list[TensorSpec]
-    outputs: list[TensorSpec]
-    slots: list[int]  # for each fetch, which of the outputs it is; -1 for an operation
-    adoptable: bool
-    prints: bool
-
-
-class Plan:
-    """A step as the caller knows it: names in order, and how to shape the results."""
-
-    def __init__(self, fetches: Fetches, names: list[str], feeds: list[str], facts: PlanFacts):
-        self.meta = step_meta(facts.number)
-        self.adoptable = facts.adoptable
-        self.prints = facts.prints
-        self._single = isinstance(fetches, str)
-        self._by_name = names if fetches is None else None
-        self._slots = facts.slots
-        self._straight = facts.slots == list(range(len(facts.outputs)))
-        self._inputs = [
-            (name, spec, BY_NAME.get(spec.dtype))
-            for name, spec in zip(feeds, facts.inputs, strict=True)
-        ]
-
-    def arrays(self, feeds: Mapping[str, Any]) -> list[np.ndarray]:
-        """What to send, converted and checked."""
-        arrays = []
-        for name, spec, dtype in self._inputs:
-            value = feeds[name]
-            if type(value) is np.ndarray and value.dtype == dtype and spec.accepts(value.shape):
-                arrays.append(value)
-            else:
-                arrays.append(as_array(name, spec, value))
-        return arrays
-
-    def results(self, outputs: Sequence[np.ndarray]) -> Any:
-        """What the caller gets: scalars as numpy scalars, as TensorFlow gives them."""
-        values: list[Any] = [o if o.ndim else o[()] for o in outputs]
-        if not self._straight:
-            values = [values[slot] if slot >= 0 else None for slot in self._slots]
-        if self._single:
-            return values[0]
-        if self._by_name is not None:
-            return dict(zip(self._by_name, values, strict=True))
-        return values
 
 
 class Stay:
@@ -114,7 +62,7 @@ class Stay:
         """One step."""
         feeds = feeds or {}
         deadline = None if timeout is None else time.monotonic() + timeout
-        self._begin(self.lifecycle.begin_step)
+        started = self._begin(self.lifecycle.begin_step)
         try:
             try:
                 plan = self._plans[
@@ -135,7 +83,7 @@ class Stay:
                 "the outcome of the step is unknown"
             ) from None
         finally:
-            self.lifecycle.end_step()
+            self.lifecycle.end_step(started=started)
         return plan.results(outputs)
 
     def call(
@@ -149,7 +97,7 @@ class Stay:
     ) -> tuple[Any, Sequence[np.ndarray]]:
         """Have the engine carry out an operation, as a step that others may accompany."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        self._begin(self.lifecycle.begin_step)
+        started = self._begin(self.lifecycle.begin_step)
         try:
             return self._operate(name, arguments, arrays, result, deadline)
         except WorkerDied as death:
@@ -159,7 +107,7 @@ class Stay:
                 f"session {self.name!r} did not finish {name!r} within {timeout:g} s"
             ) from None
         finally:
-            self.lifecycle.end_step()
+            self.lifecycle.end_step(started=started)
 
     def do_alone(self, work: Callable[[], T], consequence: str) -> T:
         """Do something with the engine while no step is under way."""
@@ -171,7 +119,7 @@ class Stay:
         finally:
             self.lifecycle.end_alone()
 
-    def _begin(self, begin: Callable[[], None]) -> None:
+    def _begin(self, begin: Callable[[], float]) -> float:
         while True:
             try:
                 return begin()
@@ -189,7 +137,7 @@ class Stay:
     def _make_plan(
         self, fetches: Fetches, feeds: Mapping[str, Any], deadline: float | None
     ) -> Plan:
-        names = _fetch_names(fetches, self.signature)
+        names = fetch_names(fetches, self.signature)
         for name in feeds:
             if not isinstance(name, str):
                 raise InputError(f"inputs go by name; {name!r} is a {type(name).__name__}")
@@ -209,6 +157,16 @@ class Stay:
         """The backend is there; the engine is not loaded yet."""
         self.backend = backend
         self.pid = backend.pid
+        self.lifecycle.page.describe(
+            {
+                "name": self.name,
+                "owner": str(self.owner),
+                "isolation": self.isolation,
+                "device": self.device,
+                "worker_pid": backend.pid,
+                "opened": time.time(),
+            }
+        )
 
     def load(self, arguments: dict[str, Any], arrays: Sequence[np.ndarray]) -> None:
         """Load the engine. On failure the worker is gone when this raises."""
@@ -311,7 +269,7 @@ class Stay:
                 self.name,
                 self.closed_at,
                 account.returned_bytes,
-                **self.receipt.to_dict(),
+                receipt=self.receipt.to_dict(),
             )
 
     def _unmeasured(self, held: Footprint) -> str:
@@ -405,16 +363,6 @@ def _forget_all_in_child() -> None:
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_all_in_child)
 exits.at_exit(exits.SESSIONS, _close_all_at_exit)
-
-
-def _fetch_names(fetches: Fetches, signature: Signature) -> list[str]:
-    if fetches is None:
-        return list(signature.outputs)
-    names = [fetches] if isinstance(fetches, str) else list(fetches)
-    for name in names:
-        if not isinstance(name, str):
-            raise InputError(f"outputs go by name; {name!r} is a {type(name).__name__}")
-    return names
 
 
 def _quoted(last_words: str) -> str:

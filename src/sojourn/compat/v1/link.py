@@ -22,7 +22,8 @@ from sojourn.errors import SessionClosed
 from sojourn.process.calls import WorkerDied, step_meta
 from sojourn.session.backend import Backend, InlineBackend
 from sojourn.session.states import Input
-from sojourn.session.stay import PlanFacts, Stay
+from sojourn.session.plans import PlanFacts
+from sojourn.session.stay import Stay
 from sojourn.values import Place, parse_bytes
 
 _STEPS_KEPT = 256
@@ -98,6 +99,8 @@ class Link:
 
     def can_step(self, feeds: Any, fetches: Any) -> bool:
         """Whether a step can be prepared, or has something in it that only `run` can do."""
+        if any(value.dtype == dtypes.np_resource for value in feeds.values()):
+            return False  # a tensor handle, which may be fed for a tensor of any type
         return not any(
             c_api.TF_OperationOutputType(output) in _UNSTEPPABLE
             or c_api.TF_OperationOpType(output.oper) in _HANDLE_OPS

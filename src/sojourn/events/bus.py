@@ -1,13 +1,17 @@
-"""What happened, told to whoever listens. Telling costs next to nothing when nobody does.
+"""Events and their subscribers.
 
 An event is a frozen value. Subscribers are called on the thread that caused it, one after the
-other; one that raises is reported once on the `sojourn.events` logger and never disturbs the
-session.
+other; one that raises is reported on the `sojourn.events` logger and never disturbs the session.
+
+A session runs thousands of steps in a second, and each takes it from ready to running and back.
+Those two are told one by one only to subscribers that ask for `every_step`; everybody else gets a
+`session.steps` event with the count and the latencies, at most once in a second.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -30,31 +34,54 @@ class Event:
     detail: Mapping[str, Any] = field(default_factory=dict)
     monotonic: float = field(default_factory=time.monotonic)
     wall: float = field(default_factory=time.time)
+    pid: int = field(default_factory=os.getpid)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {
+            "kind": self.kind,
+            "session": self.session,
+            "place": str(self.place) if self.place else None,
+            "host_bytes": self.host_bytes,
+            "monotonic": self.monotonic,
+            "wall": self.wall,
+            "pid": self.pid,
+            **self.detail,
+        }
 
 
 Subscriber = Callable[[Event], None]
 
 _subscribers: tuple[Subscriber, ...] = ()
+_step_subscribers: tuple[Subscriber, ...] = ()
 _lock = threading.Lock()
 
 
-def subscribe(subscriber: Subscriber) -> Callable[[], None]:
+def subscribe(subscriber: Subscriber, *, every_step: bool = False) -> Callable[[], None]:
     """Call `subscriber` with every event from now on, until the returned function is called."""
-    global _subscribers
+    global _subscribers, _step_subscribers
     with _lock:
         _subscribers = (*_subscribers, subscriber)
+        if every_step:
+            _step_subscribers = (*_step_subscribers, subscriber)
 
     def unsubscribe() -> None:
-        global _subscribers
+        global _subscribers, _step_subscribers
         with _lock:
             _subscribers = tuple(s for s in _subscribers if s is not subscriber)
+            _step_subscribers = tuple(s for s in _step_subscribers if s is not subscriber)
 
     return unsubscribe
 
 
 def is_listening() -> bool:
-    """Whether anybody would hear an event. The call path asks before it builds one."""
+    """Whether anybody would hear an event. Ask before collecting what is costly to know."""
     return bool(_subscribers)
+
+
+def hears_steps() -> bool:
+    """Whether anybody wants to hear of every single step."""
+    return bool(_step_subscribers)
 
 
 def emit(
@@ -62,13 +89,16 @@ def emit(
     session: str = "",
     place: Place | None = None,
     host_bytes: int = 0,
+    *,
+    is_step: bool = False,
     **detail: Any,
 ) -> None:
     """Tell everybody who listens."""
-    if not _subscribers:
+    listeners = _step_subscribers if is_step else _subscribers
+    if not listeners:
         return
     event = Event(kind, session, place, host_bytes, detail)
-    for subscriber in _subscribers:
+    for subscriber in listeners:
         try:
             subscriber(event)
         except Exception:

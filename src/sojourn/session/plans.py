@@ -1,0 +1,78 @@
+"""Steps as the caller knows them: names in order, what to send, how to shape what comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from sojourn.errors import InputError
+from sojourn.process.calls import step_meta
+from sojourn.session.feeding import as_array
+from sojourn.transport.dtypes import BY_NAME
+from sojourn.values import Signature, TensorSpec
+
+Fetches = str | Sequence[str] | None
+
+
+class PlanFacts(msgspec.Struct, frozen=True):
+    """What the engine says of a plan it has made."""
+
+    number: int
+    inputs: list[TensorSpec]
+    outputs: list[TensorSpec]
+    slots: list[int]  # for each fetch, which of the outputs it is; -1 for an operation
+    adoptable: bool
+    prints: bool
+
+
+class Plan:
+    """A step as the caller knows it: names in order, and how to shape the results."""
+
+    def __init__(self, fetches: Fetches, names: list[str], feeds: list[str], facts: PlanFacts):
+        self.meta = step_meta(facts.number)
+        self.adoptable = facts.adoptable
+        self.prints = facts.prints
+        self._single = isinstance(fetches, str)
+        self._by_name = names if fetches is None else None
+        self._slots = facts.slots
+        self._straight = facts.slots == list(range(len(facts.outputs)))
+        self._inputs = [
+            (name, spec, BY_NAME.get(spec.dtype))
+            for name, spec in zip(feeds, facts.inputs, strict=True)
+        ]
+
+    def arrays(self, feeds: Mapping[str, Any]) -> list[np.ndarray]:
+        """What to send, converted and checked."""
+        arrays = []
+        for name, spec, dtype in self._inputs:
+            value = feeds[name]
+            if type(value) is np.ndarray and value.dtype == dtype and spec.accepts(value.shape):
+                arrays.append(value)
+            else:
+                arrays.append(as_array(name, spec, value))
+        return arrays
+
+    def results(self, outputs: Sequence[np.ndarray]) -> Any:
+        """What the caller gets: scalars as numpy scalars, as TensorFlow gives them."""
+        values: list[Any] = [o if o.ndim else o[()] for o in outputs]
+        if not self._straight:
+            values = [values[slot] if slot >= 0 else None for slot in self._slots]
+        if self._single:
+            return values[0]
+        if self._by_name is not None:
+            return dict(zip(self._by_name, values, strict=True))
+        return values
+
+
+def fetch_names(fetches: Fetches, signature: Signature) -> list[str]:
+    """The names to fetch, in order."""
+    if fetches is None:
+        return list(signature.outputs)
+    names = [fetches] if isinstance(fetches, str) else list(fetches)
+    for name in names:
+        if not isinstance(name, str):
+            raise InputError(f"outputs go by name; {name!r} is a {type(name).__name__}")
+    return names
