@@ -44,10 +44,11 @@ def runner() -> Iterator[subprocess.Popen[str]]:
 
 @pytest.fixture
 def run(runner: subprocess.Popen[str], tmp_path: Path) -> Run:
-    def run_it(*args: str, program: str = "") -> Outcome:
+    def run_it(*args: str, program: str = "", isolation: str = "raw") -> Outcome:
         if program:
             shutil.copy(PROGRAMS / program, tmp_path)
             args = (*args, program)
+        args = ("--isolation", isolation, *args)
         out, err = tmp_path / "out", tmp_path / "err"
         order = {"args": args, "folder": str(tmp_path), "out": str(out), "err": str(err)}
         assert runner.stdin
@@ -60,17 +61,25 @@ def run(runner: subprocess.Popen[str], tmp_path: Path) -> Run:
     return run_it
 
 
-@pytest.mark.parametrize(
-    "program",
-    ["before_one.py", "layers_and_cells.py", "contrib_parts.py", "training_helpers.py"],
-)
+@pytest.mark.parametrize("program", ["before_one.py", "layers_and_cells.py", "contrib_parts.py"])
 def test_a_program_of_the_time_runs_unmodified(run: Run, program: str) -> None:
     outcome = run("--quiet", program=program)
     assert (outcome.code, outcome.out) == (0, "fine\n"), outcome.err
 
 
+def test_sessions_that_helpers_open_are_isolated_and_accounted_for_too(
+    run: Run, tmp_path: Path
+) -> None:
+    outcome = run("--json", "account.json", program="training_helpers.py", isolation="process")
+    assert (outcome.code, outcome.out) == (0, "fine\n"), outcome.err
+    told = json.loads((tmp_path / "account.json").read_text())
+    assert told["isolation"] == "process"
+    assert [(s["line"], s["left_open"]) for s in told["sessions"]] == [(10, False), (19, True)]
+    assert all(s["held_bytes"] == s["returned_bytes"] > 0 for s in told["sessions"])
+
+
 def test_a_session_with_eager_on_does_what_its_author_meant(run: Run) -> None:
-    outcome = run(program="compat_with_eager.py")
+    outcome = run(program="compat_with_eager.py", isolation="inline")
     assert (outcome.code, outcome.out) == (0, "22 2\n"), outcome.err
     assert "compat_with_eager.py:7  Session: 2 steps" in outcome.err
 

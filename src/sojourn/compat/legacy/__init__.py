@@ -63,6 +63,13 @@ def environment(verdict: Verdict, isolation: str = "process") -> Iterator[Ledger
     if verdict.era == "tf2":
         yield ledger
         return
+    if isolation == "process":
+        # The zygote imports TensorFlow while this process does, and the program builds its graph.
+        from sojourn.probes.platform import require_process_isolation
+        from sojourn.process.zygote import zygote
+
+        require_process_isolation()
+        zygote.start()
     importer = _prepare(verdict, isolation, ledger)
     with importer.active():
         try:
