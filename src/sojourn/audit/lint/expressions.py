@@ -36,7 +36,7 @@ class Expressions(ABC):
         self.problems: list[Problem] = []
         self.sites: dict[ast.Call, Site] = {}
         self.lendings: dict[ast.Call, frozenset[Site]] = {}
-        self.failing = 0  # inside a `with raises`: what is opened there is meant to fail
+        self.failing: set[ast.expr | None] = set()  # what a `with raises` waits for
         self.guarded = 0  # inside a `try` or `with raises` that expects a closed session
 
     def key(self, node: ast.expr) -> str | None:
@@ -149,7 +149,7 @@ class Expressions(ABC):
         self._forget_self(node, state)
         if kind is not None:
             site = self.sites.setdefault(node, Site(node, kind))
-            state.set([site], TAKEN if self.failing else OPEN)
+            state.set([site], TAKEN if node in self.failing else OPEN)
             return frozenset({site})
         if as_context and _last_name(func) == "closing":
             return passed

@@ -221,11 +221,11 @@ class Flow(Expressions):
                 self.bind(item.optional_vars, values, state, value=item.context_expr)
             for site in self.carried_by(item.context_expr, state):
                 self.hand_over(frozenset({site}), state)
+        if expects_error:
+            self.failing.add(getattr(node.body[-1], "value", None))
         self.guarded += expects_error
-        self.failing += expects_error
         end = self.block(node.body, state)
         self.guarded -= expects_error
-        self.failing -= expects_error
 
         def leave(after: State) -> State:
             for site in managed:
