@@ -19,7 +19,14 @@ from hypothesis import strategies as st
 
 from sojourn.cli.inspect import command
 from sojourn.errors import ModelError
-from sojourn.probes.model_files import Finding, ModelSummary, graphs, inspect_model, ops
+from sojourn.probes.model_files import (
+    Finding,
+    ModelSummary,
+    graphs,
+    inspect_model,
+    keras_files,
+    ops,
+)
 from sojourn.probes.model_files.checkpoints import parse_index
 from sojourn.probes.model_files.graphs import parse_graph, parse_meta_graph, parse_saved_model
 from sojourn.probes.model_files.keras_files import inspect_keras
@@ -368,6 +375,40 @@ def test_a_damaged_file_is_a_model_error_that_says_why(
         inspect_model(path)
     told = run(path)
     assert (told.exit_code, type(told.exception)) == (1, SystemExit)
+
+
+@pytest.mark.parametrize(
+    ("reader", "reason"),
+    [
+        ("while True: pass", "reading it as HDF5 never ends"),
+        (
+            "import os, resource as r; r.setrlimit(r.RLIMIT_CORE, (0, 0)); os.abort()",
+            "the HDF5 library fails on it",
+        ),
+    ],
+)
+def test_a_file_on_which_the_hdf5_library_loops_or_crashes_is_a_model_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str, reason: str
+) -> None:
+    script, model = tmp_path / "reader.py", tmp_path / "m.h5"
+    script.write_text(reader)
+    model.write_bytes(b"\x89HDF\r\n\x1a\n")
+    monkeypatch.setattr(keras_files.hdf5_reader, "__file__", str(script))
+    monkeypatch.setattr(keras_files.hdf5_reader, "LIMIT_SECONDS", 1)
+    with pytest.raises(ModelError, match=reason):
+        inspect_model(model)
+
+
+def test_without_h5py_an_hdf5_file_is_not_looked_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script, model = tmp_path / "reader.py", tmp_path / "m.h5"
+    script.write_text("import sys; sys.stdout.write('{\"missing\": true}')")
+    model.write_bytes(b"\x89HDF\r\n\x1a\n")
+    monkeypatch.setattr(keras_files.hdf5_reader, "__file__", str(script))
+    assert inspect_model(model).unchecked == (
+        "its content: h5py, which reads HDF5, is not installed",
+    )
 
 
 def test_folders_that_are_no_model_say_what_is_missing(tmp_path: Path) -> None:

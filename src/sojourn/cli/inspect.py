@@ -81,7 +81,8 @@ def _print(summary: ModelSummary, show_all: bool) -> None:
         facts.append(f"weights {format_bytes(summary.weight_bytes)}")
     if summary.functions:
         facts.append(f"{summary.functions} function{'s' if summary.functions != 1 else ''}")
-    line(", ".join(fact for fact in facts if fact))
+    if any(facts):
+        line(", ".join(fact for fact in facts if fact))
     if summary.signatures:
         table("signatures", _signatures(summary))
     if summary.layers:
