@@ -4,13 +4,18 @@ names     what a dotted name means: aliases of TensorFlow, compat.v1, session cl
 module    one parsed file: parents, scopes, functions and classes by name
 uses      what a use does to a session: borrow, keep, lend, take, close
 state     what may be true of each session at one point of a program
-flow      sessions along every path through one function or module
+expressions, flow
+          sessions along every path through one function or module
 kept      sessions that outlive a function: on self, in a global, in a class
-loops     sessions and ops made again and again
+loops, ops
+          sessions and ops made again and again
 check     one file: all rules, suppressed lines left out
+settings  the section of pyproject.toml
 files     many files: walking, settings, notes for what cannot be read
 formats   text, JSON, GitHub, SARIF
-fix       the rewriting (needs libcst, the `lint` extra)
+plan      how a session can be closed safely, if it can
+fix, rewrite
+          carries that out (needs libcst, the `lint` extra)
 """
 
 from sojourn.audit.lint.check import check_source
