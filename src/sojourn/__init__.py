@@ -11,7 +11,7 @@ from sojourn import errors, events
 from sojourn._version import __version__
 from sojourn.errors import *  # noqa: F403 - the public errors, listed in errors.__all__
 from sojourn.functions import isolated
-from sojourn.session import Session, State, open
+from sojourn.session import Lease, Session, State, current, open
 from sojourn.values import Footprint, Receipt, Residue, Signature, TensorSpec
 
 
@@ -33,6 +33,7 @@ def warm_up(*, wait: bool = False) -> None:
 
 __all__ = [
     "Footprint",
+    "Lease",
     "Receipt",
     "Residue",
     "Session",
@@ -40,6 +41,7 @@ __all__ = [
     "State",
     "TensorSpec",
     "__version__",
+    "current",
     "errors",
     "events",
     "isolated",

@@ -103,6 +103,7 @@ class Worker:
         finally:
             their_control.close()
             their_lifeline.close()
+        self._board: Segment | None
         self._board, self._board_fd = Segment.create(board.BYTES)
         _live.add(self)
 
@@ -210,6 +211,7 @@ class Worker:
 
     def _new_lane(self) -> CallerLane:
         index, ours, bells = self._wire(reverse=False)
+        assert self._board is not None
         rows = board.rows(self._board, index)
         lane = CallerLane(index, rows, ours, bells, self.pidfd)
         self._lanes.append(lane)
@@ -331,6 +333,7 @@ class Worker:
         self._control.close()
         self._lifeline.close()
         self.output.close()
+        self._board = None  # whoever still holds the session does not hold this memory
         if self._board_fd >= 0:
             os.close(self._board_fd)
             self._board_fd = -1

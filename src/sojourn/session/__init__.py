@@ -4,8 +4,10 @@
 what the user has into something an engine can load, `feeding.py` checks what goes in.
 """
 
+from sojourn.session.defaults import current
+from sojourn.session.lease import Lease
 from sojourn.session.opening import open
 from sojourn.session.session import Session
 from sojourn.session.states import State
 
-__all__ = ["Session", "State", "open"]
+__all__ = ["Lease", "Session", "State", "current", "open"]

@@ -5,13 +5,18 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from sojourn.session import defaults
 from sojourn.session.plans import Fetches
 from sojourn.session.states import State
 from sojourn.session.stay import Stay
 from sojourn.values import Footprint, Place, Receipt, Signature, caller, format_bytes, html
+
+if TYPE_CHECKING:
+    from sojourn.session.lease import Lease
 
 
 class Usable:
@@ -91,6 +96,10 @@ class Usable:
         """How many ops of the steps so far ran on each device of the session."""
         return self._stay.keeping.placement()
 
+    def as_default(self) -> AbstractContextManager[Usable]:
+        """Make it what `sojourn.current()` gives, in this block of this thread or task."""
+        return defaults.as_default(self)
+
     def footprint(self) -> Footprint:
         """What it holds now, as the kernel and the driver count it."""
         return self._stay.footprint()
@@ -115,6 +124,21 @@ class Session(Usable):
         After `timeout` seconds running steps are cut off. Closing twice gives the same receipt.
         """
         return self._stay.close(timeout, caller())
+
+    def lend(
+        self,
+        *,
+        max_seconds: float | None = None,
+        lease_warning_seconds: float | None = None,
+    ) -> Lease:
+        """Lend it to another module, which can then use it but not close it.
+
+        The lease ends when it is given back, after `max_seconds`, or when you close the session.
+        A holder who has it longer than `lease_warning_seconds` is reported as `lease.overdue`.
+        """
+        from sojourn.session.lease import lend
+
+        return lend(self._stay, max_seconds, lease_warning_seconds)
 
     def __enter__(self) -> Session:
         return self

@@ -12,7 +12,7 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -25,8 +25,11 @@ from sojourn.session.backend import Backend
 from sojourn.session.keeping import Keeping
 from sojourn.session.lifecycle import Lifecycle
 from sojourn.session.plans import Fetches, Plan, PlanFacts, fetch_names
-from sojourn.session.states import Input, State
+from sojourn.session.states import USABLE, Input, State
 from sojourn.values import Footprint, Place, Receipt, Signature, caller
+
+if TYPE_CHECKING:
+    from sojourn.session.lease import Terms
 
 T = TypeVar("T")
 
@@ -53,6 +56,7 @@ class Stay:
         self._how_it_died: str | None = None
         self._last_held = Footprint(0)
         self.keeping = Keeping(self)
+        self.leases: set[Terms] = set()  # who has borrowed it
         self.comeback: Callable[[], None] | None = None  # replaces a worker that died
         _open_stays.add(self)
 
@@ -236,6 +240,8 @@ class Stay:
         return self.receipt
 
     def _finish(self, started: float, cut_off: bool) -> None:
+        for terms in list(self.leases):
+            terms.end(f"session {self.name!r} was closed by its owner at {self.closed_at}")
         backend = self.backend
         assert backend is not None
         held = backend.footprint()
@@ -299,6 +305,11 @@ class Stay:
     def is_foreign(self) -> bool:
         """Whether this is a fork of the process that opened it."""
         return os.getpid() != self._maker
+
+    def require_usable(self) -> None:
+        """Raise what a step would raise if it is not open."""
+        if self.is_foreign or self.lifecycle.state not in USABLE:
+            raise self._refusal(self.lifecycle.state)
 
     def footprint(self) -> Footprint:
         """What it holds now; zero once closed."""

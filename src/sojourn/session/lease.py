@@ -1,0 +1,187 @@
+"""The right to use a session without the right to close it.
+
+An owner lends; a pool leases. Both hand out this handle. It refers to one stay, so that a late
+call of an expired lease can never reach the session that took its place.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import warnings
+import weakref
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any
+
+from sojourn import events
+from sojourn.errors import LeaseExpired, SessionClosed
+from sojourn.session.plans import Fetches
+from sojourn.session.session import Usable
+from sojourn.session.stay import Stay
+from sojourn.values import Place, caller
+
+
+class Terms:
+    """What the holder and the finalizer of a lease share: whether it has ended, and why."""
+
+    def __init__(
+        self, stay: Stay, holder: Place, give_back: Callable[[Terms], None] | None
+    ) -> None:
+        self.stay = stay
+        self.holder = holder
+        self.since = time.monotonic()
+        self.steps = 0
+        self.ended: str | None = None  # a sentence, once it has
+        self._give_back = give_back
+        self._timer: threading.Timer | None = None
+        stay.leases.add(self)
+
+    def warn_after(self, seconds: float) -> None:
+        """Report the holder if he still has it by then."""
+        self._timer = threading.Timer(seconds, self._overdue, [seconds])
+        self._timer.daemon = True
+        self._timer.start()
+
+    def end(self, why: str) -> bool:
+        """End it; False if it had ended before."""
+        if self.ended is not None:
+            return False
+        self.ended = why
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self.stay.leases.discard(self)
+        if self._give_back is not None:
+            self._give_back(self)
+        events.emit("lease.ended", self.stay.name, self.holder, steps=self.steps, why=why)
+        return True
+
+    def forgotten(self) -> None:
+        """Its handle was garbage collected."""
+        if self.stay.is_foreign or not self.end("nobody referred to it any more"):
+            return
+        warnings.warn(
+            f"a lease of session {self.stay.name!r}, taken at {self.holder}, was never given back; "
+            "use `with` or call close()",
+            ResourceWarning,
+            stacklevel=2,
+        )
+
+    def _overdue(self, seconds: float) -> None:
+        if self.ended is None:
+            events.emit("lease.overdue", self.stay.name, self.holder, seconds=seconds)
+
+
+class Lease(Usable):
+    """A session lent to you. It lives until you give it back, best by a `with` block.
+
+    Everything a session can do except close it: closing a lease only gives it back. When its
+    owner closes the session, or `max_seconds` have passed, the next call raises LeaseExpired.
+    """
+
+    def __init__(
+        self,
+        stay: Stay,
+        holder: Place,
+        *,
+        max_seconds: float | None = None,
+        lease_warning_seconds: float | None = None,
+        give_back: Callable[[Terms], None] | None = None,
+    ) -> None:
+        self._terms = Terms(stay, holder, give_back)
+        self._until = None if max_seconds is None else time.monotonic() + max_seconds
+        self._max_seconds = max_seconds
+        if lease_warning_seconds is not None:
+            self._terms.warn_after(lease_warning_seconds)
+        self._finalizer = weakref.finalize(self, self._terms.forgotten)
+        self._finalizer.atexit = False
+        events.emit("lease.granted", stay.name, holder)
+
+    @property
+    def _stay(self) -> Stay:  # type: ignore[override]
+        terms = self._terms
+        if self._until is not None and time.monotonic() > self._until:
+            terms.end(f"its {self._max_seconds:g} s are over")
+        if terms.ended is not None:
+            raise self._expired()
+        return terms.stay
+
+    @property
+    def holder(self) -> Place:
+        """The line that took it."""
+        return self._terms.holder
+
+    @property
+    def held_seconds(self) -> float:
+        """For how long it has been held."""
+        return time.monotonic() - self._terms.since
+
+    @property
+    def steps(self) -> int:
+        """How many steps were run with it."""
+        return self._terms.steps
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it can still be used."""
+        return self._terms.ended is None
+
+    def run(
+        self,
+        fetches: Fetches = None,
+        feeds: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> Any:
+        """Run one step, as the session's owner would."""
+        try:
+            result = self._stay.run(fetches, feeds, timeout)
+        except SessionClosed as closed:
+            if self._terms.stay.is_foreign:
+                raise
+            # The owner closed it while we were on our way in.
+            self._terms.end(str(closed))
+            raise self._expired() from None
+        self._terms.steps += 1
+        return result
+
+    def close(self) -> None:
+        """Give it back. May be called twice."""
+        self._finalizer.detach()
+        self._terms.end("it was given back")
+
+    def __enter__(self) -> Lease:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        terms = self._terms
+        state = "active" if terms.ended is None else "ended"
+        return (
+            f"<Lease of {terms.stay.name!r} {state} | {terms.steps} runs | held by {terms.holder}>"
+        )
+
+    def _expired(self) -> LeaseExpired:
+        terms = self._terms
+        return LeaseExpired(
+            f"the lease of session {terms.stay.name!r}, taken at {terms.holder}, has ended: "
+            f"{terms.ended}"
+        )
+
+
+def lend(
+    stay: Stay, max_seconds: float | None = None, lease_warning_seconds: float | None = None
+) -> Lease:
+    """Lend a session to the caller of our caller."""
+    stay.require_usable()
+    return Lease(
+        stay, caller(), max_seconds=max_seconds, lease_warning_seconds=lease_warning_seconds
+    )
