@@ -47,7 +47,8 @@ class MetaGraphEngine(GraphEngine):
         return engine
 
     def _fill(self) -> None:
-        self._saver.restore(self.session, self._prefix)
+        with self.graph.as_default():
+            self._saver.restore(self.session, self._prefix)
         tables = self.graph.get_collection(v1.GraphKeys.TABLE_INITIALIZERS)
         if tables:
             self.session.run(tables)

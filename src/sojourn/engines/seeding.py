@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from sojourn.engines import autograph_files
 from sojourn.errors import DeviceError
 
 # Random ops that keep their own stream: without seeds in the graph each starts anywhere.
@@ -29,6 +30,8 @@ def prepare(arguments: Mapping[str, Any]) -> None:
     seed = arguments.get("seed")
     if seed is not None:
         seed_process(seed, deterministic=bool(arguments.get("deterministic")))
+    if arguments.get("in_worker") and "tensorflow" in sys.modules:
+        autograph_files.keep_in_memory()
     limit = arguments.get("gpu_bytes")
     if limit is not None:
         _cap_devices(limit)

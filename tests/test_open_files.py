@@ -1,0 +1,171 @@
+"""Every kind of model file opens, and gives what TensorFlow and Keras give."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import model_files
+import sojourn
+
+pytestmark = pytest.mark.usefixtures("zygote")
+
+CASES = [
+    "dense.keras", "dense.h5", "dense_saved", "conv.keras", "conv_saved", "recurrent.keras",
+    "recurrent_saved", "text.keras", "text_saved", "several.keras", "several_saved",
+    "dynamic shapes", "static table", "TensorFlow 1 SavedModel", "SavedModel by tags", "frozen",
+    "frozen as text", "meta graph by prefix", "meta graph by folder",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("models")
+    subprocess.run(
+        [sys.executable, model_files.__file__, str(made)], check=True, capture_output=True
+    )
+    return made
+
+
+@pytest.fixture(scope="module")
+def cases(folder: Path) -> Any:
+    return pickle.loads((folder / "cases.pickle").read_bytes())
+
+
+@pytest.fixture(scope="module")
+def dense(folder: Path, zygote: None) -> Iterator[sojourn.Session]:
+    with sojourn.open(folder / "dense_saved") as session:
+        session(x=np.ones((1, 8)))
+        yield session
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_model_gives_what_the_framework_gives(name, cases, folder):
+    path, options, inputs, expected = cases[name]
+    with sojourn.open(folder / path, **options) as session:
+        assert set(session.signature.inputs) == set(inputs)
+        assert set(session.signature.outputs) == set(expected)
+        got = session.run(None, inputs)
+    for output, value in expected.items():
+        assert got[output].dtype == value.dtype
+        np.testing.assert_allclose(got[output], value, rtol=1e-4, atol=1e-5)
+
+
+def test_every_case_is_tested(cases):
+    assert sorted(cases) == sorted(CASES)
+
+
+def test_the_caller_needs_no_tensorflow():
+    assert "tensorflow" not in sys.modules
+
+
+def test_the_signature_tells_names_dtypes_and_shapes(folder):
+    with sojourn.open(folder / "several.keras") as session:
+        assert str(session.signature) == (
+            "(left: float32[?, 4], right: int32[?, 3]) -> "
+            "(first: float32[?, 2], second: float32[?, 5])"
+        )
+
+
+def test_dynamic_shapes_take_any_size(folder):
+    with sojourn.open(folder / "scaler", signature="scale") as session:
+        for shape in ((1, 1), (2, 5), (7, 0)):
+            assert session.run("y", {"x": np.ones(shape)}).shape == shape
+
+
+def test_a_model_runs_in_this_process_too(folder, cases):
+    # In a process of its own: the tests here load no TensorFlow.
+    path, _, inputs, expected = cases["dense.keras"]
+    program = (
+        "import sys, pickle, numpy as np, sojourn\n"
+        "path, inputs, expected = pickle.load(sys.stdin.buffer)\n"
+        "with sojourn.open(path, isolation='inline') as session:\n"
+        "    np.testing.assert_allclose(session(**inputs), expected['y'], rtol=1e-4, atol=1e-5)\n"
+    )
+    given = pickle.dumps((str(folder / path), inputs, expected))
+    subprocess.run([sys.executable, "-c", program], input=given, check=True, capture_output=True)
+
+
+@pytest.mark.parametrize(
+    ("run", "told"),
+    [
+        (lambda s: s.run("z", {"x": np.ones((1, 8))}), "no output 'z'; there are output_0"),
+        (lambda s: s.run("y", {"image": np.ones((1, 8))}), "no input 'image'; there are x"),
+        (lambda s: s.run("y"), "the input 'x' must be fed"),
+        (lambda s: s(x=np.ones((1, 8), complex)), "takes float32"),
+        (lambda s: s(x=np.ones(8)), r"takes float32\[\?, 8\]; got float.*\[8\]"),
+        (lambda s: s(x="text"), "takes float32"),
+    ],
+)
+def test_a_wrong_input_is_told_what_there_is(dense, run, told):
+    with pytest.raises(sojourn.InputError, match=told):
+        run(dense)
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("nowhere", "there is nothing at"),
+        ("empty_folder", "is empty"),
+        ("empty.keras", "is empty"),
+        ("model_files", "there is nothing at"),
+        ("empty_saved", "holds no graph"),
+        ("truncated_saved", "cannot be read"),
+        ("no_variables", "variables of the SavedModel"),
+        ("no_signatures", "has no signatures"),
+        ("truncated.keras", "Keras cannot load"),
+        ("truncated.h5", "Keras cannot load"),
+        ("only.weights.h5", "holds weights but no model"),
+        ("unknown_op.pb", "OpOfAnotherWorld"),
+        ("text.pb", "is not a frozen graph"),
+        ("dense_saved/saved_model.pb", "open its folder"),
+        ("cases.pickle", "no kind of model"),
+        (".", "neither a SavedModel"),
+    ],
+)
+def test_what_is_not_a_model_says_why_and_leaves_nothing(folder, path, told):
+    with pytest.raises(sojourn.ModelError, match=told):
+        sojourn.open(os.path.join(folder, path))
+
+
+@pytest.mark.parametrize(
+    ("path", "options", "told"),
+    [
+        ("scaler", {}, r"signatures \[.*choose one"),
+        ("scaler", {"signature": "shrink"}, "no signature 'shrink'; there are"),
+        ("tf1_saved", {"tags": "gpu"}, r"no graph tagged \['gpu'\]; there are"),
+        ("frozen.pb", {"outputs": ["nothing:0"]}, "no 'nothing:0'"),
+    ],
+)
+def test_a_choice_that_is_not_there_is_told_what_there_is(folder, path, options, told):
+    with pytest.raises(sojourn.ModelError, match=told):
+        sojourn.open(folder / path, **options)
+
+
+def test_a_loaded_model_is_reset_to_the_values_it_was_loaded_with(folder):
+    with sojourn.open(folder / "scaler", signature="grow") as session:
+        first = session(by=1.0)
+        assert first["factor"] == 4
+        assert session(by=1.0)["factor"] == 5
+        session.reset()
+        again = session(by=1.0)
+    assert again["factor"] == 4
+    np.testing.assert_array_equal(again["draw"], first["draw"])
+
+
+def test_reference_variables_of_a_meta_graph_are_reset_too(folder):
+    options = {"inputs": ["x:0"], "outputs": ["y:0"]}
+    with sojourn.open(folder / "meta", **options) as session:
+        before = session.run("w:0")
+        session.run("grow")
+        assert (session.run("w:0") == before + 1).all()
+        session.reset()
+        np.testing.assert_array_equal(session.run("w:0"), before)

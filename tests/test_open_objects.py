@@ -1,0 +1,134 @@
+"""Live models, and functions that build models in the worker."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sojourn
+
+LIVE = os.path.join(os.path.dirname(__file__), "live_models.py")
+
+pytestmark = pytest.mark.usefixtures("zygote")
+
+
+def test_live_models_open_and_give_what_they_give_at_home():
+    done = subprocess.run(
+        [sys.executable, "-W", "error::ResourceWarning", LIVE],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.strip().endswith("all is well")
+
+
+def keras_model() -> Any:
+    import keras
+
+    return keras.Sequential(
+        [keras.Input((4,), name="x"), keras.layers.Dense(2, kernel_initializer="ones", name="y")]
+    )
+
+
+def saved_function() -> Any:
+    import tensorflow as tf
+
+    count = tf.Variable(0)
+
+    @tf.function(input_signature=[tf.TensorSpec([], tf.int32, name="by")])
+    def step(by: Any) -> Any:
+        return count.assign_add(by)
+
+    return step
+
+
+def whole_graph() -> Any:
+    import tensorflow as tf
+
+    graph = tf.Graph()
+    with graph.as_default():
+        x = tf.compat.v1.placeholder(tf.float32, [], name="x")
+        tf.add(x, 1, name="y")
+    return graph
+
+
+def plain_function_with_state() -> Any:
+    import tensorflow as tf
+
+    weight = tf.Variable(2.0)  # eager, so that the function can use it later
+
+    def multiply(x: Any) -> Any:
+        return (weight * x).numpy()
+
+    return multiply
+
+
+def hidden_graph_code() -> Any:
+    # Nothing in this code says that it wants a graph: it is found out by trying.
+    import tensorflow as tf
+
+    return {}, {"three": tf.constant(1) + tf.constant(2)}
+
+
+@pytest.mark.parametrize(
+    ("build", "inputs", "output"),
+    [
+        (keras_model, {"x": np.ones((1, 4))}, [[4, 4]]),
+        (saved_function, {"by": 5}, 5),
+        (whole_graph, {"x": 1}, 2),
+        (plain_function_with_state, {"x": 4.0}, 8),
+        (hidden_graph_code, {}, 3),
+    ],
+)
+def test_a_builder_may_return_any_kind_of_model(build, inputs, output):
+    with sojourn.open(build) as session:
+        np.testing.assert_array_equal(session(**inputs), output)
+
+
+def test_a_builder_may_return_a_path(tmp_path):
+    def build() -> str:
+        return str(tmp_path / "nowhere")
+
+    with pytest.raises(sojourn.ModelError, match="there is nothing at"):
+        sojourn.open(build)
+
+
+def test_an_error_of_the_builders_own_arrives_as_it_is():
+    def build() -> Any:
+        raise LookupError("no such recipe")
+
+    with pytest.raises(LookupError, match="no such recipe"):
+        sojourn.open(build)
+
+
+@pytest.mark.parametrize("nothing", [None, 7, [1, 2]])
+def test_a_builder_that_returns_no_model_is_told(nothing):
+    with pytest.raises(sojourn.ModelError, match="returned"):
+        sojourn.open(lambda: nothing)
+
+
+def test_what_is_no_model_at_all_is_told_what_is():
+    with pytest.raises(sojourn.ModelError, match="a model is a path, a Keras model"):
+        sojourn.open(3)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"isolation": "thread"},
+        {"restart": "always"},
+        {"restart": "from-checkpoint", "isolation": "inline"},
+        {"deterministic": True},
+        {"device": "tpu"},
+        {"device": "cpu:1"},
+        {"memory": "much"},
+    ],
+)
+def test_options_that_cannot_be_are_refused_before_anything_starts(options):
+    with pytest.raises(ValueError):
+        sojourn.open(keras_model, **options)
