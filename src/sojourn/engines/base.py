@@ -99,6 +99,7 @@ class Host:
 
     def __init__(self) -> None:
         self.engine: Engine | None = None
+        self.refusal: Exception | None = None  # why nothing may be loaded here
         self._plans: dict[int, Plan] = {}
         self._numbers = itertools.count(1)
         self._operations: dict[str, Operation] = {
@@ -109,6 +110,8 @@ class Host:
 
     def call(self, name: str, arguments: dict[str, Any], arrays: Arrays) -> tuple[Any, Arrays]:
         """Carry out a named operation."""
+        if self.refusal is not None:
+            raise self.refusal
         operation = self._operations.get(name)
         if operation is None:
             raise InternalError(f"this engine has no operation {name!r}")

@@ -211,8 +211,7 @@ class Worker:
 
     def _new_lane(self) -> CallerLane:
         index, ours, bells = self._wire(reverse=False)
-        assert self._board is not None
-        rows = board.rows(self._board, index)
+        rows = self._rows(index)
         lane = CallerLane(index, rows, ours, bells, self.pidfd)
         self._lanes.append(lane)
         return lane
@@ -224,7 +223,7 @@ class Worker:
     def _new_reverse_lane(self) -> ServerLane:
         with self._lock:
             index, ours, bells = self._wire(reverse=True)
-            return ServerLane(board.rows(self._board, index), ours, bells)
+            return ServerLane(self._rows(index), ours, bells)
 
     def _wire(self, reverse: bool) -> tuple[int, socket.socket, tuple[int, int]]:
         """Connect one more lane: its number, our end, the bells of who answers and who asks."""
@@ -253,6 +252,10 @@ class Worker:
             self._board_fd = -1
         self._wired += 1
         return index, ours, (bells[0], bells[1])
+
+    def _rows(self, index: int) -> tuple[memoryview, memoryview]:
+        assert self._board is not None
+        return board.rows(self._board, index)
 
     # -- measuring -----------------------------------------------------------------------------
 

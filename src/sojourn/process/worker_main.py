@@ -18,6 +18,7 @@ from typing import NoReturn
 import msgspec
 
 from sojourn.engines.base import Host
+from sojourn.errors import SandboxError
 from sojourn.process import callbacks, crossing, lifeline, limits
 from sojourn.process.calls import FAILED, OK, STEP, Call, plan_number
 from sojourn.process.protocol import (
@@ -54,11 +55,20 @@ def main(request: Fork, fds: list[int]) -> NoReturn:
     _take_on_surroundings(request)
     if request.memory_bytes is not None:
         limits.cap_data(request.memory_bytes)
+    host = Host()
     if request.readable_paths is not None:
-        from sojourn.process import sandbox
+        _confine(host, request.readable_paths, request.best_effort_sandbox)
+    _Worker(control, client, host).serve()
 
-        sandbox.confine(request.readable_paths, best_effort=request.best_effort_sandbox)
-    _Worker(control, client).serve()
+
+def _confine(host: Host, readable: list[str], best_effort: bool) -> None:
+    """Close the worker off before anything of the model is looked at."""
+    from sojourn.process import sandbox
+
+    try:
+        sandbox.apply(sandbox.Policy(readable=tuple(readable), best_effort=best_effort))
+    except SandboxError as error:
+        host.refusal = error  # told to the client when it asks for anything
 
 
 def _keep_only(keep: set[int]) -> None:
@@ -104,10 +114,10 @@ def _take_on_surroundings(request: Fork) -> None:
 
 
 class _Worker:
-    def __init__(self, control: socket.socket, client: int) -> None:
+    def __init__(self, control: socket.socket, client: int, host: Host) -> None:
         self._control = control
         self._client = client
-        self._host = Host()
+        self._host = host
         self._asking = callbacks.Asking()
         self._board: Segment | None = None
 

@@ -41,7 +41,7 @@ def take_snapshot() -> Snapshot:
         threads=frozenset(f"{t.name} ({t.ident})" for t in threading.enumerate()),
         shared_memory=frozenset(_listed("/dev/shm")),
         temporary=frozenset(_listed(tempfile.gettempdir())),
-        held_bytes=sum(_anonymous(pid) for pid in ("self", *zygotes)),
+        held_bytes=_anonymous("self") + sum(map(_anonymous, zygotes)),
         zygote_descriptors=sum(len(_listed(f"/proc/{pid}/fd")) for pid in zygotes),
     )
 
