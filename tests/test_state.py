@@ -1,0 +1,379 @@
+"""State: saved durably, restored whole, reset, and brought back after a crash."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sojourn
+from sojourn.session import checkpoints
+
+pytestmark = pytest.mark.usefixtures("zygote")
+
+DTYPES = "float16 float32 float64 bfloat16 int8 int32 int64 uint8 bool complex64".split()
+
+
+def everything() -> Any:
+    """Variables of every kind, optimizer slots, a table and a generator."""
+    import numpy as np
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+    x = v1.placeholder(tf.float32, [None, 3], name="x")
+    w = v1.get_variable("w", [3, 2])
+    loss = tf.reduce_sum(tf.matmul(x, w) ** 2)
+    train = v1.train.AdamOptimizer(0.1).minimize(loss)
+    reference = v1.Variable([1, 2, 3], name="reference", use_resource=False)
+    text = v1.get_variable("text", initializer=tf.constant(["one", "two"]))
+    changes = [v1.assign_add(reference, [1, 1, 1]).op, v1.assign(text, [b"\x00", "drei"])]
+    dtypes = "float16 float32 float64 bfloat16 int8 int32 int64 uint8 bool complex64".split()
+    several = {}
+    for name in dtypes:
+        value = tf.cast(tf.constant([0, 1, 2]), name)
+        several[name] = v1.get_variable(f"of_{name}", initializer=value)
+        changes.append(v1.assign(several[name], tf.reverse(value, [0])))
+    table = tf.lookup.experimental.MutableHashTable(tf.string, tf.int64, -1, name="table")
+    changes.append(table.insert(tf.constant(["k"]), tf.constant(np.array([7]))))
+    draws = tf.random.Generator.from_seed(1)
+    outputs = {
+        "w": w,
+        "reference": reference,
+        "text": text,
+        "found": table.lookup(tf.constant(["k"])),
+        "draw": draws.normal([2]),
+        **several,
+    }
+    return {"x": x}, {**outputs, "train": train, "change": tf.group(*changes)}
+
+
+STATE = ["w", "reference", "text", "found", *DTYPES, "w/Adam:0", "w/Adam_1:0"]
+ONE = {"x": np.ones((1, 3))}
+
+
+def same(one: list[Any], other: list[Any]) -> bool:
+    return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+@pytest.fixture(scope="module")
+def session(zygote: None) -> Iterator[sojourn.Session]:
+    with sojourn.open(everything, name="everything", seed=1) as opened:
+        opened.run(["train", "draw"], ONE)
+        opened.run(STATE)
+        yield opened
+
+
+@pytest.fixture
+def saved(session: sojourn.Session, tmp_path: Path) -> Path:
+    session.save(tmp_path / "saved")
+    return tmp_path / "saved"
+
+
+def test_everything_comes_back(session, tmp_path):
+    session.reset()
+    session.run(["change", "train"], ONE)
+    before = session.run(STATE)
+    session.save(tmp_path / "step-1")
+    drawn = session.run("draw")
+    session.run("train", ONE)
+    session.reset()
+    assert not same(session.run(STATE), before)
+    session.restore(tmp_path / "step-1")
+    assert same(session.run(STATE), before)
+    np.testing.assert_array_equal(session.run("draw"), drawn)  # the generator goes on from there
+    assert os.listdir(tmp_path) == ["step-1"]
+
+
+def test_reset_gives_the_values_of_the_start(session):
+    session.reset()
+    start = session.run(STATE)
+    assert start[3].tolist() == [-1]  # nothing in the table
+    session.run(["change", "train"], ONE)
+    assert not same(session.run(STATE), start)
+    session.reset()
+    assert same(session.run(STATE), start)
+
+
+def test_tensorflow_reads_what_was_saved(session, saved):
+    program = (
+        "import sys, tensorflow as tf\n"
+        "for path in (sys.argv[1], sys.argv[1] + '/state'):\n"
+        "    reader = tf.train.load_checkpoint(path)\n"
+        "    print(reader.get_tensor('reference').tolist(), reader.has_tensor('w/Adam'))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(saved)], capture_output=True, text=True, check=True
+    )
+    line = f"{session.run('reference').tolist()} True"
+    assert done.stdout.splitlines() == [line, line]
+
+
+def test_a_plain_checkpoint_of_tensorflows_is_restored_by_its_prefix(session, saved, tmp_path):
+    before = session.run(STATE)
+    for part in saved.glob("state.*"):
+        shutil.copy(part, tmp_path / part.name.replace("state", "model.ckpt-5"))
+    session.run("train", ONE)
+    session.restore(tmp_path / "model.ckpt-5")
+    assert same(session.run(STATE), before)
+
+
+def test_the_manifest_has_the_checksum_of_every_file(saved):
+    manifest = json.loads((saved / "manifest.json").read_text())
+    assert sorted(manifest["files"]) == sorted(set(os.listdir(saved)) - {"manifest.json"})
+    assert "w/Adam" in manifest["variables"]
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+DATA = "state.data-00000-of-00001"
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (lambda p: os.truncate(p / DATA, 20), "state.data.* is truncated: 20 of"),
+        (lambda p: flip(p / DATA), "state.data.* is damaged: its checksum differs"),
+        (lambda p: flip(p / "state.index"), "state.index is damaged: its checksum differs"),
+        (lambda p: (p / DATA).unlink(), "a part is missing: state.data"),
+        (lambda p: (p / "manifest.json").unlink(), "a part is missing: manifest.json"),
+        (lambda p: flip(p / "manifest.json"), "manifest.json is damaged"),
+        (lambda p: os.truncate(p / "manifest.json", 9), "manifest.json is damaged"),
+        (lambda p: shutil.rmtree(p), "there is nothing there"),
+    ],
+)
+def test_damage_is_named_and_harms_nothing(session, saved, damage, told):
+    session.run("train", ONE)
+    before = session.run(STATE)
+    damage(saved)
+    with pytest.raises(sojourn.CheckpointError, match=told):
+        session.restore(saved)
+    assert same(session.run(STATE), before)
+
+
+def test_the_state_of_another_model_is_refused(saved):
+    def other() -> Any:
+        import tensorflow as tf
+
+        return {}, {"v": tf.compat.v1.get_variable("v", [2])}
+
+    with sojourn.open(other) as session:
+        before = session.run("v")
+        with pytest.raises(sojourn.CheckpointError, match="it has no value for v; it has"):
+            session.restore(saved)
+        np.testing.assert_array_equal(session.run("v"), before)
+
+
+def test_another_shape_is_refused_before_anything_changes(tmp_path):
+    def shaped(size: int) -> Any:
+        def build() -> Any:
+            import tensorflow as tf
+
+            v1 = tf.compat.v1
+            a = v1.get_variable("a", [2], initializer=v1.ones_initializer())
+            return {}, {"a": a, "b": v1.get_variable("b", [size])}
+
+        return build
+
+    with sojourn.open(shaped(3)) as session:
+        session.save(tmp_path / "three")
+    with sojourn.open(shaped(4)) as session:
+        with pytest.raises(sojourn.CheckpointError, match=r"b is float32\[3\] in it, and float32"):
+            session.restore(tmp_path / "three")
+        assert session.run("a").tolist() == [1, 1]
+
+
+def test_a_save_replaces_only_saved_state(session, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "thesis.txt").write_text("mine")
+    for path in ("file", "folder"):
+        with pytest.raises(sojourn.CheckpointError, match="not replaced by saved state"):
+            session.save(tmp_path / path)
+    assert (tmp_path / "folder" / "thesis.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        (errno.ENOSPC, "the disk is full, .* free"),
+        (errno.EDQUOT, "the disk is full"),
+        (errno.EROFS, "the file system is read-only"),
+        (errno.EACCES, "not permitted"),
+        (errno.EIO, "Input/output error"),
+    ],
+)
+@pytest.mark.parametrize("call", ["mkdir", "fsync", "rename"])
+def test_trouble_with_the_disk_is_named_and_harms_nothing(
+    session, saved, monkeypatch, code, told, call
+):
+    def fail(*args: Any, **kwargs: Any) -> None:
+        raise OSError(code, os.strerror(code), "somewhere")
+
+    before = session.run(STATE)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, call, fail)
+        with pytest.raises(sojourn.CheckpointError, match=told):
+            session.save(saved.parent / "new")
+    assert os.listdir(saved.parent) == ["saved"]
+    session.restore(saved)
+    assert same(session.run(STATE), before)
+
+
+def test_a_disk_that_fills_up_while_tensorflow_writes_is_named(tmp_path):
+    def produce(prefix: str) -> checkpoints.Written:
+        Path(prefix + ".data").write_bytes(b"half")
+        raise sojourn.CheckpointError("TensorFlow could not write it: No space left on device")
+
+    with pytest.raises(sojourn.CheckpointError, match="the disk is full"):
+        checkpoints.write(str(tmp_path / "full"), produce, "test")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_file_system_that_cannot_exchange_folders_works_too(session, saved, monkeypatch):
+    monkeypatch.setattr(checkpoints, "_exchange", lambda one, other: False)
+    session.run("train", ONE)
+    before = session.run(STATE)
+    session.save(saved)
+    session.run("train", ONE)
+    session.restore(saved)
+    assert same(session.run(STATE), before)
+    assert os.listdir(saved.parent) == ["saved"]
+
+
+def test_what_a_killed_save_leaves_is_gone_after_the_next(session, saved):
+    beside = saved.parent
+    (beside / ".saved.saving-0123abcd").mkdir()
+    (beside / ".saved.saving-0123abcd" / DATA).write_bytes(b"half")
+    (beside / ".saved.replaced-0123abcd").mkdir()
+    session.restore(saved)
+    assert os.listdir(beside) == ["saved"]
+    # Killed between the two renames where folders cannot be exchanged:
+    os.rename(saved, beside / ".saved.replaced-0123abcd")
+    session.restore(saved)
+    assert os.listdir(beside) == ["saved"]
+
+
+def test_steps_wait_while_it_is_saved(session, tmp_path, monkeypatch):
+    inside, go_on, seen = threading.Event(), threading.Event(), []
+    fill = checkpoints._fill
+
+    def slowly(*args: Any) -> None:
+        inside.set()
+        go_on.wait(10)
+        seen.append(session._stay.lifecycle.under_way)
+        fill(*args)
+
+    monkeypatch.setattr(checkpoints, "_fill", slowly)
+    saver = threading.Thread(target=session.save, args=(tmp_path / "saved",))
+    runner = threading.Thread(target=session.run, args=("train", ONE))
+    saver.start()
+    inside.wait(10)
+    runner.start()
+    go_on.set()
+    saver.join()
+    runner.join()
+    assert seen == [1]
+
+
+def test_a_plain_function_has_no_state_to_save(tmp_path):
+    with (
+        sojourn.open(lambda: lambda a: a) as session,
+        pytest.raises(sojourn.CheckpointError, match="nothing to save"),
+    ):
+        session.save(tmp_path / "nothing")
+
+
+# -- crashes -----------------------------------------------------------------------------------
+
+
+def counting() -> Any:
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+    count = v1.get_variable("count", [], initializer=v1.zeros_initializer())
+    return {}, {"next": v1.assign_add(count, 1.0), "count": count}
+
+
+def test_a_worker_that_died_is_replaced_with_the_last_acknowledged_state(tmp_path):
+    with sojourn.open(counting, restart="from-checkpoint") as session:
+        session.run("next")
+        session.save(tmp_path / "one")
+        session.run("next")
+        first = session.pid
+        os.kill(first, signal.SIGKILL)
+        with pytest.raises(sojourn.SessionBroken, match="outcome is unknown"):
+            session.run("next")
+        assert session.run("count") == 1
+        assert session.pid != first
+        assert session.run("next") == 2
+        os.kill(session.pid, signal.SIGKILL)
+        with pytest.raises(sojourn.SessionBroken):
+            session.run("count")
+        assert session.run("count") == 1
+    assert session.receipt.clean
+
+
+def test_without_a_save_it_comes_back_as_it_was_opened():
+    with sojourn.open(counting, restart="from-checkpoint") as session:
+        session.run("next")
+        os.kill(session.pid, signal.SIGKILL)
+        with pytest.raises(sojourn.SessionBroken):
+            session.run("next")
+        assert session.run("count") == 0
+
+
+def test_a_state_that_was_damaged_meanwhile_is_not_come_back_with(tmp_path):
+    with sojourn.open(counting, restart="from-checkpoint") as session:
+        session.save(tmp_path / "one")
+        os.kill(session.pid, signal.SIGKILL)
+        with pytest.raises(sojourn.SessionBroken):
+            session.run("next")
+        flip(tmp_path / "one" / DATA)
+        with pytest.raises(sojourn.CheckpointError, match="damaged"):
+            session.run("count")
+        flip(tmp_path / "one" / DATA)
+        assert session.run("count") == 0
+    assert session.receipt.clean
+
+
+def test_a_session_without_restart_stays_broken():
+    with sojourn.open(counting) as session:
+        os.kill(session.pid, signal.SIGKILL)
+        for _ in range(2):
+            with pytest.raises(sojourn.SessionBroken):
+                session.run("next")
+
+
+def test_a_worker_killed_in_the_middle_of_a_save_leaves_the_old_state(tmp_path, monkeypatch):
+    with sojourn.open(counting, restart="from-checkpoint") as session:
+        session.run("next")
+        session.save(tmp_path / "one")
+        session.run("next")
+        call = type(session._stay.backend).call
+
+        def killed(self: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+            if name == "save":
+                os.kill(self.pid, signal.SIGKILL)
+            return call(self, name, *args, **kwargs)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(type(session._stay.backend), "call", killed)
+            with pytest.raises(sojourn.SessionBroken, match="nothing has changed"):
+                session.save(tmp_path / "one")
+        assert os.listdir(tmp_path) == ["one"]
+        assert session.run("count") == 1
