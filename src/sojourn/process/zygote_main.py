@@ -37,7 +37,8 @@ def main() -> NoReturn:
     started = time.monotonic()
     found = {name: _import(name) for name in frameworks}
     # Our own modules as well, so that workers find everything loaded.
-    importlib.import_module("sojourn.process.worker_main")
+    for module in ("worker_main", "sandbox"):
+        importlib.import_module(f"sojourn.process.{module}")
     for name, version in found.items():
         for module in PRELOAD[name] if version else ():
             importlib.import_module(module)
