@@ -7,6 +7,9 @@ no TensorFlow, starts no process and does no work.
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from sojourn import errors, events
 from sojourn._version import __version__
 from sojourn.errors import *  # noqa: F403 - the public errors, listed in errors.__all__
@@ -31,6 +34,20 @@ def warm_up(*, wait: bool = False) -> None:
         zygote.start()
 
 
+# Loaded when first asked for.
+_LAZY = {"audit": "sojourn.audit", "compat": "sojourn.compat"}
+
+if TYPE_CHECKING:
+    from sojourn import compat as compat
+    from sojourn.audit import audit as audit
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return importlib.import_module(_LAZY[name])
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 __all__ = [
     "Footprint",
     "Lease",
@@ -41,6 +58,8 @@ __all__ = [
     "State",
     "TensorSpec",
     "__version__",
+    "audit",
+    "compat",
     "current",
     "errors",
     "events",
