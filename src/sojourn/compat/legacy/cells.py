@@ -7,6 +7,7 @@ several layers from one cell object, and the projection wrappers of tf.contrib.r
 from __future__ import annotations
 
 import copy
+import weakref
 from typing import Any
 
 import tensorflow.compat.v1 as tf
@@ -48,21 +49,23 @@ class MultiRNNCell(kept.MultiRNNCell):  # type: ignore[misc]
         layers = []
         for cell in cells:
             if id(cell) in seen and not getattr(cell, "built", False):
-                cell = _another(cell)
+                cell = twin(cell)
             seen.add(id(cell))
             layers.append(cell)
         super().__init__(layers, state_is_tuple=state_is_tuple, **kwargs)
 
 
-def _another(cell: Any) -> Any:
-    inner = getattr(cell, "_cell", None) or getattr(cell, "cell", None)
-    twin = copy.copy(cell)
-    if inner is not None:
-        for attribute in ("_cell", "cell"):
-            if attribute in cell.__dict__:
-                object.__setattr__(twin, attribute, _another(inner))
-        return twin
-    return copy.deepcopy(cell)
+_unused: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+
+def twin(cell: Any) -> Any:
+    """A cell like `cell` with weights of its own, also when `cell` has been used since.
+
+    A used cell holds variables and cannot be copied, so a copy from before is kept.
+    """
+    if cell not in _unused:
+        _unused[cell] = copy.deepcopy(cell)
+    return copy.deepcopy(_unused[cell])
 
 
 class OutputProjectionWrapper(kept.RNNCell):  # type: ignore[misc]

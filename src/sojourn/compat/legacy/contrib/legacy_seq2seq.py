@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow.compat.v1 as tf
 
 from sojourn.compat.legacy import removed
-from sojourn.compat.legacy.cells import EmbeddingWrapper, OutputProjectionWrapper, linear
+from sojourn.compat.legacy.cells import EmbeddingWrapper, OutputProjectionWrapper, linear, twin
 
 Tensors = Sequence[Any]
 
@@ -59,7 +58,7 @@ def basic_rnn_seq2seq(
 ) -> Any:
     """Encode with one cell, decode with a copy of it."""
     with tf.variable_scope(scope or "basic_rnn_seq2seq"):
-        _, state = tf.nn.static_rnn(copy.deepcopy(cell), encoder_inputs, dtype=dtype)
+        _, state = tf.nn.static_rnn(twin(cell), encoder_inputs, dtype=dtype)
         return rnn_decoder(decoder_inputs, state, cell)
 
 
@@ -116,7 +115,7 @@ def embedding_rnn_seq2seq(
 ) -> Any:
     """Symbols in, symbols out."""
     with tf.variable_scope(scope or "embedding_rnn_seq2seq", dtype=dtype):
-        encoder = EmbeddingWrapper(copy.deepcopy(cell), num_encoder_symbols, embedding_size)
+        encoder = EmbeddingWrapper(twin(cell), num_encoder_symbols, embedding_size)
         _, state = tf.nn.static_rnn(encoder, encoder_inputs, dtype=dtype)
         if output_projection is None:
             cell = OutputProjectionWrapper(cell, num_decoder_symbols)
@@ -277,7 +276,7 @@ def embedding_attention_seq2seq(
     """Symbols in, symbols out, with attention over the encoder's outputs."""
     with tf.variable_scope(scope or "embedding_attention_seq2seq", dtype=dtype) as here:
         kind = here.dtype
-        encoder = EmbeddingWrapper(copy.deepcopy(cell), num_encoder_symbols, embedding_size)
+        encoder = EmbeddingWrapper(twin(cell), num_encoder_symbols, embedding_size)
         outputs, state = tf.nn.static_rnn(encoder, encoder_inputs, dtype=kind)
         states = tf.stack(outputs, axis=1)
         if output_projection is None:
