@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import itertools
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -111,6 +114,36 @@ def test_leaving_the_loop_ends_the_worker() -> None:
         if item == 1:
             break
     wait_until_no_worker_is_left()
+
+
+def test_streams_left_open_at_exit_neither_stay_nor_hang(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os, sojourn\n"
+        "@sojourn.isolated\n"
+        "def pids():\n"
+        "    while True:\n"
+        "        yield os.getpid()\n"
+        "kept = pids()\n"
+        "print(next(kept))\n"
+        "in_a_cycle = [pids()]\n"
+        "in_a_cycle.append(in_a_cycle)\n"
+        "print(next(in_a_cycle[0]))\n"
+        "for pid in pids():\n"
+        "    print(pid)\n"
+        "    break\n"
+    )
+    environment = {**os.environ, "SOJOURN_PRELOAD": "none"}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(program)],
+        capture_output=True,
+        env=environment,
+        timeout=60,
+        check=True,
+        text=True,
+    )
+    assert done.stderr == ""
+    assert not [pid for pid in done.stdout.split() if Path(f"/proc/{pid}").exists()]
 
 
 def test_an_error_in_the_middle_arrives_after_the_items_before_it() -> None:

@@ -6,7 +6,6 @@ with the globals they use; everything else goes by name, as pickle does it.
 
 from __future__ import annotations
 
-import importlib.machinery
 import linecache
 import os
 import sys
@@ -102,13 +101,20 @@ def _can_be_imported(module: ModuleType) -> bool:
         return False
     if top is not module and getattr(top, "__file__", None) is None:
         return hasattr(top, "__path__")
-    try:
-        spec = importlib.machinery.PathFinder.find_spec(top.__name__)
-    except (ImportError, ValueError):
-        return False
-    if spec is None or spec.origin is None:
-        return False
-    return os.path.realpath(spec.origin) == os.path.realpath(top.__file__ or "")
+    origin = _origin(top.__name__)
+    return origin is not None and os.path.realpath(origin) == os.path.realpath(top.__file__ or "")
+
+
+def _origin(name: str) -> str | None:
+    """Where an import that has not happened yet would find a top-level module."""
+    for finder in sys.meta_path:  # editable installs bring finders of their own
+        try:
+            spec = finder.find_spec(name, None)
+        except (AttributeError, ImportError, ValueError):
+            continue
+        if spec is not None:
+            return spec.origin
+    return None
 
 
 def _culprit(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Generator, Sequence
 from types import TracebackType
@@ -99,10 +100,10 @@ class Stream(Generator[Any, Any, Any]):
         call, self._call = getattr(self, "_call", None), None
         if call is None or self._begin is not None:
             return
-        try:
-            threading.Thread(target=_close, args=(call,), name="sojourn-stream-close").start()
-        except RuntimeError:
-            call.cut_off()  # the interpreter is on its way out
+        if sys.is_finalizing():
+            call.cut_off()  # no thread can be started any more; some Pythons wait for it for ever
+            return
+        threading.Thread(target=_close, args=(call,), name="sojourn-stream-close").start()
 
     def __repr__(self) -> str:
         state = "ended" if self._call is None else "waiting" if self._begin is None else "not begun"
