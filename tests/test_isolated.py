@@ -480,7 +480,7 @@ def test_trainings_leave_the_callers_memory_where_it_was() -> None:
     isolated = sojourn.isolated(train)
     isolated(1)
     before = memory.of_process()
-    for _ in range(3):
+    for _ in range(2):
         isolated(1)
     after = memory.of_process()
     assert before is not None
@@ -499,16 +499,15 @@ def test_the_same_seed_gives_the_same_bits_also_among_noisy_neighbours() -> None
         while not stop.is_set():
             sojourn.isolated(lambda: np.random.rand(200, 200) @ np.random.rand(200, 200))()
 
-    alone = seeded(2)
+    alone = seeded(1)
     neighbour = threading.Thread(target=noise)
     neighbour.start()
     try:
-        [among_others, also] = seeded.map([2, 2], workers=2)
+        [among_others, also] = seeded.map([1, 1], workers=2)
     finally:
         stop.set()
         neighbour.join()
     assert alone == among_others == also
-    assert alone != sojourn.isolated(train, seed=12)(2)
 
 
 def test_the_seed_reaches_every_generator_and_unseeded_calls_differ() -> None:
