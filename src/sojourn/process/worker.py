@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 import select
 import signal
-import socket
 import sys
 import threading
-import time
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,24 +15,20 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
-from sojourn.errors import SessionBusy
 from sojourn.probes import memory
 from sojourn.process import callbacks, crossing, lifeline, limits
 from sojourn.process.calls import OK, WorkerDied, call_meta
+from sojourn.process.lanes import Lanes, under_way
 from sojourn.process.output import Output
-from sojourn.process.protocol import Close, Fork, OpenLane
+from sojourn.process.protocol import Close, Fork
 from sojourn.process.zygote import zygote
-from sojourn.transport import board, frames
-from sojourn.transport.lane import CallerLane, PeerGone, ServerLane
+from sojourn.transport import frames
+from sojourn.transport.lane import PeerGone
 from sojourn.transport.messages import ProtocolError
-from sojourn.transport.segment import Segment
 from sojourn.values import Footprint
 
 T = TypeVar("T")
 
-# Steps under way in this process, over all workers. More of them than pairs of cores, and nobody
-# spins. A set, because adding and discarding are atomic where counting is not.
-_under_way: set[CallerLane] = set()
 _KILL_GRACE_SECONDS = 1.0
 
 
@@ -67,15 +61,10 @@ class Worker:
         best_effort_sandbox: bool = False,
     ) -> None:
         self.name = name
-        self._lanes: list[CallerLane] = []
-        self._wired = 0  # lanes in both directions
         self._answering: callbacks.Answering | None = None
-        self._free: list[CallerLane] = []
-        self._abandoned: list[CallerLane] = []
         self._lock = threading.Lock()
         self._ending: Ending | None = None
         self.is_foreign = False  # in a fork of the client
-        self._shown_at = 0.0
         self.output = Output()
         control, their_control = frames.pair()
         self._lifeline, their_lifeline = lifeline.pair()
@@ -103,8 +92,7 @@ class Worker:
         finally:
             their_control.close()
             their_lifeline.close()
-        self._board: Segment | None
-        self._board, self._board_fd = Segment.create(board.BYTES)
+        self._lanes = Lanes(name, control, self.pidfd)
         _live.add(self)
 
     # -- calling -------------------------------------------------------------------------------
@@ -118,29 +106,15 @@ class Worker:
         deadline: float | None,
     ) -> list[np.ndarray]:
         """Run a prepared step. The results own their memory."""
+        show = self.output.show if prints else None
         try:
-            lane = self._free.pop()
-        except IndexError:
-            lane = self._another_lane(deadline)
-        _under_way.add(lane)
-        try:
-            status, answer, views = lane.exchange(
-                meta,
-                arrays,
-                adoptable=adoptable,
-                may_spin=len(_under_way) <= board.SPINNERS_AT_MOST,
-                deadline=deadline,
-                while_waiting=self.output.show if prints else None,
+            status, answer, results = self._lanes.exchange(
+                meta, arrays, adoptable=adoptable, deadline=deadline, while_waiting=show
             )
-            results = [view.copy() for view in views]
-        except BaseException as error:
-            self._abandoned.append(lane)
-            raise self._explain(error) from None
-        finally:
-            _under_way.discard(lane)
-        self._free.append(lane)
-        if prints:
-            self.output.show()
+        except (PeerGone, ProtocolError) as error:
+            raise self._death(error) from None
+        if show is not None:
+            show()
         if status != OK:
             raise crossing.revive(answer)
         return results
@@ -157,105 +131,32 @@ class Worker:
     ) -> tuple[Any, list[np.ndarray]]:
         """Have the engine carry out a named operation. The results own their memory."""
         try:
-            lane = self._free.pop()
-        except IndexError:
-            lane = self._another_lane(deadline)
-        try:
-            status, answer, views = lane.exchange(
+            status, answer, results = self._lanes.exchange(
                 call_meta(name, arguments),
                 arrays,
                 may_spin=False,
                 deadline=deadline,
                 while_waiting=self.output.show,
             )
-            results = [view.copy() for view in views]
-        except BaseException as error:
-            self._abandoned.append(lane)
-            raise self._explain(error) from None
-        self._free.append(lane)
+        except (PeerGone, ProtocolError) as error:
+            raise self._death(error) from None
         self.output.show()
         if status != OK:
             raise crossing.revive(answer, graph)
         return msgspec.msgpack.decode(answer, type=result), results
 
-    def _explain(self, error: BaseException) -> BaseException:
-        if isinstance(error, PeerGone):
-            return self.died()
+    def answer_with(self, answer: callbacks.Answer) -> None:
+        """From now on the worker may ask us, and `answer` is what it hears, from our threads."""
+        self._answering = callbacks.Answering(self._lanes.open_reverse, answer, self.name)
+
+    def _death(self, error: PeerGone | ProtocolError) -> WorkerDied:
         if isinstance(error, ProtocolError):
             # Whatever speaks there is no worker of ours any more.
             self.kill()
             return WorkerDied(f"broke the protocol ({error}) and was ended", "")
-        return error
-
-    def died(self) -> WorkerDied:
-        """Reap a worker that has ended, and say how."""
         ending = self._reap()
         self.output.show()
         return WorkerDied(str(ending), self.output.last_words())
-
-    def _another_lane(self, deadline: float | None) -> CallerLane:
-        while True:
-            with self._lock:
-                for lane in self._abandoned:
-                    if lane.is_free:  # its late answer has come and is of no interest
-                        self._abandoned.remove(lane)
-                        return lane
-                if self._wired < board.LANES:
-                    return self._new_lane()
-            time.sleep(0.001)
-            try:
-                return self._free.pop()
-            except IndexError:
-                if deadline is not None and time.monotonic() > deadline:
-                    raise TimeoutError from None
-
-    def _new_lane(self) -> CallerLane:
-        index, ours, bells = self._wire(reverse=False)
-        rows = self._rows(index)
-        lane = CallerLane(index, rows, ours, bells, self.pidfd)
-        self._lanes.append(lane)
-        return lane
-
-    def answer_with(self, answer: callbacks.Answer) -> None:
-        """From now on the worker may ask us, and `answer` is what it hears, from our threads."""
-        self._answering = callbacks.Answering(self._new_reverse_lane, answer, self.name)
-
-    def _new_reverse_lane(self) -> ServerLane:
-        with self._lock:
-            index, ours, bells = self._wire(reverse=True)
-            return ServerLane(self._rows(index), ours, bells)
-
-    def _wire(self, reverse: bool) -> tuple[int, socket.socket, tuple[int, int]]:
-        """Connect one more lane: its number, our end, the bells of who answers and who asks."""
-        index = self._wired
-        if index >= board.LANES:
-            raise SessionBusy(f"session {self.name!r} has {index} calls under way, the most it can")
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        bells: list[int] = []
-        try:
-            bells += [os.eventfd(0, os.EFD_CLOEXEC), os.eventfd(0, os.EFD_CLOEXEC)]
-            fds = [theirs.fileno(), *bells]
-            if index == 0:
-                fds.append(self._board_fd)
-            frames.send(self._control, OpenLane(index, reverse), fds)
-        except BaseException as error:
-            ours.close()
-            for bell in bells:
-                os.close(bell)
-            if isinstance(error, BrokenPipeError | ConnectionError):
-                raise self.died() from None
-            raise
-        finally:
-            theirs.close()
-        if index == 0:
-            os.close(self._board_fd)
-            self._board_fd = -1
-        self._wired += 1
-        return index, ours, (bells[0], bells[1])
-
-    def _rows(self, index: int) -> tuple[memoryview, memoryview]:
-        assert self._board is not None
-        return board.rows(self._board, index)
 
     # -- measuring -----------------------------------------------------------------------------
 
@@ -323,12 +224,8 @@ class Worker:
         """Give back the descriptors. The worker must have ended."""
         if self._answering is not None:
             self._answering.stop()
+        self._lanes.close()
         with self._lock:
-            for lane in self._lanes:
-                lane.close()
-            self._lanes.clear()
-            self._free.clear()
-            self._abandoned.clear()
             self._close_descriptors()
         _live.discard(self)
 
@@ -336,10 +233,6 @@ class Worker:
         self._control.close()
         self._lifeline.close()
         self.output.close()
-        self._board = None  # whoever still holds the session does not hold this memory
-        if self._board_fd >= 0:
-            os.close(self._board_fd)
-            self._board_fd = -1
         if self.pidfd >= 0:
             os.close(self.pidfd)
             self.pidfd = -1
@@ -350,11 +243,7 @@ class Worker:
         self._lock = threading.Lock()
         if self._answering is not None:
             self._answering.forget()
-        for lane in self._lanes:
-            lane.close()
-        self._lanes.clear()
-        self._free.clear()
-        self._abandoned.clear()
+        self._lanes.after_fork_in_child()
         self._close_descriptors()
 
 
@@ -362,7 +251,7 @@ _live: weakref.WeakSet[Worker] = weakref.WeakSet()
 
 
 def _forget_all_in_child() -> None:
-    _under_way.clear()
+    under_way.clear()
     for worker in list(_live):
         worker._after_fork_in_child()
     _live.clear()

@@ -1,0 +1,157 @@
+"""The lanes between a client and one worker: opened on demand, reused, and never mixed up.
+
+A lane whose caller went away before the answer came (Ctrl-C, a timeout) is abandoned: nobody uses
+it until its late answer has arrived. Whatever fails here because the worker has ended raises
+PeerGone; what that means is for the worker's handle to find out.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from sojourn.errors import SessionBusy
+from sojourn.process.protocol import OpenLane
+from sojourn.transport import board, frames
+from sojourn.transport.lane import CallerLane, PeerGone, ServerLane
+from sojourn.transport.segment import Segment
+
+# Steps under way in this process, over all workers. More of them than pairs of cores, and nobody
+# spins. A set, because adding and discarding are atomic where counting is not.
+under_way: set[CallerLane] = set()
+
+
+class Lanes:
+    """All lanes of one worker."""
+
+    def __init__(self, name: str, control: socket.socket, pidfd: int) -> None:
+        self._name = name
+        self._control = control
+        self._pidfd = pidfd
+        self._board: Segment | None
+        self._board, self._board_fd = Segment.create(board.BYTES)
+        self._count = 0  # in both directions
+        self._all: list[CallerLane] = []
+        self._free: list[CallerLane] = []
+        self._abandoned: list[CallerLane] = []
+        self._lock = threading.Lock()
+
+    def exchange(
+        self,
+        meta: bytes,
+        arrays: Sequence[np.ndarray],
+        *,
+        adoptable: bool = False,
+        may_spin: bool = True,
+        deadline: float | None = None,
+        while_waiting: Callable[[], None] | None = None,
+    ) -> tuple[int, bytes, list[np.ndarray]]:
+        """Ask over a free lane and wait for the answer, whose arrays own their memory."""
+        try:
+            lane = self._free.pop()
+        except IndexError:
+            lane = self._another(deadline)
+        under_way.add(lane)
+        try:
+            status, answer, views = lane.exchange(
+                meta,
+                arrays,
+                adoptable=adoptable,
+                may_spin=may_spin and len(under_way) <= board.SPINNERS_AT_MOST,
+                deadline=deadline,
+                while_waiting=while_waiting,
+            )
+            results = [view.copy() for view in views]
+        except BaseException:
+            self._abandoned.append(lane)
+            raise
+        finally:
+            under_way.discard(lane)
+        self._free.append(lane)
+        return status, answer, results
+
+    def open_reverse(self) -> ServerLane:
+        """A lane over which the worker asks and we answer."""
+        with self._lock:
+            index, ours, bells = self._wire(reverse=True)
+            return ServerLane(self._rows(index), ours, bells)
+
+    def close(self) -> None:
+        """Give back every descriptor and the board's memory."""
+        with self._lock:
+            self._close()
+
+    def after_fork_in_child(self) -> None:
+        """The same, in a fork of the client, where the lock may belong to nobody."""
+        self._lock = threading.Lock()
+        self._close()
+
+    def _close(self) -> None:
+        for lane in self._all:
+            lane.close()
+        for lanes in (self._all, self._free, self._abandoned):
+            lanes.clear()
+        self._board = None  # whoever still holds the session does not hold this memory
+        self._forget_board_fd()
+
+    def _another(self, deadline: float | None) -> CallerLane:
+        while True:
+            with self._lock:
+                for lane in self._abandoned:
+                    if lane.is_free:  # its late answer has come and is of no interest
+                        self._abandoned.remove(lane)
+                        return lane
+                if self._count < board.LANES:
+                    index, ours, bells = self._wire(reverse=False)
+                    lane = CallerLane(index, self._rows(index), ours, bells, self._pidfd)
+                    self._all.append(lane)
+                    return lane
+            time.sleep(0.001)
+            try:
+                return self._free.pop()
+            except IndexError:
+                if deadline is not None and time.monotonic() > deadline:
+                    raise TimeoutError from None
+
+    def _wire(self, reverse: bool) -> tuple[int, socket.socket, tuple[int, int]]:
+        """Connect one more lane: its number, our end, the bells of who answers and who asks."""
+        index = self._count
+        if index >= board.LANES:
+            raise SessionBusy(
+                f"session {self._name!r} has {index} calls under way, the most it can"
+            )
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        bells: list[int] = []
+        try:
+            bells += [os.eventfd(0, os.EFD_CLOEXEC), os.eventfd(0, os.EFD_CLOEXEC)]
+            fds = [theirs.fileno(), *bells]
+            if index == 0:
+                fds.append(self._board_fd)
+            frames.send(self._control, OpenLane(index, reverse), fds)
+        except BaseException as error:
+            ours.close()
+            for bell in bells:
+                os.close(bell)
+            if isinstance(error, BrokenPipeError | ConnectionError):
+                raise PeerGone from None
+            raise
+        finally:
+            theirs.close()
+        if index == 0:
+            self._forget_board_fd()
+        self._count += 1
+        return index, ours, (bells[0], bells[1])
+
+    def _rows(self, index: int) -> tuple[memoryview, memoryview]:
+        assert self._board is not None
+        return board.rows(self._board, index)
+
+    def _forget_board_fd(self) -> None:
+        if self._board_fd >= 0:
+            os.close(self._board_fd)
+            self._board_fd = -1
