@@ -210,7 +210,7 @@ def test_a_save_replaces_only_saved_state(session, tmp_path):
 @pytest.mark.parametrize(
     ("code", "told"),
     [
-        (errno.ENOSPC, "the disk is full, .* free"),
+        (errno.ENOSPC, "the disk is full: .* free"),
         (errno.EDQUOT, "the disk is full"),
         (errno.EROFS, "the file system is read-only"),
         (errno.EACCES, "not permitted"),
@@ -377,3 +377,13 @@ def test_a_worker_killed_in_the_middle_of_a_save_leaves_the_old_state(tmp_path, 
                 session.save(tmp_path / "one")
         assert os.listdir(tmp_path) == ["one"]
         assert session.run("count") == 1
+
+
+def test_kills_at_random_moments_lose_nothing_that_was_acknowledged():
+    # A share of what benchmarks/save_kills.py does at length.
+    soak = Path(__file__).parent.parent / "benchmarks" / "save_kills.py"
+    done = subprocess.run(
+        [sys.executable, str(soak), "--kills", "15", "--json"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert sum(part["kills"] for part in json.loads(done.stdout).values()) == 15

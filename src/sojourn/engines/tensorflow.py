@@ -243,6 +243,11 @@ def initializers_of(graph: Any) -> list[str]:
 
 def engine_of_graph(graph: Any, arguments: Mapping[str, Any]) -> GraphEngine:
     """The engine for a graph that was built here."""
+    if arguments.get("seed") is not None:
+        graph_def = graph.as_graph_def(add_shapes=True)
+        seeding.seed_graph_def(graph_def, arguments["seed"])
+        initializer = arguments.get("initializer") or initializers_of(graph)
+        return engine_of_graph_def(graph_def, {**arguments, "initializer": initializer})
     return GraphEngine(
         graph,
         named(graph, arguments.get("inputs")) or placeholders(graph),

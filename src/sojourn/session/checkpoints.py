@@ -338,7 +338,7 @@ def _translated(message: str, path: str) -> str:
 def _full(path: str) -> str:
     try:
         found = os.statvfs(os.path.dirname(path))
-        free = f", {format_bytes(found.f_bavail * found.f_frsize)} free"
+        free = f": {format_bytes(found.f_bavail * found.f_frsize)} are free, and that is too little"
     except OSError:
         free = ""
     return f"the disk is full{free}"
