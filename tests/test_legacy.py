@@ -34,7 +34,6 @@ def runner() -> Iterator[subprocess.Popen[str]]:
         [sys.executable, str(PROGRAMS / "runner.py")],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
         text=True,
     ) as process:
         yield process

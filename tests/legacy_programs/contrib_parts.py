@@ -38,6 +38,20 @@ decoded, _ = legacy_seq2seq.embedding_attention_seq2seq(
 ones = [tf.ones_like(step, dtype=tf.float32) for step in inputs]
 sequence_loss = legacy_seq2seq.sequence_loss(decoded, inputs, ones)
 
+with tf.variable_scope("buckets"):
+    cell = rnn.MultiRNNCell([rnn.GRUCell(5)] * 2)
+    before = len(tf.trainable_variables())
+    _, by_bucket = legacy_seq2seq.model_with_buckets(
+        inputs,
+        inputs,
+        inputs,
+        ones,
+        [(1, 2), (2, 3)],
+        lambda x, y: legacy_seq2seq.embedding_rnn_seq2seq(x, y, cell, 7, 8, 4),
+    )
+    # Two embeddings, the projection, and two layers for each side; the second bucket adds none.
+    assert len(tf.trainable_variables()) - before == 2 + 2 + 2 * 2 * 4
+
 scores = np.random.RandomState(1).randn(2, 4, 3).astype(np.float32)
 moves = np.random.RandomState(2).randn(3, 3).astype(np.float32)
 likelihood, _ = crf.crf_log_likelihood(
@@ -62,7 +76,8 @@ with tf.Session() as sess:
     losses = [sess.run(train, feed) for _ in range(20)]
     assert losses[-1] < losses[0]
     assert sess.run(average).any()
-    assert np.isfinite(sess.run(sequence_loss, {step: [1, 2] for step in inputs}))
+    words = {step: [1, 2] for step in inputs}
+    assert np.isfinite(sess.run([sequence_loss, *by_bucket], words)).all()
     exact = [score([0, 1, 2, 1], 0) - np.log(np.exp(every).sum())]
     exact.append(scores[1, 0, 2] - np.log(np.exp(scores[1, 0]).sum()))
     assert np.allclose(sess.run(likelihood), exact, atol=1e-4)
