@@ -39,6 +39,7 @@ class Event:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         return {
+            **self.detail,
             "kind": self.kind,
             "session": self.session,
             "place": str(self.place) if self.place else None,
@@ -46,7 +47,6 @@ class Event:
             "monotonic": self.monotonic,
             "wall": self.wall,
             "pid": self.pid,
-            **self.detail,
         }
 
 
@@ -54,21 +54,31 @@ Subscriber = Callable[[Event], None]
 
 _subscribers: tuple[Subscriber, ...] = ()
 _step_subscribers: tuple[Subscriber, ...] = ()
+_recorders: tuple[Subscriber, ...] = ()
 _lock = threading.Lock()
 
 
-def subscribe(subscriber: Subscriber, *, every_step: bool = False) -> Callable[[], None]:
-    """Call `subscriber` with every event from now on, until the returned function is called."""
-    global _subscribers, _step_subscribers
+def subscribe(
+    subscriber: Subscriber, *, every_step: bool = False, wants_bytes: bool = True
+) -> Callable[[], None]:
+    """Call `subscriber` with every event from now on, until the returned function is called.
+
+    With `every_step` it also hears of single steps. While nobody `wants_bytes`, sessions are not
+    measured just to be told about. It may not call the session that an event is about.
+    """
+    global _subscribers, _step_subscribers, _recorders
     with _lock:
         _subscribers = (*_subscribers, subscriber)
+        if wants_bytes:
+            _recorders = (*_recorders, subscriber)
         if every_step:
             _step_subscribers = (*_step_subscribers, subscriber)
 
     def unsubscribe() -> None:
-        global _subscribers, _step_subscribers
+        global _subscribers, _step_subscribers, _recorders
         with _lock:
             _subscribers = tuple(s for s in _subscribers if s is not subscriber)
+            _recorders = tuple(s for s in _recorders if s is not subscriber)
             _step_subscribers = tuple(s for s in _step_subscribers if s is not subscriber)
 
     return unsubscribe
@@ -77,6 +87,11 @@ def subscribe(subscriber: Subscriber, *, every_step: bool = False) -> Callable[[
 def is_listening() -> bool:
     """Whether anybody would hear an event. Ask before collecting what is costly to know."""
     return bool(_subscribers)
+
+
+def wants_bytes() -> bool:
+    """Whether it is worth measuring what a session holds when telling about it."""
+    return bool(_recorders)
 
 
 def hears_steps() -> bool:

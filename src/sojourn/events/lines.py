@@ -22,7 +22,8 @@ class _Writer:
     def __init__(self, path: str, max_bytes: int) -> None:
         self._path = path
         self._max_bytes = max_bytes
-        self._lock = threading.Lock()
+        # A finalizer may tell of something while this very thread is in here.
+        self._lock = threading.RLock()
         self._fd = self._open()
         self._written = os.fstat(self._fd).st_size
 
@@ -43,10 +44,10 @@ class _Writer:
                 self._fd = -1
 
     def _turn_over(self) -> None:
-        os.close(self._fd)
         os.replace(self._path, f"{self._path}.1")
-        self._fd = self._open()
+        full, self._fd = self._fd, self._open()
         self._written = 0
+        os.close(full)
 
     def _open(self) -> int:
         return os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)

@@ -13,6 +13,8 @@ _root.addHandler(logging.NullHandler())
 _LEVELS = {
     "session.broken": logging.WARNING,
     "session.forgotten": logging.WARNING,
+    "worker.died": logging.WARNING,
+    "worker.stuck": logging.WARNING,
     "lease.overdue": logging.WARNING,
     "pool.park_failed": logging.WARNING,
     "session.ready": logging.INFO,

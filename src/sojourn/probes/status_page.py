@@ -16,7 +16,7 @@ from typing import Any
 
 NAME = "sojourn-status"
 BUCKETS = 28  # powers of two of a microsecond: 1 us to 2 minutes
-STATE, STEPS, UNDER_WAY, LAST_STEP, HISTOGRAM = 0, 1, 2, 3, 8
+STATE, STEPS, UNDER_WAY, LAST_STEP, NANOSECONDS, HISTOGRAM = 0, 1, 2, 3, 4, 8
 _WORDS = 64
 _TEXT_AT = _WORDS * 8
 _SIZE = 8192
@@ -33,13 +33,17 @@ def bucket_seconds(index: int) -> float:
 
 
 def quantile(histogram: list[int], share: float) -> float:
-    """A duration below which this share of the steps lies, 0 without any."""
+    """A duration below which about this share of the steps lies, 0 without any.
+
+    Within its bucket the steps are taken to be spread evenly.
+    """
     wanted = share * sum(histogram)
     seen = 0
     for index, count in enumerate(histogram):
+        if count and seen + count >= wanted:
+            low, high = bucket_seconds(index - 1) if index else 0.0, bucket_seconds(index)
+            return low + (high - low) * (wanted - seen) / count
         seen += count
-        if count and seen >= wanted:
-            return bucket_seconds(index)
     return 0.0
 
 
@@ -90,11 +94,15 @@ class Status:
     steps: int
     under_way: int
     last_step: float  # monotonic seconds, 0 if there was none
+    step_seconds: float  # all the steps together
     histogram: list[int]
 
 
 def read_all(pids: list[int] | None = None) -> Iterator[Status]:
-    """Every session of every process that we may look at."""
+    """Every session of every process that we may look at.
+
+    A fork inherits its parent's pages, but not the sessions: it is left out.
+    """
     for entry in pids if pids is not None else map(int, filter(str.isdigit, os.listdir("/proc"))):
         try:
             names = os.listdir(f"/proc/{entry}/fd")
@@ -102,7 +110,7 @@ def read_all(pids: list[int] | None = None) -> Iterator[Status]:
             continue  # not ours, or it has ended
         for name in names:
             status = _read(entry, f"/proc/{entry}/fd/{name}")
-            if status is not None:
+            if status is not None and status.facts.get("client_pid", entry) == entry:
                 yield status
 
 
@@ -123,5 +131,6 @@ def _read(pid: int, path: str) -> Status | None:
         steps=words[STEPS],
         under_way=words[UNDER_WAY],
         last_step=words[LAST_STEP] / 1e9,
+        step_seconds=words[NANOSECONDS] / 1e9,
         histogram=words[HISTOGRAM : HISTOGRAM + BUCKETS].tolist(),
     )

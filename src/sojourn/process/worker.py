@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
+from sojourn import events
 from sojourn.probes import memory
 from sojourn.process import callbacks, crossing, lifeline, limits
 from sojourn.process.calls import OK, WorkerDied, call_meta
@@ -64,6 +65,8 @@ class Worker:
         self._answering: callbacks.Answering | None = None
         self._lock = threading.Lock()
         self._ending: Ending | None = None
+        self._is_asked_to_end = False
+        self._is_stuck = False
         self.is_foreign = False  # in a fork of the client
         self.output = Output()
         control, their_control = frames.pair()
@@ -94,6 +97,7 @@ class Worker:
             their_lifeline.close()
         self._lanes = Lanes(name, control, self.pidfd)
         _live.add(self)
+        events.emit("worker.started", name, worker_pid=self.pid)
 
     # -- calling -------------------------------------------------------------------------------
 
@@ -181,6 +185,7 @@ class Worker:
         if self.is_foreign:
             return Ending(None)
         if self._ending is None:
+            self._note_that_we_asked()
             try:
                 frames.send(self._control, Close())
             except OSError:
@@ -193,6 +198,7 @@ class Worker:
         """End it at once, with what it has started."""
         if self._ending is not None or self.is_foreign:
             return
+        self._note_that_we_asked()
         below = _pidfds(limits.descendants(self.pid))
         try:
             signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
@@ -205,15 +211,26 @@ class Worker:
                 pass
             os.close(pidfd)
 
+    def _note_that_we_asked(self) -> None:
+        # Whoever has ended before he was asked has died.
+        self._is_asked_to_end = self._is_asked_to_end or not self._wait_for_end(0)
+
     def _reap(self) -> Ending:
         with self._lock:
-            if self._ending is None:
-                if not self._wait_for_end(5.0):
-                    # In uninterruptible sleep: report it, do not hide it, do not hang.
-                    return Ending(None, (self.pid,))
+            if self._ending is not None:
+                return self._ending
+            if self._wait_for_end(5.0):
                 status, _ = zygote.status_of(self.pid)
-                self._ending = Ending(status, ())
-            return self._ending
+                self._ending = ending = Ending(status, ())
+                kind = "worker.ended" if self._is_asked_to_end else "worker.died"
+            else:
+                # In uninterruptible sleep: report it, do not hide it, do not hang.
+                ending = Ending(None, (self.pid,))
+                kind, self._is_stuck = "" if self._is_stuck else "worker.stuck", True
+        if kind:
+            how = "does not end" if ending.left else str(ending)
+            events.emit(kind, self.name, worker_pid=self.pid, how=how, status=ending.status)
+        return ending
 
     def _wait_for_end(self, seconds: float) -> bool:
         poll = select.poll()

@@ -81,14 +81,14 @@ class _Running:
         self.pidfd = os.pidfd_open(self.pid)
         self.frameworks: dict[str, str] | None = None
         self._ticket = 0
-        events.emit("zygote.started", pid=self.pid)
+        events.emit("zygote.started", zygote_pid=self.pid)
 
     def wait_ready(self) -> dict[str, str]:
         """Wait until the framework is imported; tell its version."""
         if self.frameworks is None:
             ready, _ = self._reply(0, Ready)
             self.frameworks = ready.frameworks
-            events.emit("zygote.ready", pid=self.pid, seconds=ready.seconds)
+            events.emit("zygote.ready", zygote_pid=self.pid, seconds=ready.seconds)
         return self.frameworks
 
     def ask(self, request: ToZygote, fds: list[int], kind: type[T]) -> tuple[T, list[int]]:
@@ -137,7 +137,7 @@ class _Running:
         self.process.wait()
         os.close(self.pidfd)
         self.errors.close()
-        events.emit("zygote.ended", pid=self.pid)
+        events.emit("zygote.ended", zygote_pid=self.pid)
 
     def forget(self) -> None:
         """We are a fork of its client: let go of it without touching it."""

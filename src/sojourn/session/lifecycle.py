@@ -5,44 +5,65 @@ It also keeps the session's status page, where other processes see state, steps 
 
 from __future__ import annotations
 
+import itertools
+import os
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 from sojourn import events
 from sojourn.probes.status_page import (
     HISTOGRAM,
     LAST_STEP,
+    NANOSECONDS,
     STATE,
     STEPS,
     UNDER_WAY,
     StatusPage,
     bucket,
 )
+from sojourn.session import totals
 from sojourn.session.states import USABLE, Input, State, next_state
-from sojourn.values import Place
+from sojourn.values import Footprint, Place
 
 _TELL_STEPS_EVERY = 1.0  # seconds
 STATE_NAMES = tuple(state.value for state in State)
+_serials = itertools.count(1)
 _NUMBER_OF_STATE = {state: number for number, state in enumerate(State)}
 
 
 class Lifecycle:
     """Where a session stands and how many steps are under way."""
 
-    def __init__(self, name: str, owner: Place, refusal: Callable[[State], Exception]) -> None:
+    def __init__(
+        self,
+        name: str,
+        owner: Place,
+        refusal: Callable[[State], Exception],
+        measure: Callable[[], Footprint],
+    ) -> None:
         self.state = State.OPENING
+        self.serial = next(_serials)  # names may be used again; with the pid this is unique
         self.steps = 0
         self.under_way = 0
         self._waiting_alone = 0  # who wants to be, or is, alone with it
         self._name = name
         self._refusal = refusal  # the error for a step in this state
+        self.footprint = measure  # what it holds now
         self._changed = threading.Condition(threading.Lock())
         self._lock = self._changed
-        self.page = StatusPage({"name": name, "owner": str(owner)})
+        self.identity = {
+            "name": name,
+            "owner": str(owner),
+            "client_pid": os.getpid(),
+            "serial": self.serial,
+        }
+        self.page = StatusPage(self.identity)
         self._words = self.page.words
         self._told_steps_at = time.monotonic()
         self._told_histogram = self.page.histogram()
+        totals.enter(self)
         self._tell(owner)
 
     def begin_step(self) -> float:
@@ -58,9 +79,10 @@ class Lifecycle:
                 self._to(Input.STEP_STARTED, None)
         return time.monotonic()
 
-    def end_step(self, counts: bool = True, started: float = 0.0) -> None:
+    def end_step(self, counts: bool = True, started: float = 0.0, *, failed: bool = False) -> None:
         """The step is over, however it ended. What only prepares others does not count as one."""
         now = time.monotonic()
+        news = None
         with self._lock:
             words = self._words
             self.steps = words[STEPS] = self.steps + counts
@@ -68,11 +90,19 @@ class Lifecycle:
             words[LAST_STEP] = int(now * 1e9)
             if started:
                 words[HISTOGRAM + bucket(now - started)] += 1
+                words[NANOSECONDS] += int((now - started) * 1e9)
             if self.under_way == 0:
                 self._to(Input.LAST_STEP_ENDED, None)
                 self._changed.notify_all()
             if now - self._told_steps_at > _TELL_STEPS_EVERY and events.is_listening():
-                self._tell_steps(now)
+                news = self._news_of_steps(now)
+        # Telling may take a while, and others want to begin.
+        if started and events.hears_steps():
+            seconds = now - started
+            self._emit("session.step", is_step=True, seconds=seconds, failed=failed)
+        if news:
+            held = self.footprint().host_bytes if events.wants_bytes() else 0
+            self._emit("session.steps", host_bytes=held, **news)
 
     def begin_alone(self) -> float:
         """Take part once nobody else does; those who come later wait until `end_alone`."""
@@ -137,28 +167,43 @@ class Lifecycle:
         self.state = after = next_state(before, what)
         if after is before:
             return
+        if after is State.CLOSED and events.is_listening():
+            news = self._news_of_steps(time.monotonic())
+            if news:
+                self._emit("session.steps", **news)
         self._tell(place, is_step=before in USABLE and after in USABLE)
+        if after is State.BROKEN:
+            totals.count("broken")
         if after is State.CLOSED:
-            if events.is_listening():
-                self._tell_steps(time.monotonic())
+            totals.leave(self)
             self.page.close()  # off the list that other processes see
             self._words = self.page.words
 
     def _tell(self, place: Place | None, is_step: bool = False) -> None:
         self._words[STATE] = _NUMBER_OF_STATE[self.state]
         if events.hears_steps() if is_step else events.is_listening():
+            is_new = self.state is State.READY and not is_step
+            held = self.footprint().host_bytes if is_new and events.wants_bytes() else 0
             kind = f"session.{self.state}"
-            events.emit(kind, self._name, place, is_step=is_step, steps=self.steps)
+            self._emit(kind, place, held, is_step=is_step, steps=self.steps)
 
-    def _tell_steps(self, now: float) -> None:
+    def _news_of_steps(self, now: float) -> dict[str, Any] | None:
+        """What has been done since it was last told, None if that is nothing."""
         histogram = self.page.histogram()
         new = [a - b for a, b in zip(histogram, self._told_histogram, strict=True)]
-        if any(new):
-            events.emit(
-                "session.steps",
-                self._name,
-                steps=self.steps,
-                seconds=now - self._told_steps_at,
-                histogram=new,
-            )
+        seconds = now - self._told_steps_at
         self._told_steps_at, self._told_histogram = now, histogram
+        return {"steps": self.steps, "seconds": seconds, "histogram": new} if any(new) else None
+
+    def _emit(
+        self,
+        kind: str,
+        place: Place | None = None,
+        host_bytes: int = 0,
+        *,
+        is_step: bool = False,
+        **detail: Any,
+    ) -> None:
+        events.emit(
+            kind, self._name, place, host_bytes, is_step=is_step, serial=self.serial, **detail
+        )

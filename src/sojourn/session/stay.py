@@ -21,6 +21,7 @@ from sojourn import events
 from sojourn.errors import InputError, SessionBroken, SessionClosed, StepTimeout
 from sojourn.process import exits
 from sojourn.process.calls import WorkerDied
+from sojourn.session import totals
 from sojourn.session.backend import Backend
 from sojourn.session.keeping import Keeping
 from sojourn.session.lifecycle import Lifecycle
@@ -47,7 +48,7 @@ class Stay:
         self.signature = Signature()
         self.receipt: Receipt | None = None
         self.closed_at: Place | None = None
-        self.lifecycle = Lifecycle(name, owner, self._refusal)
+        self.lifecycle = Lifecycle(name, owner, self._refusal, self.footprint)
         self.backend: Backend | None = None
         self.pid = 0
         self._maker = os.getpid()
@@ -67,6 +68,7 @@ class Stay:
         feeds = feeds or {}
         deadline = None if timeout is None else time.monotonic() + timeout
         started = self._begin(self.lifecycle.begin_step)
+        failed = True
         try:
             try:
                 plan = self._plans[
@@ -79,6 +81,7 @@ class Stay:
             outputs = self.backend.step(  # type: ignore[union-attr]
                 plan.meta, arrays, plan.adoptable, plan.prints, deadline
             )
+            failed = False
         except WorkerDied as death:
             raise self._broken(death, "a step was under way: its outcome is unknown") from None
         except TimeoutError:
@@ -87,7 +90,7 @@ class Stay:
                 "the outcome of the step is unknown"
             ) from None
         finally:
-            self.lifecycle.end_step(started=started)
+            self.lifecycle.end_step(started=started, failed=failed)
         return plan.results(outputs)
 
     def call(
@@ -102,8 +105,11 @@ class Stay:
         """Have the engine carry out an operation, as a step that others may accompany."""
         deadline = None if timeout is None else time.monotonic() + timeout
         started = self._begin(self.lifecycle.begin_step)
+        failed = True
         try:
-            return self._operate(name, arguments, arrays, result, deadline)
+            answer = self._operate(name, arguments, arrays, result, deadline)
+            failed = False
+            return answer
         except WorkerDied as death:
             raise self._broken(death, f"{name!r} was under way: its outcome is unknown") from None
         except TimeoutError:
@@ -111,7 +117,7 @@ class Stay:
                 f"session {self.name!r} did not finish {name!r} within {timeout:g} s"
             ) from None
         finally:
-            self.lifecycle.end_step(started=started)
+            self.lifecycle.end_step(started=started, failed=failed)
 
     def do_alone(self, work: Callable[[], T], consequence: str) -> T:
         """Do something with the engine while no step is under way."""
@@ -163,8 +169,7 @@ class Stay:
         self.pid = backend.pid
         self.lifecycle.page.describe(
             {
-                "name": self.name,
-                "owner": str(self.owner),
+                **self.lifecycle.identity,
                 "isolation": self.isolation,
                 "device": self.device,
                 "worker_pid": backend.pid,
@@ -268,6 +273,7 @@ class Stay:
         )
         self._plans.clear()
         _open_stays.discard(self)
+        totals.add_receipt(self.receipt)
         self.lifecycle.happened(Input.ENDED, self.closed_at)
         if events.is_listening():
             events.emit(
@@ -275,6 +281,7 @@ class Stay:
                 self.name,
                 self.closed_at,
                 account.returned_bytes,
+                serial=self.lifecycle.serial,
                 receipt=self.receipt.to_dict(),
             )
 
@@ -291,13 +298,18 @@ class Stay:
             return
         if self.backend is not None:
             self.backend.kill()
-        threading.Thread(target=self.close, args=(0, self.owner), name="sojourn-forgotten").start()
+        threading.Thread(target=self._close_forgotten, name="sojourn-forgotten").start()
         warnings.warn(
             f"session {self.name!r}, opened at {self.owner}, was never closed; "
             "use `with` or call close()",
             ResourceWarning,
             stacklevel=2,
         )
+
+    def _close_forgotten(self) -> None:
+        totals.count("forgotten")
+        events.emit("session.forgotten", self.name, self.owner, serial=self.lifecycle.serial)
+        self.close(0, self.owner)
 
     # -- questions -----------------------------------------------------------------------------
 

@@ -1,0 +1,108 @@
+"""What all the sessions of this process have done since it began, for `sojourn.metrics()`.
+
+Numbers of an open session are read where it keeps them; when it ends they are added up here. Both
+happen under one lock, so that a total never goes back.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from sojourn.probes.status_page import BUCKETS, NANOSECONDS
+from sojourn.values import Receipt
+
+if TYPE_CHECKING:
+    from sojourn.session.lifecycle import Lifecycle
+
+
+@dataclass(slots=True)
+class Totals:
+    """Sums over sessions."""
+
+    steps: int = 0
+    step_seconds: float = 0.0
+    histogram: list[int] = field(default_factory=lambda: [0] * BUCKETS)
+    counts: Counter[str] = field(default_factory=Counter)  # opened, closed, broken, forgotten
+    held_bytes: int = 0  # of the closed, by their receipts
+    returned_bytes: int = 0
+    closing_seconds: float = 0.0
+
+    def add(self, session: Lifecycle) -> None:
+        """Add the steps of one session."""
+        self.steps += session.steps
+        self.step_seconds += session.page.words[NANOSECONDS] / 1e9
+        self.histogram = [
+            a + b for a, b in zip(self.histogram, session.page.histogram(), strict=True)
+        ]
+
+
+_lock = threading.Lock()
+_ended = Totals()
+_live: weakref.WeakSet[Lifecycle] = weakref.WeakSet()
+
+
+def enter(session: Lifecycle) -> None:
+    """A session begins."""
+    with _lock:
+        _live.add(session)
+        _ended.counts["opened"] += 1
+
+
+def leave(session: Lifecycle) -> None:
+    """A session has ended, and its page is still open."""
+    with _lock:
+        if session in _live:
+            _live.discard(session)
+            _ended.add(session)
+            _ended.counts["closed"] += 1
+
+
+def count(what: str) -> None:
+    """Something that is only counted."""
+    with _lock:
+        _ended.counts[what] += 1
+
+
+def add_receipt(receipt: Receipt) -> None:
+    """What a session held and gave back."""
+    with _lock:
+        _ended.held_bytes += receipt.held_bytes + sum(receipt.held_on_device.values())
+        _ended.returned_bytes += receipt.returned_bytes + sum(receipt.returned_on_device.values())
+        _ended.closing_seconds += receipt.seconds
+        if not receipt.clean:
+            _ended.counts["with_residue"] += 1
+
+
+def now() -> tuple[Totals, list[Lifecycle]]:
+    """The sums over all sessions so far, and those that are open."""
+    with _lock:
+        live = sorted(_live, key=lambda session: session.serial)
+        sums = Totals(
+            _ended.steps,
+            _ended.step_seconds,
+            list(_ended.histogram),
+            Counter(_ended.counts),
+            _ended.held_bytes,
+            _ended.returned_bytes,
+            _ended.closing_seconds,
+        )
+        for session in live:
+            sums.add(session)
+    return sums, live
+
+
+def _begin_anew_in_child() -> None:
+    # What the parent has done is for the parent to tell.
+    global _lock, _ended
+    _lock = threading.Lock()
+    _ended = Totals()
+    _live.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_anew_in_child)
