@@ -7,6 +7,7 @@ know whether it lives in a worker or in the caller's process.
 from __future__ import annotations
 
 import os
+import sys
 
 # What the zygote imports for a framework besides the framework itself.
 PRELOAD = {
@@ -29,3 +30,11 @@ def frameworks() -> tuple[str, ...]:
     if wanted is None:
         return tuple(PRELOAD)
     return tuple(name for name in wanted.split(",") if name in PRELOAD)
+
+
+def prepare_worker() -> None:
+    """What the frameworks that are loaded need in a process that will end without ceremony."""
+    if "tensorflow" in sys.modules:
+        from sojourn.engines import autograph_files
+
+        autograph_files.keep_in_memory()

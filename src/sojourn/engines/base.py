@@ -79,8 +79,7 @@ KINDS = {
 def load(kind: str, arguments: dict[str, Any], arrays: Arrays) -> Engine:
     """Load a model of this kind."""
     loader = import_kind(kind)
-    if kind != "calling":  # it prepares itself
-        seeding.prepare(arguments)
+    seeding.prepare(arguments)
     engine = loader.load(arguments, arrays)
     return engine  # type: ignore[no-any-return]
 

@@ -11,17 +11,14 @@ import inspect
 import io
 import linecache
 import pickle
-import random
 import sys
 import traceback
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
-from sojourn.engines import autograph_files, parcels
+from sojourn.engines import parcels
 from sojourn.engines.base import Arrays, Operation, Plan
-from sojourn.errors import DeviceError, InputError
+from sojourn.errors import InputError
 from sojourn.values import Signature
 
 VALUE, STREAM, STREAM_ENDED, ERROR = "value", "stream", "stream-ended", "error"
@@ -41,14 +38,6 @@ class CallingEngine:
     @classmethod
     def load(cls, arguments: dict[str, Any], arrays: Arrays) -> CallingEngine:
         """Prepare the worker for the function; it comes with the call."""
-        if "tensorflow" in sys.modules:
-            autograph_files.keep_in_memory()
-        if arguments.get("deterministic"):
-            _tensorflow().config.experimental.enable_op_determinism()
-        if arguments.get("seed") is not None:
-            _seed(arguments["seed"])
-        if str(arguments.get("device", "")).startswith("gpu"):
-            _require_gpu(arguments["device"])
         return cls()
 
     def plan(self, feeds: Sequence[str], fetches: Sequence[str]) -> Plan:
@@ -185,26 +174,6 @@ def _remember(sources: Sources) -> None:
     """Let tracebacks and AutoGraph find the lines of code that came from no file."""
     for name, lines in sources.items():
         linecache.cache[name] = (sum(map(len, lines)), None, lines, name)
-
-
-def _seed(seed: int) -> None:
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    if "tensorflow" in sys.modules:
-        _tensorflow().random.set_seed(seed)
-
-
-def _require_gpu(device: str) -> None:
-    found = _tensorflow().config.list_physical_devices()
-    if not any(place.device_type == "GPU" for place in found):
-        names = ", ".join(place.name.partition("device:")[2] for place in found)
-        raise DeviceError(f"there is no {device!r} here; TensorFlow found {names or 'nothing'}")
-
-
-def _tensorflow() -> Any:
-    import tensorflow
-
-    return tensorflow
 
 
 def _flush() -> None:

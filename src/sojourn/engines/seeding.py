@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from sojourn.engines import autograph_files
 from sojourn.errors import DeviceError
 
 # Random ops that keep their own stream: without seeds in the graph each starts anywhere.
@@ -29,9 +28,9 @@ def prepare(arguments: Mapping[str, Any]) -> None:
     """
     seed = arguments.get("seed")
     if seed is not None:
-        seed_process(seed, deterministic=bool(arguments.get("deterministic")))
-    if arguments.get("in_worker") and "tensorflow" in sys.modules:
-        autograph_files.keep_in_memory()
+        seed_process(seed)
+    if arguments.get("deterministic") and "tensorflow" in sys.modules:
+        sys.modules["tensorflow"].config.experimental.enable_op_determinism()
     limit = arguments.get("gpu_bytes")
     if limit is not None:
         _cap_devices(limit)
@@ -39,7 +38,7 @@ def prepare(arguments: Mapping[str, Any]) -> None:
         _require_gpu(str(arguments["device"]))
 
 
-def seed_process(seed: int, *, deterministic: bool = False) -> None:
+def seed_process(seed: int) -> None:
     """Seed Python, numpy, and TensorFlow and Keras where they are loaded."""
     random.seed(seed)
     np.random.seed(seed % 2**32)
@@ -50,8 +49,6 @@ def seed_process(seed: int, *, deterministic: bool = False) -> None:
     keras = sys.modules.get("keras")
     if keras is not None:
         keras.utils.set_random_seed(seed % 2**32)
-    if deterministic:
-        tensorflow.config.experimental.enable_op_determinism()
 
 
 def seed_graph(seed: int | None) -> None:

@@ -13,9 +13,9 @@ import numpy as np
 from sojourn.engines import parcels
 from sojourn.engines.calling import ERROR
 from sojourn.errors import EngineError, InputError, RemoteTraceback, StepTimeout
-from sojourn.functions.interrupts import to_the_end
 from sojourn.functions.options import Options
 from sojourn.probes.platform import require_process_isolation
+from sojourn.process.interrupts import to_the_end
 from sojourn.session.states import Input
 from sojourn.session.stay import Stay
 from sojourn.values import Place, Receipt

@@ -18,7 +18,7 @@ import numpy as np
 from sojourn.errors import SessionBusy
 from sojourn.process.protocol import OpenLane
 from sojourn.transport import board, frames
-from sojourn.transport.lane import CallerLane, PeerGone, ServerLane
+from sojourn.transport.lane import CallerLane, PeerGone, ServerLane, bell
 from sojourn.transport.segment import Segment
 
 # Steps under way in this process, over all workers. More of them than pairs of cores, and nobody
@@ -128,15 +128,15 @@ class Lanes:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         bells: list[int] = []
         try:
-            bells += [os.eventfd(0, os.EFD_CLOEXEC), os.eventfd(0, os.EFD_CLOEXEC)]
+            bells += [bell(), bell()]
             fds = [theirs.fileno(), *bells]
             if index == 0:
                 fds.append(self._board_fd)
             frames.send(self._control, OpenLane(index, reverse), fds)
         except BaseException as error:
             ours.close()
-            for bell in bells:
-                os.close(bell)
+            for fd in bells:
+                os.close(fd)
             if isinstance(error, BrokenPipeError | ConnectionError):
                 raise PeerGone from None
             raise

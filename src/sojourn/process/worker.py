@@ -171,7 +171,9 @@ class Worker:
             return Footprint(0)
         # The segments are mapped by two, so each is charged half of them.
         held = reading.private_bytes + 2 * reading.shared_memory_bytes
-        return Footprint(held, memory.peak_resident_bytes(self.pid))
+        # Most of what is resident belongs to the zygote; what was resident beyond now did not.
+        more = max(0, memory.peak_resident_bytes(self.pid) - reading.resident_bytes)
+        return Footprint(held, held + more)
 
     @property
     def is_alive(self) -> bool:

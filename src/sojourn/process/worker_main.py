@@ -17,6 +17,7 @@ from typing import NoReturn
 
 import msgspec
 
+from sojourn.engines import prepare_worker
 from sojourn.engines.base import Host
 from sojourn.errors import SandboxError
 from sojourn.process import callbacks, crossing, lifeline, limits
@@ -55,6 +56,7 @@ def main(request: Fork, fds: list[int]) -> NoReturn:
     _take_on_surroundings(request)
     if request.memory_bytes is not None:
         limits.cap_data(request.memory_bytes)
+    prepare_worker()
     host = Host()
     if request.readable_paths is not None:
         _confine(host, request.readable_paths, request.best_effort_sandbox)

@@ -97,7 +97,8 @@ class InlineBackend:
 
     def footprint(self) -> Footprint:
         """What this process has grown by since the session was opened."""
-        return Footprint(max(0, _anonymous() - self._before), memory.peak_resident_bytes())
+        held = max(0, _anonymous() - self._before)
+        return Footprint(held, held)
 
     def kill(self) -> None:
         """Steps in this process cannot be cut off."""

@@ -77,7 +77,6 @@ def open(
         seed=seed,
         deterministic=deterministic,
         device=device,
-        in_worker=not inline,
         gpu_bytes=limit if choice.gpu is not None else None,
     )
     arguments.setdefault("inputs", _mapping(inputs))

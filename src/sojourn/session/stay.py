@@ -19,7 +19,7 @@ import numpy as np
 
 from sojourn import events
 from sojourn.errors import InputError, SessionBroken, SessionClosed, StepTimeout
-from sojourn.process import exits
+from sojourn.process import exits, interrupts
 from sojourn.process.calls import WorkerDied
 from sojourn.session import totals
 from sojourn.session.backend import Backend
@@ -235,12 +235,12 @@ class Stay:
             return self.receipt
         self.closed_at = place
         started = time.monotonic()
-        cut_off = False
+        cut_off = True
         try:
             cut_off = not self.lifecycle.wait_idle(timeout)
         finally:
             # Also when Ctrl-C came while we waited: then at once.
-            self._finish(started, cut_off or self.lifecycle.under_way > 0)
+            interrupts.to_the_end(lambda: self._finish(started, cut_off), self._hurry)
         assert self.receipt is not None
         return self.receipt
 
@@ -284,6 +284,10 @@ class Stay:
                 serial=self.lifecycle.serial,
                 receipt=self.receipt.to_dict(),
             )
+
+    def _hurry(self) -> None:
+        if self.backend is not None:
+            self.backend.kill()
 
     def _unmeasured(self, held: Footprint) -> str:
         return "" if held.host_bytes else "what it held when it died was not measured"

@@ -26,8 +26,12 @@ def to_the_end(work: Callable[[], None], hurry: Callable[[], None]) -> None:
         finally:
             is_done.set()
 
-    thread = threading.Thread(target=run, name="sojourn-call-end")
-    thread.start()
+    thread = threading.Thread(target=run, name="sojourn-to-the-end")
+    try:
+        thread.start()
+    except RuntimeError:  # the interpreter exits, and starts no threads any more
+        work()
+        return
     interrupt: KeyboardInterrupt | None = None
     while not is_done.is_set():
         try:
