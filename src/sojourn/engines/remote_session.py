@@ -16,14 +16,14 @@ from tensorflow.core.framework import graph_pb2
 from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.client import pywrap_tf_session as c_api
 from tensorflow.python.client import session as tf_session
-from tensorflow.python.framework import dtypes
 
 from sojourn.engines.base import Arrays, CallBack, Operation
 from sojourn.engines.remote_session_graph import GrowingGraph
 from sojourn.engines.remote_session_steps import PreparedStep
 from sojourn.values import Signature
 
-_RESOURCE = dtypes.np_resource
+# What numpy sees of a resource: the bytes of its handle.
+HANDLE = np.dtype([("resource", np.uint8, (1,))])
 
 
 class CSession:
@@ -215,9 +215,14 @@ class SessionEngine:
             # The memory is the transport's, and the next message overwrites it.
             array = array.copy()
             fed[self._graph.output(name)] = (
-                array.view(_RESOURCE) if i in arguments.get("resources", ()) else array
+                array.view(HANDLE) if i in arguments.get("resources", ()) else array
             )
         return fed
+
+
+def is_handle(array: np.ndarray) -> bool:
+    """Whether it is the handle of a resource."""
+    return array.dtype.names == ("resource",)
 
 
 def _buffer(content: bytes | None) -> Any:
@@ -227,7 +232,7 @@ def _buffer(content: bytes | None) -> Any:
 def _sendable(results: Sequence[Any], metadata: bytes = b"") -> tuple[Any, list[np.ndarray]]:
     """What can cross: handles of resources go as bytes, and it is told which they are."""
     arrays = [r if hasattr(r, "dtype") else np.array(r, dtype=object) for r in results]
-    resources = [i for i, array in enumerate(arrays) if array.dtype == _RESOURCE]
+    resources = [i for i, array in enumerate(arrays) if is_handle(array)]
     for i in resources:
         arrays[i] = arrays[i].view(np.uint8)
     return {"metadata": metadata, "resources": resources}, [np.asarray(a) for a in arrays]

@@ -56,7 +56,10 @@ class FunctionCalls:
         if form == "one" and _is_none(values[0]):
             form, values = "none", []
         sent = [_as_array(value) for value in values]
-        return OK, msgspec.msgpack.encode(Answer(form, is_eager)), sent
+        strange = {i: name for i, array in enumerate(sent) if (name := _strange_element(array))}
+        for i in strange:
+            sent[i] = np.zeros(0)
+        return OK, msgspec.msgpack.encode(Answer(form, is_eager, strange)), sent
 
 
 def _is_none(value: Any) -> bool:
@@ -66,12 +69,16 @@ def _is_none(value: Any) -> bool:
 
 
 def _as_array(value: Any) -> np.ndarray:
-    array = np.array(value, dtype=object) if isinstance(value, bytes) else np.asarray(value)
+    return np.array(value, dtype=object) if isinstance(value, bytes) else np.asarray(value)
+
+
+def _strange_element(array: np.ndarray) -> str | None:
+    """The type of an element that cannot be in a tensor."""
     if array.dtype.kind == "O":
         for item in array.reshape(-1).tolist():
             if not isinstance(item, str | bytes):
-                raise NotImplementedError(f"Unsupported object type {type(item).__name__}")
-    return array
+                return type(item).__name__
+    return None
 
 
 def _failure(error: BaseException) -> Failure:

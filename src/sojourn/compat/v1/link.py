@@ -16,13 +16,13 @@ from tensorflow.python.framework import errors_impl as tf_errors
 
 from sojourn.compat.v1.functions import FunctionCalls
 from sojourn.compat.v1.shipping import Shipment
-from sojourn.engines.remote_session import CSession
+from sojourn.engines.remote_session import HANDLE, CSession, is_handle
 from sojourn.engines.tensorflow_steps import step_facts
 from sojourn.errors import SessionClosed
 from sojourn.process.calls import WorkerDied, step_meta
 from sojourn.session.backend import Backend, InlineBackend
-from sojourn.session.states import Input
 from sojourn.session.plans import PlanFacts
+from sojourn.session.states import Input
 from sojourn.session.stay import Stay
 from sojourn.values import Place, parse_bytes
 
@@ -99,7 +99,7 @@ class Link:
 
     def can_step(self, feeds: Any, fetches: Any) -> bool:
         """Whether a step can be prepared, or has something in it that only `run` can do."""
-        if any(value.dtype == dtypes.np_resource for value in feeds.values()):
+        if any(is_handle(value) for value in feeds.values()):
             return False  # a tensor handle, which may be fed for a tensor of any type
         return not any(
             c_api.TF_OperationOutputType(output) in _UNSTEPPABLE
@@ -422,7 +422,7 @@ def sendable(value: Any) -> np.ndarray:
 def _without_resources(arrays: Sequence[Any]) -> tuple[list[int], list[np.ndarray]]:
     """Which of them are handles of resources, and all of them as something that can cross."""
     checked = [sendable(array) for array in arrays]
-    resources = [i for i, array in enumerate(checked) if array.dtype == dtypes.np_resource]
+    resources = [i for i, array in enumerate(checked) if is_handle(array)]
     for i in resources:
         checked[i] = checked[i].view(np.uint8)
     return resources, checked
@@ -431,5 +431,5 @@ def _without_resources(arrays: Sequence[Any]) -> tuple[list[int], list[np.ndarra
 def _received(results: Sequence[np.ndarray], resources: list[int]) -> list[Any]:
     values: list[Any] = [r if r.ndim else r[()] for r in results]
     for i in resources:
-        values[i] = values[i].view(dtypes.np_resource)
+        values[i] = values[i].view(HANDLE)
     return values

@@ -173,6 +173,9 @@ class _Stays(tf_session.BaseSession):  # type: ignore[misc]
         try:
             return super()._do_call(fn, *args)
         except tf_errors.OpError as error:
+            if self._closed and "Session has been closed." in error.message:
+                # It arrived after the close, which took longer to get there than in one process.
+                raise RuntimeError(_CLOSED) from None
             before = error.__context__
             if before is not None and isinstance(before.__cause__, RemoteTraceback):
                 error.__cause__ = before.__cause__
