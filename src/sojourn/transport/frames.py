@@ -1,16 +1,31 @@
-"""Whole messages with descriptors over a Unix socket that keeps their boundaries."""
+"""Whole messages with descriptors over a Unix socket that keeps their boundaries.
+
+A message that is too large for a socket (an environment of megabytes) travels in nameless memory.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
+import select
 import socket
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 T = TypeVar("T")
 MAX_DESCRIPTORS = 16
-_MAX_BYTES = 2**20
+_MAX_BYTES = 2**16
+_IN_MEMORY = b"\xc1"  # the one byte that begins no message
+_MAX_MEMORY_BYTES = 2**26
+
+
+class OutOfDescriptors(OSError, Generic[T]):
+    """What came with a message is lost: this process may not open any more files."""
+
+    def __init__(self, message: T) -> None:
+        super().__init__(errno.EMFILE, os.strerror(errno.EMFILE))
+        self.message = message
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
@@ -21,22 +36,59 @@ def pair() -> tuple[socket.socket, socket.socket]:
 def send(sock: socket.socket, message: Any, fds: list[int] | None = None) -> None:
     """Send one message; the descriptors are duplicated on the way and stay yours."""
     payload = msgspec.msgpack.encode(message)
-    if fds:
+    if len(payload) > _MAX_BYTES:
+        _send_in_memory(sock, payload, fds or [])
+    elif fds:
         socket.send_fds(sock, [payload], fds)
     else:
         sock.send(payload)
 
 
-def receive(sock: socket.socket, decoder: msgspec.msgpack.Decoder[T]) -> tuple[T, list[int]]:
+def receive(
+    sock: socket.socket, decoder: msgspec.msgpack.Decoder[T], timeout: float | None = None
+) -> tuple[T, list[int]]:
     """The next message and the descriptors that came with it. Raises EOFError at the end."""
+    if timeout is not None:
+        poll = select.poll()
+        poll.register(sock, select.POLLIN)
+        if not poll.poll(timeout * 1000):
+            raise TimeoutError
     payload, fds, flags, _ = socket.recv_fds(sock, _MAX_BYTES, MAX_DESCRIPTORS)
     try:
         if not payload:
             raise EOFError("the peer has closed the channel")
-        if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
+        if flags & socket.MSG_TRUNC:
             raise ValueError("a message came truncated")
-        return decoder.decode(payload), list(fds)
+        lost = flags & socket.MSG_CTRUNC
+        if payload == _IN_MEMORY and fds:
+            payload = _read_memory(fds.pop(0))
+        message = decoder.decode(payload)
+        if lost:
+            raise OutOfDescriptors(message)
+        return message, list(fds)
     except BaseException:
         for fd in fds:
             os.close(fd)
         raise
+
+
+def _send_in_memory(sock: socket.socket, payload: bytes, fds: list[int]) -> None:
+    fd = os.memfd_create("sojourn-message", os.MFD_CLOEXEC)
+    try:
+        with open(fd, "wb", closefd=False) as memory:
+            memory.write(payload)
+        socket.send_fds(sock, [_IN_MEMORY], [fd, *fds])
+    finally:
+        os.close(fd)
+
+
+def _read_memory(fd: int) -> bytes:
+    try:
+        size = os.fstat(fd).st_size
+        if size > _MAX_MEMORY_BYTES:
+            raise ValueError(f"a message of {size} bytes cannot be")
+        with open(fd, "rb", closefd=False) as memory:
+            memory.seek(0)
+            return memory.read(size)
+    finally:
+        os.close(fd)

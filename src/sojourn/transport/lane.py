@@ -22,12 +22,34 @@ from sojourn.transport.messages import SEQUENCE, STATUS, Inbox, Outbox, Protocol
 SPINS = 2500
 # How often a lane that has given up spinning tries again, in calls.
 _TRY_AGAIN = 32
+_SPOILED = -1  # a sequence that no word can have
 # The caller tells the server with each request whether spinning for the next one is welcome.
 MAY_SPIN = 5
 
 
 class PeerGone(Exception):
     """The process at the other end of the lane has ended."""
+
+
+def bell() -> int:
+    """A new bell. The peer holds it too, so nothing here may ever block on it."""
+    return os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+
+
+def ring(bell: int) -> None:
+    """Wake whoever waits at it."""
+    try:
+        os.eventfd_write(bell, 1)
+    except BlockingIOError:
+        pass  # it has been rung more often than it can count: who waits is awake
+
+
+def silence(bell: int) -> None:
+    """Have it wake nobody until it is rung again."""
+    try:
+        os.read(bell, 8)
+    except BlockingIOError:
+        pass  # the peer was faster
 
 
 class CallerLane:
@@ -70,11 +92,19 @@ class CallerLane:
         exception the lane is taken (`is_free` tells when the late answer has arrived).
         """
         mine = self._mine
-        self.outbox.put(meta, arrays, adoptable=adoptable)
+        # Counted before it is written: a Ctrl-C in between leaves a lane that never counts as free
+        # again, because nobody can tell how much of the message is there.
         self._sequence = sequence = self._sequence + 1
+        try:
+            self.outbox.put(meta, arrays, adoptable=adoptable)
+        except ConnectionError:
+            raise PeerGone from None
+        except Exception:
+            self._sequence = sequence - 1  # refused as a whole, nothing has been written
+            raise
         mine[MAY_SPIN] = may_spin
         mine[SEQUENCE] = sequence
-        os.eventfd_write(self._their_bell, 1)
+        ring(self._their_bell)
         theirs = self._theirs
         for _ in range(self._spins if may_spin else 0):
             if theirs[SEQUENCE] == sequence:
@@ -84,7 +114,11 @@ class CallerLane:
             self._block(sequence, deadline, while_waiting)
             if may_spin and CAN_SPIN:
                 self._spin_less()
-        meta, views = self.inbox.take()
+        try:
+            meta, views = self.inbox.take()
+        except BaseException:
+            self._sequence = _SPOILED  # what came with the answer is lost, or cannot be believed
+            raise
         return theirs[STATUS], meta, views
 
     @property
@@ -114,7 +148,7 @@ class CallerLane:
             ready = self._poll.poll(timeout)
             bell_rang = any(fd == self._my_bell for fd, _ in ready)
             if bell_rang:
-                os.read(self._my_bell, 8)
+                silence(self._my_bell)
             # The word is looked at after the system call, which orders it on every processor.
             if theirs[SEQUENCE] == sequence:
                 return
@@ -126,8 +160,10 @@ class CallerLane:
     def close(self) -> None:
         """Give back the descriptors. Views that somebody still has stay valid."""
         self._channel.close()
-        for bell in (self._their_bell, self._my_bell):
-            os.close(bell)
+        bells, self._my_bell, self._their_bell = (self._my_bell, self._their_bell), -1, -1
+        for bell in bells:
+            if bell >= 0:
+                os.close(bell)
 
 
 class ServerLane:
@@ -147,6 +183,8 @@ class ServerLane:
         self._sequence = 0
         self._spins = SPINS if CAN_SPIN else 0
         self._stopped = False
+        self._poll = select.poll()
+        self._poll.register(self._my_bell, select.POLLIN)
 
     def wait(self) -> tuple[bytes, list[np.ndarray]]:
         """The next request; its arrays are views that live until the answer has been given.
@@ -167,7 +205,8 @@ class ServerLane:
             while True:
                 if self._stopped:
                     raise PeerGone
-                os.read(self._my_bell, 8)
+                self._poll.poll()
+                silence(self._my_bell)
                 if theirs[SEQUENCE] == sequence:
                     break
         self._sequence = sequence
@@ -179,13 +218,13 @@ class ServerLane:
         self.outbox.put(meta, arrays)
         mine[STATUS] = status
         mine[SEQUENCE] = self._sequence
-        os.eventfd_write(self._their_bell, 1)
+        ring(self._their_bell)
 
     def stop(self) -> None:
         """Wake the thread that waits here, for good."""
         self._stopped = True
         try:
-            os.eventfd_write(self._my_bell, 1)
+            ring(self._my_bell)
         except OSError:
             pass  # it has left already, and closed
 

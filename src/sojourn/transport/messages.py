@@ -10,6 +10,7 @@ size, offset, rank and dtype in it. Whatever the peer writes later cannot change
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import struct
@@ -201,8 +202,13 @@ class Inbox:
         # Taken strictly one by one: a generation is announced by exactly one descriptor.
         if self._words[GENERATION] != self._generation + 1:
             raise ProtocolError("the peer skipped a generation of its memory")
-        _, fds, flags, _ = socket.recv_fds(self._channel, 1, 4, socket.MSG_DONTWAIT)
         try:
+            _, fds, flags, _ = socket.recv_fds(self._channel, 1, 4, socket.MSG_DONTWAIT)
+        except OSError as error:
+            raise ProtocolError(f"the peer's memory did not come: {error.strerror}") from None
+        try:
+            if not fds and flags & socket.MSG_CTRUNC:
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))  # our own trouble
             if len(fds) != 1 or flags & socket.MSG_CTRUNC:
                 raise ProtocolError(f"expected one descriptor with the memory, got {len(fds)}")
             self._segment = Segment.receive(fds[0])
@@ -226,6 +232,7 @@ class Inbox:
         meta = header[_HEAD.size : at]
         arrays: list[np.ndarray] = []
         has_strings = False
+        left = segment.size  # arrays that overlap would make a reader copy more than there is
         for _ in range(count):
             if at + _ARRAY.size > header_bytes:
                 raise ProtocolError("the header ends in the middle of an array")
@@ -235,7 +242,8 @@ class Inbox:
                 raise ProtocolError(f"a rank of {rank} cannot be")
             shape = struct.unpack_from(f"<{rank}q", header, at)
             at += 8 * rank
-            if offset + nbytes > segment.size:
+            left -= nbytes
+            if offset + nbytes > segment.size or left < 0:
                 raise ProtocolError("an array reaches beyond the memory")
             has_strings |= dtype_number == _STRING_NUMBER
             arrays.append(_view(segment, dtype_number, shape, offset, nbytes))
