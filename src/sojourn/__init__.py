@@ -14,7 +14,7 @@ from sojourn import errors, events
 from sojourn._version import __version__
 from sojourn.errors import *  # noqa: F403 - the public errors, listed in errors.__all__
 from sojourn.functions import isolated
-from sojourn.session import Lease, Session, State, current, open
+from sojourn.session import Lease, Session, State, current, metrics, open
 from sojourn.values import Footprint, Receipt, Residue, Signature, TensorSpec
 
 
@@ -64,6 +64,7 @@ __all__ = [
     "errors",
     "events",
     "isolated",
+    "metrics",
     "open",
     "warm_up",
     *errors.__all__,

@@ -24,6 +24,12 @@ class Memory:
     shared_memory_bytes: int
     resident_bytes: int
 
+    @property
+    def worker_bytes(self) -> int:
+        """What a worker holds: its private memory and the segments that it and its client map."""
+        # Mapped by two, so each of them is charged half.
+        return self.private_bytes + 2 * self.shared_memory_bytes
+
 
 def of_process(pid: int | str = "self") -> Memory | None:
     """What a process holds, or None if it has ended."""

@@ -169,8 +169,7 @@ class Worker:
         reading = memory.of_process(self.pid)
         if reading is None:
             return Footprint(0)
-        # The segments are mapped by two, so each is charged half of them.
-        held = reading.private_bytes + 2 * reading.shared_memory_bytes
+        held = reading.worker_bytes
         # Most of what is resident belongs to the zygote; what was resident beyond now did not.
         more = max(0, memory.peak_resident_bytes(self.pid) - reading.resident_bytes)
         return Footprint(held, held + more)

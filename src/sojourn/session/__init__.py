@@ -6,8 +6,9 @@ what the user has into something an engine can load, `feeding.py` checks what go
 
 from sojourn.session.defaults import current
 from sojourn.session.lease import Lease
+from sojourn.session.metrics import metrics
 from sojourn.session.opening import open
 from sojourn.session.session import Session
 from sojourn.session.states import State
 
-__all__ = ["Lease", "Session", "State", "current", "open"]
+__all__ = ["Lease", "Session", "State", "current", "metrics", "open"]

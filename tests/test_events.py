@@ -1,0 +1,248 @@
+"""Every transition is told once, to whoever listens, and what was written is never lost."""
+
+from __future__ import annotations
+
+import gc
+import json
+import logging
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+import models
+import sojourn
+from clients import client, told
+from sojourn.events import lines
+
+ADD = {"a": 1, "b": 2}
+
+
+@pytest.fixture
+def heard():
+    """What is told during a test, single steps included."""
+    events: list[sojourn.events.Event] = []
+    stop = sojourn.events.subscribe(events.append, every_step=True)
+    yield events
+    stop()
+
+
+def kinds(events):
+    """What was told, in order. The sums of steps come by the clock and are left out."""
+    return [
+        event.kind
+        for event in events
+        if event.kind.startswith(("session.", "worker.", "lease."))
+        and event.kind != "session.steps"
+    ]
+
+
+@pytest.mark.usefixtures("zygote")
+class TestALife:
+    def test_every_transition_of_a_whole_life_is_told_once_and_in_order(self, heard):
+        with sojourn.open(models.adder, name="told") as session:
+            session.run(None, ADD)
+            with pytest.raises(sojourn.SojournError):
+                session.run("nope", ADD)
+            lease = session.lend()
+            lease.close()
+        assert kinds(heard) == [
+            "session.opening",
+            "worker.started",
+            "session.ready",
+            *["session.running", "session.ready", "session.step"] * 2,
+            "lease.granted",
+            "lease.ended",
+            "session.draining",
+            "worker.ended",
+            "session.closed",
+            "session.receipt",
+        ]
+        assert {event.session for event in heard} == {"told"}
+        steps = [event.detail for event in heard if event.kind == "session.step"]
+        assert [step["failed"] for step in steps] == [False, True]
+
+    def test_an_event_says_when_where_which_session_and_how_much(self, heard):
+        with sojourn.open(models.holding(8), name="eight"):
+            pass
+        ready, receipt = (
+            next(event for event in heard if event.kind == kind)
+            for kind in ("session.ready", "session.receipt")
+        )
+        assert ready.host_bytes > 8 * 2**20
+        assert receipt.host_bytes == receipt.detail["receipt"]["returned_bytes"]
+        assert ready.detail["serial"] == receipt.detail["serial"]
+        for event in (ready, receipt):
+            assert event.place.file == __file__
+            assert event.pid == os.getpid()
+            assert event.monotonic > 0
+        assert ready.wall < receipt.wall
+        with pytest.raises(AttributeError):
+            ready.kind = "other"
+
+    def test_a_death_is_told_as_one_and_the_comeback_too(self, heard, tmp_path):
+        with sojourn.open(models.counter, restart="from-checkpoint") as session:
+            session.save(tmp_path / "state")
+            os.kill(session.pid, signal.SIGKILL)
+            with pytest.raises(sojourn.SessionBroken):
+                session.run("value")
+            session.run("value")
+        seen = [kind for kind in kinds(heard) if kind not in ("session.running", "session.step")]
+        assert seen[seen.index("session.saved") :] == [
+            "session.saved",
+            "worker.died",
+            "session.broken",
+            "session.opening",
+            "worker.started",
+            "session.ready",
+            "session.restarted",
+            "session.ready",
+            "session.draining",
+            "worker.ended",
+            "session.closed",
+            "session.receipt",
+        ]
+        died = next(event for event in heard if event.kind == "worker.died")
+        assert died.detail["how"] == "was killed by SIGKILL"
+
+    def test_a_worker_that_died_unnoticed_is_not_called_ended(self, heard):
+        with sojourn.open(models.adder) as session:
+            os.kill(session.pid, signal.SIGKILL)
+            fd = os.pidfd_open(session.pid)
+            select.select([fd], [], [], 10)
+            os.close(fd)
+        assert "worker.died" in kinds(heard)
+        assert "worker.ended" not in kinds(heard)
+
+    def test_an_opening_that_fails_ends_as_closed(self, heard):
+        def build():
+            raise ValueError("no")
+
+        with pytest.raises((sojourn.ModelError, ValueError)):
+            sojourn.open(build)
+        assert kinds(heard) == [
+            "session.opening",
+            "worker.started",
+            "session.closed",
+            "worker.ended",
+        ]
+
+    def test_a_forgotten_session_is_told_of_with_the_line_that_opened_it(self, heard):
+        session = sojourn.open(models.adder)
+        with pytest.warns(ResourceWarning):
+            del session
+        gc.collect()
+        for thread in threading.enumerate():
+            if thread.name == "sojourn-forgotten":
+                thread.join()
+        forgotten = next(event for event in heard if event.kind == "session.forgotten")
+        assert forgotten.place.file == __file__
+        assert kinds(heard)[-1] == "session.receipt"
+
+    def test_whoever_did_not_ask_for_single_steps_gets_their_sum(self):
+        heard: list[sojourn.events.Event] = []
+        stop = sojourn.events.subscribe(heard.append)
+        with sojourn.open(models.adder) as session:
+            for _ in range(50):
+                session.run(None, ADD)
+        stop()
+        assert "session.running" not in kinds(heard)
+        steps = [event.detail for event in heard if event.kind == "session.steps"]
+        assert sum(sum(one["histogram"]) for one in steps) == 50
+        assert steps[-1]["steps"] == 50
+
+    def test_a_subscriber_that_raises_disturbs_nobody(self, caplog):
+        def bad(event):
+            raise RuntimeError("mine")
+
+        stop = sojourn.events.subscribe(bad)
+        with sojourn.open(models.adder) as session:
+            assert session.run(None, ADD)
+        stop()
+        assert "a subscriber failed on session.opening" in caplog.text
+
+    def test_the_log_is_quiet_unless_asked_and_its_records_have_fields(self, caplog):
+        with (
+            caplog.at_level(logging.INFO, "sojourn"),
+            sojourn.open(models.adder, name="logged"),
+        ):
+            pass
+        record = next(r for r in caplog.records if r.sojourn_kind == "session.receipt")
+        assert record.name == "sojourn.session"
+        assert record.sojourn_session == "logged"
+        assert record.sojourn_receipt["clean"]
+        caplog.clear()
+        with sojourn.open(models.adder):
+            pass
+        assert not caplog.records
+
+
+def test_lines_survive_a_kill_in_the_middle(tmp_path):
+    path = tmp_path / "events.jsonl"
+    code = f"""
+sojourn.events.write_lines({str(path)!r})
+session = sojourn.open(models.adder, name="killed")
+session.run(None, {{"a": 1, "b": 2}})
+tell("now")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    with client(code) as process:
+        assert told(process) == ["now"]
+        process.wait()
+    written = [json.loads(line) for line in path.read_text().splitlines()]
+    told_of = [one["kind"] for one in written if one["kind"].startswith(("session.", "worker."))]
+    assert told_of[:3] == ["session.opening", "worker.started", "session.ready"]
+    assert any(one["host_bytes"] > 0 for one in written)
+    assert all(one["pid"] == process.pid for one in written)
+
+
+def test_the_file_is_named_by_the_environment_and_shared_by_processes(tmp_path):
+    path = tmp_path / "events.jsonl"
+    code = "import sojourn; [sojourn.events.emit('test.told', 'x' * 500) for _ in range(200)]"
+    environment = {**os.environ, "SOJOURN_EVENTS": str(path)}
+    writers = [subprocess.Popen([sys.executable, "-c", code], env=environment) for _ in range(3)]
+    assert [writer.wait() for writer in writers] == [0, 0, 0]
+    written = [json.loads(line) for line in path.read_text().splitlines()]
+    assert len(written) == 600
+    assert len({one["pid"] for one in written}) == 3
+
+
+def test_the_file_is_bounded_and_the_one_before_is_kept(tmp_path):
+    path = tmp_path / "events.jsonl"
+    stop = sojourn.events.write_lines(str(path), max_bytes=2000)
+    for number in range(100):
+        sojourn.events.emit("test.told", number=number)
+    stop()
+    before = tmp_path / "events.jsonl.1"
+    assert path.stat().st_size <= 2000
+    assert before.stat().st_size <= 2000
+    numbers = [
+        json.loads(line)["number"]
+        for file in (before, path)
+        for line in file.read_text().splitlines()
+    ]
+    assert numbers == list(range(numbers[0], 100))
+
+
+def test_a_finalizer_that_tells_while_a_line_is_written_does_not_hang(tmp_path, monkeypatch):
+    stop = sojourn.events.write_lines(str(tmp_path / "events.jsonl"))
+    really_write = os.write
+    depth = 0
+
+    def write_and_be_interrupted(fd, data):
+        nonlocal depth
+        depth += 1
+        if depth == 1:
+            sojourn.events.emit("test.inner")
+        return really_write(fd, data)
+
+    monkeypatch.setattr(lines.os, "write", write_and_be_interrupted)
+    sojourn.events.emit("test.outer")
+    monkeypatch.undo()
+    stop()
+    written = (tmp_path / "events.jsonl").read_text().splitlines()
+    assert [json.loads(line)["kind"] for line in written] == ["test.inner", "test.outer"]
