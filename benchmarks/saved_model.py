@@ -25,13 +25,11 @@ import sojourn
 
 BARS = {"call": 0.25, "open": 1.2}
 
-_RAW = """
-import os, sys, time
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-import numpy as np
+_WRITE = """
+import os, sys
 import tensorflow as tf
 
-folder, ballast = sys.argv[1], int(sys.argv[2])
+folder, megabytes = sys.argv[1], int(sys.argv[2])
 
 class Dense(tf.Module):
     def __init__(self, size):
@@ -48,13 +46,19 @@ class Dense(tf.Module):
             y += part[0, :10] * 0
         return {"y": y}
 
-for name, size in (("small", 0), ("large", ballast)):
+for name, size in (("small", 0), ("large", megabytes)):
     module = Dense(size)
     tf.saved_model.save(module, os.path.join(folder, name), module.serve)
-    del module
+"""
 
+_RAW = """
+import os, sys, time
+import numpy as np
+import tensorflow as tf
+
+folder = sys.argv[1]
 x = np.ones((1, 784), np.float32)
-small = tf.saved_model.load(os.path.join(folder, "small")).signatures["serving_default"]
+small = None
 
 def call(count):
     for _ in range(count):
@@ -67,22 +71,32 @@ def open_once():
 print("ready", flush=True)
 for line in sys.stdin:
     what, _, count = line.partition(" ")
+    if what == "call" and small is None:
+        small = tf.saved_model.load(os.path.join(folder, "small")).signatures["serving_default"]
+    # TensorFlow keeps the memory of an earlier load and would use it again: each open gets a
+    # process that has imported TensorFlow and done nothing else.
+    if what == "open" and os.fork():
+        os.wait()
+        continue
     started = time.perf_counter()
     call(int(count)) if what == "call" else open_once()
     print(time.perf_counter() - started, flush=True)
+    if what == "open":
+        os._exit(0)
 """
 
 
 class Raw:
     """TensorFlow itself, in a process of its own, asked for one measurement at a time."""
 
-    def __init__(self, folder: str, megabytes: int) -> None:
+    def __init__(self, folder: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _RAW, folder, str(megabytes)],
+            [sys.executable, "-c", _RAW, folder],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
+            env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},  # one thread: it forks
         )
         assert self._answer() == "ready"
 
@@ -122,9 +136,11 @@ def measure(rounds: int, megabytes: int) -> dict[str, Any]:
     x = np.ones((1, 784), np.float32)
     sojourn.warm_up(wait=True)
     with tempfile.TemporaryDirectory() as folder:
-        raw = Raw(folder, megabytes)
+        write = [sys.executable, "-c", _WRITE, folder, str(megabytes)]
+        subprocess.run(write, check=True, stderr=subprocess.DEVNULL)
         large = os.path.join(folder, "large")
         size = sum(p.stat().st_size for p in Path(large).rglob("*") if p.is_file())
+        raw = Raw(folder)
 
         def open_once() -> float:
             started = time.perf_counter()
@@ -133,6 +149,11 @@ def measure(rounds: int, megabytes: int) -> dict[str, Any]:
             seconds = time.perf_counter() - started
             session.close()
             return seconds
+
+        # Before the first call there: whoever has run an op must not fork.
+        open_once()
+        raw.measure("open")
+        opened = ratio_of(rounds, open_once, lambda: raw.measure("open"))
 
         with sojourn.open(os.path.join(folder, "small")) as session:
 
@@ -145,9 +166,6 @@ def measure(rounds: int, megabytes: int) -> dict[str, Any]:
             call()
             raw.measure("call", calls)
             called = ratio_of(rounds, call, lambda: raw.measure("call", calls))
-        open_once()
-        raw.measure("open")
-        opened = ratio_of(max(3, rounds // 2), open_once, lambda: raw.measure("open"))
         raw.close()
     for key in ("ours", "theirs"):
         called[key] /= calls

@@ -8,6 +8,7 @@ could wait for itself.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -156,7 +157,7 @@ class CompiledStep:
             return
         self._run = pooled = _Callable(session, *names, pool=0)
         if not facts.may_block:
-            self._run = _Trial(self, _Callable(session, *names, pool=_CALLING_THREAD), pooled)
+            self._run = _Trial(self, _Later(session, *names, pool=_CALLING_THREAD), pooled)
 
     def run_first_by(self, make: Callable[..., Callable[[Arrays], Any]]) -> None:
         """Let the first run go another way, made from the names of feeds, fetches and targets."""
@@ -196,10 +197,30 @@ class _Callable:
         return c_api.TF_SessionRunCallable(self._session, self._handle, arrays, None)
 
 
+class _Later:
+    """The same, compiled when it is first called: the first result need not wait for it."""
+
+    __slots__ = ("_arguments", "_callable", "_lock")
+
+    def __init__(self, *arguments: Any, pool: int) -> None:
+        self._arguments = (*arguments, pool)
+        self._callable: _Callable | None = None
+        self._lock = threading.Lock()
+
+    def __call__(self, arrays: Arrays) -> Any:
+        call = self._callable
+        if call is None:
+            with self._lock:
+                call = self._callable = self._callable or _Callable(*self._arguments)
+        return call(arrays)
+
+
 class _Trial:
     """Runs each call for real, on one executor or the other, and keeps the faster one."""
 
-    def __init__(self, step: CompiledStep, calling: _Callable, pooled: _Callable) -> None:
+    def __init__(
+        self, step: CompiledStep, calling: Callable[[Arrays], Any], pooled: Callable[[Arrays], Any]
+    ) -> None:
         self._step = step
         self._rivals = (calling, pooled)
         self._times: tuple[list[float], list[float]] = ([], [])
