@@ -19,7 +19,7 @@ from sojourn.pool.effects import Close, Discard, Open, Park, Report
 from sojourn.pool.eviction import Candidate, choose_victims
 from sojourn.pool.health import GROWTH_READINGS, Growth, backoff_seconds
 from sojourn.pool.residents import Copy, CopyState, Residents
-from sojourn.pool.terms import CopyId, Model, Policy, Room
+from sojourn.pool.terms import CopyId, Holder, Model, Policy, Room
 from sojourn.values import Place
 
 # -- sharing ----------------------------------------------------------------------------------
@@ -599,6 +599,16 @@ def test_parking_that_fails_leaves_the_session_resident_and_says_so():
     assert waiter in script.granted
 
 
+def test_what_cannot_be_parked_is_leased_on_even_when_it_should_be_recycled():
+    script = Script()
+    script.register("a", max_runs=1)
+    script.use("a", changed=True)
+    copy = script.parking.pop()
+    script.do(script.scheduler.on_park_failed(copy, CheckpointError("disk full"), script.now))
+    script.use("a")
+    assert script.granted[script.take("a")] == copy
+
+
 def test_a_time_out_behind_a_failed_parking_names_the_reason():
     script = Script(limit=1)
     script.register("a")
@@ -810,12 +820,31 @@ def test_waiting_for_somebody_who_does_not_wait_is_no_deadlock():
     assert not script.refused
 
 
+def test_a_holder_is_not_held_up_by_a_claim_that_waits_for_him():
+    script = Script(limit=4)
+    script.register("held", size=2)
+    script.register("large", size=3)
+    script.register("small", size=1)
+    first = script.take("held", who="t1")
+    large = script.ask("large", who="t2")
+    script.wait(2)  # t2 has a claim on "held" by now, and the spare room is kept for him
+    ahead = script.ask("small", who="t3")
+    assert not script.opening
+    more = script.ask("small", who="t1")  # if t1 waited for t2, both would wait for ever
+    script.settle()
+    assert more in script.granted
+    assert ahead in script.granted
+    for ticket in (first, more, ahead):
+        script.scheduler.on_accepted(ticket)
+        script.give_back(ticket)
+    script.settle()
+    assert large in script.granted
+
+
 def test_a_lease_that_moved_to_another_thread_is_that_threads():
     script = Script()
     script.register("a", exclusive=True)
     ticket = script.take("a", who="t1")
-    from sojourn.pool.terms import Holder
-
     script.scheduler.on_moved(ticket, Holder("t2", Place("app.py", 9)))
     again = script.ask("a", who="t1")
     assert again not in script.refused

@@ -132,13 +132,13 @@ def never_fits(
     if need.bytes + for_good.bytes > limit.bytes:
         text = (
             f"{name} needs {format_bytes(need.bytes)} of the pool's {format_bytes(limit.bytes)}, "
-            f"but {format_bytes(for_good.bytes)} of it is pinned, its own, or was never given back: "
-            "waiting cannot help"
+            f"but {format_bytes(for_good.bytes)} of it is pinned, held by its own copies, or was "
+            "never given back: waiting cannot help"
         )
     else:
         text = (
-            f"{name} needs one of {limit.sessions} sessions, but {for_good.sessions} are pinned: "
-            "waiting cannot help"
+            f"{name} needs one of {limit.sessions} sessions, but {for_good.sessions} are pinned "
+            "or its own: waiting cannot help"
         )
     return BudgetExceeded(f"{text}. {_who_holds_what(holdings)}")
 

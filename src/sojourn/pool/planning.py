@@ -33,7 +33,7 @@ class Demand:
     model: str
     need: Room
     since: float
-    holds_leases: bool = False
+    is_urgent: bool = False  # he, or somebody behind him, holds a lease
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def plan_room(
 
     claimant: Demand | None = None
     for demand in demands:
-        if claimant is not None and not demand.holds_leases:
+        if claimant is not None and not demand.is_urgent:
             continue
         if spare.covers(demand.need):
             opens.append(demand.ticket)
@@ -95,7 +95,7 @@ def plan_room(
         short = demand.need.minus(spare.plus(leaving))
         others = [c for c in idle if c.copy.model != demand.model]
         patience_ends = demand.since + policy.patience_seconds
-        is_calm = moving + len(evictions) < most_moving or demand.holds_leases
+        is_calm = moving + len(evictions) < most_moving or demand.is_urgent
         victims: Sequence[CopyId] | None = () if NO_ROOM.covers(short) else None
         if victims is None and (is_calm or now >= patience_ends):
             victims = choose_victims(others, short, now, policy.min_residency_seconds)
@@ -109,7 +109,7 @@ def plan_room(
             wake_at = patience_ends if wake_at is None else min(wake_at, patience_ends)
             continue
         # The earlier claim stands, unless it is that of somebody nobody can be waiting for.
-        if claimant is None or (demand.holds_leases and not claimant.holds_leases):
+        if claimant is None or (demand.is_urgent and not claimant.is_urgent):
             claimant = demand
             before = claim.victims if claim is not None and claim.ticket == demand.ticket else ()
             still_short = short.minus(_total(sizes[c.copy] for c in others))

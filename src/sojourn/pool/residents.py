@@ -77,6 +77,11 @@ class Copy:
         """Whether only those who hold a lease already may still get it."""
         return self.claimed or bool(self.retiring)
 
+    @property
+    def stays_for_good(self) -> bool:
+        """Whether it will not leave by itself, however long one waits."""
+        return self.model.pinned and not self.is_leaving and not self.retiring
+
     def can_serve_another(self) -> bool:
         return self.state is CopyState.READY and not (self.model.exclusive and self.leased_since)
 

@@ -29,8 +29,11 @@ def dispatch(state: State, now: float) -> None:
         return
     drop_stale_claim(state)
     for copy in state.residents:
-        if copy.is_idle and copy.is_draining and now >= copy.park_retry_at:
-            if copy.retiring:
+        if copy.is_idle and copy.is_draining:
+            if now < copy.park_retry_at:  # it cannot be parked, so that it had better be used
+                copy.retiring = ""
+                copy.claimed = False
+            elif copy.retiring:
                 state.counters.recycled += 1
                 leave(state, copy, copy.retiring)
             else:
@@ -134,6 +137,8 @@ def find_demands(state: State, now: float) -> dict[int, tuple[Demand, Slot]]:
     demands: dict[int, tuple[Demand, Slot]] = {}
     empty: dict[str, set[int]] = {}
     coming: dict[str, int] = {}
+    # One who holds nothing inherits the privilege of a holder that waits behind him.
+    urgent = {r.model for r in state.queue if state.leases.is_holding(r.holder)}
     for request in state.queue:
         model = state.models[request.model]
         if model.name not in empty:
@@ -151,8 +156,8 @@ def find_demands(state: State, now: float) -> dict[int, tuple[Demand, Slot]]:
         slot = state.residents.empty_slot(model.name, allowed)
         if slot is None or _is_crashing(state, request, now) or _is_hopeless(state, request, now):
             continue
-        holds = state.leases.is_holding(request.holder)
-        demand = Demand(request.ticket, model.name, state.need(model), request.at, holds)
+        is_urgent = model.name in urgent
+        demand = Demand(request.ticket, model.name, state.need(model), request.at, is_urgent)
         demands[request.ticket] = (demand, slot)
         empty[model.name].discard(slot.index)
         if not model.exclusive:

@@ -89,9 +89,8 @@ class State:
         pinned = [
             copy.id
             for copy in self.residents
-            if (copy.model.pinned or copy.model is wanted_whole)
-            and not copy.is_leaving
-            and not copy.retiring
+            if copy.stays_for_good
+            or (copy.model is wanted_whole and not copy.is_leaving and not copy.retiring)
         ]
         total = sum(map(self.budget.charge_of, pinned)) + self.budget.residue_bytes
         return Room(total, len(pinned))
@@ -165,7 +164,7 @@ class State:
                     copy.id,
                     self.budget.charge_of(copy.id),
                     copy.model.exclusive,
-                    copy.model.pinned,
+                    copy.stays_for_good,
                     copy.is_leaving,
                 )
                 for copy in self.residents
