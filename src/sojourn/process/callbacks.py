@@ -66,6 +66,11 @@ class Answering:
             if thread is not threading.current_thread():
                 thread.join(timeout)
 
+    def is_answering_here(self) -> bool:
+        """Whether this thread is one of those that answer."""
+        me = threading.current_thread()
+        return any(thread is me for thread, _ in self._threads)
+
     def forget(self) -> None:
         """We are a fork: the threads are not here, only their descriptors."""
         for _, lane in self._threads:

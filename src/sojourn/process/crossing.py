@@ -52,7 +52,9 @@ def revive(payload: bytes, graph: Any = None) -> BaseException:
 
 def _as_own(told: ErrorRecord) -> BaseException | None:
     kind = getattr(errors, told.name, None) if told.module == errors.__name__ else None
-    return kind(told.message) if kind is not None else None
+    # What the worker says names a class of ours, or nothing.
+    is_error = isinstance(kind, type) and issubclass(kind, errors.SojournError)
+    return kind(told.message) if is_error else None  # type: ignore[misc]
 
 
 def _as_builtin(told: ErrorRecord) -> BaseException | None:

@@ -20,5 +20,11 @@ def at_exit(order: int, callback: Callable[[], None]) -> None:
 
 @atexit.register
 def _run() -> None:
+    failure: BaseException | None = None
     for _, callback in sorted(_callbacks, key=lambda entry: entry[0]):
-        callback()
+        try:
+            callback()
+        except BaseException as error:
+            failure = failure or error  # told, but only after the others had their turn
+    if failure is not None:
+        raise failure

@@ -80,7 +80,11 @@ class Output:
 
     def __init__(self) -> None:
         self.out = Stream("sojourn-out", filters_chatter=False)
-        self.err = Stream("sojourn-err", filters_chatter=True)
+        try:
+            self.err = Stream("sojourn-err", filters_chatter=True)
+        except BaseException:
+            self.out.close()
+            raise
 
     def show(self) -> None:
         """Pass on what has come to the caller's own streams."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -68,10 +69,7 @@ class Worker:
         self._is_asked_to_end = False
         self._is_stuck = False
         self.is_foreign = False  # in a fork of the client
-        self.output = Output()
-        control, their_control = frames.pair()
-        self._lifeline, their_lifeline = lifeline.pair()
-        self._control = control
+        self._is_released = True  # there is nothing yet
         order = Fork(
             ticket=0,
             name=name,
@@ -83,21 +81,35 @@ class Worker:
             readable_paths=readable_paths,
             best_effort_sandbox=best_effort_sandbox,
         )
-        given = [their_control.fileno(), their_lifeline.fileno(), self.output.out.fd]
-        try:
+        # Whatever is refused or interrupted here, what was made before it goes; a process that was
+        # forked already ends with its lifeline.
+        with contextlib.ExitStack() as undo, contextlib.ExitStack() as theirs:
+            self.output = Output()
+            undo.callback(self.output.close)
+            self._control, their_control = map(undo.enter_context, frames.pair())
+            theirs.callback(their_control.close)
+            self._lifeline, their_lifeline = map(undo.enter_context, lifeline.pair())
+            theirs.callback(their_lifeline.close)
+            given = [their_control.fileno(), their_lifeline.fileno(), self.output.out.fd]
             self.pid, self.pidfd = zygote.fork(order, [*given, self.output.err.fd])
-        except BaseException:
-            # Whatever was forked already ends with its lifeline.
-            control.close()
-            self._lifeline.close()
-            self.output.close()
-            raise
-        finally:
-            their_control.close()
-            their_lifeline.close()
-        self._lanes = Lanes(name, control, self.pidfd)
+            undo.callback(self._discard)
+            self._lanes = Lanes(name, self._control, self.pidfd)
+            undo.pop_all()
+            self._is_released = False
         _live.add(self)
         events.emit("worker.started", name, worker_pid=self.pid)
+
+    def _discard(self) -> None:
+        """It was forked, but nobody will ever use it."""
+        self.kill()
+        self._reap()
+        os.close(self.pidfd)
+
+    def __del__(self) -> None:
+        # Only after a Ctrl-C that came before anybody else could know of it.
+        if not self._is_released and not self.is_foreign:
+            self._lanes.close()
+            self._close_descriptors()
 
     # -- calling -------------------------------------------------------------------------------
 
@@ -120,7 +132,7 @@ class Worker:
         if show is not None:
             show()
         if status != OK:
-            raise crossing.revive(answer)
+            raise self._revived(answer, None)
         return results
 
     def call(
@@ -146,18 +158,33 @@ class Worker:
             raise self._death(error) from None
         self.output.show()
         if status != OK:
-            raise crossing.revive(answer, graph)
-        return msgspec.msgpack.decode(answer, type=result), results
+            raise self._revived(answer, graph)
+        try:
+            return msgspec.msgpack.decode(answer, type=result), results
+        except msgspec.DecodeError as error:
+            raise self._death(error) from None
+
+    def _revived(self, answer: bytes, graph: Any) -> BaseException:
+        try:
+            return crossing.revive(answer, graph)
+        except msgspec.DecodeError as error:
+            return self._death(error)
 
     def answer_with(self, answer: callbacks.Answer) -> None:
         """From now on the worker may ask us, and `answer` is what it hears, from our threads."""
         self._answering = callbacks.Answering(self._lanes.open_reverse, answer, self.name)
 
-    def _death(self, error: PeerGone | ProtocolError) -> WorkerDied:
-        if isinstance(error, ProtocolError):
+    def is_calling_us(self) -> bool:
+        """Whether this thread answers a question of the worker's, which waits for the answer."""
+        return self._answering is not None and self._answering.is_answering_here()
+
+    def _death(self, error: Exception) -> WorkerDied:
+        if not isinstance(error, PeerGone):
             # Whatever speaks there is no worker of ours any more.
             self.kill()
             return WorkerDied(f"broke the protocol ({error}) and was ended", "")
+        if not self._wait_for_end(_KILL_GRACE_SECONDS):
+            self.kill()  # it lives, but has closed its end
         ending = self._reap()
         self.output.show()
         return WorkerDied(str(ending), self.output.last_words())
@@ -245,6 +272,7 @@ class Worker:
         self._lanes.close()
         with self._lock:
             self._close_descriptors()
+        self._is_released = True
         _live.discard(self)
 
     def _close_descriptors(self) -> None:

@@ -181,6 +181,15 @@ class _Worker:
 
 
 def _serve_lane(lane: ServerLane, host: Host) -> None:
+    try:
+        _serve(lane, host)
+    except BaseException as error:
+        # The lane makes no sense any more, or the answer cannot be given. Somebody waits for it.
+        os.write(2, f"the worker cannot go on: {error!r}\n".encode())
+        os._exit(71)
+
+
+def _serve(lane: ServerLane, host: Host) -> NoReturn:
     while True:
         meta, arrays = lane.wait()
         try:

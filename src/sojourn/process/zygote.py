@@ -27,6 +27,7 @@ from sojourn.process.protocol import (
     Ended,
     Fork,
     Forked,
+    FromZygote,
     Ready,
     Refused,
     Status,
@@ -36,6 +37,10 @@ from sojourn.process.protocol import (
 from sojourn.transport import frames
 
 T = TypeVar("T")
+# A fork takes milliseconds, on a machine that is far too busy a few seconds.
+_FORK_SECONDS = 30.0
+# Only to say how a worker ended: not worth a long wait.
+_STATUS_SECONDS = 5.0
 
 
 class ZygoteGone(Exception):
@@ -78,37 +83,56 @@ class _Running:
             theirs.close()
         self.channel = ours
         self.pid = self.process.pid
-        self.pidfd = os.pidfd_open(self.pid)
+        try:
+            self.pidfd = os.pidfd_open(self.pid)
+        except BaseException:
+            self.process.kill()  # our child, and not yet waited for
+            self.process.wait()
+            ours.close()
+            self.errors.close()
+            raise
         self.frameworks: dict[str, str] | None = None
         self._ticket = 0
         events.emit("zygote.started", zygote_pid=self.pid)
 
     def wait_ready(self) -> dict[str, str]:
         """Wait until the framework is imported; tell its version."""
-        if self.frameworks is None:
-            ready, _ = self._reply(0, Ready)
-            self.frameworks = ready.frameworks
-            events.emit("zygote.ready", zygote_pid=self.pid, seconds=ready.seconds)
+        while self.frameworks is None:
+            _close_all(self._receive(None)[1])
         return self.frameworks
 
-    def ask(self, request: ToZygote, fds: list[int], kind: type[T]) -> tuple[T, list[int]]:
-        """Send a request that carries the next ticket, and wait for its reply."""
+    def ask(
+        self, request: ToZygote, fds: list[int], kind: type[T], timeout: float
+    ) -> tuple[T, list[int]]:
+        """Send a request that carries the next ticket, and wait for its reply.
+
+        One that does not answer is stopped or hangs, and is treated as gone.
+        """
         try:
             frames.send(self.channel, request, fds)
         except (BrokenPipeError, ConnectionError):
             raise ZygoteGone from None
-        return self._reply(request.ticket, kind)
+        return self._reply(request.ticket, kind, timeout)
 
     def next_ticket(self) -> int:
         self._ticket += 1
         return self._ticket
 
-    def _reply(self, ticket: int, kind: type[T]) -> tuple[T, list[int]]:
+    def _receive(self, timeout: float | None) -> tuple[FromZygote, list[int]]:
+        try:
+            message, fds = frames.receive(self.channel, from_zygote, timeout)
+        except (EOFError, ConnectionError, TimeoutError):
+            raise ZygoteGone from None
+        except (ValueError, msgspec.DecodeError):
+            raise ZygoteGone from None  # what it says is no message
+        if isinstance(message, Ready):
+            self.frameworks = message.frameworks
+            events.emit("zygote.ready", zygote_pid=self.pid, seconds=message.seconds)
+        return message, fds
+
+    def _reply(self, ticket: int, kind: type[T], timeout: float) -> tuple[T, list[int]]:
         while True:
-            try:
-                message, fds = frames.receive(self.channel, from_zygote)
-            except (EOFError, ConnectionError):
-                raise ZygoteGone from None
+            message, fds = self._receive(timeout)
             if message.ticket == ticket:
                 if isinstance(message, Refused):
                     raise PlatformError(f"the system refused a worker: {message.reason}")
@@ -116,8 +140,7 @@ class _Running:
                     raise InternalError(f"the zygote answered {message!r}")
                 return message, fds
             # The answer to somebody who was interrupted while he waited.
-            for fd in fds:
-                os.close(fd)
+            _close_all(fds)
 
     def is_alive(self) -> bool:
         poll = select.poll()
@@ -133,11 +156,15 @@ class _Running:
         poll = select.poll()
         poll.register(self.pidfd, select.POLLIN)
         if not poll.poll(2000):
-            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+            self.kill()
         self.process.wait()
         os.close(self.pidfd)
         self.errors.close()
         events.emit("zygote.ended", zygote_pid=self.pid)
+
+    def kill(self) -> None:
+        """End it at once; whoever waits for its answer hears that it is gone."""
+        signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
 
     def forget(self) -> None:
         """We are a fork of its client: let go of it without touching it."""
@@ -153,6 +180,7 @@ class Zygote:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._running: _Running | None = None
+        self._is_exiting = False
 
     @property
     def pid(self) -> int | None:
@@ -179,7 +207,7 @@ class Zygote:
         def ask(running: _Running) -> tuple[int, int]:
             running.wait_ready()
             request = msgspec.structs.replace(order, ticket=running.next_ticket())
-            reply, received = running.ask(request, fds, Forked)
+            reply, received = running.ask(request, fds, Forked, _FORK_SECONDS)
             return reply.pid, received[0]
 
         with self._lock:
@@ -187,12 +215,16 @@ class Zygote:
 
     def status_of(self, pid: int) -> tuple[int | None, list[int]]:
         """How a worker ended (None if nobody knows), and which of its children were ended."""
+        running = self._running
+        if running is None or running.frameworks is None:
+            return None, []  # one that is still starting has made nobody
         with self._lock:
-            running = self._running
-            if running is None:
+            if running is not self._running:
                 return None, []
             try:
-                reply, _ = running.ask(Status(running.next_ticket(), pid), [], Ended)
+                reply, _ = running.ask(
+                    Status(running.next_ticket(), pid), [], Ended, _STATUS_SECONDS
+                )
             except ZygoteGone:
                 return None, []
             return reply.status, reply.children
@@ -200,14 +232,30 @@ class Zygote:
     def end(self) -> None:
         """End it; the next session starts another."""
         with self._lock:
-            if self._running is not None:
-                self._running.end()
-                self._running = None
+            self._end()
+
+    def end_at_exit(self) -> None:
+        """The same, but without waiting for a thread that waits for it."""
+        self._is_exiting = True
+        running = self._running
+        if not self._lock.acquire(timeout=0.5):
+            if running is not None and running.is_alive():
+                running.kill()
+            self._lock.acquire()
+        try:
+            self._end()
+        finally:
+            self._lock.release()
+
+    def _end(self) -> None:
+        # Forgotten first: a Ctrl-C may come while we wait for its end.
+        running, self._running = self._running, None
+        if running is not None:
+            running.end()
 
     def _ensure(self) -> _Running:
         if self._running is not None and not self._running.is_alive():
-            self._running.end()
-            self._running = None
+            self._end()
         if self._running is None:
             self._running = _Running()
         return self._running
@@ -222,8 +270,11 @@ class Zygote:
             pass
         # It may still be on its way out; whatever is left of it ends here.
         words = running.last_words()
-        running.end()
-        self._running = None
+        if running.is_alive():
+            running.kill()  # it has not answered, or not in our language
+        self._end()
+        if self._is_exiting:
+            raise SojournError("the program exits, and the zygote has ended")
         running = self._ensure()
         try:
             return ask(running)
@@ -240,7 +291,12 @@ class Zygote:
             self._running = None
 
 
+def _close_all(fds: list[int]) -> None:
+    for fd in fds:
+        os.close(fd)
+
+
 zygote = Zygote()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=zygote._after_fork_in_child)
-exits.at_exit(exits.ZYGOTE, zygote.end)
+exits.at_exit(exits.ZYGOTE, zygote.end_at_exit)

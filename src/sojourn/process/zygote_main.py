@@ -16,6 +16,7 @@ import signal
 import socket
 import sys
 import time
+import traceback
 from typing import NoReturn
 
 from sojourn.engines import PRELOAD
@@ -93,6 +94,10 @@ class _Zygote:
     def _answer(self) -> None:
         try:
             message, fds = frames.receive(self._channel, to_zygote)
+        except frames.OutOfDescriptors as error:
+            reason = "the zygote may not open more files"
+            frames.send(self._channel, Refused(error.message.ticket, reason))
+            return
         except (EOFError, ConnectionError):
             self._leave()
         try:
@@ -122,6 +127,8 @@ class _Zygote:
                 from sojourn.process.worker_main import main as worker_main
 
                 worker_main(request, fds)
+            except BaseException:
+                traceback.print_exc()  # into what the client shows as last words
             finally:
                 os._exit(70)
         try:

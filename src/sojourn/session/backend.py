@@ -54,6 +54,9 @@ class Backend(Protocol):
 
     def footprint(self) -> Footprint: ...
 
+    def is_calling_us(self) -> bool:
+        """Whether this thread answers a question of the engine's, which waits for the answer."""
+
     def kill(self) -> None: ...
 
     def end(self, held: Footprint) -> Account: ...
@@ -99,6 +102,9 @@ class InlineBackend:
         """What this process has grown by since the session was opened."""
         held = max(0, _anonymous() - self._before)
         return Footprint(held, held)
+
+    def is_calling_us(self) -> bool:
+        return False  # a thread never waits for its own steps anyway
 
     def kill(self) -> None:
         """Steps in this process cannot be cut off."""

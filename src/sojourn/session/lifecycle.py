@@ -47,11 +47,16 @@ class Lifecycle:
         self.serial = next(_serials)  # names may be used again; with the pid this is unique
         self.steps = 0
         self.under_way = 0
-        self._waiting_alone = 0  # who wants to be, or is, alone with it
+        # Who is in a step, and who is (or wants to be) alone with it, by thread. A thread never
+        # waits for itself: a step may lead to a callback that closes the session, and a Ctrl-C at
+        # the wrong moment may lose the end of a step.
+        self._inside: list[int] = []
+        self._alone: list[int] = []
         self._name = name
         self._refusal = refusal  # the error for a step in this state
         self.footprint = measure  # what it holds now
-        self._changed = threading.Condition(threading.Lock())
+        # Reentrant, because a subscriber may close the session whose event it hears.
+        self._changed = threading.Condition(threading.RLock())
         self._lock = self._changed
         self.identity = {
             "name": name,
@@ -66,17 +71,18 @@ class Lifecycle:
         totals.enter(self)
         self._tell(owner)
 
-    def begin_step(self) -> float:
-        """Take part, from the time returned; raises the refusal unless the session is usable."""
+    def begin_step(self, deadline: float | None = None) -> float:
+        """Take part, from the time returned; raises the refusal unless the session is usable.
+
+        Raises TimeoutError if others are alone with it until the deadline.
+        """
         with self._lock:
-            while self._waiting_alone and self.state in USABLE:
-                self._changed.wait()
+            if self._alone:
+                self._wait_for_the_lonely(deadline)
             state = self.state
             if state not in USABLE:
                 raise self._refusal(state)
-            self.under_way = self._words[UNDER_WAY] = self.under_way + 1
-            if state is State.READY:
-                self._to(Input.STEP_STARTED, None)
+            self._enter(state)
         return time.monotonic()
 
     def end_step(self, counts: bool = True, started: float = 0.0, *, failed: bool = False) -> None:
@@ -86,14 +92,14 @@ class Lifecycle:
         with self._lock:
             words = self._words
             self.steps = words[STEPS] = self.steps + counts
-            self.under_way = words[UNDER_WAY] = self.under_way - 1
+            self._leave()
             words[LAST_STEP] = int(now * 1e9)
             if started:
                 words[HISTOGRAM + bucket(now - started)] += 1
                 words[NANOSECONDS] += int((now - started) * 1e9)
             if self.under_way == 0:
                 self._to(Input.LAST_STEP_ENDED, None)
-                self._changed.notify_all()
+            self._changed.notify_all()
             if now - self._told_steps_at > _TELL_STEPS_EVERY and events.is_listening():
                 news = self._news_of_steps(now)
         # Telling may take a while, and others want to begin.
@@ -106,24 +112,27 @@ class Lifecycle:
 
     def begin_alone(self) -> float:
         """Take part once nobody else does; those who come later wait until `end_alone`."""
+        me = threading.get_ident()
         with self._lock:
-            self._waiting_alone += 1
+            self._alone.append(me)
             try:
-                self._changed.wait_for(lambda: not self.under_way or self.state not in USABLE)
+                self._changed.wait_for(
+                    lambda: not self._others_inside(me) or self.state not in USABLE
+                )
                 if self.state not in USABLE:
                     raise self._refusal(self.state)
+                self._enter(self.state)
             except BaseException:
-                self._waiting_alone -= 1
+                self._alone.remove(me)
                 self._changed.notify_all()
                 raise
-            self.under_way = self._words[UNDER_WAY] = self.under_way + 1
-            self._to(Input.STEP_STARTED, None)
         return time.monotonic()
 
     def end_alone(self) -> None:
         """Others may take part again."""
         with self._lock:
-            self._waiting_alone -= 1
+            self._alone.remove(threading.get_ident())
+            self._changed.notify_all()
         self.end_step()
 
     def happened(self, what: Input, place: Place | None = None) -> State:
@@ -143,10 +152,11 @@ class Lifecycle:
                 self._changed.notify_all()
             return before
 
-    def wait_idle(self, timeout: float | None) -> bool:
-        """Wait until no step is under way."""
+    def wait_idle(self, timeout: float | None, waiter: int | None = None) -> bool:
+        """Wait until no step is under way but those of the thread that waits."""
+        me = waiter or threading.get_ident()
         with self._lock:
-            return self._changed.wait_for(lambda: self.under_way == 0, timeout)
+            return self._changed.wait_for(lambda: not self._others_inside(me), timeout)
 
     def wait_for(self, states: frozenset[State], timeout: float | None = None) -> bool:
         """Wait until it stands in one of these states."""
@@ -158,9 +168,38 @@ class Lifecycle:
 
         The lock may have been held by a thread that does not exist here.
         """
-        self._lock = self._changed = threading.Condition(threading.Lock())
+        self._lock = self._changed = threading.Condition(threading.RLock())
         self.state = State.CLOSED
+        self._inside.clear()
+        self._alone.clear()
         self.under_way = 0
+
+    def _enter(self, state: State) -> None:
+        self._inside.append(threading.get_ident())
+        self.under_way = self._words[UNDER_WAY] = len(self._inside)
+        if state is State.READY:
+            self._to(Input.STEP_STARTED, None)
+            if self.state not in USABLE:  # closed by somebody who heard that the step began
+                self._leave()
+                raise self._refusal(self.state)
+
+    def _leave(self) -> None:
+        try:
+            self._inside.remove(threading.get_ident())
+        except ValueError:
+            pass  # it became foreign meanwhile
+        self.under_way = self._words[UNDER_WAY] = len(self._inside)
+
+    def _others_inside(self, me: int) -> int:
+        return len(self._inside) - self._inside.count(me)
+
+    def _wait_for_the_lonely(self, deadline: float | None) -> None:
+        me = threading.get_ident()
+        while me in self._alone:  # a Ctrl-C kept it from saying that it is no longer
+            self._alone.remove(me)
+        left = None if deadline is None else max(0.0, deadline - time.monotonic())
+        if not self._changed.wait_for(lambda: not self._alone or self.state not in USABLE, left):
+            raise TimeoutError
 
     def _to(self, what: Input, place: Place | None) -> None:
         before = self.state

@@ -20,7 +20,6 @@ from sojourn.probes.platform import require_process_isolation
 from sojourn.session.backend import Backend, InlineBackend
 from sojourn.session.devices import Choice, choose
 from sojourn.session.session import Session
-from sojourn.session.states import Input
 from sojourn.session.stay import Stay
 from sojourn.values import TensorSpec, caller, parse_bytes
 
@@ -97,17 +96,16 @@ def open(
         )
 
     try:
-        backend = new_backend()
+        stay.start(new_backend())
+        stay.load(arguments, arrays)
+        if choice.gpu is not None and device == "auto":
+            _tell_if_on_cpu(stay)
+        if restart is not None:
+            stay.comeback = stay.keeping.comeback_with(new_backend, arguments, arrays)
+        return Session(stay)
     except BaseException:
-        stay.lifecycle.happened(Input.OPEN_FAILED, stay.owner)
+        stay.abandon()  # Ctrl-C may come at any moment, and nobody else has this session
         raise
-    stay.start(backend)
-    stay.load(arguments, arrays)
-    if choice.gpu is not None and device == "auto":
-        _tell_if_on_cpu(stay)
-    if restart is not None:
-        stay.comeback = stay.keeping.comeback_with(new_backend, arguments, arrays)
-    return Session(stay)
 
 
 def _check(isolation: str, restart: str | None, seed: int | None, deterministic: bool) -> None:

@@ -27,6 +27,14 @@ class PlanFacts(msgspec.Struct, frozen=True):
     adoptable: bool
     prints: bool
 
+    def fits(self, feeds: int, fetches: int) -> bool:
+        """Whether it is about as many things as it was asked for."""
+        return (
+            len(self.inputs) == feeds
+            and len(self.slots) == fetches
+            and all(-1 <= slot < len(self.outputs) for slot in self.slots)
+        )
+
 
 class Plan:
     """A step as the caller knows it: names in order, and how to shape the results."""
@@ -38,6 +46,7 @@ class Plan:
         self._single = isinstance(fetches, str)
         self._by_name = names if fetches is None else None
         self._slots = facts.slots
+        self.output_count = len(facts.outputs)
         self._straight = facts.slots == list(range(len(facts.outputs)))
         self._inputs = [
             (name, spec, BY_NAME.get(spec.dtype))

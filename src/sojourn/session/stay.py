@@ -6,12 +6,13 @@ can still say who closed it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -54,6 +55,7 @@ class Stay:
         self._maker = os.getpid()
         self._plans: dict[Any, Plan] = {}
         self._plan_lock = threading.Lock()
+        self._finishing = threading.Lock()
         self._how_it_died: str | None = None
         self._last_held = Footprint(0)
         self.keeping = Keeping(self)
@@ -67,7 +69,7 @@ class Stay:
         """One step."""
         feeds = feeds or {}
         deadline = None if timeout is None else time.monotonic() + timeout
-        started = self._begin(self.lifecycle.begin_step)
+        started = self._begin(deadline)
         failed = True
         try:
             try:
@@ -81,7 +83,10 @@ class Stay:
             outputs = self.backend.step(  # type: ignore[union-attr]
                 plan.meta, arrays, plan.adoptable, plan.prints, deadline
             )
+            if len(outputs) != plan.output_count:
+                raise self._broke_protocol(f"{len(outputs)} results for {plan.output_count}")
             failed = False
+            return plan.results(outputs)
         except WorkerDied as death:
             raise self._broken(death, "a step was under way: its outcome is unknown") from None
         except TimeoutError:
@@ -91,7 +96,6 @@ class Stay:
             ) from None
         finally:
             self.lifecycle.end_step(started=started, failed=failed)
-        return plan.results(outputs)
 
     def call(
         self,
@@ -104,7 +108,7 @@ class Stay:
     ) -> tuple[Any, Sequence[np.ndarray]]:
         """Have the engine carry out an operation, as a step that others may accompany."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        started = self._begin(self.lifecycle.begin_step)
+        started = self._begin(deadline)
         failed = True
         try:
             answer = self._operate(name, arguments, arrays, result, deadline)
@@ -121,7 +125,7 @@ class Stay:
 
     def do_alone(self, work: Callable[[], T], consequence: str) -> T:
         """Do something with the engine while no step is under way."""
-        self._begin(self.lifecycle.begin_alone)
+        self._begin(alone=True)
         try:
             return work()
         except WorkerDied as death:
@@ -129,10 +133,16 @@ class Stay:
         finally:
             self.lifecycle.end_alone()
 
-    def _begin(self, begin: Callable[[], float]) -> float:
+    def _begin(self, deadline: float | None = None, alone: bool = False) -> float:
+        lifecycle = self.lifecycle
         while True:
             try:
-                return begin()
+                return lifecycle.begin_alone() if alone else lifecycle.begin_step(deadline)
+            except TimeoutError:
+                raise StepTimeout(
+                    f"session {self.name!r} was busy with something that excludes steps; "
+                    "this one has not begun"
+                ) from None
             except (SessionBroken, SessionClosed):
                 if self.comeback is None or self.lifecycle.state not in _COMING_BACK:
                     raise
@@ -152,11 +162,13 @@ class Stay:
             if not isinstance(name, str):
                 raise InputError(f"inputs go by name; {name!r} is a {type(name).__name__}")
         key = fetches if fetches is None or isinstance(fetches, str) else tuple(fetches)
-        with self._plan_lock:
+        with _held(self._plan_lock, deadline):
             plan = self._plans.get((key, tuple(feeds)))
             if plan is None:
                 wanted = {"feeds": list(feeds), "fetches": names}
                 facts, _ = self._operate("plan", wanted, (), PlanFacts, deadline)
+                if not facts.fits(len(feeds), len(names)):
+                    raise self._broke_protocol("made a plan for something else")
                 plan = Plan(fetches, names, list(feeds), facts)
                 self._plans[key, tuple(feeds)] = plan
             return plan
@@ -183,8 +195,7 @@ class Stay:
         try:
             loaded, _ = self.backend.call("load", arguments, arrays, result=_Loaded)
         except BaseException as error:
-            self.lifecycle.happened(Input.OPEN_FAILED, self.owner)
-            self._abort()
+            self.abandon()
             if isinstance(error, WorkerDied):
                 raise SessionBroken(
                     f"session {self.name!r}: the worker {error.how} while it loaded the model"
@@ -193,7 +204,10 @@ class Stay:
             raise
         self.signature = loaded.signature
         self.keeping.operations = frozenset(loaded.operations)
-        self.lifecycle.happened(Input.OPENED, self.owner)
+        opening = frozenset({State.OPENING})
+        before = self.lifecycle.happened_in(opening, Input.OPENED, self.owner)
+        if before not in opening:  # the program exits
+            raise self._refusal(before)
 
     def replace_backend(self, new_backend: Callable[[], Backend]) -> None:
         """Another worker in the place of one that has died; its engine is not loaded yet."""
@@ -209,12 +223,17 @@ class Stay:
         self._how_it_died = None
         self.lifecycle.happened(Input.OPENED, self.owner)
 
-    def _abort(self) -> None:
-        assert self.backend is not None
-        self.backend.kill()
-        self.backend.end(Footprint(0))
-        self.backend.release()
-        self.closed_at = self.owner
+    def abandon(self) -> None:
+        """End it before anybody could use it: loading has failed, or was interrupted."""
+        self.closed_at = self.closed_at or self.owner
+        opening = frozenset({State.OPENING})
+        before = self.lifecycle.happened_in(opening, Input.OPEN_FAILED, self.owner)
+        if before is State.OPENING and self.backend is not None:
+            self.backend.kill()
+            self.backend.end(Footprint(0))
+            self.backend.release()
+        elif before not in (State.OPENING, State.CLOSED):
+            self.close(0, self.owner)  # it is ready, or the exit of the program closes it
         _open_stays.discard(self)
 
     # -- ending --------------------------------------------------------------------------------
@@ -225,38 +244,50 @@ class Stay:
             raise self._refusal(self.lifecycle.state)
         place = place or caller()
         asked = frozenset({State.READY, State.RUNNING, State.BROKEN, State.PARKED, State.OPENING})
-        with self.keeping.lock:  # a worker that is being replaced comes first
+        with self._nobody_replaces_it(timeout):
+            if self.lifecycle.state in asked:
+                self.closed_at = (
+                    place  # before it is told: who is refused from now on wants to know
+                )
             before = self.lifecycle.happened_in(asked, Input.CLOSE_ASKED, place)
-        if before not in asked:
-            # Somebody else is closing it, or has closed it.
-            self.lifecycle.wait_for(frozenset({State.CLOSED}), timeout)
+        if before is State.CLOSED:
             if self.receipt is None:
-                raise SessionClosed(f"session {self.name!r} is being closed by {self.closed_at}")
+                raise SessionClosed(f"session {self.name!r} was never opened")
             return self.receipt
-        self.closed_at = place
+        # Somebody else may be closing it already, and wait longer than we do: whoever loses
+        # patience first cuts off what runs, and whoever comes first writes the receipt.
         started = time.monotonic()
+        closer = threading.get_ident()
         cut_off = True
         try:
+            if self.backend is not None and self.backend.is_calling_us():
+                timeout = 0  # what runs waits for us
             cut_off = not self.lifecycle.wait_idle(timeout)
         finally:
             # Also when Ctrl-C came while we waited: then at once.
-            interrupts.to_the_end(lambda: self._finish(started, cut_off), self._hurry)
+            interrupts.to_the_end(lambda: self._finish(started, cut_off, closer), self._hurry)
         assert self.receipt is not None
         return self.receipt
 
-    def _finish(self, started: float, cut_off: bool) -> None:
+    def _finish(self, started: float, cut_off: bool, closer: int) -> None:
         for terms in list(self.leases):
             terms.end(f"session {self.name!r} was closed by its owner at {self.closed_at}")
+        if cut_off:
+            self.footprint()  # remembered, for it holds nothing after this
+            self._hurry()
+        with self._finishing:
+            if self.receipt is None:
+                self._end_backend(started, closer)
+
+    def _end_backend(self, started: float, closer: int) -> None:
         backend = self.backend
         assert backend is not None
-        held = backend.footprint()
-        if held.host_bytes == 0 and self._how_it_died is not None:
+        held = self.footprint()
+        if held.host_bytes == 0:
             held = self._last_held
-        if cut_off:
-            backend.kill()
         account = backend.end(held)
         # Those whose step was cut off still look at the lanes; they leave now.
-        self.lifecycle.wait_idle(5.0)
+        self.lifecycle.wait_idle(5.0, closer)
         backend.release()
         self.receipt = Receipt(
             session=self.name,
@@ -285,6 +316,18 @@ class Stay:
                 receipt=self.receipt.to_dict(),
             )
 
+    @contextlib.contextmanager
+    def _nobody_replaces_it(self, timeout: float | None) -> Iterator[None]:
+        """A worker that is being replaced comes first, for as long as we have time."""
+        lock = self.keeping.lock
+        if not lock.acquire(timeout=-1 if timeout is None else timeout):
+            self._hurry()
+            lock.acquire()
+        try:
+            yield
+        finally:
+            lock.release()
+
     def _hurry(self) -> None:
         if self.backend is not None:
             self.backend.kill()
@@ -302,7 +345,10 @@ class Stay:
             return
         if self.backend is not None:
             self.backend.kill()
-        threading.Thread(target=self._close_forgotten, name="sojourn-forgotten").start()
+        try:
+            threading.Thread(target=self._close_forgotten, name="sojourn-forgotten").start()
+        except RuntimeError:
+            pass  # the interpreter exits and starts no threads; the worker has been ended
         warnings.warn(
             f"session {self.name!r}, opened at {self.owner}, was never closed; "
             "use `with` or call close()",
@@ -352,6 +398,10 @@ class Stay:
             + _quoted(death.last_words)
         )
 
+    def _broke_protocol(self, how: str) -> WorkerDied:
+        self._hurry()  # whatever speaks there is no worker of ours any more
+        return WorkerDied(f"broke the protocol ({how}) and was ended", "")
+
     def _refusal(self, state: State) -> Exception:
         if self.is_foreign:
             return SessionClosed(
@@ -378,7 +428,10 @@ _open_stays: weakref.WeakSet[Stay] = weakref.WeakSet()
 def _close_all_at_exit() -> None:
     for stay in list(_open_stays):
         if stay.backend is not None and not stay.is_foreign:
-            stay.close(timeout=0, place=stay.owner)
+            try:
+                stay.close(timeout=0, place=stay.owner)
+            except SessionClosed:
+                pass  # its opening has failed at this very moment
 
 
 def _forget_all_in_child() -> None:
@@ -390,6 +443,21 @@ def _forget_all_in_child() -> None:
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_all_in_child)
 exits.at_exit(exits.SESSIONS, _close_all_at_exit)
+
+
+@contextlib.contextmanager
+def _held(lock: threading.Lock, deadline: float | None) -> Iterator[None]:
+    """Hold a lock; TimeoutError if somebody else does until the deadline."""
+    if deadline is None:
+        with lock:
+            yield
+    elif lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
+        try:
+            yield
+        finally:
+            lock.release()
+    else:
+        raise TimeoutError
 
 
 def _quoted(last_words: str) -> str:
