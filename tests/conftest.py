@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 import sojourn
-from sojourn.testing import leftovers, take_snapshot
+from sojourn.testing import Watch, leftovers, take_snapshot
 
 # Whatever a test, TensorFlow or sojourn puts into the temporary folder is seen.
 _private = tempfile.mkdtemp(prefix="sojourn-tests-")
@@ -30,12 +30,16 @@ def zygote() -> None:
 
 @pytest.fixture(autouse=True)
 def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
-    """No process, descriptor, thread or file may be left when a test is over."""
+    """No process, descriptor, thread, file or open port may be left when a test is over, and every
+    transition of a session must have been legal and told once."""
     if "zygote" in request.fixturenames:
         request.getfixturevalue("zygote")
     if "tmp_path" in request.fixturenames:
         request.getfixturevalue("tmp_path")
     before = take_snapshot()
-    yield
-    left = leftovers(before)
-    assert not left, "; ".join(left)
+    with Watch() as watch:
+        yield
+        left = leftovers(before)
+        assert not left, "; ".join(left)
+    wrong = watch.wrong()
+    assert not wrong, "; ".join(wrong)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
 import os
+import socket
 import subprocess
 import tempfile
 import threading
@@ -11,7 +13,8 @@ import pytest
 
 import models
 import sojourn
-from sojourn.testing import leftovers, take_snapshot
+from sojourn import events
+from sojourn.testing import Watch, leftovers, take_snapshot
 
 
 def seen(before) -> str:
@@ -77,3 +80,51 @@ def test_a_worker_is_caught(zygote):
     session = sojourn.open(models.adder)
     assert f"worker process {session.pid}" in seen(before)
     session.close()
+
+
+@pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_DGRAM])
+def test_a_port_is_caught(kind):
+    before = take_snapshot()
+    with socket.socket(socket.AF_INET, kind) as listener:
+        listener.bind(("127.0.0.1", 0))
+        if kind == socket.SOCK_STREAM:
+            listener.listen()
+        assert f"{listener.getsockname()[1]} of {os.getpid()}" in seen(before)
+
+
+def test_shared_memory_is_caught_mapped_or_only_open():
+    before = take_snapshot()
+    fd = os.memfd_create("leaked")
+    os.write(fd, b"x" * (8 * 2**20))
+    assert "memory has grown" in "; ".join(leftovers(before, seconds=0.1, growth_bytes=5 * 2**20))
+    memory = mmap.mmap(fd, 8 * 2**20)
+    os.close(fd)
+    memory.read()
+    assert "memory has grown" in "; ".join(leftovers(before, seconds=0.1, growth_bytes=5 * 2**20))
+    memory.close()
+
+
+def told(*kinds: str) -> list[str]:
+    watch = Watch()
+    for kind in kinds:
+        watch.hear(events.Event(f"session.{kind}", "it", detail={"serial": 1}))
+    return watch.wrong()
+
+
+def test_transitions_that_are_legal_and_told_once_are_right():
+    assert told("opening", "ready", "running", "ready", "draining", "closed") == []
+    assert told("ready", "broken") == []  # it was there before
+
+
+def test_an_illegal_transition_is_caught():
+    assert told("opening", "running", "draining", "closed") == [
+        "session 'it' was told to go from opening to running"
+    ]
+
+
+def test_a_transition_that_is_told_twice_is_caught():
+    assert "from ready to ready" in told("opening", "ready", "ready", "draining", "closed")[0]
+
+
+def test_a_session_that_is_not_closed_is_caught():
+    assert told("opening", "ready") == ["session 'it' was opened, and is ready at the end"]

@@ -1,5 +1,6 @@
-"""For tests: what is left behind, and a pytest plugin that looks after every test."""
+"""For tests: what is left behind, which transitions were told, and a pytest plugin."""
 
 from sojourn.testing.leftovers import Snapshot, leftovers, take_snapshot
+from sojourn.testing.transitions import Watch
 
-__all__ = ["Snapshot", "leftovers", "take_snapshot"]
+__all__ = ["Snapshot", "Watch", "leftovers", "take_snapshot"]

@@ -14,6 +14,7 @@ import time
 from dataclasses import dataclass
 
 from sojourn.probes import memory, processes
+from sojourn.testing import ports
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,8 @@ class Snapshot:
     temporary: frozenset[str]
     held_bytes: int
     zygote_descriptors: int
+    zygote_threads: int
+    ports: frozenset[str]
 
 
 def take_snapshot() -> Snapshot:
@@ -41,8 +44,10 @@ def take_snapshot() -> Snapshot:
         threads=frozenset(f"{t.name} ({t.ident})" for t in threading.enumerate()),
         shared_memory=frozenset(_listed("/dev/shm")),
         temporary=frozenset(_listed(tempfile.gettempdir())),
-        held_bytes=_anonymous("self") + sum(map(_anonymous, zygotes)),
+        held_bytes=_held(os.getpid()) + sum(map(_held, zygotes)),
         zygote_descriptors=sum(len(_listed(f"/proc/{pid}/fd")) for pid in zygotes),
+        zygote_threads=sum(len(_listed(f"/proc/{pid}/task")) for pid in zygotes),
+        ports=ports.listening([os.getpid(), *(f.pid for f in found)]),
     )
 
 
@@ -51,7 +56,8 @@ def leftovers(
 ) -> list[str]:
     """What is there now and was not there before, a sentence each. Empty is good.
 
-    With `growth_bytes`, the memory of this process and its zygote may have grown by no more.
+    With `growth_bytes`, the memory of this process and its zygote, private and shared, may have
+    grown by no more.
     """
     deadline = time.monotonic() + seconds
     while True:
@@ -80,6 +86,9 @@ def _compare(before: Snapshot, after: Snapshot, growth_bytes: int | None) -> lis
             f"the zygote has {after.zygote_descriptors} descriptors, "
             f"it had {before.zygote_descriptors}"
         )
+    if 0 < before.zygote_threads < after.zygote_threads:
+        found.append(f"the zygote has {after.zygote_threads} threads")
+    found += [f"somebody listens: {port}" for port in sorted(after.ports - before.ports)]
     grown = after.held_bytes - before.held_bytes
     if growth_bytes is not None and grown > growth_bytes:
         found.append(f"memory has grown by {grown} bytes")
@@ -114,6 +123,22 @@ def _listed(folder: str) -> list[str]:
         return []
 
 
-def _anonymous(pid: int | str) -> int:
+def _held(pid: int) -> int:
+    """Memory that is backed by no file, nameless segments included, mapped or only open."""
     reading = memory.of_process(pid)
-    return reading.anonymous_bytes if reading else 0
+    if reading is None:
+        return 0
+    return reading.anonymous_bytes + max(reading.shared_memory_bytes, _open_segments(pid))
+
+
+def _open_segments(pid: int) -> int:
+    sizes: dict[int, int] = {}
+    for name in _listed(f"/proc/{pid}/fd"):
+        path = f"/proc/{pid}/fd/{name}"
+        try:
+            if os.readlink(path).startswith("/memfd:"):
+                found = os.stat(path)
+                sizes[found.st_ino] = found.st_blocks * 512
+        except OSError:
+            pass  # closed meanwhile
+    return sum(sizes.values())

@@ -1,0 +1,1 @@
+"""Every fault we know, injected; the same invariants checked after each."""
