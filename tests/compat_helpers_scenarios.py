@@ -54,11 +54,11 @@ def monitored_sessions(session: Any) -> Any:
         seen = []
         with v1.train.MonitoredSession(hooks=[v1.train.StopAtStepHook(last_step=4)]) as s:
             while not s.should_stop():
-                seen.append(s.run([train, loss, step])[1:])
+                seen.append(s.run([train, loss])[1])
         with v1.train.SingularMonitoredSession() as s:
             seen.append(s.run(step))
             seen.append(isinstance(s.raw_session(), v1.Session))
-            seen.append(s.run_step_fn(lambda context: context.session.run(loss)))
+            seen.append(s.run_step_fn(lambda step_context: step_context.session.run(loss)))
         return [*seen, outcome(lambda: s.run(step))[0]]
 
 
@@ -173,8 +173,7 @@ def supervisors(session: Any) -> Any:
         )
         seen = []
         with supervisor.managed_session() as s:
-            for _ in range(3):
-                seen.append(s.run([train, loss])[1])
+            seen += [s.run([train, loss])[1] for _ in range(3)]
             supervisor.saver.save(s, supervisor.save_path, global_step=step)
             seen.append(supervisor.should_stop())
         with supervisor.managed_session() as s:

@@ -68,7 +68,8 @@ def every_fetch_structure(session: Any) -> Any:
             {"x": a, "y": [b, nothing]}, pair(a, b), pair([a], {"k": b}), {}, (), [nothing],
             collections.OrderedDict([("z", a), ("y", b)]), sparse, [sparse, a], slices, open_slices,
             ragged, {"r": ragged, "s": slices}, [v, old], None, [None], [a, None], 1, 1.5, b"a:0",
-            "missing:0", "missing", "a:3", object, {"x": "y"}, collections.defaultdict(list, {1: a}),
+            "missing:0", "missing", "a:3", object, {"x": "y"},
+            collections.defaultdict(list, {1: a}),
         ]  # fmt: skip
         return [
             outcome(lambda structure=structure: s.run(structure))
@@ -252,8 +253,8 @@ def control_flow_of_both_generations(session: Any) -> Any:
         try:
             with tf.Graph().as_default(), session() as s:
                 x = v1.placeholder(tf.float32, [])
-                _, y = tf.while_loop(lambda i, t: i < 4, lambda i, t: (i + 1, t * x), [0, x])
-                z = tf.cond(x > 1, lambda: y, lambda: -y)
+                _, y = tf.while_loop(lambda i, t: i < 4, lambda i, t, x=x: (i + 1, t * x), [0, x])
+                z = tf.cond(x > 1, lambda y=y: y, lambda y=y: -y)
                 gradient = tf.gradients(z, x)[0]
                 seen += [s.run([y, z, gradient], {x: value}) for value in (0.5, 2, 3) * 2]
         finally:
@@ -494,7 +495,7 @@ def tables_queues_and_datasets(session: Any) -> Any:
         seen += [s.run(once) for _ in range(3)] + several(lambda: s.run(once))
         for _ in range(2):
             s.run(again.initializer)
-            seen += [s.run(batch), s.run(batch)] + several(lambda: s.run(batch))
+            seen += [s.run(batch), s.run(batch), *several(lambda: s.run(batch))]
         s.run(queue.close(cancel_pending_enqueues=True))
         return [*seen, s.run([take, take]), outcome(lambda: s.run(put))[0]]
 
@@ -705,8 +706,7 @@ def many_threads(session: Any) -> Any:
         found: list[Any] = []
 
         def work(i: int) -> None:
-            for k in range(5):
-                found.append(int(s.run([y, add], {x: 10 * i + k})[0]))
+            found.extend(int(s.run([y, add], {x: 10 * i + k})[0]) for k in range(5))
 
         threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
         for thread in threads:

@@ -1,0 +1,231 @@
+"""The life of a drop-in session: what TensorFlow's own does not have."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    import tensorflow as tf
+
+import sojourn
+from sojourn.compat.v1 import InteractiveSession, Session
+
+v1 = tf.compat.v1
+pytestmark = [
+    pytest.mark.usefixtures("zygote"),
+    pytest.mark.filterwarnings("ignore:.*:DeprecationWarning"),
+]
+ISOLATIONS = pytest.mark.parametrize("isolation", ["process", "inline"])
+
+
+@pytest.fixture
+def graph() -> Any:
+    graph = tf.Graph()
+    with graph.as_default():
+        x = v1.placeholder(tf.float32, [None], name="x")
+        v = v1.get_variable("v", initializer=[1.0])
+        tf.identity(x * 2, name="y")
+        tf.identity(v.assign_add([1.0]), name="add")
+        v1.global_variables_initializer()
+    return graph
+
+
+def test_importing_sojourn_loads_no_tensorflow() -> None:
+    code = (
+        "import sys, sojourn.compat; assert 'tensorflow' not in sys.modules; "
+        "sojourn.compat.v1.Session; assert 'tensorflow' in sys.modules"
+    )
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=120)
+
+
+def test_an_isolated_session_runs_in_a_process_of_its_own(graph: Any) -> None:
+    with graph.as_default():
+        where = tf.numpy_function(lambda: np.int64(os.getpid()), [], tf.int64)
+    with Session(graph=graph) as s:
+        pid = s._link.stay.pid
+        assert pid != os.getpid()
+        assert s.run(where) == os.getpid()  # but Python functions stay with their maker
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+@ISOLATIONS
+def test_a_closed_session_has_a_receipt(graph: Any, isolation: str) -> None:
+    s = Session(graph=graph, isolation=isolation, name="counted")
+    assert s.receipt is None
+    for _ in range(5):
+        s.run("y:0", {"x:0": [1]})
+    s.close()
+    receipt = s.receipt
+    assert receipt is not None
+    assert (receipt.session, receipt.runs) == ("counted", 5)
+    assert receipt.clean == (isolation == "process") or receipt.held_bytes == 0
+    s.close()
+    assert s.receipt is receipt
+
+
+def test_events_name_the_users_line(graph: Any) -> None:
+    told: list[sojourn.events.Event] = []
+    stop = sojourn.events.subscribe(told.append)
+    try:
+        with Session(graph=graph, name="told") as s:
+            s.run("y:0", {"x:0": [1]})
+    finally:
+        stop()
+    mine = [event for event in told if event.session == "told"]
+    opened = next(event for event in mine if event.kind == "session.opening")
+    assert opened.place is not None
+    assert opened.place.file == __file__
+    closed = next(event for event in mine if event.kind == "session.receipt")
+    assert closed.place is not None
+    assert closed.place.file == __file__
+
+
+@ISOLATIONS
+def test_a_forgotten_session_is_closed_and_told_of(graph: Any, isolation: str) -> None:
+    s = Session(graph=graph, isolation=isolation)
+    s.run("y:0", {"x:0": [1]})
+    stay = s._link.stay
+    with pytest.warns(ResourceWarning, match=r"test_compat\.py:\d+, was never closed"):  # noqa: PT031
+        del s
+        gc.collect()
+    for thread in threading.enumerate():
+        if thread.name == "sojourn-forgotten":
+            thread.join(20)
+    assert stay.receipt is not None
+
+
+def test_nothing_is_kept_alive_by_plans_and_callables(graph: Any) -> None:
+    s = Session(graph=graph, isolation="inline")
+    for _ in range(6):
+        s.run("y:0", {"x:0": [1]})
+    s.close()
+    stay = s._link.stay
+    del s  # by reference counts alone
+    assert stay.receipt is not None
+    assert not [o for o in gc.get_objects() if type(o) is Session and o._link.stay is stay]
+
+
+def test_a_dead_worker_is_told_with_how_it_died(graph: Any) -> None:
+    s = Session(graph=graph)
+    s.run("y:0", {"x:0": [1]})
+    os.kill(s._link.stay.pid, signal.SIGKILL)
+    with pytest.raises(sojourn.SessionBroken, match="SIGKILL"):
+        for _ in range(100):
+            s.run("y:0", {"x:0": [1]})
+    with pytest.raises(sojourn.SessionBroken):
+        s.run("y:0", {"x:0": [1]})
+    s.close()
+    assert s.receipt is not None
+
+
+@ISOLATIONS
+def test_results_outlive_the_session(graph: Any, isolation: str) -> None:
+    with Session(graph=graph, isolation=isolation) as s:
+        s.run("init")
+        kept = [s.run("add:0") for _ in range(8)]
+    assert [value.tolist() for value in kept] == [[float(i)] for i in range(2, 10)]
+
+
+def test_a_cluster_is_refused_unless_inline(graph: Any) -> None:
+    with pytest.raises(ValueError, match="cannot connect to 'grpc://somewhere:1'"):
+        Session("grpc://somewhere:1", graph=graph)
+    with pytest.raises(ValueError, match="isolation is"):
+        Session(graph=graph, isolation="thread")
+
+
+def test_memory_is_bounded_and_the_session_goes_on() -> None:
+    with tf.Graph().as_default(), Session(memory="1GiB") as s:
+        n = v1.placeholder(tf.int32, [])
+        total = tf.reduce_sum(tf.random.uniform([n, 1024, 1024]))
+        with pytest.raises(tf.errors.ResourceExhaustedError):
+            s.run(total, {n: 4096})
+        assert s.run(total, {n: 1}) > 0
+
+
+def test_the_workers_traceback_is_the_cause(graph: Any) -> None:
+    with Session(graph=graph) as s:
+        with pytest.raises(tf.errors.InvalidArgumentError, match="must feed a value") as caught:
+            s.run("y:0")
+        assert caught.value.op.name == "x"
+        assert isinstance(caught.value.__cause__, sojourn.RemoteTraceback)
+
+
+def test_the_same_structure_takes_the_cached_plan(graph: Any) -> None:
+    with Session(graph=graph) as s:
+        for i in range(4):
+            assert s.run(["y:0", {"k": "y:0"}], {"x:0": [i]})[1]["k"].tolist() == [2.0 * i]
+        assert s._plans.find(["y:0", {"k": "y:0"}], {"x:0": [1]}) is not None
+        wanted = {"k": "y:0"}
+        for _ in range(4):
+            assert list(s.run(wanted, {"x:0": [1]})) == ["k"]
+        del wanted["k"]
+        wanted["other"] = "x:0"
+        assert s.run(wanted, {"x:0": [1]}).keys() == {"other"}
+
+
+def test_a_graph_may_grow_in_one_thread_while_another_runs() -> None:
+    with tf.Graph().as_default() as graph, Session() as s:
+        one = tf.constant(1.0, name="one")
+        stop = threading.Event()
+        failed: list[BaseException] = []
+
+        def build() -> None:
+            with graph.as_default():
+                value = one
+                while not stop.wait(0.001):
+                    value = tf.add(value, 1.0)
+
+        def use() -> None:
+            try:
+                for _ in range(40):
+                    assert s.run(graph.get_operations()[-1].outputs[0]) >= 1
+            except BaseException as error:
+                failed.append(error)
+
+        builder, user = threading.Thread(target=build), threading.Thread(target=use)
+        builder.start()
+        user.start()
+        user.join()
+        stop.set()
+        builder.join()
+        assert not failed
+
+
+def test_a_second_interactive_session_is_warned_of(graph: Any, caplog: Any) -> None:
+    one = InteractiveSession(graph=graph)
+    two = InteractiveSession(graph=graph)
+    assert v1.get_default_session() is two
+    two.close()
+    one.close()
+    assert v1.get_default_session() is None
+    assert one.receipt is not None
+    assert one.receipt.clean
+
+
+def test_a_fork_leaves_its_parents_session_alone(graph: Any) -> None:
+    with Session(graph=graph) as s:
+        assert s.run("y:0", {"x:0": [1]}).tolist() == [2.0]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            pid = os.fork()
+        if pid == 0:
+            try:
+                s.run("y:0", {"x:0": [1]})
+            except RuntimeError:
+                os._exit(7)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+        assert s.run("y:0", {"x:0": [3]}).tolist() == [6.0]
