@@ -1,0 +1,100 @@
+"""What it costs to write events: an isolated call with JSON lines on, against off.
+
+One session, batch 1, TensorFlow's softmax regression. Writing is switched on and off from block to
+block within one run, in an order that is drawn anew for each pair, and printed is the ratio of the
+medians. The bar is 1.05. Blocks are longer than a second, because once in a second the session is
+measured and told about; the second ratio, that of the mean calls, shows what this adds.
+
+    python benchmarks/events_overhead.py [--pairs 12] [--seconds 1.5] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import statistics
+import sys
+import tempfile
+import time
+
+import numpy as np
+
+import sojourn
+
+BAR = 1.05
+IMAGE = np.ones((1, 784), np.float32)
+
+
+def softmax_regression():
+    """784 inputs, 10 classes; built in the worker."""
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+    x = v1.placeholder(tf.float32, [None, 784], name="x")
+    w = v1.get_variable("w", [784, 10], initializer=v1.ones_initializer())
+    return {"x": x}, {"y": tf.nn.softmax(tf.matmul(x, w))}
+
+
+def block(session: sojourn.Session, seconds: float) -> list[float]:
+    """The seconds of each call in a stretch of time."""
+    clock, times = time.perf_counter, []
+    feeds = {"x": IMAGE}
+    until = clock() + seconds
+    while True:
+        began = clock()
+        if began > until:
+            return times
+        session.run("y", feeds)
+        times.append(clock() - began)
+
+
+def measure(pairs: int, seconds: float) -> dict[str, list[float]]:
+    """The times of every call, by whether events were written."""
+    times: dict[str, list[float]] = {"on": [], "off": []}
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        sojourn.open(softmax_regression) as session,
+    ):
+        path = os.path.join(folder, "events.jsonl")
+        block(session, 1.0)
+        for _ in range(pairs):
+            for which in random.sample(["on", "off"], 2):
+                stop = sojourn.events.write_lines(path) if which == "on" else None
+                times[which] += block(session, seconds)
+                if stop is not None:
+                    stop()
+    return times
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--pairs", type=int, default=12)
+    parser.add_argument("--seconds", type=float, default=1.5, help="of each block")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+
+    times = measure(options.pairs, options.seconds)
+    p50 = {which: statistics.median(one) for which, one in times.items()}
+    mean = {which: statistics.fmean(one) for which, one in times.items()}
+    ratio = p50["on"] / p50["off"]
+    results = {
+        "on_p50_seconds": p50["on"],
+        "off_p50_seconds": p50["off"],
+        "ratio": ratio,
+        "ratio_of_means": mean["on"] / mean["off"],
+        "bar": BAR,
+        "passed": ratio <= BAR,
+    }
+    if options.json:
+        print(json.dumps(results, indent=2))
+    else:
+        print(f"events on  {p50['on'] * 1e6:7.1f} us a call")
+        print(f"events off {p50['off'] * 1e6:7.1f} us a call")
+        print(f"ratio {ratio:.3f} (bar {BAR}), of the means {results['ratio_of_means']:.3f}")
+    return 0 if results["passed"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,155 @@
+"""The columns of `sojourn top`: what each shows, how it is written, what it is sorted by."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sojourn.session.listing import Listed
+from sojourn.values import format_bytes, format_seconds
+
+UNKNOWN = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column."""
+
+    key: str
+    title: str
+    shown: Callable[[Listed], str]
+    order: Callable[[Listed], Any]
+    is_number: bool = False
+    largest_first: bool = False
+
+
+def _optional(value: float | None, shown: Callable[[float], str]) -> str:
+    return UNKNOWN if value is None else shown(value)
+
+
+def _number(value: float | None) -> float:
+    return -1.0 if value is None else value
+
+
+COLUMNS: tuple[Column, ...] = (
+    Column("name", "name", lambda s: plain(s.name), lambda s: s.name),
+    Column("owner", "opened at", lambda s: place(s.owner), lambda s: s.owner),
+    Column("pid", "pid", lambda s: str(s.worker_pid or UNKNOWN), lambda s: s.worker_pid, True),
+    Column("state", "state", lambda s: s.state, lambda s: s.state),
+    Column("device", "device", lambda s: plain(device(s)), lambda s: s.device),
+    Column(
+        "bytes",
+        "holds",
+        lambda s: _optional(s.held_bytes, lambda n: format_bytes(int(n))),
+        lambda s: _number(s.held_bytes),
+        True,
+        True,
+    ),
+    Column("runs", "runs", lambda s: str(s.steps), lambda s: s.steps, True, True),
+    Column(
+        "rate",
+        "runs/s",
+        lambda s: _optional(s.steps_per_second, rate),
+        lambda s: _number(s.steps_per_second),
+        True,
+        True,
+    ),
+    Column(
+        "p50",
+        "p50",
+        lambda s: _optional(s.p50_seconds, format_seconds),
+        lambda s: _number(s.p50_seconds),
+        True,
+        True,
+    ),
+    Column(
+        "p99",
+        "p99",
+        lambda s: _optional(s.p99_seconds, format_seconds),
+        lambda s: _number(s.p99_seconds),
+        True,
+        True,
+    ),
+    Column(
+        "idle",
+        "idle",
+        lambda s: _optional(s.idle_seconds, idle),
+        lambda s: _number(s.idle_seconds),
+        True,
+        True,
+    ),
+)
+KEYS = tuple(column.key for column in COLUMNS)
+
+
+def by_key(key: str) -> Column:
+    """The column of this name."""
+    return COLUMNS[KEYS.index(key)]
+
+
+def ordered(sessions: Iterable[Listed], key: str, reverse: bool = False) -> list[Listed]:
+    """Sorted by a column, numbers from the largest unless reversed."""
+    column = by_key(key)
+    return sorted(sessions, key=column.order, reverse=column.largest_first != reverse)
+
+
+def render(sessions: Sequence[Listed]) -> str:
+    """A plain table, and a line of totals."""
+    if not sessions:
+        return "no sessions"
+    rows = [[column.title for column in COLUMNS]]
+    rows += [[column.shown(session) for column in COLUMNS] for session in sessions]
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    lines = [
+        "  ".join(
+            cell.rjust(width) if column.is_number else cell.ljust(width)
+            for cell, width, column in zip(row, widths, COLUMNS, strict=True)
+        ).rstrip()
+        for row in rows
+    ]
+    return "\n".join([*lines, "", summary(sessions)])
+
+
+def summary(sessions: Sequence[Listed]) -> str:
+    """How many sessions in how many processes, and what they hold and do together."""
+    count, clients = len(sessions), len({s.client_pid for s in sessions})
+    held = sum(s.held_bytes or 0 for s in sessions)
+    steps = sum(s.steps_per_second or 0.0 for s in sessions)
+    return (
+        f"{count} session{'s' * (count != 1)} of {clients} process{'es' * (clients != 1)}, "
+        f"{format_bytes(held)} held, {rate(steps)} runs/s"
+    )
+
+
+def rate(per_second: float) -> str:
+    """Runs in a second."""
+    return f"{per_second:.0f}" if per_second >= 10 or per_second == 0 else f"{per_second:.1f}"
+
+
+def idle(seconds: float) -> str:
+    """Whole units: it changes as one looks."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    if seconds < 3600:
+        return f"{seconds // 60:.0f} min"
+    return f"{seconds // 3600:.0f} h {seconds % 3600 // 60:.0f} min"
+
+
+def device(session: Listed) -> str:
+    """Where it runs."""
+    return f"{session.device} (inline)" if session.isolation == "inline" else session.device
+
+
+def place(owner: str, most: int = 36) -> str:
+    """The file and line, from the current folder if the file is below it, and not too long."""
+    file, _, line = plain(owner).rpartition(":")
+    relative = os.path.relpath(file) if os.path.isabs(file) else file
+    text = f"{file if relative.startswith('..') else relative}:{line}"
+    return text if len(text) <= most else "…" + text[-(most - 1) :]
+
+
+def plain(text: str) -> str:
+    """Names are anybody's: none may move the cursor or change colours."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
