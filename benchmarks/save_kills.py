@@ -57,7 +57,7 @@ def kill_workers(kills: int, folder: str, draw: random.Random) -> dict[str, int]
                 found = session.run("count")
             except sojourn.SessionBroken:
                 found = session.run("count")
-            lost += found != acknowledged
+            lost += int(found != acknowledged)
         left = len(os.listdir(folder)) - 1
     return {"kills": kills, "interrupted": interrupted, "lost": lost, "left": left}
 

@@ -1,6 +1,5 @@
 """Open a SavedModel and run it. This process never loads TensorFlow."""
 
-import subprocess
 import sys
 import tempfile
 
@@ -8,19 +7,23 @@ import numpy as np
 
 import sojourn
 
-WRITE_A_MODEL = """
-import sys, keras
-model = keras.Sequential([
-    keras.Input((4,), name="measurements"),
-    keras.layers.Dense(8, "relu"),
-    keras.layers.Dense(3, "softmax"),
-])
-model.export(sys.argv[1], verbose=False)
-"""
+
+@sojourn.isolated
+def write_a_model(folder):
+    import keras
+
+    model = keras.Sequential(
+        [
+            keras.Input((4,), name="measurements"),
+            keras.layers.Dense(8, "relu"),
+            keras.layers.Dense(3, "softmax"),
+        ]
+    )
+    model.export(folder, verbose=False)
+
 
 with tempfile.TemporaryDirectory() as folder:
-    # Somebody has written the model, in a process of his own.
-    subprocess.run([sys.executable, "-c", WRITE_A_MODEL, folder], check=True, capture_output=True)
+    write_a_model(folder)
 
     with sojourn.open(folder, name="flowers") as session:
         print(session.signature)

@@ -122,8 +122,15 @@ def graphs() -> None:
         same(session(x=[1, 2]), [3, 6])
 
 
+def inline() -> None:
+    model = keras.Sequential([keras.Input((4,), name="x"), keras.layers.Dense(2)])
+    with sojourn.open(model, isolation="inline") as session:
+        same(session(x=X), model(X))
+
+
 if __name__ == "__main__":
     keras_models()
+    inline()
     functions()
     graphs()
     print("all is well")

@@ -1,13 +1,12 @@
 """Writes every kind of model file, and what TensorFlow and Keras themselves make of some inputs.
 
-Run as a script in a process of its own, so that the tests need no TensorFlow in theirs.
+Called in a worker, so that the tests need no TensorFlow in their process.
 """
 
 from __future__ import annotations
 
 import os
 import pickle
-import sys
 from typing import Any
 
 import numpy as np
@@ -134,6 +133,13 @@ def write_tensorflow_2(cases: Cases) -> None:
     told = {"number": np.array([2, -1], np.int32)}
     cases["static table"] = ("scaler", {"signature": "number"}, {"word": word}, told)
 
+    flowers = tf.Module()
+    flowers.serve = tf.function(
+        lambda image: {"probabilities": tf.nn.softmax(image)},
+        input_signature=[tf.TensorSpec([None, 3], name="image")],
+    )
+    tf.saved_model.save(flowers, "models/flowers", flowers.serve)
+
     bare = tf.Module()
     bare.f = tf.function(lambda x: x + 1, input_signature=[tf.TensorSpec([], name="x")])
     tf.saved_model.save(bare, "no_signatures", signatures={})
@@ -204,7 +210,3 @@ def write_damaged() -> None:
         file.write(graph.SerializeToString())
     with open("text.pb", "w") as text:
         text.write("this is no graph")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])

@@ -7,9 +7,11 @@ than one device is tried with two CPU devices.
 from __future__ import annotations
 
 import os
+import runpy
 import sys
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -287,3 +289,12 @@ def test_the_limit_of_memory_reaches_the_gpus_session():
 
 def test_the_choice_is_pure():
     assert not {"os", "subprocess", "pynvml"} & set(vars(devices))
+
+
+def test_the_example_tells_where_ops_ran(zygote, capsys):
+    example = Path(__file__).parent.parent / "examples" / "device_placement.py"
+    runpy.run_path(str(example), run_name="__main__")
+    shown = capsys.readouterr().out
+    assert "42.0" in shown
+    assert "{'CPU:0': True}" in shown
+    assert "there is no 'gpu:99' here" in shown

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import pickle
-import subprocess
+import re
+import runpy
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,11 +28,9 @@ CASES = [
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(zygote: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("models")
-    subprocess.run(
-        [sys.executable, model_files.__file__, str(made)], check=True, capture_output=True
-    )
+    sojourn.isolated(model_files.main)(str(made))
     return made
 
 
@@ -81,25 +80,12 @@ def test_dynamic_shapes_take_any_size(folder):
             assert session.run("y", {"x": np.ones(shape)}).shape == shape
 
 
-def test_a_model_runs_in_this_process_too(folder, cases):
-    # In a process of its own: the tests here load no TensorFlow.
-    path, _, inputs, expected = cases["dense.keras"]
-    program = (
-        "import sys, pickle, numpy as np, sojourn\n"
-        "path, inputs, expected = pickle.load(sys.stdin.buffer)\n"
-        "with sojourn.open(path, isolation='inline') as session:\n"
-        "    np.testing.assert_allclose(session(**inputs), expected['y'], rtol=1e-4, atol=1e-5)\n"
-    )
-    given = pickle.dumps((str(folder / path), inputs, expected))
-    subprocess.run([sys.executable, "-c", program], input=given, check=True, capture_output=True)
-
-
 @pytest.mark.parametrize(
     ("run", "told"),
     [
         (lambda s: s.run("z", {"x": np.ones((1, 8))}), "no output 'z'; there are output_0"),
-        (lambda s: s.run("y", {"image": np.ones((1, 8))}), "no input 'image'; there are x"),
-        (lambda s: s.run("y"), "the input 'x' must be fed"),
+        (lambda s: s.run("output_0", {"image": np.ones((1, 8))}), "no input 'image'; there are x"),
+        (lambda s: s.run("output_0"), "the input 'x' must be fed"),
         (lambda s: s(x=np.ones((1, 8), complex)), "takes float32"),
         (lambda s: s(x=np.ones(8)), r"takes float32\[\?, 8\]; got float.*\[8\]"),
         (lambda s: s(x="text"), "takes float32"),
@@ -169,3 +155,29 @@ def test_reference_variables_of_a_meta_graph_are_reset_too(folder):
         assert (session.run("w:0") == before + 1).all()
         session.reset()
         np.testing.assert_array_equal(session.run("w:0"), before)
+
+
+def test_the_code_of_the_page_runs(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    page = Path(__file__).parent.parent / "docs" / "models.md"
+    [block] = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    names = {"sojourn": sojourn, "x": np.zeros((1, 3))}
+    exec(block, names)
+    np.testing.assert_allclose(names["everything"]["probabilities"], np.full((1, 3), 1 / 3))
+    assert "(image: float32[?, 3]) -> (probabilities: float32[?, 3])" in capsys.readouterr().out
+
+
+def test_the_example_opens_a_saved_model_without_tensorflow(capsys):
+    examples = Path(__file__).parent.parent / "examples"
+    runpy.run_path(str(examples / "open_saved_model.py"), run_name="__main__")
+    shown = capsys.readouterr().out
+    assert "add up to [1.0, 1.0]" in shown
+    assert "there is no input 'petals'; there are measurements" in shown
+    assert "nothing left behind" in shown
+    assert "TensorFlow loaded here: False" in shown
+
+
+def test_the_example_builds_a_keras_model_in_the_worker(capsys):
+    examples = Path(__file__).parent.parent / "examples"
+    runpy.run_path(str(examples / "open_keras_builder.py"), run_name="__main__")
+    assert "heights of a grid: (1000, 1)" in capsys.readouterr().out

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import runpy
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -130,3 +132,9 @@ def test_a_finished_graph_without_seeds_is_seeded_op_by_op(as_file, tmp_path):
             assert session.run("b").tobytes() != drawn[-1]
     assert drawn[0] == drawn[1]
     assert drawn[1] != drawn[2]
+
+
+def test_the_example_gives_the_same_bits(capsys):
+    example = Path(__file__).parent.parent / "examples" / "state_same_bits.py"
+    runpy.run_path(str(example), run_name="__main__")
+    assert capsys.readouterr().out.count("True") == 2

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
+import runpy
 import shutil
 import signal
 import subprocess
@@ -106,17 +108,17 @@ def test_reset_gives_the_values_of_the_start(session):
 
 
 def test_tensorflow_reads_what_was_saved(session, saved):
-    program = (
-        "import sys, tensorflow as tf\n"
-        "for path in (sys.argv[1], sys.argv[1] + '/state'):\n"
-        "    reader = tf.train.load_checkpoint(path)\n"
-        "    print(reader.get_tensor('reference').tolist(), reader.has_tensor('w/Adam'))\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(saved)], capture_output=True, text=True, check=True
-    )
-    line = f"{session.run('reference').tolist()} True"
-    assert done.stdout.splitlines() == [line, line]
+    @sojourn.isolated
+    def read(path: str) -> Any:
+        import tensorflow as tf
+
+        reader = tf.train.load_checkpoint(path)
+        return reader.get_tensor("reference"), reader.has_tensor("w/Adam")
+
+    for path in (saved, saved / "state"):
+        reference, has_slot = read(str(path))
+        np.testing.assert_array_equal(reference, session.run("reference"))
+        assert has_slot
 
 
 def test_a_plain_checkpoint_of_tensorflows_is_restored_by_its_prefix(session, saved, tmp_path):
@@ -387,3 +389,21 @@ def test_kills_at_random_moments_lose_nothing_that_was_acknowledged():
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert sum(part["kills"] for part in json.loads(done.stdout).values()) == 15
+
+
+def test_the_code_of_the_page_runs(session, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = Path(__file__).parent.parent / "docs" / "state.md"
+    [block] = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    exec(block, {"session": session})
+    assert os.listdir(tmp_path / "ckpt") == ["step-100"]
+
+
+def test_the_example_saves_restores_and_comes_back(capsys):
+    example = Path(__file__).parent.parent / "examples" / "state_save_and_restore.py"
+    runpy.run_path(str(example), run_name="__main__")
+    shown = capsys.readouterr().out
+    assert "restored exactly: True" in shown
+    assert "its outcome is unknown" in shown
+    assert "and back: True" in shown
+    assert "reset: 0.0" in shown
