@@ -35,22 +35,26 @@ def warm_up(*, wait: bool = False) -> None:
 
 
 # Loaded when first asked for.
-_LAZY = {"audit": "sojourn.audit", "compat": "sojourn.compat"}
+_LAZY = {"audit": "sojourn.audit", "compat": "sojourn.compat", "Pool": "sojourn.pool:Pool"}
 
 if TYPE_CHECKING:
     from sojourn import compat as compat
     from sojourn.audit import audit as audit
+    from sojourn.pool import Pool as Pool
 
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
-        return importlib.import_module(_LAZY[name])
+        module, _, attribute = _LAZY[name].partition(":")
+        found = importlib.import_module(module)
+        return getattr(found, attribute) if attribute else found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 __all__ = [
     "Footprint",
     "Lease",
+    "Pool",
     "Receipt",
     "Residue",
     "Session",

@@ -43,6 +43,10 @@ class Plan(Protocol):
     def prints(self) -> bool:
         """Whether a step may write to standard output or error."""
 
+    @property
+    def changes_state(self) -> bool:
+        """Whether what `save` saves may be different after a step."""
+
     def run(self, arrays: Arrays) -> Sequence[np.ndarray]:
         """Run the step."""
 
@@ -146,6 +150,7 @@ class Host:
             "slots": list(plan.slots),
             "adoptable": plan.adoptable,
             "prints": plan.prints,
+            "changes_state": plan.changes_state,
         }
         return facts, ()
 

@@ -57,6 +57,7 @@ class FunctionEngine:
 class FunctionPlan:
     adoptable = False
     prints = True
+    changes_state = False  # what a function keeps cannot be saved anyway
 
     def __init__(
         self,

@@ -28,6 +28,7 @@ class PreparedStep:
     slots: Sequence[int] = ()
     adoptable = False
     prints = True
+    changes_state = True
 
     def __init__(self, run: Callable[[Arrays], Any], crosses: bool) -> None:
         self.pooled = run

@@ -141,6 +141,7 @@ class CompiledStep:
         self.slots = slots
         self.adoptable = not facts.may_keep_feeds
         self.prints = facts.prints
+        self.changes_state = facts.changes_state
         # TensorFlow refuses to fetch what is fed; the answer is what came.
         places = {t.ref(): i for i, t in enumerate(feeds)}
         self._echoes = [(i, places[t.ref()]) for i, t in enumerate(fetches) if t.ref() in places]

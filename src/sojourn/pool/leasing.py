@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import select
 from collections.abc import Callable
 from threading import get_ident
 from typing import Any, Protocol
@@ -49,7 +50,16 @@ class Waiter:
 class Resident:
     """A copy that is open: what the driver has and the decisions do not."""
 
-    __slots__ = ("copy", "is_dying", "measure_seconds", "measured_at", "pidfd", "session", "stay")
+    __slots__ = (
+        "_poll",
+        "copy",
+        "is_dying",
+        "measure_seconds",
+        "measured_at",
+        "pidfd",
+        "session",
+        "stay",
+    )
 
     def __init__(self, copy: CopyId, session: Session, now: float, measure_seconds: float) -> None:
         self.copy = copy
@@ -58,7 +68,13 @@ class Resident:
         self.pidfd: int = self.stay.backend.pidfd  # type: ignore[union-attr]
         self.measured_at = now
         self.measure_seconds = measure_seconds
-        self.is_dying = False  # its worker has ended and somebody sees to it
+        self.is_dying = False  # its worker has ended, or is about to, and somebody sees to it
+        self._poll = select.poll()
+        self._poll.register(self.pidfd, select.POLLIN)
+
+    def is_alive(self) -> bool:
+        """Whether its worker runs. Only under the pool's lock: one may poll at a time."""
+        return not self.is_dying and not self._poll.poll(0)
 
 
 class Lender(Protocol):

@@ -59,24 +59,37 @@ class Parking:
         with self._lock:
             if self._is_over:
                 raise CheckpointError("the pool is closed")
-            if self._folder is None:
+            while self._folder is None:
                 parent = self._parent or tempfile.gettempdir()
                 try:
                     os.makedirs(parent, exist_ok=True)
                     _sweep(parent)
                     folder = tempfile.mkdtemp(prefix=_PREFIX, dir=parent)  # for us alone: 0700
-                    self._fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+                    self._fd = _locked(folder)
                 except OSError as error:
                     raise CheckpointError(f"nothing can be parked in {parent}: {error}") from error
-                with contextlib.suppress(OSError):  # a file system without locks
-                    fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                self._folder = folder
+                if self._fd >= 0:
+                    self._folder = folder
             return self._folder
 
     def _let_go(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def _locked(folder: str) -> int:
+    """The folder, open and locked; -1 if somebody who sweeps took it for a leftover."""
+    try:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:
+        return -1
+    with contextlib.suppress(OSError):  # a file system without locks
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    if os.path.isdir(folder):
+        return fd
+    os.close(fd)
+    return -1
 
 
 def _sweep(parent: str) -> None:

@@ -12,6 +12,7 @@ about a lease that has ended, are ignored.
 from __future__ import annotations
 
 import copy as copying
+from collections.abc import Hashable
 
 from sojourn.errors import SessionBroken
 from sojourn.pool import explain, serving
@@ -65,6 +66,27 @@ class Scheduler:
     @property
     def counters(self) -> Counters:
         return self._state.counters
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        return tuple(self._state.models)
+
+    @property
+    def is_leased(self) -> bool:
+        return len(self._state.leases) > 0
+
+    def holder(self, ticket: int) -> Holder | None:
+        lease = self._state.leases.get(ticket)
+        return None if lease is None else lease.holder
+
+    def held_by(self, key: Hashable) -> list[tuple[int, CopyId]]:
+        """The leases of a thread or task: ticket and copy."""
+        leases = self._state.leases
+        return [(held.request.ticket, held.copy) for held in leases if held.holder.key == key]
+
+    def leaving(self, model: str) -> set[CopyId]:
+        """The copies of a model that are on their way out."""
+        return {copy.id for copy in self._state.residents.of(model) if copy.is_leaving}
 
     def status(self) -> PoolStatus:
         return self._state.status()

@@ -1,6 +1,6 @@
 """What happens when the interpreter exits, in an order that does not depend on imports.
 
-Sessions are closed first, while the zygote is still there to reap their workers.
+Pools let go first; then sessions are closed, while the zygote is still there to reap their workers.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import atexit
 from collections.abc import Callable
 
-SESSIONS, ZYGOTE = range(2)
+POOLS, SESSIONS, ZYGOTE = range(3)
 
 _callbacks: list[tuple[int, Callable[[], None]]] = []
 

@@ -189,6 +189,10 @@ class Worker:
         self.output.show()
         return WorkerDied(str(ending), self.output.last_words())
 
+    def death(self) -> WorkerDied | None:
+        """How it died, once it has."""
+        return None if self.is_alive else self._death(PeerGone())
+
     # -- measuring -----------------------------------------------------------------------------
 
     def footprint(self) -> Footprint:

@@ -14,7 +14,7 @@ import numpy as np
 
 from sojourn.engines.base import Host, import_kind
 from sojourn.probes import memory
-from sojourn.process.calls import plan_number
+from sojourn.process.calls import WorkerDied, plan_number
 from sojourn.values import Footprint, Residue
 
 
@@ -53,6 +53,9 @@ class Backend(Protocol):
     ) -> tuple[Any, Sequence[np.ndarray]]: ...
 
     def footprint(self) -> Footprint: ...
+
+    def death(self) -> WorkerDied | None:
+        """How it died, if it has."""
 
     def is_calling_us(self) -> bool:
         """Whether this thread answers a question of the engine's, which waits for the answer."""
@@ -105,6 +108,9 @@ class InlineBackend:
 
     def is_calling_us(self) -> bool:
         return False  # a thread never waits for its own steps anyway
+
+    def death(self) -> None:
+        """It ends with us."""
 
     def kill(self) -> None:
         """Steps in this process cannot be cut off."""

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from sojourn.session.stay import Stay
 
 _ATTEMPTS = 3
+_READY = frozenset({State.READY})
+_NOT_RUNNING = frozenset(State) - {State.RUNNING}
 
 
 class Keeping:
@@ -27,28 +29,39 @@ class Keeping:
     def __init__(self, stay: Stay) -> None:
         self._stay = stay
         self.operations: frozenset[str] = frozenset()  # what the engine can do
+        self._forbidden: dict[str, str] = {}  # and what it may not, with the reason
         self.acknowledged: str | None = None  # the path last saved to or restored from
         self.lock = threading.Lock()  # one replaces the worker at a time
 
     def save(self, path: str) -> None:
         """Save to a folder; when this returns, it is durable."""
         self._require("save")
-
-        def produce(prefix: str) -> checkpoints.Written:
-            written, _ = self._backend.call("save", {"prefix": prefix}, result=checkpoints.Written)
-            assert isinstance(written, checkpoints.Written)
-            return written
-
         self._stay.do_alone(
-            lambda: checkpoints.write(path, produce, self._stay.name),
-            f"it was being saved to {path}, where nothing has changed",
+            lambda: self._write(path), f"it was being saved to {path}, where nothing has changed"
         )
         self.acknowledged = path
         events.emit("session.saved", self._stay.name, path=path)
 
+    def park(self, path: str) -> None:
+        """Save, and take no steps from the moment it begins. If it fails, all is as it was."""
+        self._require("save")
+        lifecycle = self._stay.lifecycle
+        while lifecycle.happened_in(_READY, Input.PARK_ASKED, None) is not State.READY:
+            self._stay.require_usable()
+            lifecycle.wait_for(_NOT_RUNNING)
+        try:
+            self._write(path)
+        except WorkerDied as death:
+            raise self._stay.broken_by(death, "it was being parked") from None
+        except BaseException:
+            lifecycle.happened(Input.PARK_FAILED)
+            raise
+        lifecycle.happened(Input.PARK_DONE)
+
     def restore(self, path: str) -> None:
         """Take every variable from a folder, or none."""
         self._require("restore")
+        self._stay.changed = True
         self._stay.do_alone(lambda: self._restore(path), "it was being restored")
         self.acknowledged = path
         events.emit("session.restored", self._stay.name, path=path)
@@ -56,6 +69,7 @@ class Keeping:
     def reset(self) -> None:
         """Back to the values at the start."""
         self._require("reset")
+        self._stay.changed = True
         self._stay.do_alone(lambda: self._backend.call("reset", {}), "it was being reset")
 
     def placement(self) -> dict[str, int]:
@@ -93,6 +107,14 @@ class Keeping:
 
         return comeback
 
+    def _write(self, path: str) -> None:
+        def produce(prefix: str) -> checkpoints.Written:
+            written, _ = self._backend.call("save", {"prefix": prefix}, result=checkpoints.Written)
+            assert isinstance(written, checkpoints.Written)
+            return written
+
+        checkpoints.write(path, produce, self._stay.name)
+
     def _restore(self, path: str) -> None:
         for attempt in range(_ATTEMPTS):
             saved = checkpoints.find(path)
@@ -115,7 +137,13 @@ class Keeping:
         assert backend is not None
         return backend
 
+    def forbid(self, operation: str, why: str) -> None:
+        """Refuse an operation of the engine's from now on."""
+        self._forbidden[operation] = why
+
     def _require(self, operation: str) -> None:
+        if operation in self._forbidden:
+            raise CheckpointError(f"session {self._stay.name!r}: {self._forbidden[operation]}")
         if operation not in self.operations:
             raise CheckpointError(
                 f"session {self._stay.name!r} has no variables that are known here, so there is "

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from sojourn import events
-from sojourn.errors import LeaseExpired, SessionClosed
+from sojourn.errors import LeaseExpired, SessionBroken, SessionClosed
 from sojourn.session.plans import Fetches
 from sojourn.session.session import Usable
 from sojourn.session.stay import Stay
@@ -33,7 +33,8 @@ class Terms:
         self.since = time.monotonic()
         self.steps = 0
         self.ended: str | None = None  # a sentence, once it has
-        self._give_back = give_back
+        self.error: type[LeaseExpired] | type[SessionBroken] = LeaseExpired
+        self.give_back = give_back
         self._timer: threading.Timer | None = None
         stay.leases.add(self)
 
@@ -43,17 +44,18 @@ class Terms:
         self._timer.daemon = True
         self._timer.start()
 
-    def end(self, why: str) -> bool:
-        """End it; False if it had ended before."""
+    def end(self, why: str, error: type[LeaseExpired] | type[SessionBroken] = LeaseExpired) -> bool:
+        """End it; False if it had ended before. Who still uses it gets the error."""
         if self.ended is not None:
             return False
+        self.error = error
         self.ended = why
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         self.stay.leases.discard(self)
-        if self._give_back is not None:
-            self._give_back(self)
+        if self.give_back is not None:
+            self.give_back(self)
         events.emit("lease.ended", self.stay.name, self.holder, steps=self.steps, why=why)
         return True
 
@@ -169,9 +171,9 @@ class Lease(Usable):
             f"<Lease of {terms.stay.name!r} {state} | {terms.steps} runs | held by {terms.holder}>"
         )
 
-    def _expired(self) -> LeaseExpired:
+    def _expired(self) -> LeaseExpired | SessionBroken:
         terms = self._terms
-        return LeaseExpired(
+        return terms.error(
             f"the lease of session {terms.stay.name!r}, taken at {terms.holder}, has ended: "
             f"{terms.ended}"
         )

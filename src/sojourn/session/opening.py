@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import cloudpickle
@@ -21,7 +21,7 @@ from sojourn.session.backend import Backend, InlineBackend
 from sojourn.session.devices import Choice, choose
 from sojourn.session.session import Session
 from sojourn.session.stay import Stay
-from sojourn.values import TensorSpec, caller, parse_bytes
+from sojourn.values import Place, TensorSpec, caller, parse_bytes
 
 _counter = itertools.count(1)
 _warned: set[str] = set()
@@ -46,6 +46,8 @@ def open(
     seed: int | None = None,
     deterministic: bool = False,
     restart: str | None = None,
+    untrusted: bool | str = False,
+    timeout: float | None = None,
 ) -> Session:
     """Open a session on a model. It lives until it is closed; use it in a `with` block.
 
@@ -64,48 +66,107 @@ def open(
     asks for ops that do not depend on the order of threads. With `restart="from-checkpoint"` a
     worker that died is replaced at the next step, with the state that was last saved or restored.
     """
-    _check(isolation, restart, seed, deterministic)
-    limit = None if memory is None else parse_bytes(memory)
-    inline = isolation == "inline"
-    choice = _chosen(device, limit, inline)
-    arguments, arrays = _described(model, inline, inputs)
-    arguments.update(
+    blueprint = Blueprint(
+        model,
+        isolation=isolation,
+        memory=memory,
         signature=signature,
-        tags=[tags] if isinstance(tags, str) else None if tags is None else list(tags),
-        outputs=_mapping(outputs),
+        tags=tags,
+        inputs=inputs,
+        outputs=outputs,
+        initializer=initializer,
         seed=seed,
         deterministic=deterministic,
-        device=device,
-        gpu_bytes=limit if choice.gpu is not None else None,
+        restart=restart,
     )
-    arguments.setdefault("inputs", _mapping(inputs))
-    arguments["initializer"] = initializer or arguments.get("initializer")
-    stay = Stay(name or _name_for(model), isolation, choice.label, caller())
+    return blueprint.open(caller(), name, device)
 
-    def new_backend() -> Backend:
-        if inline:
-            return InlineBackend(os.getpid(), arguments["kind"])
-        require_process_isolation()
-        from sojourn.session.isolation import WorkerBackend
 
-        return WorkerBackend(
-            stay.name,
-            memory_bytes=limit,
-            environment=dict(choice.environment),
-            on_gpu=choice.gpu is not None,
+class Blueprint:
+    """A model and how to open it, checked and packed once: any number of sessions can follow."""
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        isolation: str = "process",
+        memory: int | str | None = None,
+        signature: str | None = None,
+        tags: str | Sequence[str] | None = None,
+        inputs: Names = None,
+        outputs: Names = None,
+        initializer: str | None = None,
+        seed: int | None = None,
+        deterministic: bool = False,
+        restart: str | None = None,
+    ) -> None:
+        _check(isolation, restart, seed, deterministic)
+        self._isolation = isolation
+        self._inline = isolation == "inline"
+        self._limit = None if memory is None else parse_bytes(memory)
+        self._restart = restart
+        self._base_name = _base_name(model)
+        arguments, self._arrays = _described(model, self._inline, inputs)
+        arguments.update(
+            signature=signature,
+            tags=[tags] if isinstance(tags, str) else None if tags is None else list(tags),
+            outputs=_mapping(outputs),
+            seed=seed,
+            deterministic=deterministic,
         )
+        arguments.setdefault("inputs", _mapping(inputs))
+        arguments["initializer"] = initializer or arguments.get("initializer")
+        self._arguments = arguments
 
-    try:
-        stay.start(new_backend())
-        stay.load(arguments, arrays)
-        if choice.gpu is not None and device == "auto":
-            _tell_if_on_cpu(stay)
-        if restart is not None:
-            stay.comeback = stay.keeping.comeback_with(new_backend, arguments, arrays)
-        return Session(stay)
-    except BaseException:
-        stay.abandon()  # Ctrl-C may come at any moment, and nobody else has this session
-        raise
+    def open(
+        self,
+        owner: Place,
+        name: str | None = None,
+        device: str = "auto",
+        is_under_way: Callable[[Stay], None] | None = None,
+    ) -> Session:
+        """Open a session for the owner. `is_under_way` is told once there is a worker to end."""
+        choice = _chosen(device, self._limit, self._inline)
+        arguments = {
+            **self._arguments,
+            "device": device,
+            "gpu_bytes": self._limit if choice.gpu is not None else None,
+        }
+        name = name or f"{self._base_name}-{next(_counter)}"
+        stay = Stay(name, self._isolation, choice.label, owner)
+
+        def new_backend() -> Backend:
+            if self._inline:
+                return InlineBackend(os.getpid(), arguments["kind"])
+            require_process_isolation()
+            from sojourn.session.isolation import WorkerBackend
+
+            return WorkerBackend(
+                stay.name,
+                memory_bytes=self._limit,
+                environment=dict(choice.environment),
+                on_gpu=choice.gpu is not None,
+            )
+
+        try:
+            stay.start(new_backend())
+            if is_under_way is not None:
+                is_under_way(stay)
+            stay.load(arguments, self._arrays)
+            if choice.gpu is not None and device == "auto":
+                _tell_if_on_cpu(stay)
+            if self._restart is not None:
+                stay.comeback = stay.keeping.comeback_with(new_backend, arguments, self._arrays)
+            return Session(stay)
+        except BaseException:
+            stay.abandon()  # Ctrl-C may come at any moment, and nobody else has this session
+            raise
+
+
+def _without_gpu(device: str) -> str:
+    if device not in ("auto", "cpu"):
+        raise ValueError(f"an untrusted model runs on the CPU, not on {device!r}")
+    return "cpu"
 
 
 def _check(isolation: str, restart: str | None, seed: int | None, deterministic: bool) -> None:
@@ -191,10 +252,10 @@ def _mapping(names: Names) -> dict[str, Any] | None:
     return {name.partition(":")[0]: name for name in names}
 
 
-def _name_for(model: Any) -> str:
+def _base_name(model: Any) -> str:
     if isinstance(model, str | os.PathLike):
         base = os.path.basename(os.path.normpath(os.fspath(model)))
     else:
         base = getattr(model, "__name__", None) or getattr(model, "name", None) or ""
     base = base or type(model).__name__.lower()
-    return f"{re.sub(r'[^a-zA-Z0-9_.-]', '', str(base)) or 'session'}-{next(_counter)}"
+    return re.sub(r"[^a-zA-Z0-9_.-]", "", str(base)) or "session"

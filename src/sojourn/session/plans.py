@@ -26,6 +26,7 @@ class PlanFacts(msgspec.Struct, frozen=True):
     slots: list[int]  # for each fetch, which of the outputs it is; -1 for an operation
     adoptable: bool
     prints: bool
+    changes_state: bool = True
 
     def fits(self, feeds: int, fetches: int) -> bool:
         """Whether it is about as many things as it was asked for."""
@@ -43,6 +44,7 @@ class Plan:
         self.meta = step_meta(facts.number)
         self.adoptable = facts.adoptable
         self.prints = facts.prints
+        self.changes_state = facts.changes_state
         self._single = isinstance(fetches, str)
         self._by_name = names if fetches is None else None
         self._slots = facts.slots

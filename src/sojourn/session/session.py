@@ -67,7 +67,7 @@ class Usable:
     def __call__(self, **inputs: Any) -> Any:
         """Run with inputs by keyword: the output if there is one, else a dict of all."""
         outputs = list(self._stay.signature.outputs)
-        return self._stay.run(outputs[0] if len(outputs) == 1 else None, inputs, None)
+        return self.run(outputs[0] if len(outputs) == 1 else None, inputs)
 
     def reset(self) -> None:
         """Put the variables and tables back to the values they had when it was opened.

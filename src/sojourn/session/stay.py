@@ -60,6 +60,7 @@ class Stay:
         self._last_held = Footprint(0)
         self.keeping = Keeping(self)
         self.leases: set[Terms] = set()  # who has borrowed it
+        self.changed = False  # whether variables may differ from what its keeper last knew
         self.comeback: Callable[[], None] | None = None  # replaces a worker that died
         _open_stays.add(self)
 
@@ -80,6 +81,8 @@ class Stay:
             except KeyError:
                 plan = self._make_plan(fetches, feeds, deadline)
             arrays = plan.arrays(feeds)
+            if plan.changes_state:
+                self.changed = True  # before, because a step that fails may have changed some
             outputs = self.backend.step(  # type: ignore[union-attr]
                 plan.meta, arrays, plan.adoptable, plan.prints, deadline
             )
@@ -88,7 +91,7 @@ class Stay:
             failed = False
             return plan.results(outputs)
         except WorkerDied as death:
-            raise self._broken(death, "a step was under way: its outcome is unknown") from None
+            raise self.broken_by(death, "a step was under way: its outcome is unknown") from None
         except TimeoutError:
             raise StepTimeout(
                 f"session {self.name!r} did not answer within {timeout:g} s; "
@@ -115,7 +118,7 @@ class Stay:
             failed = False
             return answer
         except WorkerDied as death:
-            raise self._broken(death, f"{name!r} was under way: its outcome is unknown") from None
+            raise self.broken_by(death, f"{name!r} was under way: its outcome is unknown") from None
         except TimeoutError:
             raise StepTimeout(
                 f"session {self.name!r} did not finish {name!r} within {timeout:g} s"
@@ -129,7 +132,7 @@ class Stay:
         try:
             return work()
         except WorkerDied as death:
-            raise self._broken(death, consequence) from None
+            raise self.broken_by(death, consequence) from None
         finally:
             self.lifecycle.end_alone()
 
@@ -189,13 +192,22 @@ class Stay:
             }
         )
 
-    def load(self, arguments: dict[str, Any], arrays: Sequence[np.ndarray]) -> None:
+    def load(
+        self,
+        arguments: dict[str, Any],
+        arrays: Sequence[np.ndarray],
+        timeout: float | None = None,
+    ) -> None:
         """Load the engine. On failure the worker is gone when this raises."""
-        assert self.backend is not None
+        deadline = None if timeout is None else time.monotonic() + timeout
         try:
-            loaded, _ = self.backend.call("load", arguments, arrays, result=_Loaded)
+            loaded, _ = self._operate("load", arguments, arrays, _Loaded, deadline)
         except BaseException as error:
             self.abandon()
+            if isinstance(error, TimeoutError) and timeout is not None:
+                raise StepTimeout(
+                    f"session {self.name!r} did not load its model within {timeout:g} s"
+                ) from None
             if isinstance(error, WorkerDied):
                 raise SessionBroken(
                     f"session {self.name!r}: the worker {error.how} while it loaded the model"
@@ -368,6 +380,16 @@ class Stay:
         """Whether this is a fork of the process that opened it."""
         return os.getpid() != self._maker
 
+    def notice_death(self) -> str | None:
+        """How the worker died, if it has by itself; whoever uses the session then learns it."""
+        backend = self.backend
+        if backend is None or self.lifecycle.state in (State.DRAINING, State.CLOSED):
+            return None
+        death = backend.death()
+        if death is not None:
+            self.broken_by(death, "nobody was using it")
+        return self._how_it_died
+
     def require_usable(self) -> None:
         """Raise what a step would raise if it is not open."""
         if self.is_foreign or self.lifecycle.state not in USABLE:
@@ -384,7 +406,8 @@ class Stay:
 
     # -- errors --------------------------------------------------------------------------------
 
-    def _broken(self, death: WorkerDied, consequence: str) -> Exception:
+    def broken_by(self, death: WorkerDied, consequence: str) -> Exception:
+        """Record that the worker has died; returns what to raise."""
         if self.is_foreign:
             return self._refusal(self.lifecycle.state)
         before = self.lifecycle.happened(Input.DIED)

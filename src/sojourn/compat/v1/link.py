@@ -16,6 +16,7 @@ from tensorflow.python.framework import errors_impl as tf_errors
 
 from sojourn.compat.v1.functions import FunctionCalls
 from sojourn.compat.v1.shipping import Shipment
+from sojourn.engines.feed_flow import may_outlive_the_step
 from sojourn.engines.remote_session import HANDLE, CSession, is_handle
 from sojourn.engines.tensorflow_steps import step_facts
 from sojourn.errors import SessionClosed
@@ -168,15 +169,13 @@ class Link:
 
     def _tune(self, step: Step) -> None:
         """It comes again and again: look at its ops, and find the fastest safe way to run it."""
-        facts = step_facts(
-            self.graph,
-            [self.graph.get_tensor_by_name(name) for name in step.feeds],
-            [self.graph.get_tensor_by_name(name) for name in step.fetches],
-            [self.graph.get_operation_by_name(name) for name in step.targets],
-        )
+        feeds = [self.graph.get_tensor_by_name(name) for name in step.feeds]
+        fetches = [self.graph.get_tensor_by_name(name) for name in step.fetches]
+        targets = [self.graph.get_operation_by_name(name) for name in step.targets]
+        facts = step_facts(self.graph, feeds, fetches, targets)
         self._plan(
             step,
-            adoptable=not facts.may_keep_feeds,
+            adoptable=not may_outlive_the_step(feeds, fetches),
             prints=facts.prints,
             tries_calling_thread=not facts.may_block and step.seconds < _SHORT_SECONDS,
         )
@@ -240,7 +239,7 @@ class Link:
         return RuntimeError("Attempted to use a closed Session.")
 
     def _broken(self, death: WorkerDied) -> Exception:
-        error = self.stay._broken(death, "a step was under way: its outcome is unknown")
+        error = self.stay.broken_by(death, "a step was under way: its outcome is unknown")
         if isinstance(error, SessionClosed):
             error = tf_errors.CancelledError(None, None, "Session has been closed.")
         return error

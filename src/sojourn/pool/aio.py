@@ -1,0 +1,78 @@
+"""The pool for asyncio: one thin facade. Waiting blocks no event loop; decisions are the same."""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from sojourn.pool.leasing import PoolLease, Waiter
+from sojourn.pool.terms import Holder
+from sojourn.values import Place
+
+if TYPE_CHECKING:
+    from sojourn.pool.pool import Pool
+
+
+class AsyncLease:
+    """`async with pool.alease(name) as session`: leased for the block, by the task that runs it.
+
+    `session.run` takes as long as the step does; where that is too long for the event loop, call
+    it by `await asyncio.to_thread(session.run, ...)`.
+    """
+
+    def __init__(self, pool: Pool, model: str, timeout: float | None, place: Place) -> None:
+        self._pool = pool
+        self._model = model
+        self._timeout = timeout
+        self._place = place
+        self._lease: PoolLease | None = None
+
+    async def __aenter__(self) -> PoolLease:
+        task = asyncio.current_task()
+        assert task is not None
+        loop = asyncio.get_running_loop()
+        bell = asyncio.Event()
+
+        def ring() -> None:
+            try:
+                loop.call_soon_threadsafe(bell.set)
+            except RuntimeError:
+                pass  # the loop is closed, and nobody waits any more
+
+        holder = Holder(task, self._place, task.get_name())
+        driver = self._pool._driver
+        got = driver.ask(self._model, holder, self._pool, ring)
+        self._lease = got if isinstance(got, PoolLease) else await self._wait(got, bell)
+        return self._lease
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._lease is not None:
+            self._lease.close()
+
+    async def _wait(self, waiter: Waiter, bell: asyncio.Event) -> PoolLease:
+        driver = self._pool._driver
+        loop = asyncio.get_running_loop()
+        deadline = None if self._timeout is None else loop.time() + self._timeout
+        try:
+            while True:
+                bell.clear()
+                got = driver.take(waiter, self._pool)
+                if isinstance(got, PoolLease):
+                    return got
+                left = None if deadline is None else deadline - loop.time()
+                if left is not None and left <= 0:
+                    driver.time_out(waiter)
+                    deadline = None
+                    continue
+                try:
+                    await asyncio.wait_for(bell.wait(), left)
+                except (TimeoutError, asyncio.TimeoutError):
+                    pass
+        finally:
+            driver.leave_if_waiting(waiter)

@@ -1,0 +1,494 @@
+"""Performs what the scheduler decides: the one lock, the waiters, and the open sessions.
+
+Decisions are made under the lock, on the thread that needs one: a warm lease costs no other
+thread's time. Whatever takes time (opening, saving, closing, deleting) is written down under the
+lock, in the order it was decided, and done outside it by threads that the keeper starts.
+
+Nothing here may wait for the lock when a lease is given back: the garbage collector gives back
+forgotten leases, perhaps on a thread that holds the lock. Returns go through an inbox, which
+whoever has the lock empties.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+from sojourn import events
+from sojourn.errors import InternalError, ModelError, PoolTimeout, SessionBroken, SessionClosed
+from sojourn.pool.effects import (
+    Close,
+    Discard,
+    Effect,
+    Effects,
+    Expire,
+    Grant,
+    Open,
+    Park,
+    Refuse,
+    Report,
+    SetTimer,
+    Warmed,
+)
+from sojourn.pool.leasing import Giving, PoolLease, Resident, Waiter
+from sojourn.pool.parking import Parking
+from sojourn.pool.scheduler import Scheduler
+from sojourn.pool.status import PoolStatus
+from sojourn.pool.terms import CopyId, Holder, Model, Policy, Request
+from sojourn.session.lease import Terms
+from sojourn.session.opening import Blueprint
+from sojourn.session.states import State
+from sojourn.session.stay import Stay
+from sojourn.values import Place
+
+_MEASURE_SECONDS = 2.0  # between two readings of a copy that is in use
+_MEASURE_GROWTH_SECONDS = 0.2  # the same where growth is judged by them
+_GONE_SECONDS = 10.0  # the longest a broken lease waits for its copy to be cleared away
+
+Job = Callable[[], None]
+_clock = time.monotonic
+
+
+class Driver:
+    """One pool at work. The handle (`Pool`) refers to it, and so do its threads and leases."""
+
+    def __init__(self, policy: Policy, made_at: Place, parking: Parking) -> None:
+        self.made_at = made_at
+        self.parking = parking
+        self.jobs: deque[Job] = deque()
+        self.timer_at: float | None = None
+        self.residents: dict[CopyId, Resident] = {}
+        self.lock = threading.Lock()
+        self.wake_keeper: Callable[[], None] = _nobody
+        self.start_keeper: Callable[[], None] = _nobody
+        self._scheduler = Scheduler(policy)
+        self._changed = threading.Condition(self.lock)
+        self._blueprints: dict[str, tuple[Blueprint, Place, str]] = {}
+        self._opening: dict[CopyId, Stay | None] = {}
+        self._unwanted: set[CopyId] = set()  # told to close before they were open
+        self._waiters: dict[int, Waiter] = {}
+        self._returned: deque[tuple[int, Resident, Terms]] = deque()
+        self._news: deque[Report | Expire] = deque()
+        self._tickets = 0
+        self._maker = os.getpid()
+        self._cut_off_at: float | None = None  # when steps no longer get the time to finish
+        self.closed_at: Place | None = None
+        self.is_foreign = False
+
+    # -- asking -------------------------------------------------------------------------------
+
+    def register(self, model: Model, blueprint: Blueprint, place: Place, device: str) -> None:
+        with self.lock:
+            self._require_open()
+            self._scheduler.register(model)
+            self._blueprints[model.name] = (blueprint, place, device)
+
+    def ask(
+        self,
+        model: str,
+        holder: Holder,
+        owner: Any,
+        ring: Callable[[], None] | None = None,
+        warm_slot: int | None = None,
+    ) -> PoolLease | Waiter:
+        """A lease if one can be had at once, else somebody who waits."""
+        if self.is_foreign:
+            raise self._foreign()
+        scheduler = self._scheduler
+        with self.lock:
+            self._tickets = ticket = self._tickets + 1
+            request = Request(ticket, model, holder, _clock(), warm_slot)
+            effects = scheduler.on_request(request)
+            resident = self._granted(ticket, effects)
+            if resident is None:
+                waiter = self._waiters[ticket] = Waiter(request, ring)
+                self._route(effects)
+        if resident is not None:
+            lease = PoolLease(Giving(self, ticket, resident, owner), holder)
+            if self._returned:
+                self._afterwards()
+            return lease
+        self._afterwards()
+        self.start_keeper()
+        return waiter
+
+    def _granted(self, ticket: int, effects: Effects) -> Resident | None:
+        """The warm path: the copy that was granted at once, if its worker is alive."""
+        if not effects or type(effects[0]) is not Grant or effects[0].ticket != ticket:
+            return None
+        resident = self.residents[effects[0].copy]
+        if not resident.is_alive():
+            return None  # the keeper sees it too; until then he waits
+        self._scheduler.on_accepted(ticket)
+        if len(effects) > 1:
+            self._route(effects[1:])
+        return resident
+
+    def take(self, waiter: Waiter, owner: Any) -> PoolLease | bool:
+        """What the waiter has got: a lease, True if it was no lease that he wanted, False if
+        there is nothing yet. Raises what he was refused with."""
+        ticket = waiter.request.ticket
+        with self.lock:
+            answer, waiter.answer = waiter.answer, None
+            if answer is None:
+                return False
+            if isinstance(answer, Grant):
+                # It may have died since it was offered. Then he waits on, in his old place.
+                resident = self.residents.get(answer.copy)
+                if resident is None or not resident.is_alive():
+                    return False
+                if not self._scheduler.on_accepted(ticket):
+                    return False
+            del self._waiters[ticket]
+        if isinstance(answer, Refuse):
+            raise answer.error
+        if isinstance(answer, Warmed):
+            return True
+        assert resident is not None
+        return PoolLease(Giving(self, ticket, resident, owner), waiter.request.holder)
+
+    def time_out(self, waiter: Waiter) -> None:
+        """His time is up: he is refused, unless he has been offered something meanwhile."""
+        self._tell(lambda s, now: s.on_timeout(waiter.request.ticket, now))
+
+    def leave_if_waiting(self, waiter: Waiter) -> None:
+        """Whoever has not got anything by now waits no longer."""
+        ticket = waiter.request.ticket
+        with self.lock:
+            if self._waiters.pop(ticket, None) is None:
+                return
+            self._route(self._scheduler.on_cancel(ticket, _clock()))
+        self._afterwards()
+
+    def wait(self, waiter: Waiter, timeout: float | None, owner: Any) -> PoolLease | bool:
+        """Wait on this thread."""
+        deadline = None if timeout is None else _clock() + timeout
+        try:
+            while True:
+                got = self.take(waiter, owner)
+                if got is not False:
+                    return got
+                left = None if deadline is None else deadline - _clock()
+                if left is not None and left <= 0:
+                    self.time_out(waiter)
+                    deadline = None
+                    if waiter.answer is None:  # a copy that died under his hands
+                        raise PoolTimeout(f"{waiter.request.model} did not become free in time")
+                    continue
+                waiter.wait(left)
+        finally:
+            self.leave_if_waiting(waiter)
+
+    # -- leases -------------------------------------------------------------------------------
+
+    def give_back(self, ticket: int, resident: Resident, terms: Terms) -> None:
+        """A lease has ended. Waits for nothing; see the module's head."""
+        if self.is_foreign:
+            return
+        self._returned.append((ticket, resident, terms))
+        self._afterwards()
+
+    def has_moved(self, ticket: int) -> None:
+        """A lease is used by another thread than before."""
+        thread = threading.current_thread()
+        with self.lock:
+            holder = self._scheduler.holder(ticket)
+            if holder is not None:
+                moved = Holder(thread.ident, holder.place, thread.name)
+                self._scheduler.on_moved(ticket, moved)
+        self._afterwards()
+
+    def wait_until_gone(self, copy: CopyId) -> None:
+        """Wait until the receipt of a broken copy is in."""
+        with self._changed:
+            self._changed.wait_for(lambda: copy not in self.residents, _GONE_SECONDS)
+
+    # -- will ---------------------------------------------------------------------------------
+
+    def evict(self, model: str, timeout: float | None) -> bool:
+        """Let a model go; whether nothing of it is left that was idle."""
+        self._require_ours()
+        with self.lock:
+            self._require_open()
+            if model not in self._scheduler:
+                raise ModelError(f"no model named {model!r} is registered")
+            self._route(self._scheduler.on_evict(model, _clock()))
+            going = self._scheduler.leaving(model)
+        self._afterwards()
+        with self._changed:
+            return self._changed.wait_for(
+                lambda: not any(self._is_there(copy) for copy in going), timeout
+            )
+
+    def close(self, timeout: float | None, place: Place) -> None:
+        """End everything. May be called twice, and by several at the same time."""
+        if self.is_foreign:
+            return
+        mine = threading.get_ident()
+        deadline = None if timeout is None else _clock() + timeout
+        with self.lock:
+            self.closed_at = self.closed_at or place
+            self._cut_off_at = deadline
+            self._route(self._scheduler.on_shutdown(place, _clock()))
+            opening = [stay for copy in self._unwanted if (stay := self._opening.get(copy))]
+            # The one who closes cannot give anything back while he waits here.
+            self._news.extend(Expire(*held) for held in self._scheduler.held_by(mine))
+        for stay in opening:
+            _cut_off(stay)  # nobody wants it any more: there is no point in loading on
+        self._afterwards()
+        try:
+            with self._changed:
+                self._changed.wait_for(lambda: not self._scheduler.is_leased, timeout)
+        finally:  # also on Ctrl-C: then at once
+            with self.lock:
+                self._cut_off_at = _clock() if self._scheduler.is_leased else self._cut_off_at
+                self._route(self._scheduler.on_shutdown_timeout(_clock()))
+            self._afterwards()
+            with self._changed:
+                self._changed.wait_for(lambda: self._scheduler.is_empty)
+            self.wake_keeper()
+            self.parking.leave()
+
+    # -- questions ----------------------------------------------------------------------------
+
+    def models(self) -> tuple[str, ...]:
+        return self._scheduler.models
+
+    def copies(self, model: str) -> int:
+        """How many copies it may have; one for a model that is not known, to be told so."""
+        return self._scheduler.model(model).copies if model in self._scheduler else 1
+
+    def status(self) -> PoolStatus:
+        with self.lock:
+            return self._scheduler.status()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is closed and everything has ended."""
+        return self.closed_at is not None and self._scheduler.is_empty
+
+    def _is_there(self, copy: CopyId) -> bool:
+        return copy in self.residents or copy in self._opening
+
+    def _require_open(self) -> None:
+        if self.closed_at is not None:
+            raise SessionClosed(f"the pool was closed at {self.closed_at}")
+
+    def _require_ours(self) -> None:
+        if self.is_foreign:
+            raise self._foreign()
+
+    def _foreign(self) -> SessionClosed:
+        return SessionClosed(
+            f"the pool made at {self.made_at} belongs to process {self._maker}, and this is a fork "
+            f"of it (process {os.getpid()}); make the pool after the fork, in each process its own"
+        )
+
+    def become_foreign(self) -> None:
+        """We are in a fork. The lock may belong to a thread that does not exist here."""
+        self.is_foreign = True
+        self.lock = threading.Lock()
+        self._changed = threading.Condition(self.lock)
+        self.residents.clear()
+        self._waiters.clear()
+        self.parking.become_foreign()
+
+    # -- deciding -----------------------------------------------------------------------------
+
+    def _tell(self, event: Callable[[Scheduler, float], Effects]) -> None:
+        with self.lock:
+            self._route(event(self._scheduler, _clock()))
+        self._afterwards()
+
+    def _route(self, effects: Iterable[Effect]) -> None:
+        """Under the lock: write down what is to be done, in order, and do nothing that waits."""
+        for effect in effects:
+            match effect:
+                case Grant() | Warmed() | Refuse():
+                    waiter = self._waiters.get(effect.ticket)
+                    if waiter is None:
+                        raise InternalError(f"{effect} is for nobody")
+                    waiter.answer = effect
+                    waiter.ring()
+                case SetTimer(at):
+                    self.timer_at = at
+                    self.wake_keeper()
+                case Report() | Expire():
+                    self._news.append(effect)
+                case Open(copy):
+                    self._opening[copy] = None
+                    self._later(partial(self._open, effect))
+                case Close(copy) if copy in self._opening:
+                    self._unwanted.add(copy)  # whoever opens it closes it
+                case Close(copy):
+                    self._later(partial(self._close, copy))
+                case Park(copy):
+                    self._later(partial(self._park, copy))
+                case Discard(state):
+                    self._later(partial(self.parking.discard, str(state)))
+
+    def _later(self, job: Job) -> None:
+        self.jobs.append(job)
+        self.wake_keeper()
+
+    def _afterwards(self) -> None:
+        """Without the lock: take in what was given back, and tell the news."""
+        while self._returned and self.lock.acquire(blocking=False):
+            try:
+                while self._returned:
+                    self._take_back(*self._returned.popleft())
+            finally:
+                self.lock.release()
+        while self._news:
+            try:
+                news = self._news.popleft()
+            except IndexError:
+                break  # another thread was faster
+            if isinstance(news, Expire):
+                self._end_lease(news)
+            else:
+                events.emit(news.kind, news.model, self.made_at, **news.detail)
+
+    def _take_back(self, ticket: int, resident: Resident, terms: Terms) -> None:
+        now = _clock()
+        stay = terms.stay
+        is_broken = stay.lifecycle.state is State.BROKEN
+        runs = 0 if is_broken else terms.steps
+        if is_broken and not resident.is_dying:
+            resident.is_dying = True
+            self._later(partial(self.bury, resident))
+        effects = self._scheduler.on_returned(ticket, now, runs=runs, changed=stay.changed)
+        if effects:
+            self._route(effects)
+        if now - resident.measured_at > resident.measure_seconds:
+            self.wake_keeper()
+        if self.closed_at is not None:
+            self._changed.notify_all()
+
+    def _end_lease(self, expired: Expire) -> None:
+        resident = self.residents.get(expired.copy)
+        for terms in list(resident.stay.leases) if resident is not None else ():
+            giving = terms.give_back
+            if isinstance(giving, Giving) and giving.ticket == expired.ticket:
+                terms.end(f"the pool was closed at {self.closed_at}")
+
+    # -- performing, each on a thread of its own ----------------------------------------------
+
+    def _open(self, job: Open) -> None:
+        copy = job.copy
+        blueprint, place, device = self._blueprints[copy.model]
+        began = _clock()
+        model = self._scheduler.model(copy.model)
+        name = f"{copy.model}[{copy.slot}]" if model.copies > 1 else copy.model
+
+        def is_under_way(stay: Stay) -> None:
+            with self.lock:
+                self._opening[copy] = stay
+                is_unwanted = copy in self._unwanted and self.closed_at is not None
+            if is_unwanted:
+                _cut_off(stay)
+
+        try:
+            session = blueprint.open(place, name, job.device or device, is_under_way)
+            try:
+                if job.state is not None:
+                    session.restore(str(job.state))
+                session._stay.changed = False  # it is what the next open gives, too
+                held = session.footprint().held_bytes
+            except BaseException:
+                session.close(0)
+                raise
+        except Exception as error:
+            failed = error
+            with self.lock:
+                del self._opening[copy]
+                self._unwanted.discard(copy)
+                self._route(self._scheduler.on_open_failed(copy, failed, _clock()))
+                self._changed.notify_all()
+            self._afterwards()
+            return
+        now = _clock()
+        seconds = _MEASURE_SECONDS if model.max_growth_bytes is None else _MEASURE_GROWTH_SECONDS
+        with self.lock:
+            del self._opening[copy]
+            self.residents[copy] = Resident(copy, session, now, seconds)
+            is_unwanted = copy in self._unwanted
+            self._unwanted.discard(copy)
+            if not is_unwanted:
+                self._route(self._scheduler.on_opened(copy, held, now - began, now))
+        self._afterwards()
+        if is_unwanted:
+            self._close(copy)
+        self.wake_keeper()  # there is one more to watch
+
+    def _park(self, copy: CopyId) -> None:
+        resident = self.residents[copy]
+        began = _clock()
+        try:
+            path = self.parking.place_for(copy)
+            resident.stay.keeping.park(path)
+        except SessionBroken:
+            self.bury(resident)
+        except Exception as error:
+            failed = error
+            self._tell(lambda s, now: s.on_park_failed(copy, failed, now))
+        else:
+            resident.stay.changed = False
+            self._tell(lambda s, now: s.on_parked(copy, path, now - began, now))
+
+    def _close(self, copy: CopyId) -> None:
+        resident = self.residents[copy]
+        resident.is_dying = True  # from here on its end is no news
+        left = None if self._cut_off_at is None else max(0.0, self._cut_off_at - _clock())
+        residue = held = 0
+        try:
+            receipt = resident.stay.close(left, self.closed_at or self.made_at)
+            held = receipt.held_bytes + sum(receipt.held_on_device.values())
+            residue = receipt.residue.host_bytes + sum(receipt.residue.device_bytes.values())
+        except Exception as error:
+            residue = resident.stay.footprint().held_bytes
+            events.emit("pool.close_failed", copy.model, self.made_at, error=str(error))
+        with self.lock:
+            del self.residents[copy]
+            effects = self._scheduler.on_closed(
+                copy, _clock(), residue_bytes=residue, held_bytes=held or None
+            )
+            self._route(effects)
+            self._changed.notify_all()
+        self._afterwards()
+
+    def bury(self, resident: Resident) -> None:
+        """A worker has died: tell its holders and the scheduler, which has it cleared away."""
+        stay = resident.stay
+        words = stay.notice_death()
+        if words is None:  # it is being closed, and that is how it ended
+            return
+        # Steps that were under way say so themselves; they find out at the same moment as we do.
+        stay.lifecycle.wait_idle(5.0)
+        for terms in list(stay.leases):
+            terms.end(f"the worker {words}", SessionBroken)
+        self._tell(lambda s, now: s.on_died(resident.copy, words, now))
+
+    def on_timer(self) -> None:
+        self._tell(lambda s, now: s.on_timer(now))
+
+    def measure(self, resident: Resident) -> None:
+        """Learn what a copy holds by now."""
+        resident.measured_at = _clock()
+        held = resident.session.footprint().held_bytes
+        if held:
+            self._tell(lambda s, now: s.on_measured(resident.copy, held, now))
+
+
+def _cut_off(stay: Stay) -> None:
+    if stay.backend is not None:
+        stay.backend.kill()
+
+
+def _nobody() -> None:
+    """There is no keeper yet."""

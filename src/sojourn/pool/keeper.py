@@ -1,0 +1,159 @@
+"""The pool's one standing thread: timers, workers that die, measuring, late holders.
+
+It starts with the first lease that has to wait and ends when the pool is closed and empty. What
+takes time it leaves to threads that live for one job each. It refers to the driver, never to the
+handle, so that a forgotten pool can be noticed.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+import time
+from functools import partial
+
+from sojourn import events
+from sojourn.pool.driver import Driver, Job
+from sojourn.pool.leasing import Resident
+from sojourn.session.lease import Terms
+
+_clock = time.monotonic
+
+
+class Keeper:
+    """Looks after one driver."""
+
+    def __init__(self, driver: Driver, lease_warning_seconds: float | None) -> None:
+        self._driver = driver
+        self._warning_seconds = lease_warning_seconds
+        self._warned: set[Terms] = set()
+        self._bell = -1
+        self._thread: threading.Thread | None = None
+        self._jobs: list[threading.Thread] = []
+        self._starting = threading.Lock()
+        driver.start_keeper = self.start
+        driver.wake_keeper = self.wake
+
+    def start(self) -> None:
+        """Start it, once."""
+        if self._thread is not None:
+            return
+        with self._starting:
+            if self._thread is not None or self._driver.is_over:
+                return
+            self._bell = os.eventfd(1, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+            thread = threading.Thread(target=self._keep, name="sojourn-pool", daemon=True)
+            thread.start()
+            self._thread = thread
+
+    def wake(self) -> None:
+        """There is something to do. Waits for nothing, so that anybody may call it."""
+        bell = self._bell
+        if bell >= 0:
+            os.eventfd_write(bell, 1)
+
+    def join(self) -> None:
+        """Wait until it and everything it started has ended."""
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            self.wake()
+            thread.join()
+
+    def become_foreign(self) -> None:
+        """In a fork: there is no thread, and the bell is the parent's."""
+        self._starting = threading.Lock()
+        self._thread = None
+        if self._bell >= 0:
+            os.close(self._bell)
+            self._bell = -1
+
+    # -- the thread ---------------------------------------------------------------------------
+
+    def _keep(self) -> None:
+        driver = self._driver
+        bell = self._bell
+        while True:
+            self._watch(bell)
+            self._do_jobs()
+            self._mind_leases()
+            self._measure_some()
+            timer_at = driver.timer_at
+            if timer_at is not None and _clock() >= timer_at:
+                driver.timer_at = None
+                driver.on_timer()
+            if driver.is_over and not driver.jobs:
+                break
+        for thread in self._jobs:
+            if thread is not threading.current_thread():
+                thread.join()
+        self._bell = -1
+        os.close(bell)
+
+    def _watch(self, bell: int) -> None:
+        """Sleep until there is something to do; find the workers that have ended meanwhile."""
+        driver = self._driver
+        poll = select.poll()
+        poll.register(bell, select.POLLIN)
+        watched: dict[int, Resident] = {}
+        with driver.lock:
+            for resident in driver.residents.values():
+                if not resident.is_dying:
+                    watched[resident.pidfd] = resident
+                    poll.register(resident.pidfd, select.POLLIN)
+        seconds = self._seconds_to_sleep()
+        for fd, _ in poll.poll(None if seconds is None else seconds * 1000):
+            if fd == bell:
+                os.eventfd_read(bell)
+                continue
+            resident = watched[fd]
+            with driver.lock:
+                is_news = not resident.is_dying
+                resident.is_dying = True
+            if is_news:
+                self._start_job(partial(driver.bury, resident))
+
+    def _seconds_to_sleep(self) -> float | None:
+        driver = self._driver
+        times = [] if driver.timer_at is None else [driver.timer_at]
+        if self._warning_seconds is not None:
+            times.append(self._next_warning())
+        return max(0.0, min(times) - _clock()) if times else None
+
+    def _do_jobs(self) -> None:
+        self._jobs = [thread for thread in self._jobs if thread.is_alive()]
+        while self._driver.jobs:
+            self._start_job(self._driver.jobs.popleft())
+
+    def _start_job(self, job: Job) -> None:
+        thread = threading.Thread(target=job, name="sojourn-pool-job", daemon=True)
+        self._jobs.append(thread)
+        thread.start()
+
+    def _measure_some(self) -> None:
+        now = _clock()
+        for resident in list(self._driver.residents.values()):
+            if not resident.is_dying and now - resident.measured_at > resident.measure_seconds:
+                self._driver.measure(resident)
+
+    # -- late holders -------------------------------------------------------------------------
+
+    def _leases(self) -> list[Terms]:
+        return [t for r in list(self._driver.residents.values()) for t in list(r.stay.leases)]
+
+    def _next_warning(self) -> float:
+        assert self._warning_seconds is not None
+        since = [terms.since for terms in self._leases() if terms not in self._warned]
+        return min(since, default=_clock()) + self._warning_seconds
+
+    def _mind_leases(self) -> None:
+        if self._warning_seconds is None:
+            return
+        now = _clock()
+        leases = self._leases()
+        self._warned.intersection_update(leases)
+        for terms in leases:
+            if terms not in self._warned and now - terms.since >= self._warning_seconds:
+                self._warned.add(terms)
+                place, held = terms.holder, now - terms.since
+                events.emit("lease.overdue", terms.stay.name, place, seconds=held)

@@ -1,0 +1,247 @@
+"""Many models, one memory budget: the handle that users hold."""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+import weakref
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from sojourn.pool.driver import Driver
+from sojourn.pool.keeper import Keeper
+from sojourn.pool.leasing import PoolLease, Waiter
+from sojourn.pool.parking import Parking
+from sojourn.pool.status import PoolStatus
+from sojourn.pool.terms import Holder, Model, Policy
+from sojourn.process import exits
+from sojourn.session.opening import Blueprint
+from sojourn.values import Place, caller, parse_bytes
+
+if TYPE_CHECKING:
+    from sojourn.pool.aio import AsyncLease
+
+CLOSE_SECONDS = 30.0
+_BASE_BYTES = 64 * 2**20  # what a worker has before its model is loaded, generously
+
+
+class Pool:
+    """Sessions of many models under one memory budget. It lives until `close()`, best by `with`.
+
+    `memory`, such as `"8GiB"`, is what all sessions together may hold, on the host and on devices;
+    without it there is no limit. A session that nobody has used for `idle_seconds` is closed.
+    `max_sessions` limits their number. `devices`, such as `["gpu:0", "gpu:1"]`, are filled evenly.
+    A holder who has a lease for longer than `lease_warning_seconds` is reported as
+    `lease.overdue`. Sessions whose variables changed are parked in a private folder below
+    `parking_folder` (the folder for temporary files) before they are closed.
+    """
+
+    def __init__(
+        self,
+        memory: int | str | None = None,
+        *,
+        devices: Sequence[str] = (),
+        idle_seconds: float | None = 300.0,
+        max_sessions: int | None = None,
+        lease_warning_seconds: float | None = None,
+        parking_folder: str | os.PathLike[str] | None = None,
+    ) -> None:
+        policy = Policy(
+            limit_bytes=None if memory is None else parse_bytes(memory),
+            max_sessions=max_sessions,
+            idle_seconds=idle_seconds,
+            devices=(devices,) if isinstance(devices, str) else tuple(devices),
+        )
+        folder = None if parking_folder is None else os.path.abspath(os.fspath(parking_folder))
+        self._driver = driver = Driver(policy, caller(), Parking(folder))
+        self._keeper = Keeper(driver, lease_warning_seconds)
+        self._finalizer = weakref.finalize(self, _forgotten, driver, self._keeper)
+        self._finalizer.atexit = False  # at exit, see below
+        _open_pools[driver] = self._keeper
+
+    def register(
+        self,
+        name: str,
+        model: Any,
+        *,
+        copies: int = 1,
+        exclusive: bool = False,
+        pinned: bool = False,
+        keep_seconds: float | None = None,
+        memory: int | str | None = None,
+        max_runs: int | None = None,
+        max_growth: int | str | None = None,
+        **options: Any,
+    ) -> None:
+        """Make a model known under a name. It is opened when somebody leases it first.
+
+        A session is shared by all who lease it, and up to `copies` are opened when it is busy;
+        with `exclusive` each copy has one holder at a time, as a training loop wants it. A
+        `pinned` one is never closed for others; `keep_seconds` replaces the pool's idle_seconds.
+        `memory` is reserved before opening and is the most a copy may allocate. After `max_runs`
+        steps, or once it has grown by `max_growth` bytes, a copy is replaced by a fresh one. All
+        other options are those of `sojourn.open`. A live model is taken as it is now.
+        """
+        place = caller()
+        if options.get("isolation", "process") != "process":
+            raise ValueError("an inline session gives nothing back: a pool needs processes")
+        for taken, instead in (("restart", "the pool replaces"), ("name", "the model's name is")):
+            if options.get(taken) is not None:
+                raise ValueError(f"{taken}= is not for a pool's sessions: {instead} it")
+        device = options.pop("device", "auto")
+        blueprint = Blueprint(model, memory=memory, **options)
+        rules = Model(
+            name,
+            copies=copies,
+            exclusive=exclusive,
+            pinned=pinned,
+            keep_seconds=keep_seconds,
+            memory_bytes=None if memory is None else parse_bytes(memory),
+            estimate_bytes=_estimate(model),
+            max_runs=max_runs,
+            max_growth_bytes=None if max_growth is None else parse_bytes(max_growth),
+        )
+        self._driver.register(rules, blueprint, place, device)
+
+    def lease(self, name: str, timeout: float | None = None) -> PoolLease:
+        """Lease a session of this model, for a `with` block. Opens it if need be.
+
+        Waits for at most `timeout` seconds: PoolTimeout or BudgetExceeded then say who has it.
+        """
+        driver = self._driver
+        got = driver.ask(name, _this_thread(caller()), self)
+        if isinstance(got, PoolLease):
+            return got
+        leased = driver.wait(got, timeout, self)
+        assert isinstance(leased, PoolLease)
+        return leased
+
+    def alease(self, name: str, timeout: float | None = None) -> AsyncLease:
+        """The same for asyncio: `async with pool.alease(name) as session`."""
+        from sojourn.pool.aio import AsyncLease
+
+        return AsyncLease(self, name, timeout, caller())
+
+    def preload(self, *names: str, timeout: float | None = None) -> None:
+        """Open every copy of these models now, or of all; returns when they are ready."""
+        driver = self._driver
+        holder = _this_thread(caller())
+        wanted = [
+            (name, slot) for name in names or driver.models() for slot in range(driver.copies(name))
+        ]
+        asked = (driver.ask(name, holder, self, warm_slot=slot) for name, slot in wanted)
+        waiters = [waiter for waiter in asked if isinstance(waiter, Waiter)]
+        try:
+            for waiter in waiters:
+                driver.wait(waiter, timeout, self)
+        finally:
+            for waiter in waiters:
+                driver.leave_if_waiting(waiter)
+
+    def evict(self, name: str, timeout: float | None = None) -> bool:
+        """Let a model go: idle copies now, leased ones once they are given back.
+
+        Returns when the idle ones are gone; False if that takes longer than `timeout` seconds.
+        """
+        return self._driver.evict(name, timeout)
+
+    def stats(self) -> PoolStatus:
+        """What is resident, who holds what, and counts since the pool was made."""
+        return self._driver.status()
+
+    def close(self, timeout: float | None = CLOSE_SECONDS) -> None:
+        """Close every session. May be called twice.
+
+        Whoever waits is refused. Leases that are out have `timeout` seconds (None: any time) to
+        be given back, except those of the closing thread itself; then they expire. What was
+        parked is deleted.
+        """
+        self._finalizer.detach()
+        self._driver.close(timeout, caller())
+        if not self._driver.is_foreign:
+            self._keeper.join()
+        _open_pools.pop(self._driver, None)
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._driver.models()
+
+    def __repr__(self) -> str:
+        return str(self._driver.status())
+
+
+def _this_thread(place: Place) -> Holder:
+    thread = threading.current_thread()
+    return Holder(thread.ident, place, thread.name)
+
+
+def _estimate(model: Any) -> int | None:
+    """A guess for the first open of a model in files: it will not be smaller than they are."""
+    if not isinstance(model, str | os.PathLike):
+        return None
+    path = os.fspath(model)
+    if not os.path.isdir(path):
+        return _BASE_BYTES + os.path.getsize(path) if os.path.isfile(path) else None
+    sizes = (
+        os.path.getsize(os.path.join(folder, file))
+        for folder, _, files in os.walk(path)
+        for file in files
+    )
+    return _BASE_BYTES + sum(sizes)
+
+
+# -- the ends that nobody asked for ------------------------------------------------------------
+
+_open_pools: dict[Driver, Keeper] = {}
+
+
+def _forgotten(driver: Driver, keeper: Keeper) -> None:
+    """Nobody refers to the pool any more, and no lease is out. Runs in the garbage collector."""
+    if driver.is_foreign:
+        return
+
+    def close() -> None:
+        driver.close(0, driver.made_at)
+        keeper.join()
+        _open_pools.pop(driver, None)
+
+    try:
+        threading.Thread(target=close, name="sojourn-pool-forgotten").start()
+    except RuntimeError:
+        pass  # the interpreter exits: the sessions are closed by themselves
+    warnings.warn(
+        f"the pool made at {driver.made_at} was never closed; use `with` or call close()",
+        ResourceWarning,
+        stacklevel=2,
+    )
+
+
+def _end_all_at_exit() -> None:
+    # Threads can no longer be started, so only what would stay is removed. The sessions, and with
+    # them their workers, are closed right after this.
+    for driver in list(_open_pools):
+        driver.parking.leave()
+
+
+def _forget_all_in_child() -> None:
+    for driver, keeper in _open_pools.items():
+        driver.become_foreign()
+        keeper.become_foreign()
+    _open_pools.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all_in_child)
+exits.at_exit(exits.POOLS, _end_all_at_exit)
