@@ -146,15 +146,6 @@ def test_a_cluster_is_refused_unless_inline(graph: Any) -> None:
         Session(graph=graph, isolation="thread")
 
 
-def test_memory_is_bounded_and_the_session_goes_on() -> None:
-    with tf.Graph().as_default(), Session(memory="1GiB") as s:
-        n = v1.placeholder(tf.int32, [])
-        total = tf.reduce_sum(tf.random.uniform([n, 1024, 1024]))
-        with pytest.raises(tf.errors.ResourceExhaustedError):
-            s.run(total, {n: 4096})
-        assert s.run(total, {n: 1}) > 0
-
-
 def test_the_workers_traceback_is_the_cause(graph: Any) -> None:
     with Session(graph=graph) as s:
         with pytest.raises(tf.errors.InvalidArgumentError, match="must feed a value") as caught:

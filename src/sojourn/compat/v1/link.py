@@ -144,15 +144,18 @@ class Link:
         meta, adoptable, prints = step.how
         lifecycle = self.stay.lifecycle
         try:
-            lifecycle.begin_step()
+            started = lifecycle.begin_step()
         except SessionClosed:
             raise self._closed() from None
+        failed = True
         try:
-            return self.stay.backend.step(meta, arrays, adoptable, prints, None)  # type: ignore[union-attr,return-value]
+            results = self.stay.backend.step(meta, arrays, adoptable, prints, None)  # type: ignore[union-attr]
+            failed = False
+            return results  # type: ignore[return-value]
         except WorkerDied as death:
             raise self._broken(death) from None
         finally:
-            lifecycle.end_step()
+            lifecycle.end_step(True, started, failed=failed)
 
     def _run_early(self, step: Step, arrays: Sequence[Any]) -> list[Any]:
         """One of the first runs: they tell how long it takes, and whether tuning is worth it."""
@@ -206,15 +209,18 @@ class Link:
     def _within(self, action: Callable[[Backend], Any], counts: bool = False) -> Any:
         """Do it while nobody can end the session, and say in TensorFlow's words if it has ended."""
         try:
-            self.stay.lifecycle.begin_step()
+            started = self.stay.lifecycle.begin_step()
         except SessionClosed:
             raise self._closed() from None
+        failed = True
         try:
-            return action(self.stay.backend)  # type: ignore[arg-type]
+            result = action(self.stay.backend)  # type: ignore[arg-type]
+            failed = False
+            return result
         except WorkerDied as death:
             raise self._broken(death) from None
         finally:
-            self.stay.lifecycle.end_step(counts)
+            self.stay.lifecycle.end_step(counts, started if counts else 0.0, failed=failed)
 
     def _call(
         self, name: str, arguments: dict[str, Any], arrays: Sequence[Any] = (), counts: bool = False
@@ -239,7 +245,9 @@ class Link:
         return RuntimeError("Attempted to use a closed Session.")
 
     def _broken(self, death: WorkerDied) -> Exception:
-        error = self.stay.broken_by(death, "a step was under way: its outcome is unknown")
+        error: Exception = self.stay.broken_by(
+            death, "a step was under way: its outcome is unknown"
+        )
         if isinstance(error, SessionClosed):
             error = tf_errors.CancelledError(None, None, "Session has been closed.")
         return error
