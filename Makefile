@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: setup demo test check lint types layers pytest bench soak format clean
+.PHONY: setup demo test check lint types layers pytest bench score soak format clean
 
 demo: setup
 	@$(BIN)/python -m sojourn.cli.main demo
@@ -40,6 +40,10 @@ pytest: setup
 
 bench: setup
 	$(BIN)/sojourn bench
+
+# What sojourn and others leave behind; peers are installed below benchmarks/leaves_nothing/.venvs.
+score: setup
+	$(BIN)/python benchmarks/leaves_nothing --write
 
 format: setup
 	$(BIN)/ruff check --fix .

@@ -1,0 +1,203 @@
+"""What a tree of processes holds, seen from outside, as the kernel counts it.
+
+The suite is a subreaper: whatever an owner starts, in a session of its own or orphaned, stays a
+descendant of the suite. So the tree is complete, and nobody has to be asked.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import stat
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+SHARED_MEMORY = Path("/dev/shm")
+
+_PR_SET_CHILD_SUBREAPER = 36
+_CLONE_NEWNS, _MS_REC, _MS_PRIVATE = 0x20000, 0x4000, 0x40000
+_LISTENING = "0A"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One look. Bytes are anonymous and shared memory, each page counted once in the tree."""
+
+    memory_bytes: int = 0
+    processes: int = 0
+    descriptors: int = 0
+    ports: int = 0
+    shared_files: int = 0  # names in /dev/shm
+    files: int = 0  # in the temporary folder
+    file_bytes: int = 0
+
+    def __sub__(self, other: Reading) -> Reading:
+        mine, theirs = asdict(self), asdict(other)
+        return Reading(**{name: mine[name] - theirs[name] for name in mine})
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def become_subreaper() -> None:
+    """From now on, orphans below this process become its children."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "cannot become a subreaper")
+
+
+def have_own_shared_memory() -> bool:
+    """An empty /dev/shm that only this process and its descendants see. False if not allowed.
+
+    Without it, names that strangers make in /dev/shm meanwhile are taken for leftovers.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    return (
+        os.geteuid() == 0
+        and libc.unshare(_CLONE_NEWNS) == 0
+        and libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None) == 0
+        and libc.mount(b"tmpfs", bytes(SHARED_MEMORY), b"tmpfs", 0, b"mode=1777") == 0
+    )
+
+
+def look(temporary: Path) -> Reading:
+    """Everything below this process, and the files around it."""
+    pids = descendants()
+    memory = [_memory_of(pid) for pid in pids]
+    shared_files = list(_files(SHARED_MEMORY))
+    files = list(_files(temporary))
+    # A file in /dev/shm that is mapped is in both figures, one that is not only in its own.
+    shared = max(sum(m[1] for m in memory), sum(size for _, size in shared_files))
+    return Reading(
+        memory_bytes=sum(m[0] for m in memory) + shared,
+        processes=len(pids),
+        descriptors=sum(len(_listed(f"/proc/{pid}/fd")) for pid in pids),
+        ports=sum(map(_ports_of, pids)),
+        shared_files=len(shared_files),
+        files=len(files),
+        file_bytes=sum(size for _, size in files),
+    )
+
+
+def descendants() -> list[int]:
+    """All processes below this one, zombies that nobody has waited for among them."""
+    _reap_orphans()
+    children: dict[int, list[int]] = {}
+    for entry in _listed("/proc"):
+        if entry.isdigit():
+            try:
+                fields = Path(f"/proc/{entry}/stat").read_bytes().rpartition(b")")[2].split()
+            except OSError:
+                continue  # it has just ended
+            children.setdefault(int(fields[1]), []).append(int(entry))
+    found: list[int] = []
+    unseen = [os.getpid()]
+    while unseen:
+        below = children.get(unseen.pop(), [])
+        found += below
+        unseen += below
+    return sorted(found)
+
+
+def titles() -> list[str]:
+    """How the processes below this one call themselves, shortened."""
+    found = []
+    for pid in descendants():
+        try:
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+            found.append(words.strip()[-80:] or Path(f"/proc/{pid}/comm").read_text().strip())
+        except OSError:
+            continue  # it has just ended
+    return found
+
+
+def names(temporary: Path, most: int = 12) -> list[str]:
+    """Some of the files in the temporary folder and in /dev/shm."""
+    found = [os.path.relpath(path, temporary) for path, _ in _files(temporary)]
+    found += [path for path, _ in _files(SHARED_MEMORY)]
+    return found[:most]
+
+
+def end_all(seconds: float = 30.0) -> None:
+    """Kill whatever is below this process, and wait until it is gone."""
+    deadline = time.monotonic() + seconds
+    while left := descendants():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"processes cannot be ended: {left}")
+        for pid in left:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        time.sleep(0.02)
+
+
+def _reap_orphans() -> None:
+    """Orphans that have ended are ours to wait for; nobody else is to blame for them."""
+    while True:
+        try:
+            if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                return
+        except ChildProcessError:
+            return
+
+
+def _memory_of(pid: int) -> tuple[int, int]:
+    """Anonymous and shared bytes: a page with several users is divided among them."""
+    anonymous = shared = 0
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0, 0  # a zombie has no memory
+    for line in lines:
+        name, _, rest = line.partition(":")
+        if name in ("Pss_Anon", "SwapPss"):
+            anonymous += int(rest.split()[0]) * 1024
+        elif name == "Pss_Shmem":
+            shared += int(rest.split()[0]) * 1024
+    return anonymous, shared
+
+
+def _ports_of(pid: int) -> int:
+    """The ports that a process listens on."""
+    inodes = set()
+    for number in _listed(f"/proc/{pid}/fd"):
+        try:
+            target = os.readlink(f"/proc/{pid}/fd/{number}")
+        except OSError:
+            continue
+        if target.startswith("socket:["):
+            inodes.add(target[8:-1])
+    ports = set()
+    for table in ("tcp", "tcp6"):
+        try:
+            lines = Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for fields in map(str.split, lines):
+            if fields[3] == _LISTENING and fields[9] in inodes:
+                ports.add(fields[1].rpartition(":")[2])
+    return len(ports)
+
+
+def _files(folder: Path) -> Iterator[tuple[str, int]]:
+    """Everything below a folder that is no folder, with the bytes it takes."""
+    for where, _, names in os.walk(folder):
+        for name in names:
+            path = os.path.join(where, name)
+            try:
+                status = os.lstat(path)
+            except OSError:
+                continue
+            yield path, status.st_blocks * 512 if stat.S_ISREG(status.st_mode) else 0
+
+
+def _listed(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
