@@ -105,7 +105,8 @@ def _types_in_functions(graph: Any, called: set[str]) -> set[str]:
         if name in known or function is None:
             continue
         known.add(name)
-        definition = getattr(function, "definition", None) or function.cached_definition
+        with graph.as_default():  # read eagerly, it would be registered with the eager runtime
+            definition = getattr(function, "definition", None) or function.cached_definition
         for node in definition.node_def:
             types.add(node.op)
             called |= _functions_of(node)
