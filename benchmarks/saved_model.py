@@ -1,8 +1,8 @@
 """SavedModels: a call, and an open with its first result, against TensorFlow itself.
 
 Everything is measured in turns, so that a busy machine disturbs both sides alike; what counts is
-the ratio. The isolated side runs in this process, which loads no TensorFlow; the raw side in one
-that has it imported.
+the ratio (of median calls, and of opens). The isolated side runs in this process, which loads no
+TensorFlow; the raw side in one that has it imported.
 """
 
 from __future__ import annotations
@@ -61,8 +61,12 @@ x = np.ones((1, 784), np.float32)
 small = None
 
 def call(count):
+    times = []
     for _ in range(count):
+        started = time.perf_counter()
         small(x=tf.constant(x))["y"].numpy()
+        times.append(time.perf_counter() - started)
+    return sorted(times)[count // 2]
 
 def open_once():
     model = tf.saved_model.load(os.path.join(folder, "large"))
@@ -78,11 +82,13 @@ for line in sys.stdin:
     if what == "open" and os.fork():
         os.wait()
         continue
+    if what == "call":
+        print(call(int(count)), flush=True)
+        continue
     started = time.perf_counter()
-    call(int(count)) if what == "call" else open_once()
+    open_once()
     print(time.perf_counter() - started, flush=True)
-    if what == "open":
-        os._exit(0)
+    os._exit(0)
 """
 
 
@@ -101,7 +107,7 @@ class Raw:
         assert self._answer() == "ready"
 
     def measure(self, what: str, count: int = 1) -> float:
-        """Seconds for this many."""
+        """Seconds for an open, or for the median of this many calls."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{what} {count}\n")
         self._process.stdin.flush()
@@ -158,17 +164,17 @@ def measure(rounds: int, megabytes: int) -> dict[str, Any]:
         with sojourn.open(os.path.join(folder, "small")) as session:
 
             def call() -> float:
-                started = time.perf_counter()
+                times = []
                 for _ in range(calls):
+                    started = time.perf_counter()
                     session.run("y", {"x": x})
-                return time.perf_counter() - started
+                    times.append(time.perf_counter() - started)
+                return statistics.median(times)
 
             call()
             raw.measure("call", calls)
             called = ratio_of(rounds, call, lambda: raw.measure("call", calls))
         raw.close()
-    for key in ("ours", "theirs"):
-        called[key] /= calls
     return {"call": called, "open": {**opened, "megabytes": size / 1e6}, "bars": BARS}
 
 
