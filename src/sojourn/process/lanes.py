@@ -8,6 +8,7 @@ PeerGone; what that means is for the worker's handle to find out.
 from __future__ import annotations
 
 import os
+import select
 import socket
 import threading
 import time
@@ -111,12 +112,19 @@ class Lanes:
                     lane = CallerLane(index, self._rows(index), ours, bells, self._pidfd)
                     self._all.append(lane)
                     return lane
+            if self._has_peer_ended():
+                raise PeerGone
             time.sleep(0.001)
             try:
                 return self._free.pop()
             except IndexError:
                 if deadline is not None and time.monotonic() > deadline:
                     raise TimeoutError from None
+
+    def _has_peer_ended(self) -> bool:
+        poll = select.poll()
+        poll.register(self._pidfd, select.POLLIN)
+        return bool(poll.poll(0))
 
     def _wire(self, reverse: bool) -> tuple[int, socket.socket, tuple[int, int]]:
         """Connect one more lane: its number, our end, the bells of who answers and who asks."""
@@ -128,7 +136,8 @@ class Lanes:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         bells: list[int] = []
         try:
-            bells += [bell(), bell()]
+            bells.append(bell())
+            bells.append(bell())
             fds = [theirs.fileno(), *bells]
             if index == 0:
                 fds.append(self._board_fd)

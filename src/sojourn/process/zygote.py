@@ -6,6 +6,7 @@ One zygote serves the whole process. It is started by the first session, or ahea
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -51,49 +52,47 @@ class _Running:
     """One zygote process, from start to end."""
 
     def __init__(self) -> None:
-        ours, theirs = frames.pair()
-        self.errors = Stream("sojourn-zygote-err", filters_chatter=False)
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
         environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
         environment["SOJOURN_PATH"] = os.pathsep.join(sys.path)
-        try:
-            self.process = subprocess.Popen(
-                [
-                    sys.executable,
-                    *subprocess._args_from_interpreter_flags(),  # type: ignore[attr-defined]
-                    "-c",
-                    "import os, sys; sys.path[:] = os.environ.pop('SOJOURN_PATH').split(':'); "
-                    "from sojourn.process.zygote_main import main; main()",
-                    str(theirs.fileno()),
-                    str(os.getpid()),
-                    ",".join(frameworks()),
-                ],
-                env=environment,
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=self.errors.fd,
-                stderr=self.errors.fd,
-                start_new_session=True,
-            )
-        except BaseException:
-            ours.close()
-            self.errors.close()
-            raise
-        finally:
-            theirs.close()
-        self.channel = ours
-        self.pid = self.process.pid
-        try:
+        with contextlib.ExitStack() as undo:
+            self.errors = Stream("sojourn-zygote-err", filters_chatter=False)
+            undo.callback(self.errors.close)
+            self.channel, theirs = frames.pair()
+            undo.callback(self.channel.close)
+            with theirs:
+                self.process = self._start(theirs.fileno(), environment)
+            undo.callback(self._discard)
+            self.pid = self.process.pid
             self.pidfd = os.pidfd_open(self.pid)
-        except BaseException:
-            self.process.kill()  # our child, and not yet waited for
-            self.process.wait()
-            ours.close()
-            self.errors.close()
-            raise
+            undo.pop_all()
         self.frameworks: dict[str, str] | None = None
         self._ticket = 0
         events.emit("zygote.started", zygote_pid=self.pid)
+
+    def _start(self, channel: int, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [
+                sys.executable,
+                *subprocess._args_from_interpreter_flags(),  # type: ignore[attr-defined]
+                "-c",
+                "import os, sys; sys.path[:] = os.environ.pop('SOJOURN_PATH').split(':'); "
+                "from sojourn.process.zygote_main import main; main()",
+                str(channel),
+                str(os.getpid()),
+                ",".join(frameworks()),
+            ],
+            env=environment,
+            pass_fds=[channel],
+            stdin=subprocess.DEVNULL,
+            stdout=self.errors.fd,
+            stderr=self.errors.fd,
+            start_new_session=True,
+        )
+
+    def _discard(self) -> None:
+        self.process.kill()  # our child, and not yet waited for
+        self.process.wait()
 
     def wait_ready(self) -> dict[str, str]:
         """Wait until the framework is imported; tell its version."""

@@ -116,11 +116,13 @@ class _Zygote:
                 os.close(fd)
 
     def _fork(self, request: Fork, fds: list[int]) -> None:
-        self._require_forkable(fds)
+        doing = "looking around"
         try:
+            self._require_forkable(fds)
+            doing = "fork"
             pid = os.fork()
         except OSError as error:
-            frames.send(self._channel, Refused(request.ticket, f"fork: {error.strerror}"))
+            frames.send(self._channel, Refused(request.ticket, f"{doing}: {error.strerror}"))
             return
         if pid == 0:
             try:

@@ -1,0 +1,32 @@
+"""Programs that are run to their end, and may complain about nothing on the way."""
+
+from __future__ import annotations
+
+from clients import client, remaining
+
+# Whatever a program does wrong shows on its standard error, which must stay empty.
+STRICT = """
+import gc, warnings
+warnings.simplefilter("error")
+import faulthandler; faulthandler.dump_traceback_later(100, exit=True)  # says where it hangs
+
+def descriptors():
+    gc.collect()
+    return len(os.listdir("/proc/self/fd"))
+
+def zygote_pid():
+    from sojourn.process.zygote import zygote
+    return zygote.pid
+
+SUM = ("output", {"a": 1, "b": 2})
+"""
+
+
+def run_to_end(code: str, may_complain: bool = False) -> list[str]:
+    """Run a program that must end well and leave nothing; the lines it told."""
+    with client(STRICT + code) as process:
+        output, errors = process.communicate(timeout=120)
+        assert process.returncode == 0, errors
+        assert may_complain or not errors, errors
+        assert remaining(process.pid, 10.0) == []
+        return output.splitlines()

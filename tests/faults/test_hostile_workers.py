@@ -1,0 +1,216 @@
+"""A worker that has turned against its client gets no further than being ended.
+
+The models below reach into the worker's own side of the transport, as code that has taken over a
+worker could.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from typing import Any
+
+import msgspec
+import pytest
+
+import models
+import sojourn
+from faults.tools import Background, wait_until
+
+TYPED = (sojourn.StepTimeout, sojourn.SessionBroken)
+
+
+def with_its_lane(act: Any) -> Any:
+    """A model whose first step does `act(lane)` in the worker, and then takes its time."""
+
+    def build() -> Any:
+        def hostile(number: Any) -> Any:
+            import gc
+            import time
+
+            from sojourn.transport.lane import ServerLane
+
+            if int(number) == 1:
+                for lane in [o for o in gc.get_objects() if type(o) is ServerLane]:
+                    act(lane)
+                time.sleep(60)
+            return number
+
+        return hostile
+
+    return build
+
+
+def outcome(session: sojourn.Session, number: int) -> Exception | None:
+    try:
+        session.run("output", {"number": number}, timeout=0.5)
+    except TYPED as error:
+        return error
+    return None
+
+
+def test_words_that_make_no_sense_while_the_caller_waits_are_a_typed_error():
+    def scribble(seed: int) -> Any:
+        def act(lane: Any) -> None:
+            import random
+            import time
+
+            from sojourn.transport.lane import ring
+
+            chosen = random.Random(seed)
+            values = [0, 1, 2, 3, 2**31, 2**63, 2**64 - 1]
+            for _ in range(2000):
+                lane._mine[chosen.randrange(5)] = chosen.choice(values)
+                ring(lane._their_bell)
+            time.sleep(60)
+
+        return act
+
+    for seed in random.Random(5).sample(range(10_000), 6):
+        with sojourn.open(with_its_lane(scribble(seed))) as session:
+            assert isinstance(outcome(session, 1), TYPED)
+        assert session.receipt.clean
+
+
+def test_an_answer_with_another_sequence_is_no_answer():
+    def act(lane: Any) -> None:
+        from sojourn.transport.lane import ring
+
+        lane._mine[0] = 10**9
+        ring(lane._their_bell)
+
+    with sojourn.open(with_its_lane(act)) as session:
+        assert isinstance(outcome(session, 1), sojourn.StepTimeout)
+        assert outcome(session, 2) is None  # another lane
+
+
+def test_a_bell_that_is_full_or_stolen_blocks_nobody():
+    def act(lane: Any) -> None:
+        import os
+        import threading
+
+        os.eventfd_write(lane._my_bell, 2**64 - 2)  # one more would block its writer
+
+        def steal() -> None:
+            while True:
+                try:
+                    os.read(lane._their_bell, 8)
+                except BlockingIOError:
+                    pass
+
+        threading.Thread(target=steal, daemon=True).start()
+
+    with sojourn.open(with_its_lane(act)) as session:
+        assert isinstance(outcome(session, 1), sojourn.StepTimeout)
+        assert Background(session.run, "output", {"number": 2}).result() == 2
+    assert session.receipt.clean
+
+
+def test_a_worker_that_closes_its_sockets_is_ended():
+    def act(lane: Any) -> None:
+        import gc
+        import socket
+
+        for sock in [o for o in gc.get_objects() if isinstance(o, socket.socket)]:
+            sock.close()
+
+    with sojourn.open(with_its_lane(act)) as session:
+        assert isinstance(outcome(session, 1), TYPED)
+        with pytest.raises(sojourn.SessionBroken):
+            session.run("output", {"number": 2})  # needs a new lane
+        wait_until(lambda: not os.path.exists(f"/proc/{session.pid}"))
+    assert session.receipt.clean
+
+
+def saying(answer: bytes) -> Any:
+    """A model that fails, in a worker that tells of failures like this."""
+
+    def build() -> Any:
+        def fail() -> Any:
+            from sojourn.process import crossing
+
+            crossing.record = lambda error: answer
+            raise ValueError
+
+        return fail
+
+    return build
+
+
+RECORD = {"module": "sojourn.errors", "name": "", "message": "m", "traceback": "t"}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"", b"\xff", b"\x93\x01\x02", msgspec.msgpack.encode({"module": 3})],
+    ids=["empty", "no-message", "another-message", "another-type"],
+)
+def test_an_error_that_cannot_be_read_breaks_the_session(answer):
+    with sojourn.open(saying(answer)) as session:
+        with pytest.raises(sojourn.SessionBroken, match="broke the protocol"):
+            session.run("output")
+        wait_until(lambda: not os.path.exists(f"/proc/{session.pid}"))
+
+
+@pytest.mark.parametrize("name", ["annotations", "__name__", "__all__", "RemoteTraceback", "no"])
+@pytest.mark.parametrize("module", ["sojourn.errors", "builtins", "os"])
+def test_an_error_can_only_be_an_error(module, name):
+    answer = msgspec.msgpack.encode({**RECORD, "module": module, "name": name})
+    with (
+        sojourn.open(saying(answer)) as session,
+        pytest.raises(sojourn.EngineError, match=f"{name}: m"),
+    ):
+        session.run("output")
+
+
+@pytest.mark.parametrize("results", [0, 2, 100])
+def test_more_or_fewer_results_than_were_asked_for_break_the_session(results):
+    def build() -> Any:
+        def change(number: Any) -> Any:
+            from sojourn.engines.function import FunctionPlan
+
+            FunctionPlan.run = lambda self, arrays: [number] * results
+            return number
+
+        return change
+
+    with sojourn.open(build) as session:
+        session.run("output", {"number": 1})
+        with pytest.raises(sojourn.SessionBroken, match=f"{results} results for 1"):
+            session.run("output", {"number": 1})
+    assert session.receipt.clean
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"inputs": []}, {"slots": []}, {"slots": [7]}, {"slots": [-2]}, {"outputs": []}],
+    ids=lambda change: f"{change}",
+)
+def test_a_plan_for_something_else_breaks_the_session(change):
+    def build() -> Any:
+        from sojourn.engines.base import Host
+
+        plan = Host._plan
+
+        def lie(self: Any, arguments: Any, arrays: Any) -> Any:
+            facts, arrays = plan(self, arguments, arrays)
+            return {**facts, **change}, arrays
+
+        Host._plan = lie
+        return models.adder()
+
+    # The operations of the host were bound before the model could replace them.
+    def build_in_time() -> Any:
+        import gc
+
+        from sojourn.engines.base import Host
+
+        function = build()
+        for host in [o for o in gc.get_objects() if type(o) is Host]:
+            host._operations["plan"] = host._plan
+        return function
+
+    with sojourn.open(build_in_time) as session:
+        with pytest.raises(sojourn.SessionBroken, match="a plan for something else"):
+            session.run("output", {"a": 1, "b": 2})
+    assert session.receipt.clean

@@ -1,0 +1,96 @@
+"""A worker that is stopped: whoever has a timeout keeps it, and nobody else notices."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+import models
+import sojourn
+from faults.tools import Background, stopped, wait_until
+from sojourn import State
+from sojourn.transport import board
+
+SUM = ("output", {"a": 1, "b": 2})
+
+
+def test_a_timeout_holds_while_the_worker_is_stopped_and_it_goes_on_afterwards():
+    with sojourn.open(models.adder) as session, sojourn.open(models.adder) as sibling:
+        session.run(*SUM)
+        with stopped(session.pid):
+            for _ in range(3):
+                with pytest.raises(sojourn.StepTimeout, match="outcome of the step is unknown"):
+                    session.run(*SUM, timeout=0.1)
+            assert sibling.run(*SUM) == 3
+            with sojourn.open(models.adder) as later:
+                assert later.run(*SUM) == 3
+        assert session.run(*SUM) == 3
+    assert session.receipt.clean
+
+
+def test_a_timeout_holds_while_another_thread_prepares_the_same_step():
+    with sojourn.open(models.adder) as session, stopped(session.pid):
+        first = Background(session.run, *SUM)
+        wait_until(lambda: session.state is State.RUNNING)
+        with pytest.raises(sojourn.StepTimeout):
+            session.run(*SUM, timeout=0.2)
+        os.kill(session.pid, signal.SIGCONT)
+        assert first.result() == 3
+
+
+def test_a_timeout_holds_while_the_state_is_being_saved(tmp_path):
+    with sojourn.open(models.counter) as session:
+        session.run("total", {"amount": 1.0})
+        with stopped(session.pid):
+            saving = Background(session.save, tmp_path / "saved")
+            wait_until(lambda: session.state is State.RUNNING)
+            with pytest.raises(sojourn.StepTimeout, match="this one has not begun"):
+                session.run("value", timeout=0.2)
+        saving.result()
+        assert session.run("value") == 1.0
+
+
+def test_a_stopped_worker_can_be_closed():
+    session = sojourn.open(models.adder)
+    with stopped(session.pid):
+        assert session.close().clean
+    assert not os.path.exists(f"/proc/{session.pid}")
+
+
+def test_a_step_in_a_stopped_worker_is_cut_off_by_the_close():
+    session = sojourn.open(models.adder)
+    with stopped(session.pid):
+        running = Background(session.run, *SUM)
+        wait_until(lambda: session.state is State.RUNNING)
+        assert session.close(timeout=0.1).clean
+        with pytest.raises(sojourn.SessionClosed, match="outcome is unknown"):
+            running.result()
+
+
+def test_a_closer_with_less_patience_ends_the_wait_of_one_with_more():
+    session = sojourn.open(models.sleeper)
+    running = Background(session.run, "output", {"seconds": 60})
+    wait_until(lambda: session.state is State.RUNNING)
+    patient = Background(session.close)
+    wait_until(lambda: session.state is State.DRAINING)
+    receipt = session.close(timeout=0.1)
+    assert patient.result() is receipt
+    with pytest.raises(sojourn.SessionClosed):
+        running.result()
+
+
+def test_when_every_lane_is_taken_a_worker_that_dies_is_still_noticed():
+    with sojourn.open(models.adder) as session:
+        session.run(*SUM)
+        with stopped(session.pid):
+            for _ in range(board.LANES + 2):
+                with pytest.raises(sojourn.StepTimeout):
+                    session.run(*SUM, timeout=0.001)
+            waiting = Background(session.run, *SUM)
+            wait_until(lambda: session.state is State.RUNNING)
+            os.kill(session.pid, signal.SIGKILL)
+            with pytest.raises(sojourn.SessionBroken):
+                waiting.result()
+    assert session.receipt.clean

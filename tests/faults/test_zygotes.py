@@ -1,0 +1,166 @@
+"""A zygote that is killed, stopped, starved or lied to: sessions live on, and the next opens."""
+
+from __future__ import annotations
+
+from faults.programs import run_to_end
+
+OPEN = """
+from sojourn.process import zygote as zygote_module
+session = sojourn.open(models.adder)
+session.run(*SUM)
+"""
+AFTER = """
+tell(session.run(*SUM))
+with sojourn.open(models.adder) as later:
+    tell(later.run(*SUM))
+session.close()
+from sojourn.probes import processes
+tell(session.receipt.clean, len(processes.of_client(os.getpid())))  # the zygote is all there is
+"""
+WELL = ["3", "3", "True 1"]
+
+
+def test_a_zygote_killed_in_the_middle_of_a_fork_is_replaced():
+    code = """
+victim = zygote_pid()
+os.kill(victim, signal.SIGSTOP)
+opened = []
+thread = threading.Thread(target=lambda: opened.append(sojourn.open(models.adder)))
+thread.start()
+time.sleep(0.3)  # the order is in the channel
+os.kill(victim, signal.SIGKILL)
+thread.join()
+with opened[0] as other:
+    tell(other.run(*SUM), zygote_pid() != victim)
+"""
+    assert run_to_end(OPEN + code + AFTER) == ["3 True", *WELL]
+
+
+def test_a_zygote_killed_at_any_moment_of_a_fork_harms_nothing():
+    code = """
+import random
+chosen = random.Random(11)
+good = typed = 0
+before = None
+for _ in range(20):
+    def kill(pid, seconds):
+        time.sleep(seconds)
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    killer = threading.Thread(target=kill, args=(zygote_pid(), chosen.uniform(0, 0.03)))
+    killer.start()
+    try:
+        with sojourn.open(models.adder) as other:
+            assert other.run(*SUM) == 3
+        good += 1
+    except sojourn.SojournError:
+        typed += 1
+    killer.join()
+    now = descriptors()
+    assert before is None or now <= before, (before, now)
+    before = now
+tell(good + typed, good > 10)
+"""
+    assert run_to_end(OPEN + code + AFTER) == ["20 True", *WELL]
+
+
+def test_a_session_that_is_closed_while_a_new_zygote_starts_does_not_take_its_greeting():
+    code = """
+other = sojourn.open(models.adder)
+os.kill(zygote_pid(), signal.SIGKILL)
+time.sleep(0.1)
+sojourn.warm_up()
+other.close()
+"""
+    assert run_to_end(OPEN + code + AFTER) == WELL
+
+
+def test_a_stopped_zygote_holds_up_neither_the_close_nor_the_next_open():
+    code = """
+zygote_module._STATUS_SECONDS = zygote_module._FORK_SECONDS = 0.5
+other = sojourn.open(models.adder)
+os.kill(zygote_pid(), signal.SIGSTOP)
+tell(other.close().clean)
+"""
+    assert run_to_end(OPEN + code + AFTER) == ["True", *WELL]
+
+
+def test_a_client_that_talks_nonsense_gets_a_new_zygote_at_most():
+    code = """
+import socket
+from sojourn.process.protocol import Fork, Status
+from sojourn.transport import frames
+order = Fork(99, "hostile", os.getpid(), None, {}, [])
+lies = [
+    lambda channel: channel.send(b"garbage"),
+    lambda channel: channel.send(b"\\xc1"),
+    lambda channel: channel.send(b"\\x81"),
+    lambda channel: channel.send(b"x" * 70000),
+    lambda channel: socket.send_fds(channel, [b"\\xc1"], [0]),
+    lambda channel: socket.send_fds(channel, [b"\\x90"], [0, 1, 2] * 5),
+    lambda channel: frames.send(channel, Status(7, os.getpid())),
+    lambda channel: frames.send(channel, Status(7, -1), [0, 1, 2]),
+    lambda channel: frames.send(channel, order, []),
+    lambda channel: frames.send(channel, order, [0]),
+    lambda channel: frames.send(channel, order, [0, 1, 2, 0]),
+]
+for lie in lies:
+    lie(zygote_module.zygote._running.channel)
+    with sojourn.open(models.adder) as other:
+        assert other.run(*SUM) == 3
+    assert session.run(*SUM) == 3
+"""
+    assert run_to_end(OPEN + code + AFTER) == WELL
+
+
+def test_a_zygote_that_may_not_open_files_refuses_and_goes_on():
+    code = """
+import resource
+victim = zygote_pid()
+soft, hard = resource.prlimit(victim, resource.RLIMIT_NOFILE)
+refused = 0
+for limit in range(len(os.listdir(f"/proc/{victim}/fd")), soft):
+    resource.prlimit(victim, resource.RLIMIT_NOFILE, (limit, hard))
+    try:
+        with sojourn.open(models.adder) as other:
+            other.run(*SUM)
+        break
+    except sojourn.PlatformError as error:
+        refused += 1
+    except sojourn.SessionBroken:
+        refused += 1  # forked, but the limit is the worker's as well
+resource.prlimit(victim, resource.RLIMIT_NOFILE, (soft, hard))
+tell(refused > 2, zygote_pid() == victim)
+"""
+    # The last words of a worker that could not go on are shown.
+    assert run_to_end(OPEN + code + AFTER, may_complain=True) == ["True True", *WELL]
+
+
+REFUSE_FORKS = """
+import ctypes, errno
+from sojourn.process.sandbox import libc, seccomp
+# Load the number; if it is `clone` without CLONE_VM (a fork, no thread and no vfork): EAGAIN.
+number = {"x86_64": 56, "aarch64": 220}[os.uname().machine]
+code = [(0x20, 0, 0, 0), (0x15, 0, 3, number), (0x20, 0, 0, 16), (0x45, 1, 0, 0x100),
+        (0x06, 0, 0, 0x00050000 | errno.EAGAIN), (0x06, 0, 0, 0x7FFF0000)]
+lines = (seccomp._Instruction * len(code))(*(seccomp._Instruction(*line) for line in code))
+libc.set_no_new_privs()
+program = seccomp._Program(len(code), lines)
+libc.set_seccomp_filter(ctypes.addressof(program))
+"""
+
+
+def test_a_fork_that_the_system_refuses_is_a_typed_error_and_leaves_nothing():
+    code = """
+sojourn.warm_up(wait=True)
+pid, before = zygote_pid(), descriptors()
+for _ in range(3):
+    try:
+        sojourn.open(models.adder)
+    except sojourn.PlatformError as error:
+        assert "refused a worker: fork: Resource temporarily unavailable" in str(error)
+tell(zygote_pid() == pid, descriptors() == before)
+"""
+    assert run_to_end(REFUSE_FORKS + code) == ["True True"]

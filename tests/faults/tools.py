@@ -1,0 +1,59 @@
+"""Ways to break things, shared by the fault tests."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+
+def wait_until(question: Callable[[], Any], seconds: float = 20.0) -> None:
+    """Wait until the answer is yes; fail if it never is."""
+    deadline = time.monotonic() + seconds
+    while not question():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.005)
+
+
+@contextlib.contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    """A process that does not run for a while. It may have ended by the time it would go on."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        wait_until(lambda: _state(pid) == "T")
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+
+def _state(pid: int) -> str:
+    with open(f"/proc/{pid}/stat") as stat:
+        return stat.read().rpartition(")")[2].split()[0]
+
+
+class Background:
+    """A call on a thread of its own; `result()` gives what it returned or raised."""
+
+    def __init__(self, call: Callable[..., Any], *args: Any) -> None:
+        self._outcome: list[Any] = []
+        self._error: BaseException | None = None
+        self.thread = threading.Thread(target=self._run, args=(call, args))
+        self.thread.start()
+
+    def _run(self, call: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        try:
+            self._outcome.append(call(*args))
+        except BaseException as error:
+            self._error = error
+
+    def result(self, seconds: float = 60.0) -> Any:
+        self.thread.join(seconds)
+        assert not self.thread.is_alive(), "it hangs"
+        if self._error is not None:
+            raise self._error
+        return self._outcome[0]
