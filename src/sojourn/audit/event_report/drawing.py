@@ -1,0 +1,200 @@
+"""The drawings of the page, as SVG: memory and sessions over time, and how long steps took."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from html import escape
+
+from sojourn.audit.chart import byte_ticks, clip, seconds_label, ticks
+from sojourn.audit.event_report.story import Sample, SessionStory, Story
+from sojourn.probes.status_page import bucket_seconds, quantile
+from sojourn.values import format_bytes, format_seconds
+
+WIDTH = 1160
+GUTTER = 220  # for the labels on the left
+RIGHT = 24
+TOP = 34
+MEMORY_HEIGHT = 170
+GAP = 44
+LANE = 22
+BAR = 12
+MOST_LANES = 40
+MOST_POINTS = 800
+
+Lane = tuple[str, list[SessionStory]]
+Scale = Callable[[float], float]
+
+
+def timeline(story: Story) -> str:
+    """Memory of all sessions over time, and each session as a bar."""
+    lanes = lanes_of(story.sessions)
+    bars_top = TOP + MEMORY_HEIGHT + GAP
+    height = bars_top + LANE * max(1, len(lanes)) + 34
+    seconds = story.shown_seconds
+
+    def x(at: float) -> float:
+        return round(GUTTER + min(max(at / seconds, 0.0), 1.0) * (WIDTH - GUTTER - RIGHT), 1)
+
+    parts = [
+        f'<svg id="timeline" viewBox="0 0 {WIDTH} {height}" role="img" '
+        f'aria-label="memory and sessions over time" data-left="{GUTTER}" '
+        f'data-right="{WIDTH - RIGHT}" data-span="{seconds:.4f}">',
+        '<defs><pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" '
+        'patternTransform="rotate(45)"><rect width="6" height="6" class="leak-back"/>'
+        '<rect width="3" height="6" class="leak-line"/></pattern></defs>',
+    ]
+    parts += [
+        f'<line class="grid" x1="{x(at)}" x2="{x(at)}" y1="{TOP}" y2="{height - 26}"/>'
+        f'<text class="tick" x="{x(at)}" y="{height - 10}" text-anchor="middle">'
+        f"{seconds_label(at)}</text>"
+        for at in ticks(0, seconds, 8)
+    ]
+    parts += _memory(story, x)
+    parts.append(f'<text class="label strong" x="0" y="{bars_top - 14}">sessions</text>')
+    for row, (label, sessions) in enumerate(lanes):
+        y = bars_top + row * LANE
+        parts.append(
+            f'<text class="label mono" x="0" y="{y + BAR - 1}">{escape(clip(label, 28))}'
+            f"<title>{escape(label)}</title></text>"
+        )
+        parts += [_bar(session, y, x, seconds) for session in sessions]
+    parts.append(
+        f'<line id="cursor" class="cursor" x1="0" x2="0" y1="{TOP}" y2="{height - 30}" '
+        'visibility="hidden"/></svg>'
+    )
+    return "\n".join(parts)
+
+
+def _memory(story: Story, x: Scale) -> list[str]:
+    samples = stepped(story.held)
+    top = max(max(size for _, size in samples) * 1.12, 2.0**20)
+    base = TOP + MEMORY_HEIGHT
+
+    def y(size: float) -> float:
+        return round(base - size / top * MEMORY_HEIGHT, 1)
+
+    parts = [f'<text class="label strong" x="0" y="{TOP - 14}">held by all sessions</text>']
+    parts += [
+        f'<line class="grid" x1="{GUTTER}" x2="{WIDTH - RIGHT}" y1="{y(size)}" y2="{y(size)}"/>'
+        f'<text class="tick" x="{GUTTER - 8}" y="{y(size) + 4}" text-anchor="end">'
+        f"{format_bytes(int(size)) if size else '0'}</text>"
+        for size in byte_ticks(top)
+    ]
+    line = " ".join(f"{x(at)},{y(size)}" for at, size in samples)
+    parts.append(f'<polygon class="area" points="{x(0)},{base} {line} {WIDTH - RIGHT},{base}"/>')
+    parts.append(f'<polyline class="line" points="{line}"/>')
+    peak_at, peak = max(samples, key=lambda sample: sample[1])
+    if peak:
+        is_right = x(peak_at) > WIDTH - 160
+        parts.append(
+            f'<circle class="peak" cx="{x(peak_at)}" cy="{y(peak)}" r="3.5"/>'
+            f'<text class="peak-label" x="{x(peak_at) + (-8 if is_right else 8)}" '
+            f'y="{y(peak) - 7}" text-anchor="{"end" if is_right else "start"}">'
+            f"peak {format_bytes(peak)}</text>"
+        )
+    return parts
+
+
+def _bar(session: SessionStory, y: int, x: Scale, end: float) -> str:
+    left = x(session.opened_at)
+    right = x(end if session.closed_at is None else session.closed_at)
+    ready = right if session.ready_at is None else x(session.ready_at)
+    title = f"<title>{escape(life(session, end))}</title>"
+    kind = "bar-leak" if session.closed_at is None else "bar-ok"
+    parts = [
+        f'<rect class="bar-opening" x="{left}" y="{y + 3}" width="{max(1.0, ready - left):.1f}" '
+        f'height="{BAR - 6}" rx="1">{title}</rect>'
+    ]
+    if session.ready_at is not None:
+        parts.append(
+            f'<rect class="{kind}" x="{ready}" y="{y}" width="{max(2.0, right - ready):.1f}" '
+            f'height="{BAR}" rx="2">{title}</rect>'
+        )
+    parts += [
+        f'<circle class="mark" cx="{x(at)}" cy="{y + BAR / 2}" r="5">'
+        f"<title>the worker died {format_seconds(at)} after the start</title></circle>"
+        for at in session.broke_at
+    ]
+    return "".join(parts)
+
+
+def life(session: SessionStory, end: float) -> str:
+    """The life of a session in a line."""
+    until = end if session.closed_at is None else session.closed_at
+    lived = format_seconds(until - session.opened_at)
+    runs = f"{session.runs} run{'s' * (session.runs != 1)}"
+    return f"{session.name}, {session.place}: {session.fate} after {lived}, {runs}"
+
+
+def lanes_of(sessions: Sequence[SessionStory]) -> list[Lane]:
+    """A lane for each session; where they are many, one for each line that opened them."""
+    if len(sessions) <= MOST_LANES:
+        return [(session.name, [session]) for session in sessions]
+    by_place: dict[str, list[SessionStory]] = {}
+    for session in sessions:
+        by_place.setdefault(session.place, []).append(session)
+    return [(f"{place}  x{len(group)}", group) for place, group in by_place.items()][:200]
+
+
+def stepped(samples: Sequence[Sample]) -> list[Sample]:
+    """The corners of a line that stays where it is until the next sample."""
+    stride = -(-len(samples) // MOST_POINTS)
+    if stride > 1:
+        chunks = [samples[at : at + stride] for at in range(0, len(samples), stride)]
+        samples = [(chunk[0][0], max(size for _, size in chunk)) for chunk in chunks]
+    corners: list[Sample] = []
+    for at, size in samples:
+        if corners:
+            corners.append((at, corners[-1][1]))
+        corners.append((at, size))
+    return corners
+
+
+def histogram(counts: Sequence[int]) -> str:
+    """How many steps took how long. Each bar is twice as long as the one before it."""
+    shown = [index for index, count in enumerate(counts) if count]
+    if not shown:
+        return ""
+    first, last = max(0, shown[0] - 1), min(len(counts) - 1, shown[-1] + 1)
+    width, height, base = 360.0, 130, 104
+    step = width / (last - first + 1)
+    most = max(counts)
+    parts = [f'<svg class="histogram" viewBox="0 0 {width:.0f} {height}" role="img">']
+    for index in range(first, last + 1):
+        left = (index - first) * step
+        tall = counts[index] / most * (base - 22)
+        low = bucket_seconds(index - 1) if index else 0.0
+        title = f"{counts[index]} steps from {format_seconds(low)} to "
+        title += format_seconds(bucket_seconds(index))
+        if counts[index]:
+            parts.append(
+                f'<rect class="bar-ok" x="{left + 1:.1f}" y="{base - max(1.5, tall):.1f}" '
+                f'width="{step - 2:.1f}" height="{max(1.5, tall):.1f}" rx="1">'
+                f"<title>{title}</title></rect>"
+            )
+        if (index - first) % max(1, (last - first + 1) // 5) == 0:
+            anchor = "start" if index == first else "middle"
+            parts.append(
+                f'<text class="tick" x="{left:.1f}" y="{base + 16}" text-anchor="{anchor}">'
+                f"{format_seconds(low) if low else '0'}</text>"
+            )
+    parts.append(f'<line class="grid" x1="0" x2="{width:.0f}" y1="{base}" y2="{base}"/>')
+    for share, label in ((0.5, "p50"), (0.99, "p99")):
+        at = quantile(list(counts), share)
+        x = (_position(at) - first) * step
+        parts.append(
+            f'<line class="cursor" x1="{x:.1f}" x2="{x:.1f}" y1="14" y2="{base}"/>'
+            f'<text class="peak-label" x="{min(x + 3, width - 24):.1f}" '
+            f'y="{12 if share == 0.5 else 24}">{label}</text>'
+        )
+    parts.append("</svg>")
+    return "".join(parts)
+
+
+def _position(seconds: float) -> float:
+    """Where a duration stands among the buckets, with a fraction."""
+    index = 0
+    while bucket_seconds(index) < seconds:
+        index += 1
+    low = bucket_seconds(index - 1) if index else 0.0
+    return index + (seconds - low) / (bucket_seconds(index) - low)

@@ -1,0 +1,189 @@
+"""The report as one page that needs nothing else: no network, no other file."""
+
+from __future__ import annotations
+
+import json
+import time
+from html import escape
+
+from sojourn._version import __version__
+from sojourn.audit.event_report.drawing import histogram, stepped, timeline
+from sojourn.audit.event_report.story import SessionStory, Story
+from sojourn.audit.style import SCRIPT, STYLE
+from sojourn.probes.status_page import quantile
+from sojourn.values import format_bytes, format_seconds
+
+_MOST_ROWS = 1000
+_MOST_HISTOGRAMS = 12
+_MORE_STYLE = """
+svg .bar-opening { fill: var(--soft); opacity: .55; }
+.histograms { display: grid; grid-template-columns: repeat(auto-fill, minmax(320px, 1fr));
+  gap: 14px; }
+.histograms svg { min-width: 0; }
+.histograms h3 { font-size: 14px; justify-content: space-between; }
+.histograms .dim { font-weight: 400; font-variant-numeric: tabular-nums; }
+.key.opening { height: 6px; background: var(--soft); opacity: .55; }
+.key.died { width: 12px; border-radius: 50%; background: var(--mark); }
+td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
+td.bad { color: var(--bad); } td.good { color: var(--good); }
+"""
+
+
+def render(story: Story, title: str = "") -> str:
+    """The page."""
+    heading = escape(title) or "events"
+    samples = [[round(at, 3), size] for at, size in stepped(story.held)]
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy"
+ content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'">
+<meta name="generator" content="sojourn {escape(__version__)}">
+<title>sojourn report: {heading}</title>
+<style>{STYLE}{_MORE_STYLE}</style>
+</head>
+<body>
+<header>
+<p class="brand">sojourn report</p>
+<h1>{heading}</h1>
+<div class="tiles">{_tiles(story)}</div>
+</header>
+<main>
+<section class="panel">
+<h2>Timeline</h2>
+<p class="legend"><span class="key opening"></span>opening
+<span class="key ok"></span>open
+<span class="key leak"></span>not closed
+<span class="key died"></span>worker died
+<span id="reading" class="reading">{_since(story)}</span></p>
+<div class="chart">{timeline(story)}</div>
+</section>
+{_latencies(story)}
+<section class="panel">
+<h2>Receipts</h2>
+{_receipts(story)}
+</section>
+<section>
+<details class="panel"><summary>All {sum(story.counts.values())} events by kind</summary>
+{_counts(story)}</details>
+</section>
+</main>
+<footer>made by sojourn {escape(__version__)}</footer>
+<script>const before = 0;
+const samples = {json.dumps(samples)};{SCRIPT}</script>
+</body>
+</html>
+"""
+
+
+def _since(story: Story) -> str:
+    if not story.began:
+        return ""
+    return "from " + time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(story.began))
+
+
+def _tiles(story: Story) -> str:
+    sessions = story.sessions
+    open_still = sum(session.closed_at is None for session in sessions)
+    died = sum(len(session.broke_at) for session in sessions)
+    receipts = [session.receipt for session in sessions if session.receipt]
+    held = sum(receipt.get("held_bytes") or 0 for receipt in receipts)
+    returned = sum(receipt.get("returned_bytes") or 0 for receipt in receipts)
+    tiles = [
+        (str(len(sessions)), "sessions", False),
+        (str(sum(session.runs for session in sessions)), "runs", False),
+        (format_bytes(story.peak_bytes), "held at the peak", False),
+        (f"{returned / held:.0%}" if held else "-", "returned at closing", returned < held),
+        (str(open_still), "not closed", bool(open_still)),
+        (str(died), "workers died", bool(died)),
+        (format_seconds(story.seconds), "recorded", False),
+    ]
+    return "".join(
+        f'<div class="tile{" bad" if bad else ""}"><b>{escape(value)}</b>{escape(label)}</div>'
+        for value, label, bad in tiles
+    )
+
+
+def _latencies(story: Story) -> str:
+    by_name: dict[str, list[int]] = {}
+    for session in story.sessions:
+        if any(session.histogram):
+            before = by_name.get(session.name, [0] * len(session.histogram))
+            by_name[session.name] = [a + b for a, b in zip(before, session.histogram, strict=True)]
+    if not by_name:
+        return ""
+    busiest = sorted(by_name.items(), key=lambda item: -sum(item[1]))
+    boxes = []
+    for name, counts in busiest[:_MOST_HISTOGRAMS]:
+        p50, p99 = (format_seconds(quantile(counts, share)) for share in (0.5, 0.99))
+        boxes.append(
+            f'<div><h3>{escape(name)}<span class="dim">{sum(counts)} runs, p50 {p50}, p99 {p99}'
+            f"</span></h3>{histogram(counts)}</div>"
+        )
+    more = len(busiest) - len(boxes)
+    note = f'<p class="dim">The busiest; {more} more are left out.</p>' if more > 0 else ""
+    return (
+        '<section class="panel"><h2>How long runs took</h2>'
+        f'<div class="histograms">{"".join(boxes)}</div>{note}</section>'
+    )
+
+
+def _receipts(story: Story) -> str:
+    if not story.sessions:
+        return "<p>No session was opened.</p>"
+    rows = "".join(_row(session, story.seconds) for session in story.sessions[:_MOST_ROWS])
+    more = len(story.sessions) - _MOST_ROWS
+    note = f"<p>and {more} more</p>" if more > 0 else ""
+    head = "".join(
+        f'<th class="{"number" if number else ""}">{title}</th>'
+        for title, number in (
+            ("session", False), ("opened at", False), ("pid", True), ("opened", True),
+            ("opening", True), ("life", True), ("runs", True), ("held", True),
+            ("returned", True), ("closed in", True), ("how", False), ("left behind", False),
+        )
+    )  # fmt: skip
+    return (
+        f'<div class="scroll"><table><thead><tr>{head}</tr></thead>'
+        f"<tbody>{rows}</tbody></table></div>{note}"
+    )
+
+
+def _row(session: SessionStory, end: float) -> str:
+    receipt = session.receipt or {}
+    until = end if session.closed_at is None else session.closed_at
+    opening = None if session.ready_at is None else session.ready_at - session.opened_at
+    cells = [
+        (escape(session.name), ""),
+        (escape(session.place), "mono"),
+        (str(session.pid), "number"),
+        (f"{session.opened_at:.2f} s", "number"),
+        ("" if opening is None else format_seconds(opening), "number"),
+        (format_seconds(until - session.opened_at), "number"),
+        (str(session.runs), "number"),
+    ]
+    if receipt:
+        cells += [
+            (format_bytes(receipt.get("held_bytes") or 0), "number"),
+            (format_bytes(receipt.get("returned_bytes") or 0), "number"),
+            (format_seconds(receipt.get("seconds") or 0.0), "number"),
+        ]
+    else:
+        cells += [(format_bytes(session.peak_bytes), "number"), ("", ""), ("", "")]
+    cells.append((session.fate, "" if session.fate == "closed" else "bad"))
+    if receipt:
+        clean = bool(receipt.get("clean"))
+        cells.append(("nothing" if clean else "something", "good" if clean else "bad"))
+    else:
+        cells.append(("no receipt", "bad"))
+    return "<tr>" + "".join(f'<td class="{kind}">{text}</td>' for text, kind in cells) + "</tr>"
+
+
+def _counts(story: Story) -> str:
+    rows = "".join(
+        f'<tr><td class="mono">{escape(kind)}</td><td class="number">{count}</td></tr>'
+        for kind, count in sorted(story.counts.items())
+    )
+    lost = f"<p>{story.unreadable} lines could not be read.</p>" if story.unreadable else ""
+    return f'<table style="width:auto"><tbody>{rows}</tbody></table>{lost}'

@@ -1,0 +1,217 @@
+"""From recorded events to the lives of sessions. Pure, but for reading the file."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sojourn.probes.status_page import BUCKETS, quantile
+
+Sample = tuple[float, int]
+
+
+@dataclass(slots=True)
+class SessionStory:
+    """One session, as far as the events tell. Times are seconds since the first one began."""
+
+    name: str
+    pid: int
+    place: str
+    opened_at: float
+    ready_at: float | None = None
+    closed_at: float | None = None
+    broke_at: list[float] = field(default_factory=list)
+    held: list[Sample] = field(default_factory=list)
+    runs: int = 0
+    histogram: list[int] = field(default_factory=lambda: [0] * BUCKETS)
+    receipt: dict[str, Any] | None = None
+    was_forgotten: bool = False
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most it was seen to hold."""
+        return max((size for _, size in self.held), default=0)
+
+    @property
+    def fate(self) -> str:
+        """How it ended, in a word or two."""
+        if self.closed_at is None:
+            return "not closed"
+        if self.ready_at is None:
+            return "failed to open"
+        if self.was_forgotten:
+            return "forgotten"
+        return "broke, closed" if self.broke_at else "closed"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {
+            "name": self.name,
+            "pid": self.pid,
+            "place": self.place,
+            "opened_at": round(self.opened_at, 4),
+            "ready_at": _rounded(self.ready_at),
+            "closed_at": _rounded(self.closed_at),
+            "fate": self.fate,
+            "broke": len(self.broke_at),
+            "runs": self.runs,
+            "p50_seconds": quantile(self.histogram, 0.5),
+            "p99_seconds": quantile(self.histogram, 0.99),
+            "peak_bytes": self.peak_bytes,
+            "receipt": self.receipt,
+        }
+
+
+@dataclass(slots=True)
+class Story:
+    """Everything that a file of events tells."""
+
+    began: float = 0.0  # unix time of the first session
+    seconds: float = 0.0
+    sessions: list[SessionStory] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)  # events by kind
+    unreadable: int = 0  # lines that are no events
+
+    @property
+    def shown_seconds(self) -> float:
+        """How much time a drawing has: a little more, so that what was not closed is seen."""
+        return max(self.seconds * 1.02, 1e-3)
+
+    @property
+    def held(self) -> list[Sample]:
+        """What all sessions held together, whenever that changed."""
+        changes: list[tuple[float, int]] = []
+        for session in self.sessions:
+            before = 0
+            for at, size in session.held:
+                changes.append((at, size - before))
+                before = size
+        total, samples = 0, [(0.0, 0)]
+        for at, change in sorted(changes):
+            total += change
+            if samples[-1][0] == at:
+                samples[-1] = (at, total)
+            else:
+                samples.append((at, total))
+        samples.append((self.shown_seconds, total))
+        return samples
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most that they held together."""
+        return max(size for _, size in self.held)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {
+            "began": self.began,
+            "seconds": round(self.seconds, 4),
+            "peak_bytes": self.peak_bytes,
+            "events": dict(self.counts),
+            "unreadable_lines": self.unreadable,
+            "sessions": [session.to_dict() for session in self.sessions],
+        }
+
+
+def read(path: Path) -> Story:
+    """The story of a file of JSON lines, and of the full one before it (`<file>.1`)."""
+    lines: list[str] = []
+    for one in (path.with_name(path.name + ".1"), path):
+        if one == path or one.exists():
+            lines += one.read_text(errors="replace").splitlines()
+    return tell(lines)
+
+
+def tell(lines: Iterable[str]) -> Story:
+    """The story that these lines tell. A crash may have cut the last one short."""
+    story = Story()
+    events = []
+    for line in lines:
+        event = _event(line)
+        if event is not None:
+            events.append(event)
+        elif line.strip():
+            story.unreadable += 1
+    if not events:
+        return story
+    events.sort(key=lambda event: event["wall"])
+    # Before the first session there is only the start of the zygote.
+    story.began = next((e["wall"] for e in events if "serial" in e), events[0]["wall"])
+    story.seconds = max(0.0, events[-1]["wall"] - story.began)
+    sessions: dict[tuple[int, int], SessionStory] = {}
+    for event in events:
+        story.counts[event["kind"]] += 1
+        if isinstance(event.get("serial"), int):
+            _take(sessions, event, event["wall"] - story.began)
+    story.sessions = sorted(sessions.values(), key=lambda session: session.opened_at)
+    return story
+
+
+def _event(line: str) -> dict[str, Any] | None:
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(event, dict) or not isinstance(event.get("kind"), str):
+        return None
+    return event if isinstance(event.get("wall"), int | float) else None
+
+
+def _take(
+    sessions: dict[tuple[int, int], SessionStory], event: Mapping[str, Any], at: float
+) -> None:
+    key = (int(event.get("pid") or 0), event["serial"])
+    session = sessions.get(key)
+    if session is None:
+        # The first part may be missing: a bounded file forgets.
+        place = str(event.get("place") or "")
+        session = sessions[key] = SessionStory(str(event.get("session")), key[0], place, at)
+    session.runs = max(session.runs, int(event.get("steps") or 0))
+    size = int(event.get("host_bytes") or 0)
+    kind = event["kind"]
+    if kind == "session.ready":
+        session.ready_at = at if session.ready_at is None else session.ready_at
+        if size:
+            session.held.append((at, size))
+    elif kind == "session.steps":
+        session.histogram = [
+            a + b for a, b in zip(session.histogram, _histogram(event), strict=True)
+        ]
+        if size:
+            session.held.append((at, size))
+    elif kind == "session.broken":
+        session.broke_at.append(at)
+        session.held.append((at, 0))
+    elif kind == "session.forgotten":
+        session.was_forgotten = True
+    elif kind == "session.closed":
+        session.closed_at = at
+        session.held.append((at, 0))
+    elif kind == "session.receipt" and isinstance(event.get("receipt"), dict):
+        session.receipt = event["receipt"]
+        _add_what_was_held_at_the_end(session)
+
+
+def _add_what_was_held_at_the_end(session: SessionStory) -> None:
+    """It was measured just before the worker ended, which was just before it was closed."""
+    held = (session.receipt or {}).get("held_bytes") or 0
+    seconds = (session.receipt or {}).get("seconds") or 0.0
+    if held and session.closed_at is not None and not session.broke_at:
+        at = max(session.closed_at - seconds, session.held[0][0], session.opened_at)
+        session.held = sorted([*session.held[:-1], (at, int(held))])
+        session.held.append((session.closed_at, 0))
+
+
+def _histogram(event: Mapping[str, Any]) -> list[int]:
+    given = event.get("histogram")
+    if not isinstance(given, list) or len(given) != BUCKETS:
+        return [0] * BUCKETS
+    return [max(0, count) if isinstance(count, int) else 0 for count in given]
+
+
+def _rounded(at: float | None) -> float | None:
+    return None if at is None else round(at, 4)

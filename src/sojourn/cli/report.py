@@ -1,0 +1,72 @@
+"""`sojourn report`: a page and a picture from recorded events."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from sojourn.audit.event_report.story import Story, read
+from sojourn.values import format_bytes, format_seconds
+
+_FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command(name="report")
+@click.argument("events", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--html", "page", type=_FILE, metavar="FILE", help="Where to write the page.")
+@click.option("--png", "picture", type=_FILE, metavar="FILE", help="Where to write the picture.")
+@click.option("--json", "as_json", is_flag=True, help="Print the sessions as JSON; write no file.")
+def command(events: Path, page: Path | None, picture: Path | None, as_json: bool) -> None:
+    """Make a page and a picture of what SOJOURN_EVENTS=file has recorded.
+
+    \b
+        SOJOURN_EVENTS=events.jsonl python serve.py
+        sojourn report events.jsonl
+
+    Memory over time, every session with its end, how long runs took, and the receipts. Without
+    --html and --png, both are written beside EVENTS. The exit code is 1 if EVENTS holds no event.
+    """
+    story = read(events)
+    if not story.counts:
+        click.echo(f"Error: {events} holds no events", err=True)
+        sys.exit(1)
+    if as_json:
+        click.echo(json.dumps(story.to_dict(), indent=2))
+        return
+    wanted = picture is not None
+    if page is None and picture is None:
+        page, picture = events.with_suffix(".html"), events.with_suffix(".png")
+    click.echo(_summary(story))
+    try:
+        if page is not None:
+            from sojourn.audit.event_report.page import render
+
+            page.write_text(render(story, events.name), encoding="utf-8")
+            click.echo(f"page: {page}")
+        if picture is not None:
+            from sojourn.audit.event_report.picture import draw
+
+            draw(story, picture, events.name)
+            click.echo(f"picture: {picture}")
+    except ImportError:
+        click.echo("The picture needs matplotlib: pip install 'sojourn[plot]'", err=True)
+        sys.exit(1 if wanted else 0)
+    except OSError as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(1)
+
+
+def _summary(story: Story) -> str:
+    count = len(story.sessions)
+    text = f"{count} session{'s' * (count != 1)} in {format_seconds(story.seconds)}, "
+    text += f"peak {format_bytes(story.peak_bytes)}"
+    unclosed = sum(session.closed_at is None for session in story.sessions)
+    died = sum(len(session.broke_at) for session in story.sessions)
+    if unclosed:
+        text += f", {unclosed} not closed"
+    if died:
+        text += f", {died} worker{'s' * (died != 1)} died"
+    return text
