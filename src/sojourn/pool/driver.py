@@ -100,34 +100,27 @@ class Driver:
         if self.is_foreign:
             raise self._foreign()
         scheduler = self._scheduler
+        waiter: Waiter | None = None
         with self.lock:
             self._tickets = ticket = self._tickets + 1
             request = Request(ticket, model, holder, _clock(), warm_slot)
-            effects = scheduler.on_request(request)
-            resident = self._granted(ticket, effects)
-            if resident is None:
+            copy = scheduler.take_warm(request) if warm_slot is None else None
+            resident = None if copy is None else self.residents[copy]
+            if resident is not None and resident.is_alive():
+                scheduler.on_accepted(ticket)
+            else:
                 waiter = self._waiters[ticket] = Waiter(request, ring)
-                self._route(effects)
-        if resident is not None:
-            lease = PoolLease(Giving(self, ticket, resident, owner), holder)
-            if self._returned:
-                self._afterwards()
-            return lease
-        self._afterwards()
+                # If the copy has died, the keeper sees it too, and that withdraws the offer.
+                if resident is None:
+                    self._route(scheduler.on_request(request))
+            self._route(scheduler.take_effects())
+        if self._returned or self._news:
+            self._afterwards()
+        if waiter is None:
+            assert resident is not None
+            return PoolLease(Giving(self, ticket, resident, owner), holder)
         self.start_keeper()
         return waiter
-
-    def _granted(self, ticket: int, effects: Effects) -> Resident | None:
-        """The warm path: the copy that was granted at once, if its worker is alive."""
-        if not effects or type(effects[0]) is not Grant or effects[0].ticket != ticket:
-            return None
-        resident = self.residents[effects[0].copy]
-        if not resident.is_alive():
-            return None  # the keeper sees it too; until then he waits
-        self._scheduler.on_accepted(ticket)
-        if len(effects) > 1:
-            self._route(effects[1:])
-        return resident
 
     def take(self, waiter: Waiter, owner: Any) -> PoolLease | bool:
         """What the waiter has got: a lease, True if it was no lease that he wanted, False if

@@ -14,7 +14,6 @@ from sojourn.session.lease import Lease, Terms
 from sojourn.session.session import Session
 from sojourn.session.states import State
 from sojourn.session.stay import Stay
-from sojourn.values import Place
 
 Answer = Grant | Warmed | Refuse
 
@@ -106,8 +105,8 @@ class PoolLease(Lease):
     """A lease of a pool. It knows which thread uses it, so that deadlocks can be told."""
 
     def __init__(self, giving: Giving, holder: Holder) -> None:
-        place: Place = holder.place
-        super().__init__(giving.resident.stay, place, give_back=giving)
+        self._terms = Terms(giving.resident.stay, holder.place, giving, is_brief=True)
+        self._until = self._max_seconds = None
         self._giving = giving
         # A task may use its lease from any thread (asyncio.to_thread): it is the holder all along.
         self._thread = holder.key if type(holder.key) is int else None

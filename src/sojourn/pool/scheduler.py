@@ -17,7 +17,7 @@ from collections.abc import Hashable
 from sojourn.errors import SessionBroken
 from sojourn.pool import explain, serving
 from sojourn.pool.budget import never_fits
-from sojourn.pool.effects import Close, Discard, Effects, Expire, Refuse, Report
+from sojourn.pool.effects import Close, Discard, Effects, Expire, Grant, Refuse, Report
 from sojourn.pool.health import Crashes
 from sojourn.pool.residents import Copy, CopyState
 from sojourn.pool.state import State
@@ -104,18 +104,37 @@ class Scheduler:
             return (Refuse(request.ticket, explain.pool_closed(state)),)
         if model is None:
             return (Refuse(request.ticket, explain.unknown_model(state, request.model)),)
-        if request.warm_slot is None and not state.queue.has_waiters_for(request.model):
-            # The warm path: nobody is ahead and a copy is there.
-            copy = serving.free_copy(state, request)
-            if copy is not None:
-                state.counters.hits += 1
-                serving.grant(state, request, copy, request.at)
-                self._scale_out_if_busy(copy, request.at)
-                return state.take_effects()
+        copy_id = self.take_warm(request) if request.warm_slot is None else None
+        if copy_id is not None:
+            return (Grant(request.ticket, copy_id), *state.take_effects())
         state.queue.add(request)
         serving.note_comeback(state, request.model)
         serving.dispatch(state, request.at)
         return state.take_effects()
+
+    def take_warm(self, request: Request) -> CopyId | None:
+        """The copy that is granted at once, if nobody is ahead and one is there.
+
+        It is the short way that most leases go: `on_request` without the Grant. Where it opens
+        another copy of a busy model, `take_effects` has that.
+        """
+        state = self._state
+        if request.model not in state.models or state.closed_at is not None:
+            return None
+        if state.queue and state.queue.has_waiters_for(request.model):
+            return None
+        copy = serving.free_copy(state, request)
+        if copy is None:
+            return None
+        state.counters.hits += 1
+        serving.grant(state, request, copy, request.at)
+        if copy.model.copies > 1:
+            self._scale_out_if_busy(copy, request.at)
+        return copy.id
+
+    def take_effects(self) -> Effects:
+        """What `take_warm` wants done beside."""
+        return self._state.take_effects() if self._state.out else ()
 
     def on_accepted(self, ticket: int) -> bool:
         """The waiter takes what he was offered. False: it is gone, and he waits on."""

@@ -66,7 +66,6 @@ def grant(state: State, request: Request, copy: Copy, now: float) -> None:
     state.leases.add(Lease(request, copy.id, now))
     copy.leased_since[request.ticket] = now
     state.counters.grants += 1
-    state.out.append(Grant(request.ticket, copy.id))
 
 
 def refuse(state: State, request: Request, error: Exception) -> None:
@@ -87,6 +86,7 @@ def serve_warm(state: State, now: float) -> None:
         if copy is not None:
             state.queue.remove(request.ticket)
             grant(state, request, copy, now)
+            state.out.append(Grant(request.ticket, copy.id))
 
 
 def scale_out(state: State, model_name: str, now: float) -> None:

@@ -51,8 +51,7 @@ class CopyId(NamedTuple):
         return f"{self.model}[{self.slot}]#{self.generation}"
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
+class Holder(NamedTuple):
     """Who asks: the thread or task (`key`), and the line it asks from."""
 
     key: Hashable
@@ -63,8 +62,7 @@ class Holder:
         return f"{self.place} ({self.name})" if self.name else str(self.place)
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """Somebody wants a lease. Tickets grow with time and are never used twice.
 
     With `warm_slot` nobody wants a lease: the copy in that slot shall be resident (preload).

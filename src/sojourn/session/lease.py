@@ -6,10 +6,10 @@ call of an expired lease can never reach the session that took its place.
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 import warnings
-import weakref
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
@@ -23,10 +23,29 @@ from sojourn.values import Place, caller
 
 
 class Terms:
-    """What the holder and the finalizer of a lease share: whether it has ended, and why."""
+    """What a lease and those who may end it share: whether it has ended, and why.
+
+    Those `is_brief` come and go as often as steps do, and are told to whoever hears every step.
+    """
+
+    __slots__ = (
+        "_timer",
+        "ended",
+        "error",
+        "give_back",
+        "holder",
+        "is_brief",
+        "since",
+        "stay",
+        "steps",
+    )
 
     def __init__(
-        self, stay: Stay, holder: Place, give_back: Callable[[Terms], None] | None
+        self,
+        stay: Stay,
+        holder: Place,
+        give_back: Callable[[Terms], None] | None,
+        is_brief: bool = False,
     ) -> None:
         self.stay = stay
         self.holder = holder
@@ -35,8 +54,11 @@ class Terms:
         self.ended: str | None = None  # a sentence, once it has
         self.error: type[LeaseExpired] | type[SessionBroken] = LeaseExpired
         self.give_back = give_back
+        self.is_brief = is_brief
         self._timer: threading.Timer | None = None
         stay.leases.add(self)
+        if not is_brief or events.hears_steps():
+            events.emit("lease.granted", stay.name, holder, is_step=is_brief)
 
     def warn_after(self, seconds: float) -> None:
         """Report the holder if he still has it by then."""
@@ -56,7 +78,15 @@ class Terms:
         self.stay.leases.discard(self)
         if self.give_back is not None:
             self.give_back(self)
-        events.emit("lease.ended", self.stay.name, self.holder, steps=self.steps, why=why)
+        if not self.is_brief or events.hears_steps():
+            events.emit(
+                "lease.ended",
+                self.stay.name,
+                self.holder,
+                is_step=self.is_brief,
+                steps=self.steps,
+                why=why,
+            )
         return True
 
     def forgotten(self) -> None:
@@ -89,16 +119,12 @@ class Lease(Usable):
         *,
         max_seconds: float | None = None,
         lease_warning_seconds: float | None = None,
-        give_back: Callable[[Terms], None] | None = None,
     ) -> None:
-        self._terms = Terms(stay, holder, give_back)
+        self._terms = Terms(stay, holder, None)
         self._until = None if max_seconds is None else time.monotonic() + max_seconds
         self._max_seconds = max_seconds
         if lease_warning_seconds is not None:
             self._terms.warn_after(lease_warning_seconds)
-        self._finalizer = weakref.finalize(self, self._terms.forgotten)
-        self._finalizer.atexit = False
-        events.emit("lease.granted", stay.name, holder)
 
     @property
     def _stay(self) -> Stay:  # type: ignore[override]
@@ -150,7 +176,6 @@ class Lease(Usable):
 
     def close(self) -> None:
         """Give it back. May be called twice."""
-        self._finalizer.detach()
         self._terms.end("it was given back")
 
     def __enter__(self) -> Lease:
@@ -163,6 +188,12 @@ class Lease(Usable):
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    def __del__(self) -> None:
+        # Not by weakref.finalize, which costs more than all the rest of a warm lease.
+        terms = getattr(self, "_terms", None)
+        if terms is not None and terms.ended is None and not sys.is_finalizing():
+            terms.forgotten()
 
     def __repr__(self) -> str:
         terms = self._terms

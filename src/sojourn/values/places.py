@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from dataclasses import dataclass
@@ -31,6 +32,11 @@ def caller() -> Place:
         file = frame.f_code.co_filename
         # contextlib drives our own context managers; the user's line is behind it.
         if not file.startswith(_HERE) and not file.endswith("contextlib.py"):
-            return Place(file, frame.f_lineno, frame.f_code.co_name)
+            return _place(file, frame.f_lineno, frame.f_code.co_name)
         frame = frame.f_back  # type: ignore[assignment]
     return NOWHERE
+
+
+@functools.lru_cache(maxsize=1024)
+def _place(file: str, line: int, function: str) -> Place:
+    return Place(file, line, function)
