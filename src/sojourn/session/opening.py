@@ -21,7 +21,8 @@ from sojourn.session.backend import Backend, InlineBackend
 from sojourn.session.devices import Choice, choose
 from sojourn.session.session import Session
 from sojourn.session.stay import Stay
-from sojourn.values import Place, TensorSpec, caller, parse_bytes
+from sojourn.session.trust import confinement, memory_limit
+from sojourn.values import Place, TensorSpec, caller
 
 _counter = itertools.count(1)
 _warned: set[str] = set()
@@ -65,6 +66,10 @@ def open(
     on the host and on a GPU. `seed` makes the same work give the same bits, and `deterministic`
     asks for ops that do not depend on the order of threads. With `restart="from-checkpoint"` a
     worker that died is replaced at the next step, with the state that was last saved or restored.
+
+    With `untrusted=True` a model in a file is loaded and run in a worker that can read nothing but
+    the model and the interpreter's libraries, writes nothing, and has no network and no programs
+    to start. `timeout` is the most the opening may take, in seconds.
     """
     blueprint = Blueprint(
         model,
@@ -78,6 +83,8 @@ def open(
         seed=seed,
         deterministic=deterministic,
         restart=restart,
+        untrusted=untrusted,
+        timeout=timeout,
     )
     return blueprint.open(caller(), name, device)
 
@@ -99,11 +106,16 @@ class Blueprint:
         seed: int | None = None,
         deterministic: bool = False,
         restart: str | None = None,
+        untrusted: bool | str = False,
+        timeout: float | None = None,
     ) -> None:
         _check(isolation, restart, seed, deterministic)
         self._isolation = isolation
         self._inline = isolation == "inline"
-        self._limit = None if memory is None else parse_bytes(memory)
+        path = os.path.abspath(os.fspath(model)) if isinstance(model, str | os.PathLike) else None
+        self._confined = confinement(untrusted, path, isolation)
+        self._limit = memory_limit(memory, self._confined)
+        self._timeout = timeout
         self._restart = restart
         self._base_name = _base_name(model)
         arguments, self._arrays = _described(model, self._inline, inputs)
@@ -126,6 +138,8 @@ class Blueprint:
         is_under_way: Callable[[Stay], None] | None = None,
     ) -> Session:
         """Open a session for the owner. `is_under_way` is told once there is a worker to end."""
+        if self._confined.is_on:
+            device = _without_gpu(device)
         choice = _chosen(device, self._limit, self._inline)
         arguments = {
             **self._arguments,
@@ -146,13 +160,17 @@ class Blueprint:
                 memory_bytes=self._limit,
                 environment=dict(choice.environment),
                 on_gpu=choice.gpu is not None,
+                readable_paths=self._confined.readable,
+                best_effort_sandbox=self._confined.best_effort,
             )
 
         try:
             stay.start(new_backend())
             if is_under_way is not None:
                 is_under_way(stay)
-            stay.load(arguments, self._arrays)
+            stay.load(arguments, self._arrays, self._timeout)
+            if self._confined.is_on:
+                stay.keeping.forbid("save", "an untrusted worker writes nothing")
             if choice.gpu is not None and device == "auto":
                 _tell_if_on_cpu(stay)
             if self._restart is not None:

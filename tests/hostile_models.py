@@ -1,0 +1,38 @@
+"""Writes honest and hostile models into a folder. Run in a worker, where TensorFlow is."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+
+def write(folder: str, secret: str) -> None:
+    import keras
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+
+    def saved_model(name: str, build: Any, main_op: Any = None) -> None:
+        with tf.Graph().as_default(), v1.Session() as session:
+            x = v1.placeholder(tf.float32, [None], name="x")
+            y = build(x)
+            op = main_op() if main_op else None
+            builder = v1.saved_model.Builder(os.path.join(folder, name))
+            signature = v1.saved_model.predict_signature_def({"x": x}, {"y": y})
+            builder.add_meta_graph_and_variables(
+                session, ["serve"], {"serving_default": signature}, main_op=op
+            )
+            builder.save()
+
+    def endless() -> Any:
+        return tf.while_loop(lambda i: i < 1, lambda i: i * 0, [tf.constant(0)])[0].op
+
+    saved_model("honest", lambda x: x * 2)
+    saved_model("reads", lambda x: tf.strings.join([tf.io.read_file(secret), tf.as_string(x[0])]))
+    saved_model(
+        "writes", lambda x: x, lambda: tf.io.write_file(os.path.join(folder, "pwned"), "pwned")
+    )
+    saved_model("endless", lambda x: x, endless)
+    saved_model("giant", lambda x: tf.reduce_sum(tf.ones(tf.cast([x[0], x[0]], tf.int32))))
+    model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Lambda(lambda x: x + 1)])
+    model.save(os.path.join(folder, "lambda.keras"))
