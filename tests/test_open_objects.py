@@ -90,6 +90,15 @@ def test_a_builder_may_return_any_kind_of_model(build, inputs, output):
         np.testing.assert_array_equal(session(**inputs), output)
 
 
+def test_a_model_that_has_not_changed_is_reset_to_itself(tmp_path):
+    with sojourn.open(keras_model) as session:
+        session.reset()
+        session.save(tmp_path / "ones")
+        session.restore(tmp_path / "ones")
+        session.reset()
+        np.testing.assert_array_equal(session(x=np.ones((1, 4))), [[4, 4]])
+
+
 def test_a_builder_may_return_a_path(tmp_path):
     def build() -> str:
         return str(tmp_path / "nowhere")

@@ -84,9 +84,6 @@ class SavedModelEngine(GraphEngine):
             self._loader.run_init_ops(self.session, self._tags)
 
     def _reset_variables(self) -> None:
-        if self.variables.has_snapshot:
-            self.variables.go_back()
-            return
         try:
             self._fill()
         except errors_impl.OpError as error:

@@ -76,6 +76,11 @@ class PackedEngine(SavedModelEngine):
         engine.rename(dict(names["inputs"]), dict(names["outputs"]))
         return engine
 
+    def _reset_variables(self) -> None:
+        # Its files are gone. Without a copy of the values at the start, nothing has changed yet.
+        if self.variables.has_snapshot:
+            self.variables.go_back()
+
 
 def pack(model: Any, inputs: Specs) -> tuple[dict[str, Any], list[np.ndarray]]:
     """What a worker is told of a live model, and the contents of its files."""
