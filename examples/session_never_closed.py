@@ -1,0 +1,22 @@
+"""A session that nobody closes is ended when it is forgotten, or at the latest at exit.
+
+Run with `python -W default` to see the warning that names the line which opened it.
+"""
+
+import tensorflow.compat.v1 as tf
+
+import sojourn
+from sojourn.compat.v1 import Session
+
+tf.disable_eager_execution()
+
+
+def tell(event: sojourn.events.Event) -> None:
+    if event.kind == "session.receipt":
+        print(f"{event.session}: closed, nothing left: {event.detail['receipt']['clean']}", flush=True)
+
+
+sojourn.events.subscribe(tell)
+
+session = Session(name="forgotten")  # and no close() anywhere below
+print("value:", session.run(tf.constant(42)))

@@ -1,0 +1,48 @@
+"""Runs scripts one after the other in this process, and tells as JSON what each one printed.
+
+They share one import of TensorFlow, its mode and one zygote. Each starts with an empty graph.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import io
+import json
+import os
+import runpy
+import sys
+import threading
+import traceback
+import warnings
+
+
+def main() -> None:
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    told = {}
+    for script in sys.argv[1:]:
+        import tensorflow as tf
+
+        tf.compat.v1.reset_default_graph()
+        sys.path.insert(0, os.path.dirname(script))
+        out = io.StringIO()
+        failure = None
+        with contextlib.redirect_stdout(out), warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", ResourceWarning)
+            try:
+                runpy.run_path(script, run_name="__main__")
+            except BaseException:
+                failure = traceback.format_exc()
+            gc.collect()
+            for thread in threading.enumerate():
+                if thread.name == "sojourn-forgotten":
+                    thread.join()
+        told[os.path.basename(script)] = {
+            "printed": out.getvalue().splitlines(),
+            "failure": failure,
+            "warnings": [str(w.message) for w in caught if w.category is ResourceWarning],
+        }
+    json.dump(told, sys.__stdout__)
+
+
+main()
