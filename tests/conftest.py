@@ -10,7 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 import sojourn
-from sojourn.testing import Watch, leftovers, take_snapshot
+from sojourn.testing import Watch
+from sojourn.testing.pytest_plugin import look_after
 
 # Whatever a test, TensorFlow or sojourn puts into the temporary folder is seen.
 _private = tempfile.mkdtemp(prefix="sojourn-tests-")
@@ -34,12 +35,7 @@ def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     transition of a session must have been legal and told once."""
     if "zygote" in request.fixturenames:
         request.getfixturevalue("zygote")
-    if "tmp_path" in request.fixturenames:
-        request.getfixturevalue("tmp_path")
-    before = take_snapshot()
     with Watch() as watch:
-        yield
-        left = leftovers(before)
-        assert not left, "; ".join(left)
+        yield from look_after(request, temporary_folder=True)
     wrong = watch.wrong()
     assert not wrong, "; ".join(wrong)

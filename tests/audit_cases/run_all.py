@@ -47,7 +47,7 @@ def main(folder):
         page = os.path.join(folder, f"{case}.html")
         if case == "suite_of_tests":
             pytest = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"]
-            pytest += ["-p", "sojourn.testing.pytest_plugin", "--sojourn-audit"]
+            pytest += ["--sojourn-audit"]
             pytest += ["--rootdir", str(HERE), "-c", os.devnull, "--noconftest"]
             arguments = ["audit", "--json", *pytest, str(HERE / f"{case}.py")]
         elif case == "blocks":

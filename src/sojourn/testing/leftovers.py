@@ -11,9 +11,11 @@ import os
 import tempfile
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sojourn.probes import memory, processes
+from sojourn.session import totals
 from sojourn.testing import ports
 
 
@@ -21,6 +23,7 @@ from sojourn.testing import ports
 class Snapshot:
     """What is there at one moment."""
 
+    sessions: dict[int, str]  # by their serial numbers: name, and who opened it
     workers: frozenset[int]
     children: frozenset[int]
     descriptors: dict[int, str]
@@ -38,6 +41,7 @@ def take_snapshot() -> Snapshot:
     found = processes.of_client(os.getpid())
     zygotes = {f.pid for f in found if f.is_zygote}
     return Snapshot(
+        sessions={s.serial: _described(s.identity) for s in totals.now()[1]},
         workers=frozenset(f.pid for f in found if not f.is_zygote),
         children=frozenset(_children()) - zygotes,
         descriptors=_descriptors(),
@@ -52,34 +56,42 @@ def take_snapshot() -> Snapshot:
 
 
 def leftovers(
-    before: Snapshot, *, seconds: float = 2.0, growth_bytes: int | None = None
+    before: Snapshot,
+    *,
+    seconds: float = 2.0,
+    growth_bytes: int | None = None,
+    temporary_folder: bool = True,
 ) -> list[str]:
     """What is there now and was not there before, a sentence each. Empty is good.
 
     With `growth_bytes`, the memory of this process and its zygote, private and shared, may have
-    grown by no more.
+    grown by no more. Leave the `temporary_folder` out where other programs use it too.
     """
     deadline = time.monotonic() + seconds
     while True:
-        found = _compare(before, take_snapshot(), growth_bytes)
+        found = _compare(before, take_snapshot(), growth_bytes, temporary_folder)
         if not found or time.monotonic() > deadline:
             return found
         gc.collect()
         time.sleep(0.02)
 
 
-def _compare(before: Snapshot, after: Snapshot, growth_bytes: int | None) -> list[str]:
-    found = [f"worker process {pid} is left" for pid in sorted(after.workers - before.workers)]
+def _compare(
+    before: Snapshot, after: Snapshot, growth_bytes: int | None, temporary_folder: bool
+) -> list[str]:
+    open_still = sorted(after.sessions.keys() - before.sessions.keys())
+    found = [f"session {after.sessions[serial]} is open" for serial in open_still]
+    found += [f"worker process {pid} is left" for pid in sorted(after.workers - before.workers)]
     found += [f"child process {pid} is left" for pid in sorted(after.children - before.children)]
     new = {fd: to for fd, to in after.descriptors.items() if before.descriptors.get(fd) != to}
     if len(after.descriptors) > len(before.descriptors):
         found.append(f"descriptors are left: {new}")
     found += [f"thread {name} is left" for name in sorted(after.threads - before.threads)]
-    for what, old, now in (
-        ("/dev/shm", before.shared_memory, after.shared_memory),
-        ("the temporary folder", before.temporary, after.temporary),
-    ):
-        found += [f"{name} is left in {what}" for name in sorted(now - old)]
+    new_shared = _without_those_of_others(after.shared_memory - before.shared_memory)
+    found += [f"{name} is left in /dev/shm" for name in new_shared]
+    if temporary_folder:
+        new_files = sorted(after.temporary - before.temporary)
+        found += [f"{name} is left in the temporary folder" for name in new_files]
     # A zygote that was replaced starts anew; one that stayed must not collect descriptors.
     if 0 < before.zygote_descriptors < after.zygote_descriptors:
         found.append(
@@ -93,6 +105,27 @@ def _compare(before: Snapshot, after: Snapshot, growth_bytes: int | None) -> lis
     if growth_bytes is not None and grown > growth_bytes:
         found.append(f"memory has grown by {grown} bytes")
     return found
+
+
+def _described(identity: Mapping[str, object]) -> str:
+    return f"{identity['name']!r}, opened at {identity['owner']},"
+
+
+def _without_those_of_others(names: frozenset[str]) -> list[str]:
+    """Leave out the segments that a process beside us has mapped: they are not ours to judge."""
+    suspects = {name.encode(): name for name in names}
+    ours = {os.getpid(), *_children()}
+    for entry in _listed("/proc") if suspects else ():
+        if not entry.isdigit() or int(entry) in ours:
+            continue
+        try:
+            with open(f"/proc/{entry}/maps", "rb") as maps:
+                mapped = {line.partition(b"/dev/shm/")[2].rstrip() for line in maps}
+        except OSError:
+            continue  # another user's, or it has ended
+        for name in mapped:
+            suspects.pop(name, None)
+    return sorted(suspects.values())
 
 
 def _children() -> list[int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 
@@ -25,6 +27,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="",
         help="codes that --sojourn-audit leaves out: SOJ003,SOJ007",
     )
+
+
+@pytest.fixture
+def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail the test if it leaves a session, process, descriptor, thread or segment behind."""
+    yield from look_after(request)
+
+
+def look_after(request: pytest.FixtureRequest, *, temporary_folder: bool = False) -> Iterator[None]:
+    """Look before and after a test. With `temporary_folder`, files left there count too."""
+    from sojourn.testing import leftovers, take_snapshot
+
+    # What pytest makes once for a whole run is not the test's.
+    if {"tmp_path", "tmp_path_factory", "tmpdir"} & set(request.fixturenames):
+        request.getfixturevalue("tmp_path_factory").getbasetemp()
+    before = take_snapshot()
+    yield
+    left = leftovers(before, temporary_folder=temporary_folder)
+    if left:
+        pytest.fail("left behind: " + "; ".join(left), pytrace=False)
 
 
 def pytest_configure(config: pytest.Config) -> None:
