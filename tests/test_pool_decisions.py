@@ -784,6 +784,16 @@ def test_holders_that_wait_for_each_others_bytes_are_found():
     assert first in script.granted
 
 
+def test_one_who_holds_what_pinned_models_leave_of_the_room_is_told():
+    script = Script(limit=4)
+    script.register("pinned", size=2, pinned=True)
+    script.register("held", size=2)
+    script.register("more", size=1)
+    script.use("pinned")
+    script.take("held", who="t1")
+    assert isinstance(script.refused[script.ask("more", who="t1")], DeadlockDetected)
+
+
 def test_three_in_a_ring_are_found_and_the_message_names_all():
     script = Script()
     for name in "abc":
