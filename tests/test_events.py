@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import warnings
 
 import pytest
 
@@ -226,6 +227,68 @@ def test_the_file_is_bounded_and_the_one_before_is_kept(tmp_path):
         for line in file.read_text().splitlines()
     ]
     assert numbers == list(range(numbers[0], 100))
+
+
+def test_processes_that_share_a_full_file_turn_it_over_once_and_lose_nothing(tmp_path):
+    path = tmp_path / "events.jsonl"
+    code = (
+        "import sys, sojourn\n"
+        f"sojourn.events.write_lines({str(path)!r}, max_bytes=40_000)\n"
+        "for n in range(100):\n"
+        "    sojourn.events.emit('test.told', 'x' * 50, number=n)\n"
+    )
+    writers = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(3)]
+    assert [writer.wait() for writer in writers] == [0, 0, 0]
+    files = (tmp_path / "events.jsonl.1", path)
+    written = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    assert len(written) == 300
+    for writer in writers:
+        numbers = [one["number"] for one in written if one["pid"] == writer.pid]
+        assert numbers == list(range(100))
+    assert max(file.stat().st_size for file in files) <= 40_000
+
+
+def test_a_file_that_was_moved_away_is_begun_anew(tmp_path):
+    path = tmp_path / "events.jsonl"
+    stop = sojourn.events.write_lines(str(path))
+    sojourn.events.emit("test.before")
+    path.rename(tmp_path / "rotated")
+    sojourn.events.emit("test.after")
+    stop()
+    assert "test.before" in (tmp_path / "rotated").read_text()
+    assert "test.after" in path.read_text()
+
+
+def test_a_fork_writes_lines_of_its_own_even_if_another_thread_was_writing(tmp_path):
+    path = tmp_path / "events.jsonl"
+    stop = sojourn.events.write_lines(str(path))
+    [writer] = [writer for writer in lines._writers if writer._fd >= 0]
+    held, release = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with writer._lock:
+            held.set()
+            release.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    code = 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12: a fork with threads
+        child = os.fork()
+    if child == 0:
+        try:
+            signal.alarm(20)
+            sojourn.events.emit("test.child")
+            code = 0
+        finally:
+            os._exit(code)
+    release.set()
+    thread.join()
+    assert os.waitpid(child, 0)[1] == 0
+    stop()
+    assert json.loads(path.read_text())["pid"] == child
 
 
 def test_a_finalizer_that_tells_while_a_line_is_written_does_not_hang(tmp_path, monkeypatch):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections.abc import Callable
 
 import msgspec
@@ -25,17 +26,18 @@ class _Writer:
         # A finalizer may tell of something while this very thread is in here.
         self._lock = threading.RLock()
         self._fd = self._open()
-        self._written = os.fstat(self._fd).st_size
+        _writers.add(self)
 
     def __call__(self, event: Event) -> None:
         line = _encoder.encode(event.to_dict()) + b"\n"
         with self._lock:
             if self._fd < 0:
                 return
-            if self._written + len(line) > self._max_bytes:
+            if not self._is_at_path():
+                self._begin_anew()
+            if os.fstat(self._fd).st_size + len(line) > self._max_bytes:
                 self._turn_over()
             os.write(self._fd, line)
-            self._written += len(line)
 
     def close(self) -> None:
         with self._lock:
@@ -43,19 +45,40 @@ class _Writer:
                 os.close(self._fd)
                 self._fd = -1
 
+    def _is_at_path(self) -> bool:
+        """Whether nobody else, a process that shares it or a log rotation, has moved the file."""
+        try:
+            return os.path.samestat(os.stat(self._path), os.fstat(self._fd))
+        except FileNotFoundError:
+            return False
+
     def _turn_over(self) -> None:
-        os.replace(self._path, f"{self._path}.1")
-        full, self._fd = self._fd, self._open()
-        self._written = 0
-        os.close(full)
+        import fcntl  # not on every system that can import us
+
+        # Of several processes that find it full, one moves it: the lock is on what they share.
+        fcntl.flock(self._fd, fcntl.LOCK_EX)
+        if self._is_at_path():
+            os.replace(self._path, f"{self._path}.1")
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        before, self._fd = self._fd, self._open()
+        os.close(before)  # and its lock ends
 
     def _open(self) -> int:
         return os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
 
+    def after_fork_in_child(self) -> None:
+        # The lock may have been held by a thread that does not exist here, and a lock on the file
+        # goes with what was opened: the child opens it for itself.
+        self._lock = threading.RLock()
+        if self._fd >= 0:
+            self._begin_anew()
+
 
 def write_lines(path: str, *, max_bytes: int = MAX_BYTES) -> Callable[[], None]:
     """Append every event to a file, until the returned function is called."""
-    writer = _Writer(path, max_bytes)
+    writer = _Writer(os.path.abspath(path), max_bytes)
     unsubscribe = subscribe(writer)
 
     def stop() -> None:
@@ -63,3 +86,15 @@ def write_lines(path: str, *, max_bytes: int = MAX_BYTES) -> Callable[[], None]:
         writer.close()
 
     return stop
+
+
+_writers: weakref.WeakSet[_Writer] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for writer in list(_writers):
+        writer.after_fork_in_child()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
