@@ -5,6 +5,10 @@ from a trace, hold them for a moment and give them back; opening, parking and cl
 that varies. The ideal LRU sees the same requests in the same order, one after the other, and
 needs no time for anything.
 
+A miss is an open. Whoever joins an open that is under way, or waits until one can begin, counts
+as a hit although he waits: this rate says how often models are loaded, not how often a lease is
+had at once, which is a good deal rarer when clients outnumber the places.
+
     python benchmarks/pool_trace.py [--json]
 """
 

@@ -16,7 +16,7 @@ class Counters:
     """Counts since the pool was made."""
 
     grants: int = 0
-    hits: int = 0  # grants that needed no open of their own
+    hits: int = 0  # granted at once, without any wait
     opens: int = 0
     evictions: int = 0
     parks: int = 0
