@@ -13,7 +13,8 @@ tf.disable_eager_execution()
 
 def tell(event: sojourn.events.Event) -> None:
     if event.kind == "session.receipt":
-        print(f"{event.session}: closed, nothing left: {event.detail['receipt']['clean']}", flush=True)
+        clean = event.detail["receipt"]["clean"]
+        print(f"{event.session}: closed, nothing left: {clean}", flush=True)
 
 
 sojourn.events.subscribe(tell)

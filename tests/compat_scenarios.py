@@ -264,11 +264,11 @@ def control_flow_of_both_generations(session: Any) -> Any:
 
 @scenario
 def functions_in_the_graph(session: Any) -> Any:
-    @tf.function
+    @tf.function(autograph=False)
     def double(x):
         return x * 2
 
-    @tf.function
+    @tf.function(autograph=False)
     def nested(x):
         return double(x) + tf.cond(x > 1, lambda: double(x), lambda: x)
 
@@ -558,7 +558,8 @@ def python_functions(session: Any) -> Any:
             seen.append(outcome(lambda failing=failing: s.run(failing, {x: 1})))
         wrong = tf.numpy_function(lambda a: np.int32(1), [x], tf.float32)
         bad = tf.numpy_function(lambda a: [a, object()], [x], [tf.float32, tf.float32])
-        seen += [outcome(lambda: s.run(wrong, {x: 1}))[0], outcome(lambda: s.run(bad, {x: 1}))[0]]
+        odd = tf.numpy_function(lambda a: np.zeros(0, [("f", np.float32)]), [x], tf.float32)
+        seen += [outcome(lambda each=each: s.run(each, {x: 1}))[0] for each in (wrong, bad, odd)]
         return [*seen, calls]
 
 
@@ -768,6 +769,14 @@ def devices(session: Any) -> Any:
         with tf.device("/gpu:7"):
             b = tf.constant(2)
         return [*seen, outcome(lambda: s.run(b))[0]]
+
+
+@scenario
+def time_limits_of_the_configuration(session: Any) -> Any:
+    with tf.Graph().as_default():
+        take = tf.queue.FIFOQueue(1, tf.float32).dequeue()
+        with session(config=v1.ConfigProto(operation_timeout_in_ms=50)) as s:
+            return [outcome(lambda: s.run(take))[0] for _ in range(4)]
 
 
 # -- what is built on sessions ---------------------------------------------------------------------

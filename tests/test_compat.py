@@ -139,11 +139,11 @@ def test_results_outlive_the_session(graph: Any, isolation: str) -> None:
     assert [value.tolist() for value in kept] == [[float(i)] for i in range(2, 10)]
 
 
-def test_a_cluster_is_refused_unless_inline(graph: Any) -> None:
-    with pytest.raises(ValueError, match="cannot connect to 'grpc://somewhere:1'"):
-        Session("grpc://somewhere:1", graph=graph)
+def test_only_known_isolations_and_targets(graph: Any) -> None:
     with pytest.raises(ValueError, match="isolation is"):
         Session(graph=graph, isolation="thread")
+    with pytest.raises(tf.errors.NotFoundError, match="No session factory registered"):
+        Session("nowhere", graph=graph)
 
 
 def test_the_workers_traceback_is_the_cause(graph: Any) -> None:

@@ -128,7 +128,9 @@ def test_every_structure_of_fetches(bench: Any, structure: Any, value: float) ->
 
 @quick
 @given(
-    steps=st.lists(st.sampled_from(["add", "multiply", "sum", "reshape", "cast", "tile"]), max_size=5),
+    steps=st.lists(
+        st.sampled_from(["add", "multiply", "sum", "reshape", "cast", "tile"]), max_size=5
+    ),
     array=hnp.arrays(np.float32, hnp.array_shapes(max_dims=2, max_side=3),
                      elements=st.floats(-4, 4, width=32)),
 )  # fmt: skip

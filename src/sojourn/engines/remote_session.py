@@ -35,10 +35,10 @@ class CSession:
         self._closed = False
 
     @classmethod
-    def on(cls, graph: GrowingGraph, config: bytes) -> CSession:
+    def on(cls, graph: GrowingGraph, target: bytes, config: bytes) -> CSession:
         """A new session on a graph."""
         options = c_api.TF_NewSessionOptions(
-            target=b"", config=config_pb2.ConfigProto.FromString(config)
+            target=target, config=config_pb2.ConfigProto.FromString(config)
         )
         try:
             with graph.c_graph as c_graph:
@@ -81,7 +81,7 @@ class SessionEngine:
         from sojourn.engines import remote_session_functions
 
         graph = GrowingGraph()
-        engine = cls(CSession.on(graph, arguments["config"]), graph)
+        engine = cls(CSession.on(graph, arguments["target"], arguments["config"]), graph)
         engine._functions = remote_session_functions.take_over()
         return engine
 

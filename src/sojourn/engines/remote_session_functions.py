@@ -30,7 +30,7 @@ class Answer(msgspec.Struct, frozen=True):
 
     form: str  # "one", "list" or "none"
     is_eager: bool
-    # By place, the type of an element that is no number and no text. TensorFlow shall complain.
+    # By place, the type of what no tensor can have. TensorFlow shall complain.
     strange: dict[int, str] = {}
 
 
@@ -48,6 +48,10 @@ FAMILIES: dict[str, type[Exception]] = {
     kind.__name__: kind
     for kind in (TypeError, ValueError, StopIteration, MemoryError, NotImplementedError, Exception)
 }
+
+
+# In the place of a type's name: the whole array is of a kind that no tensor has.
+UNSUPPORTED = ""
 
 
 class InTheCaller(Exception):
@@ -79,7 +83,7 @@ class RemoteFunctions(script_ops.FuncRegistry):  # type: ignore[misc]
         answer = msgspec.msgpack.decode(told, type=Answer)
         values: list[Any] = list(results)
         for place, name in answer.strange.items():
-            values[place] = np.array(type(name, (), {})(), dtype=object)
+            values[place] = _strange(name)
         if answer.is_eager:
             with context.eager_mode():
                 values = [constant_op.constant(value) for value in values]
@@ -94,6 +98,13 @@ def take_over() -> RemoteFunctions:
     registry.__class__ = RemoteFunctions
     registry._connected = threading.Event()
     return registry  # type: ignore[no-any-return]
+
+
+def _strange(name: str) -> np.ndarray:
+    """Something that TensorFlow refuses in the words it has for what was returned."""
+    if name == UNSUPPORTED:
+        return np.zeros(0, np.dtype([("field", np.float32)]))
+    return np.array(type(name, (), {})(), dtype=object)
 
 
 def _as_array(value: Any) -> np.ndarray:

@@ -16,8 +16,15 @@ from tensorflow.python.eager import context
 from tensorflow.python.framework import constant_op
 from tensorflow.python.ops import script_ops
 
-from sojourn.engines.remote_session_functions import FAMILIES, Answer, Failure, Question
+from sojourn.engines.remote_session_functions import (
+    FAMILIES,
+    UNSUPPORTED,
+    Answer,
+    Failure,
+    Question,
+)
 from sojourn.process.calls import FAILED, OK
+from sojourn.transport.dtypes import name_of
 
 
 class FunctionCalls:
@@ -56,7 +63,8 @@ class FunctionCalls:
         if form == "one" and _is_none(values[0]):
             form, values = "none", []
         sent = [_as_array(value) for value in values]
-        strange = {i: name for i, array in enumerate(sent) if (name := _strange_element(array))}
+        found = {i: _strange_element(array) for i, array in enumerate(sent)}
+        strange = {i: name for i, name in found.items() if name is not None}
         for i in strange:
             sent[i] = np.zeros(0)
         return OK, msgspec.msgpack.encode(Answer(form, is_eager, strange)), sent
@@ -74,6 +82,8 @@ def _as_array(value: Any) -> np.ndarray:
 
 def _strange_element(array: np.ndarray) -> str | None:
     """The type of an element that cannot be in a tensor."""
+    if name_of(array.dtype) is None:
+        return UNSUPPORTED
     if array.dtype.kind == "O":
         for item in array.reshape(-1).tolist():
             if not isinstance(item, str | bytes):

@@ -68,8 +68,10 @@ class Link:
 
     stay: Stay
 
-    def __init__(self, graph: Any) -> None:
+    def __init__(self, graph: Any, target: bytes) -> None:
         self.graph = graph
+        # Sessions on a server can run steps, but not prepare them.
+        self.prepares_steps = not target
         self.garbage: list[int] = []  # numbers of steps that nobody needs any more
         self._steps: OrderedDict[Any, Step] = OrderedDict()
         self._lock = threading.Lock()
@@ -100,6 +102,8 @@ class Link:
 
     def can_step(self, feeds: Any, fetches: Any) -> bool:
         """Whether a step can be prepared, or has something in it that only `run` can do."""
+        if not self.prepares_steps:
+            return False
         if any(is_handle(value) for value in feeds.values()):
             return False  # a tensor handle, which may be fed for a tensor of any type
         return not any(
@@ -256,8 +260,8 @@ class Link:
 class InlineLink(Link):
     """The C session is the caller's own."""
 
-    def __init__(self, name: str, place: Place, graph: Any, c_session: Any) -> None:
-        super().__init__(graph)
+    def __init__(self, name: str, place: Place, graph: Any, target: bytes, c_session: Any) -> None:
+        super().__init__(graph, target)
         self._session = CSession(c_session)
         self._open(
             name,
@@ -280,9 +284,15 @@ class WorkerLink(Link):
     """The C session is in a worker, on a copy of the graph."""
 
     def __init__(
-        self, name: str, place: Place, graph: Any, config: Any, memory: int | str | None
+        self,
+        name: str,
+        place: Place,
+        graph: Any,
+        target: bytes,
+        config: Any,
+        memory: int | str | None,
     ) -> None:
-        super().__init__(graph)
+        super().__init__(graph, target)
         self._shipment = Shipment(graph)
         self._ship_lock = threading.Lock()
         self._functions: FunctionCalls | None = None
@@ -294,7 +304,9 @@ class WorkerLink(Link):
 
             return WorkerBackend(name, memory_bytes=limit)
 
-        self._open(name, "process", place, make, {"config": config.SerializeToString()})
+        self._open(
+            name, "process", place, make, {"config": config.SerializeToString(), "target": target}
+        )
 
     def grow(self) -> None:
         if self.graph.version != self._shipment.version:

@@ -57,7 +57,7 @@ class Plans:
     def learn(self, fetches: Any, feed_dict: Any) -> None:
         """A step of this structure has run: the second time, make a plan of it."""
         key = _key(fetches, feed_dict)
-        if key is None:
+        if key is None or not self._link.prepares_steps:
             return
         try:
             if self._plans[key] is None:

@@ -60,10 +60,12 @@ class _Stays(tf_session.BaseSession):  # type: ignore[misc]
         name = self._name or f"session-{next(_counter)}"
         if self._isolation == "inline":
             super().__init__(target, graph, config)
-            self._link = InlineLink(name, place, self._graph, self._session)
+            self._link = InlineLink(name, place, self._graph, self._target or b"", self._session)
         else:
             self._initialise(target, graph, config)
-            self._link = WorkerLink(name, place, self._graph, self._config, self._memory)
+            self._link = WorkerLink(
+                name, place, self._graph, self._target or b"", self._config, self._memory
+            )
             # What others find here only has to be true.
             self._session = self._link
             _isolated.add(self)
@@ -319,9 +321,4 @@ def _checked_target(target: Any) -> bytes | None:
         )
     if not isinstance(target, str | bytes):
         raise TypeError(f'Argument `target` must be a string, but got "{type(target).__name__}"')
-    if target:
-        raise ValueError(
-            f"an isolated session runs in a worker on this machine and cannot connect to {target!r}"
-            '; open it with isolation="inline", or use tf.compat.v1.Session'
-        )
-    return b""
+    return target.encode() if isinstance(target, str) else target
