@@ -6,12 +6,14 @@ import gc
 import json
 import logging
 import os
+import re
 import select
 import signal
 import subprocess
 import sys
 import threading
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -309,3 +311,24 @@ def test_a_finalizer_that_tells_while_a_line_is_written_does_not_hang(tmp_path, 
     stop()
     written = (tmp_path / "events.jsonl").read_text().splitlines()
     assert [json.loads(line)["kind"] for line in written] == ["test.inner", "test.outer"]
+
+
+def test_every_kind_that_is_told_is_on_the_page():
+    root = Path(__file__).parent.parent
+    page = (root / "docs" / "events.md").read_text()
+    pattern = re.compile(r'"((?:session|worker|zygote|lease)\.[a-z_]+)"')
+    told_of = {f"session.{state}" for state in sojourn.State}
+    for folder in ("session", "process"):
+        for file in (root / "src" / "sojourn" / folder).rglob("*.py"):
+            told_of |= set(pattern.findall(file.read_text()))
+    assert not {kind for kind in told_of if f"`{kind}`" not in page}
+
+
+@pytest.mark.usefixtures("zygote")
+def test_the_code_of_the_page_runs(capsys):
+    page = (Path(__file__).parent.parent / "docs" / "events.md").read_text()
+    names = {}
+    for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        exec(code, names)
+    assert "session.receipt adder" in capsys.readouterr().out
+    assert issubclass(names["Metrics"], names["BaseHTTPRequestHandler"])
