@@ -18,6 +18,8 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import tensorflow as tf
 
+    from compat_helpers_scenarios import opened_by_helpers
+
 import sojourn
 from sojourn.compat.v1 import InteractiveSession, Session
 
@@ -129,6 +131,41 @@ def test_a_dead_worker_is_told_with_how_it_died(graph: Any) -> None:
         s.run("y:0", {"x:0": [1]})
     s.close()
     assert s.receipt is not None
+
+
+def test_files_are_where_the_caller_is(tmp_path: Any, monkeypatch: Any) -> None:
+    with tf.Graph().as_default(), Session() as s:
+        write = tf.io.write_file("here.txt", "text")
+        for folder in ("one", "two", "three", "four", "five"):
+            (tmp_path / folder).mkdir()
+            monkeypatch.chdir(tmp_path / folder)
+            s.run(write)
+            assert (tmp_path / folder / "here.txt").read_text() == "text"
+
+
+def test_a_monitored_session_recovers_when_its_worker_dies(tmp_path: Any) -> None:
+    opened: list[Any] = []
+
+    class Noted(Session):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            opened.append(self)
+
+    with opened_by_helpers(Noted), tf.Graph().as_default():
+        step = v1.train.get_or_create_global_step()
+        go_on = step.assign_add(1)
+        seen = []
+        with v1.train.MonitoredTrainingSession(
+            checkpoint_dir=str(tmp_path), save_checkpoint_steps=1, save_summaries_steps=None,
+            log_step_count_steps=None,
+        ) as s:  # fmt: skip
+            for i in range(6):
+                if i == 3:
+                    os.kill(opened[0]._link.stay.pid, signal.SIGKILL)
+                seen.append(int(s.run(go_on)))
+    assert seen == [1, 2, 3, 4, 5, 6]
+    assert len(opened) == 2
+    v1.summary.FileWriterCache.clear()
 
 
 @ISOLATIONS

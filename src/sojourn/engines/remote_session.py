@@ -6,6 +6,7 @@ own C session, and only prepares and runs steps.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -112,6 +113,7 @@ class SessionEngine:
             "release_callable": self._release_callable,
             "devices": self._devices,
             "cancel": self._cancel,
+            "chdir": self._chdir,
         }
 
     def connect(self, call_back: CallBack) -> None:
@@ -207,6 +209,10 @@ class SessionEngine:
 
     def _cancel(self, arguments: dict[str, Any], arrays: Arrays) -> tuple[Any, Arrays]:
         self._session.close()
+        return None, ()
+
+    def _chdir(self, arguments: dict[str, Any], arrays: Arrays) -> tuple[Any, Arrays]:
+        os.chdir(arguments["folder"])
         return None, ()
 
     def _fed(self, arguments: dict[str, Any], arrays: Arrays) -> dict[Any, np.ndarray]:

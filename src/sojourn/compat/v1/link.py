@@ -19,7 +19,7 @@ from sojourn.compat.v1.shipping import Shipment
 from sojourn.engines.feed_flow import may_outlive_the_step
 from sojourn.engines.remote_session import HANDLE, CSession, is_handle
 from sojourn.engines.tensorflow_steps import step_facts
-from sojourn.errors import SessionClosed
+from sojourn.errors import SessionBroken, SessionClosed
 from sojourn.process.calls import WorkerDied, step_meta
 from sojourn.session.backend import Backend, InlineBackend
 from sojourn.session.plans import PlanFacts
@@ -34,6 +34,13 @@ _SHORT_SECONDS = 0.005
 _CLOSE_SECONDS = 5.0
 _HANDLE_OPS = frozenset({"GetSessionHandle", "GetSessionHandleV2"})
 _UNSTEPPABLE = frozenset({dtypes.resource.as_datatype_enum, dtypes.variant.as_datatype_enum})
+
+
+class WorkerLost(SessionBroken, tf_errors.UnavailableError):  # type: ignore[misc]
+    """The worker died. TensorFlow's recoverable sessions know it by the second of its types."""
+
+    def __init__(self, node_def: Any, op: Any, message: str) -> None:
+        tf_errors.UnavailableError.__init__(self, node_def, op, message)
 
 
 class Step:
@@ -149,8 +156,8 @@ class Link:
         lifecycle = self.stay.lifecycle
         try:
             started = lifecycle.begin_step()
-        except SessionClosed:
-            raise self._closed() from None
+        except (SessionBroken, SessionClosed) as refusal:
+            raise self._refused(refusal) from None
         failed = True
         try:
             results = self.stay.backend.step(meta, arrays, adoptable, prints, None)  # type: ignore[union-attr]
@@ -214,8 +221,8 @@ class Link:
         """Do it while nobody can end the session, and say in TensorFlow's words if it has ended."""
         try:
             started = self.stay.lifecycle.begin_step()
-        except SessionClosed:
-            raise self._closed() from None
+        except (SessionBroken, SessionClosed) as refusal:
+            raise self._refused(refusal) from None
         failed = True
         try:
             result = action(self.stay.backend)  # type: ignore[arg-type]
@@ -245,7 +252,9 @@ class Link:
             self.cancel()
             self.stay.close(_CLOSE_SECONDS, place)
 
-    def _closed(self) -> Exception:
+    def _refused(self, refusal: Exception) -> Exception:
+        if isinstance(refusal, SessionBroken):
+            return WorkerLost(None, None, str(refusal))
         return RuntimeError("Attempted to use a closed Session.")
 
     def _broken(self, death: WorkerDied) -> Exception:
@@ -253,8 +262,8 @@ class Link:
             death, "a step was under way: its outcome is unknown"
         )
         if isinstance(error, SessionClosed):
-            error = tf_errors.CancelledError(None, None, "Session has been closed.")
-        return error
+            return tf_errors.CancelledError(None, None, "Session has been closed.")  # type: ignore[no-any-return]
+        return WorkerLost(None, None, str(error))
 
 
 class InlineLink(Link):
@@ -297,6 +306,7 @@ class WorkerLink(Link):
         self._ship_lock = threading.Lock()
         self._functions: FunctionCalls | None = None
         self._dead_callables: list[int] = []
+        self._folder: str | None = None
         limit = None if memory is None else parse_bytes(memory)
 
         def make() -> Backend:
@@ -309,11 +319,23 @@ class WorkerLink(Link):
         )
 
     def grow(self) -> None:
+        self._follow()
         if self.graph.version != self._shipment.version:
             self.ship()
 
+    def _follow(self) -> None:
+        """Files are named as the caller sees them now, not as he saw them when he opened it."""
+        try:
+            folder = os.getcwd()
+        except OSError:
+            return  # it has been removed
+        if folder != self._folder:
+            self._call("chdir", {"folder": folder})
+            self._folder = folder
+
     def ship(self) -> None:
         """Send what the graph has and the worker has not."""
+        self._follow()
         with self._ship_lock:
             difference = self._shipment.difference()
             if difference is None:
