@@ -10,7 +10,7 @@ from typing import Any
 
 from scenarios import NotMeasured, Owner, Place, new_owner
 
-CALLS = {1: (10, 40), 4096: (4, 5)}  # rows: rounds, calls in each
+CALLS = {1: (10, 40), 4096: (8, 5)}  # rows: rounds, calls in each
 OPENINGS = (3, 5)  # rounds, openings in each at most
 _OPENING_SECONDS = 2.0  # slow ones are opened less often
 
@@ -23,7 +23,7 @@ def time_all(
     with contextlib.ExitStack() as stack:
         owners: dict[str, Owner] = {}
         for name, place in places.items():
-            progress(f"timing: {name} is started")
+            progress(f"timing: starting {name}")
             owner = stack.enter_context(new_owner(place))
             with contextlib.suppress(NotMeasured):  # its scenarios have told why
                 owner.do("open", model="small")
