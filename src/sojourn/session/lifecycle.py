@@ -10,6 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from sojourn import events
@@ -31,6 +32,26 @@ _TELL_STEPS_EVERY = 1.0  # seconds
 STATE_NAMES = tuple(state.value for state in State)
 _serials = itertools.count(1)
 _NUMBER_OF_STATE = {state: number for number, state in enumerate(State)}
+_READY, _RUNNING = State.READY, State.RUNNING
+
+
+@dataclass(frozen=True, slots=True)
+class _Flip:
+    """A transition that every step makes, looked up in the table once."""
+
+    before: State
+    what: Input
+    after: State
+    number: int
+
+    @classmethod
+    def of(cls, before: State, what: Input) -> _Flip:
+        after = next_state(before, what)
+        return cls(before, what, after, _NUMBER_OF_STATE[after])
+
+
+_STARTED = _Flip.of(_READY, Input.STEP_STARTED)
+_ENDED = _Flip.of(_RUNNING, Input.LAST_STEP_ENDED)
 
 
 class Lifecycle:
@@ -56,8 +77,9 @@ class Lifecycle:
         self._refusal = refusal  # the error for a step in this state
         self.footprint = measure  # what it holds now
         # Reentrant, because a subscriber may close the session whose event it hears.
-        self._changed = threading.Condition(threading.RLock())
-        self._lock = self._changed
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._waiting = 0  # who waits for a change
         self.identity = {
             "name": name,
             "owner": str(owner),
@@ -80,7 +102,7 @@ class Lifecycle:
             if self._alone:
                 self._wait_for_the_lonely(deadline)
             state = self.state
-            if state not in USABLE:
+            if state is not _READY and state is not _RUNNING:
                 raise self._refusal(state)
             self._enter(state)
         return time.monotonic()
@@ -98,8 +120,9 @@ class Lifecycle:
                 words[HISTOGRAM + bucket(now - started)] += 1
                 words[NANOSECONDS] += int((now - started) * 1e9)
             if self.under_way == 0:
-                self._to(Input.LAST_STEP_ENDED, None)
-            self._changed.notify_all()
+                self._flip(_ENDED)
+            if self._waiting:
+                self._changed.notify_all()
             if now - self._told_steps_at > _TELL_STEPS_EVERY and events.is_listening():
                 news = self._news_of_steps(now)
         # Telling may take a while, and others want to begin.
@@ -116,9 +139,7 @@ class Lifecycle:
         with self._lock:
             self._alone.append(me)
             try:
-                self._changed.wait_for(
-                    lambda: not self._others_inside(me) or self.state not in USABLE
-                )
+                self._wait(lambda: not self._others_inside(me) or self.state not in USABLE)
                 if self.state not in USABLE:
                     raise self._refusal(self.state)
                 self._enter(self.state)
@@ -156,19 +177,20 @@ class Lifecycle:
         """Wait until no step is under way but those of the thread that waits."""
         me = waiter or threading.get_ident()
         with self._lock:
-            return self._changed.wait_for(lambda: not self._others_inside(me), timeout)
+            return self._wait(lambda: not self._others_inside(me), timeout)
 
     def wait_for(self, states: frozenset[State], timeout: float | None = None) -> bool:
         """Wait until it stands in one of these states."""
         with self._lock:
-            return self._changed.wait_for(lambda: self.state in states, timeout)
+            return self._wait(lambda: self.state in states, timeout)
 
     def become_foreign(self) -> None:
         """We are in a fork of the process whose session this is: nothing can be done with it.
 
         The lock may have been held by a thread that does not exist here.
         """
-        self._lock = self._changed = threading.Condition(threading.RLock())
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self.state = State.CLOSED
         self._inside.clear()
         self._alone.clear()
@@ -177,9 +199,10 @@ class Lifecycle:
     def _enter(self, state: State) -> None:
         self._inside.append(threading.get_ident())
         self.under_way = self._words[UNDER_WAY] = len(self._inside)
-        if state is State.READY:
-            self._to(Input.STEP_STARTED, None)
-            if self.state not in USABLE:  # closed by somebody who heard that the step began
+        if state is _READY:
+            self._flip(_STARTED)
+            now = self.state
+            if now is not _READY and now is not _RUNNING:  # closed by one who heard of the step
                 self._leave()
                 raise self._refusal(self.state)
 
@@ -198,8 +221,23 @@ class Lifecycle:
         while me in self._alone:  # a Ctrl-C kept it from saying that it is no longer
             self._alone.remove(me)
         left = None if deadline is None else max(0.0, deadline - time.monotonic())
-        if not self._changed.wait_for(lambda: not self._alone or self.state not in USABLE, left):
+        if not self._wait(lambda: not self._alone or self.state not in USABLE, left):
             raise TimeoutError
+
+    def _wait(self, question: Callable[[], bool], timeout: float | None = None) -> bool:
+        self._waiting += 1
+        try:
+            return self._changed.wait_for(question, timeout)
+        finally:
+            self._waiting -= 1
+
+    def _flip(self, flip: _Flip) -> None:
+        """A step has begun or ended. Hot: nothing is looked up unless somebody listens."""
+        if self.state is flip.before and not events.hears_steps():
+            self.state = flip.after
+            self._words[STATE] = flip.number
+        else:
+            self._to(flip.what, None)
 
     def _to(self, what: Input, place: Place | None) -> None:
         before = self.state
