@@ -40,6 +40,7 @@ class CopyStatus:
     changed: bool
     holders: tuple[Place, ...]
     device: str = ""
+    park_error: str = ""  # why it could not be parked and therefore stays
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,7 @@ def take_status(
                 changed=copy.changed,
                 holders=tuple(places(copy, leases)),
                 device=copy.device,
+                park_error=copy.park_error,
             )
             for copy in copies
         ),
