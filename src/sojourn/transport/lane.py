@@ -20,6 +20,10 @@ from sojourn.transport.messages import SEQUENCE, STATUS, Inbox, Outbox, Protocol
 
 # About 100 us of looking at a word from Python.
 SPINS = 2500
+# A step of up to a few hundred microseconds is worth waiting for: sleeping and being woken costs
+# about as much as such a step.
+_MOST_SPINS = 4 * SPINS
+_NEARLY_SECONDS = 250e-6
 # How often a lane that has given up spinning tries again, in calls.
 _TRY_AGAIN = 32
 _SPOILED = -1  # a sequence that no word can have
@@ -108,12 +112,13 @@ class CallerLane:
         theirs = self._theirs
         for _ in range(self._spins if may_spin else 0):
             if theirs[SEQUENCE] == sequence:
-                self._spins = SPINS
+                self._spins = max(SPINS, self._spins)
                 break
         else:
+            gave_up = time.monotonic()
             self._block(sequence, deadline, while_waiting)
             if may_spin and CAN_SPIN:
-                self._spin_less()
+                self._learn_from_blocking(time.monotonic() - gave_up)
         try:
             meta, views = self.inbox.take()
         except BaseException:
@@ -126,7 +131,11 @@ class CallerLane:
         """Whether the answer to the last request is there."""
         return self._theirs[SEQUENCE] == self._sequence
 
-    def _spin_less(self) -> None:
+    def _learn_from_blocking(self, seconds: float) -> None:
+        """Look longer next time if a little longer would have done, else less long."""
+        if seconds < _NEARLY_SECONDS:
+            self._spins = min(max(SPINS, 2 * self._spins), _MOST_SPINS)
+            return
         self._calls_until_try -= 1
         if self._calls_until_try <= 0:
             self._calls_until_try = _TRY_AGAIN
