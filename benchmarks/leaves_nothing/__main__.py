@@ -6,6 +6,8 @@ import datetime
 import json
 import os
 import platform
+import signal
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -30,7 +32,9 @@ from scenarios import NotMeasured, Place
 @click.option("--settle", default=5.0, metavar="SECONDS", help="How long things may take to go.")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures, not the table.")
 @click.option("--write", is_flag=True, help="Write score.md and score.json here, and into README.")
-@click.option("--show", type=click.Path(exists=True), help="Print the table of a score.json.")
+@click.option(
+    "--show", type=click.Path(exists=True), help="The table of a score.json, measured before."
+)
 @click.option("--list", "as_list", is_flag=True, help="Print the systems and end.")
 def main(
     only: tuple[str, ...],
@@ -43,9 +47,6 @@ def main(
     as_list: bool,
 ) -> None:
     """Open, use, close and kill each system, and print what is left."""
-    if show:
-        click.echo(table.markdown(json.loads(Path(show).read_text())), nl=False)
-        return
     chosen = {address: adapter.load(address) for address in (*systems.ADDRESSES, *own)}
     names = {system.name for system in chosen.values()}
     if unknown := set(only) - names:
@@ -56,10 +57,14 @@ def main(
         for system in chosen.values():
             click.echo(f"{system.name}: {system.about}")
         return
-    with tempfile.TemporaryDirectory(prefix="leaves-nothing-") as folder:
-        score = _measure(chosen, times, settle, Path(folder))
+    if show:
+        score = json.loads(Path(show).read_text())
+    else:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as Ctrl-C does: sweep, then end
+        with tempfile.TemporaryDirectory(prefix="leaves-nothing-") as folder:
+            score = _measure(chosen, times, settle, Path(folder))
     text = table.markdown(score)
-    click.echo(json.dumps(score, indent=2) if as_json else text)
+    click.echo(json.dumps(score, indent=2) if as_json else text, nl=as_json)
     if write:
         here = scenarios.HERE
         (here / "score.json").write_text(json.dumps(score, indent=2) + "\n")
@@ -106,7 +111,7 @@ def _measure(
         "machine": platform.machine(),
         "cores": os.cpu_count(),
         "baseline": systems.BASELINE,
-        "baseline_name": baseline.name if baseline else "nothing",
+        "baseline_name": baseline.name if baseline else "",
         "systems": list(found.values()),
     }
 

@@ -104,11 +104,6 @@ def _take_over_streams() -> tuple[TextIO, TextIO]:
 
 
 def main() -> None:
-    if os.environ.get("LEAVES_NOTHING_NAMESPACE"):
-        from sojourn.bench import namespace
-
-        if not namespace.enter():
-            raise SystemExit("no network namespace can be had here")
     if "--prepare" in sys.argv:
         system = adapter.load(sys.argv[1])
         system.prepare(system.prepared)

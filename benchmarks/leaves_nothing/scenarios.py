@@ -24,6 +24,8 @@ from typing import Any
 import outside
 from outside import Reading
 
+from sojourn.bench import namespace
+
 HERE = Path(__file__).parent
 TOLERANCE = 5 * 2**20  # allocators breathe: less than this is nothing
 LONG_STEP_ROWS = 1024  # some seconds of one matrix product, to be killed in
@@ -52,14 +54,19 @@ class Owner:
         self._place = place
         self.temporary = temporary
         self._log = open(place.prepared / "owner.log", "ab")
-        self._process = subprocess.Popen(
-            [place.python, str(HERE / "owner.py"), place.address],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            env=environment_of(place, temporary),
-            cwd=temporary,
-        )
+        try:
+            self._process = subprocess.Popen(
+                [place.python, str(HERE / "owner.py"), place.address],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._log,
+                env=environment_of(place, temporary),
+                cwd=temporary,
+                preexec_fn=_leave_the_network if place.listens else None,
+            )
+        except subprocess.SubprocessError:
+            self._log.close()
+            raise NotMeasured("it listens, and no network of its own can be had here") from None
 
     def do(self, what: str, **details: Any) -> dict[str, Any]:
         """Give an order and wait for the answer."""
@@ -111,6 +118,12 @@ class Owner:
         return lines[-1][:200] if lines else "it said nothing"
 
 
+def _leave_the_network() -> None:
+    """In the child, where no thread runs yet: a network in which nobody else can reach it."""
+    if not namespace.enter():
+        raise OSError("no network namespace")
+
+
 def environment_of(place: Place, temporary: Path) -> dict[str, str]:
     """The owner's environment: the suite's modules, and a temporary folder of its own."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
@@ -118,9 +131,9 @@ def environment_of(place: Place, temporary: Path) -> dict[str, str]:
         "PYTHONPATH": str(HERE),
         "TMPDIR": str(temporary),
         "TF_CPP_MIN_LOG_LEVEL": "3",
+        "CUDA_VISIBLE_DEVICES": "",  # bytes on a GPU are not measured, so none may be there
         "RAY_USAGE_STATS_ENABLED": "0",
         "LEAVES_NOTHING_PREPARED": str(place.prepared),
-        "LEAVES_NOTHING_NAMESPACE": "1" if place.listens else "",
     }
 
 
@@ -129,12 +142,14 @@ def new_owner(place: Place) -> Iterator[Owner]:
     """An owner with nothing around it. Afterwards whatever it has left is swept away."""
     temporary = Path(tempfile.mkdtemp(prefix="ln-"))  # short: sockets below it have short paths
     before = set(os.listdir(outside.SHARED_MEMORY))
-    owner = Owner(place, temporary)
+    owner = None
     try:
+        owner = Owner(place, temporary)
         yield owner
     finally:
         outside.end_all()
-        owner.release()
+        if owner:
+            owner.release()
         shutil.rmtree(temporary, ignore_errors=True)
         if not before:  # a folder of our own, else strangers' names would go as well
             for name in os.listdir(outside.SHARED_MEMORY):

@@ -121,10 +121,11 @@ def _caption(score: Mapping[str, Any]) -> str:
     versions: dict[str, str] = {}
     for one in score["systems"]:
         versions.update(one.get("versions", {}))
-    listed = ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
+    listed = [f"{name} {version}" for name, version in sorted(versions.items())]
+    compared = f" In brackets: against {score['baseline_name']}." if score["baseline_name"] else ""
     return (
-        f"Measured {score['date']} with {listed}; Python {score['python']}, "
-        f"{score['cores']} cores, no GPU. In brackets: against {score['baseline_name']}."
+        f"Measured {score['date']} on {score['cores']} cores, without a GPU: "
+        f"{', '.join([*listed, 'Python ' + score['python']])}.{compared}"
     )
 
 
