@@ -32,9 +32,7 @@ from scenarios import NotMeasured, Place
 @click.option("--settle", default=5.0, metavar="SECONDS", help="How long things may take to go.")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures, not the table.")
 @click.option("--write", is_flag=True, help="Write score.md and score.json here, and into README.")
-@click.option(
-    "--show", type=click.Path(exists=True), help="The table of a score.json, measured before."
-)
+@click.option("--show", type=click.Path(exists=True), help="The table of this score.json.")
 @click.option("--list", "as_list", is_flag=True, help="Print the systems and end.")
 def main(
     only: tuple[str, ...],
