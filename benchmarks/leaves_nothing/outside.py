@@ -108,8 +108,9 @@ def titles() -> list[str]:
     found = []
     for pid in descendants():
         try:
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-            found.append(words.strip()[-80:] or Path(f"/proc/{pid}/comm").read_text().strip())
+            program, *words = Path(f"/proc/{pid}/cmdline").read_text().rstrip("\0").split("\0")
+            program = os.path.basename(program) or Path(f"/proc/{pid}/comm").read_text().strip()
+            found.append(" ".join([program, *words])[:80])
         except OSError:
             continue  # it has just ended
     return found
