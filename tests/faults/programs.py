@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+
 from clients import client, remaining
 
 # Whatever a program does wrong shows on its standard error, which must stay empty.
 STRICT = """
 import gc, warnings
 warnings.simplefilter("error")
-import faulthandler; faulthandler.dump_traceback_later(100, exit=True)  # says where it hangs
+import faulthandler; faulthandler.enable()
 
 def descriptors():
     gc.collect()
@@ -25,7 +28,12 @@ SUM = ("output", {"a": 1, "b": 2})
 def run_to_end(code: str, may_complain: bool = False) -> list[str]:
     """Run a program that must end well and leave nothing; the lines it told."""
     with client(STRICT + code) as process:
-        output, errors = process.communicate(timeout=120)
+        try:
+            output, errors = process.communicate(timeout=60)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGABRT)  # it says where it hangs
+            process.wait()
+            raise
         assert process.returncode == 0, errors
         assert may_complain or not errors, errors
         assert remaining(process.pid, 10.0) == []

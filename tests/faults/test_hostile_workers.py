@@ -210,7 +210,9 @@ def test_a_plan_for_something_else_breaks_the_session(change):
             host._operations["plan"] = host._plan
         return function
 
-    with sojourn.open(build_in_time) as session:
-        with pytest.raises(sojourn.SessionBroken, match="a plan for something else"):
-            session.run("output", {"a": 1, "b": 2})
+    with (
+        sojourn.open(build_in_time) as session,
+        pytest.raises(sojourn.SessionBroken, match="a plan for something else"),
+    ):
+        session.run("output", {"a": 1, "b": 2})
     assert session.receipt.clean

@@ -224,8 +224,8 @@ class Zygote:
                 reply, _ = running.ask(
                     Status(running.next_ticket(), pid), [], Ended, _STATUS_SECONDS
                 )
-            except ZygoteGone:
-                return None, []
+            except (ZygoteGone, OSError, SojournError):
+                return None, []  # a close goes on, whatever is the matter with the zygote
             return reply.status, reply.children
 
     def end(self) -> None:

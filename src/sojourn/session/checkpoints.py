@@ -169,6 +169,9 @@ def _temporary_folder(path: str) -> Iterator[str]:
             fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         except FileNotFoundError:
             continue  # somebody who settles the path took it for a leftover: once more
+        except BaseException:
+            os.rmdir(folder)
+            raise
         with contextlib.suppress(OSError):  # a file system without locks
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if os.path.isdir(folder):
@@ -177,8 +180,10 @@ def _temporary_folder(path: str) -> Iterator[str]:
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)  # after an exchange, the state of before
-        os.close(fd)
+        try:
+            shutil.rmtree(folder, ignore_errors=True)  # after an exchange, the state of before
+        finally:
+            os.close(fd)  # and with it the lock, so that the next save can remove what is left
 
 
 def _put_in_place(folder: str, path: str) -> None:

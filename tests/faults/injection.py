@@ -1,0 +1,87 @@
+"""Make the Nth call of a kind fail, for every N until nothing fails any more."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+import pytest
+
+HERE = "/sojourn/"
+
+
+class Refusals:
+    """Counts calls of some functions, and lets one of them fail."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, error: Callable[[], BaseException]) -> None:
+        self._patch = patch
+        self._error = error
+        self._left = 0
+        self.has_failed = False
+
+    def at(self, n: int) -> None:
+        """From now on the Nth call fails, the others do not."""
+        self._left, self.has_failed = n, False
+
+    def stop(self) -> None:
+        """No call fails from now on."""
+        self._left = 0
+
+    def cover(self, owner: Any, name: str) -> None:
+        """Count the calls of this function too."""
+        real = getattr(owner, name)
+
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            self._left -= 1
+            if self._left == 0:
+                self.has_failed = True
+                raise self._error()
+            return real(*args, **kwargs)
+
+        self._patch.setattr(owner, name, counted)
+
+
+@contextlib.contextmanager
+def interrupted(n: int, error: type[BaseException] = KeyboardInterrupt) -> Iterator[list[str]]:
+    """Raise at the Nth point where the interpreter could answer a signal in sojourn's own code.
+
+    CPython looks for signals when it enters a function and when a call of C code returns; here
+    that is where one of sojourn's functions begins, and where one of C's that it called has ended.
+    The list tells where it was raised, and is empty if there were fewer points.
+    """
+    where: list[str] = []
+    left = n
+    me = threading.get_ident()
+
+    def profile(frame: FrameType, event: str, argument: Any) -> None:
+        nonlocal left
+        if event not in ("call", "c_return") or HERE not in frame.f_code.co_filename:
+            return
+        if threading.get_ident() != me or left <= 0:
+            return
+        if event == "c_return" and _hands_over_a_descriptor(argument):
+            return
+        left -= 1
+        if left == 0:
+            code = frame.f_code
+            what = f" after {argument.__name__}" if event == "c_return" else ""
+            where.append(f"{code.co_filename}:{frame.f_lineno} {code.co_qualname}{what}")
+            sys.setprofile(None)
+            raise error
+
+    sys.setprofile(profile)
+    try:
+        yield where
+    finally:
+        sys.setprofile(None)
+
+
+def _hands_over_a_descriptor(function: Any) -> bool:
+    # Between the system call and the variable there is no place where it could be taken back.
+    return getattr(function, "__name__", "") in (
+        "memfd_create eventfd open pidfd_open dup recvmsg acquire __enter__".split()
+    )

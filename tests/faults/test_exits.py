@@ -1,0 +1,190 @@
+"""The interpreter shuts down, in every order: no crash, no hang, no complaint, nothing left."""
+
+from __future__ import annotations
+
+import pytest
+
+from faults.programs import run_to_end
+
+USE = """
+def use(session):
+    try:
+        return session.run(*SUM)
+    except sojourn.SessionClosed:
+        return "closed"
+"""
+OPEN = (
+    USE
+    + """
+session = sojourn.open(models.adder)
+use(session)
+"""
+)
+
+ORDERS = {
+    # Handlers run last in, first out; ours was registered when sojourn was imported.
+    "a handler that runs before ours uses the session": (
+        OPEN + "import atexit; atexit.register(lambda: tell(use(session)))",
+        ["3"],
+    ),
+    "a handler that runs before ours closes it": (
+        OPEN + "import atexit; atexit.register(session.close)",
+        [],
+    ),
+    "a handler that fails does not keep ours from running": (
+        OPEN + "import atexit; atexit.register(lambda: tell('failing') or os._exit(0))",
+        ["failing"],
+    ),
+    "a global that is never closed": (OPEN, []),
+    "two sessions, one in the middle of a close": (
+        OPEN
+        + """
+other = sojourn.open(models.sleeper)
+def run():
+    try:
+        other.run("output", {"seconds": 60})
+    except sojourn.SessionClosed:
+        tell("cut off")
+threads = [threading.Thread(target=target, daemon=True) for target in (run, other.close)]
+threads[0].start(); time.sleep(0.2)
+threads[1].start(); time.sleep(0.2)
+""",
+        ["cut off"],
+    ),
+    "a daemon thread that runs steps": (
+        OPEN
+        + """
+def run():
+    while use(session) == 3:
+        pass
+threads = [threading.Thread(target=run, daemon=True) for _ in range(3)]
+for thread in threads:
+    thread.start()
+time.sleep(0.1)
+""",
+        [],
+    ),
+    "a daemon thread that opens sessions": (
+        OPEN
+        + """
+def run():
+    try:
+        while True:
+            with sojourn.open(models.adder) as other:
+                use(other)
+    except (sojourn.SojournError, OSError, RuntimeError):
+        pass  # the program exits
+threading.Thread(target=run, daemon=True).start()
+time.sleep(0.2)
+""",
+        [],
+    ),
+    "a daemon thread that waits for a zygote which does not answer": (
+        OPEN
+        + """
+os.kill(zygote_pid(), signal.SIGSTOP)
+def run():
+    try:
+        sojourn.open(models.adder)
+    except sojourn.SojournError:
+        pass
+threading.Thread(target=run, daemon=True).start()
+time.sleep(0.2)
+""",
+        [],
+    ),
+    "a thread that is no daemon finishes its step first": (
+        OPEN + "threading.Thread(target=lambda: (time.sleep(0.3), tell(use(session)))).start()",
+        ["3"],
+    ),
+    "an executor": (
+        OPEN
+        + """
+from concurrent.futures import ThreadPoolExecutor
+executor = ThreadPoolExecutor(4)
+for _ in range(40):
+    executor.submit(use, session)
+""",
+        [],
+    ),
+    "a finalizer closes it when the modules are torn down": (
+        OPEN
+        + """
+class Holder:
+    def __init__(self, session): self.session = session
+    def __del__(self): tell(self.session.close().clean)
+holder = Holder(session)
+""",
+        ["True"],
+    ),
+    "a finalizer uses it when the modules are torn down": (
+        OPEN
+        + """
+class Holder:
+    def __init__(self, session): self.session, self.use = session, use
+    def __del__(self): tell(self.use(self.session))
+holder = Holder(session)
+""",
+        ["closed"],
+    ),
+    "a cycle that only the last collection finds": (
+        OPEN
+        + """
+gc.disable()
+class Node: pass
+one, two = Node(), Node()
+one.other, two.other, one.session = two, one, session
+del one, two, session
+""",
+        [],
+    ),
+    "the exit happens inside the block": (
+        USE + "with sojourn.open(models.adder) as session:\n    use(session)\n    sys.exit(0)",
+        [],
+    ),
+    "a fork that exits as a program does": (
+        OPEN
+        + """
+child = os.fork()
+if child == 0:
+    sys.exit(0)  # runs the handlers it has inherited
+os.waitpid(child, 0)
+tell(use(session))
+""",
+        ["3"],
+    ),
+    "a lent session whose lease was never given back": (
+        OPEN + "warnings.simplefilter('ignore')\nlease = session.lend(lease_warning_seconds=60)",
+        [],
+    ),
+    "it was imported and warmed up, nothing more": ("sojourn.warm_up()", []),
+    "a thread is still starting the zygote": (
+        "threading.Thread(target=sojourn.warm_up, kwargs={'wait': True}, daemon=True).start()\n"
+        "time.sleep(0.02)",
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_the_interpreter_exits_while(order):
+    code, says = ORDERS[order]
+    assert run_to_end(code) == says
+
+
+def test_handlers_that_run_after_ours_find_it_closed_and_can_open_others():
+    code = """
+import atexit
+from sojourn.process import exits
+def late():
+    tell(use(session))
+    with sojourn.open(models.adder) as other:
+        tell(use(other))
+    global forgotten
+    forgotten = sojourn.open(models.adder)  # the kernel ends this one
+    warnings.simplefilter("ignore")
+atexit.unregister(exits._run)  # as if the program's own had been registered before the import
+atexit.register(late)
+atexit.register(exits._run)
+"""
+    assert run_to_end(OPEN + code) == ["closed", "3"]

@@ -1,0 +1,153 @@
+"""System calls that fail, one after the other until none is left: memory, descriptors, the disk."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+import shutil
+import socket
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import models
+import sojourn
+from faults.injection import Refusals
+from sojourn.testing import leftovers, take_snapshot
+
+ROUNDS = 200  # more than there are calls of a kind
+
+
+def refusal(number: int) -> Any:
+    return lambda: OSError(number, os.strerror(number))
+
+
+@pytest.mark.parametrize(
+    ("owner", "names", "number"),
+    [
+        (os, ["memfd_create"], errno.EMFILE),
+        (os, ["memfd_create", "ftruncate"], errno.ENOMEM),
+        (mmap, ["mmap"], errno.ENOMEM),
+        (os, ["eventfd", "pidfd_open"], errno.EMFILE),
+        (socket, ["socketpair"], errno.ENFILE),
+        (socket, ["send_fds", "recv_fds"], errno.ENOBUFS),
+        (fcntl, ["fcntl"], errno.EPERM),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_whatever_is_refused_while_opening_and_running_leaves_nothing(
+    monkeypatch, owner, names, number
+):
+    refusals = Refusals(monkeypatch, refusal(number))
+    for name in names:
+        refusals.cover(owner, name)
+    before = take_snapshot()
+    refused = 0
+    for n in range(1, ROUNDS):
+        refusals.at(n)
+        try:
+            with sojourn.open(models.adder) as session:
+                for size in (1, 100_000):  # the second needs more memory
+                    ones = np.ones(size)
+                    assert session.run("output", {"a": ones, "b": ones}).sum() == 2 * size
+        except OSError as error:
+            assert error.errno == number  # as it is: Python has the right words
+            refused += 1
+        except sojourn.SojournError:
+            refused += 1
+        left = leftovers(before)
+        assert not left, (n, left)
+        if not refusals.has_failed:
+            break
+    refusals.stop()
+    assert 0 < refused < ROUNDS - 1
+
+
+def test_memory_that_is_refused_to_a_worker_is_the_steps_error_or_the_sessions():
+    def build() -> Any:
+        def double(x: Any) -> Any:
+            import os
+
+            def refuse(*args: Any) -> Any:
+                raise OSError(24, "Too many open files")
+
+            if x.size == 1:
+                os.memfd_create = refuse
+            return np.repeat(x, 2)
+
+        return double
+
+    with sojourn.open(build) as session:
+        assert session.run("output", {"x": np.ones(1)}).size == 2
+        with pytest.raises((OSError, sojourn.SessionBroken), match="Too many open files"):
+            session.run("output", {"x": np.ones(1_000_000)})  # the answer needs more memory
+    assert session.receipt.clean
+
+
+CALLS = "open mkdir makedirs fsync rename listdir fstat lstat rmdir unlink posix_fadvise".split()
+
+
+@pytest.fixture(scope="module")
+def counting(zygote: None) -> Any:
+    with sojourn.open(models.counter, name="saved") as session:
+        session.run("total", {"amount": 1.0})
+        yield session
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EROFS], ids=errno.errorcode.get)
+@pytest.mark.parametrize("is_there", [False, True], ids=["new", "replacing"])
+def test_a_save_that_fails_at_any_call_harms_nothing(
+    monkeypatch, counting, tmp_path, number, is_there
+):
+    path = tmp_path / "saved"
+    if is_there:
+        counting.save(path)
+    old = contents(path)
+    counting.run("total", {"amount": 1.0})
+    value = counting.run("value")
+    refusals = Refusals(monkeypatch, refusal(number))
+    for name in CALLS:
+        refusals.cover(os, name)
+    failed = in_place = 0
+    for n in range(1, ROUNDS):
+        refusals.at(n)
+        try:
+            counting.save(path)
+            refusals.stop()
+        except sojourn.CheckpointError as error:
+            failed += 1
+            assert "cannot be saved" in str(error)
+            refusals.stop()
+            # Only the very last call, which syncs the folder that now has it, may come too late.
+            in_place += contents(path) != old
+            _clear_what_could_not_be_removed(tmp_path)
+        old = contents(path)
+        assert len(os.listdir(tmp_path)) <= 2, n  # what could not be removed goes with the next
+        if old:
+            counting.restore(path)
+        assert counting.run("value") in (value, value - 1)
+        counting.run("store", {"amount": value})
+        if not refusals.has_failed:
+            break
+    refusals.stop()
+    assert 3 < failed < ROUNDS - 1
+    assert in_place <= 1
+    assert os.listdir(tmp_path) == ["saved"]
+    counting.run("total", {"amount": 1.0})
+    counting.restore(path)
+    assert counting.run("value") == value
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    """Every file of a saved state."""
+    return {p.name: p.read_bytes() for p in path.iterdir()} if path.exists() else {}
+
+
+def _clear_what_could_not_be_removed(folder: Path) -> None:
+    """A file system that fails may fail to remove as well; the next save does it."""
+    for left in folder.glob(".saved.*"):
+        shutil.rmtree(left)
