@@ -38,3 +38,11 @@ def prepare_worker() -> None:
         from sojourn.engines import autograph_files
 
         autograph_files.keep_in_memory()
+
+
+def prepare_zygote() -> None:
+    """What the frameworks that are loaded can do before the fork, so that no worker has to."""
+    if "tensorflow" in sys.modules:
+        from sojourn.engines import rehearsal
+
+        rehearsal.rehearse()
