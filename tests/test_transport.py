@@ -8,13 +8,14 @@ import socket
 import struct
 
 import ml_dtypes
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from sojourn.transport import messages, strings
+from sojourn.transport import frames, messages, strings
 from sojourn.transport.dtypes import BY_NAME, name_of
 from sojourn.transport.messages import Inbox, Outbox, ProtocolError
 from sojourn.transport.segment import F_ADD_SEALS, F_SEAL_GROW, Segment, SegmentError
@@ -133,6 +134,14 @@ def test_more_layouts_than_are_remembered_still_arrive(wire):
         assert got.tolist() == [n] * (n % 7 + 1)
 
 
+def test_a_layout_is_remembered_however_often_the_others_change(wire):
+    wire.send(b"steady", np.arange(3))
+    for n in range(3 * messages.LAYOUTS_KEPT):
+        wire.send(b"restless", np.zeros(1 + n % 2))
+    _, [got] = wire.send(b"steady", np.arange(3))
+    assert got.tolist() == [0, 1, 2]
+
+
 def test_a_gibibyte_crosses(wire):
     array = np.zeros(2**27, np.float64)
     array[-1] = 5
@@ -233,6 +242,12 @@ def test_our_own_memory_cannot_be_shrunk():
     os.close(fd)
 
 
+def test_memory_that_was_announced_but_never_sent_is_not_waited_for(wire):
+    wire.words[messages.GENERATION] = 1
+    with pytest.raises(ProtocolError, match="did not come"):
+        wire.inbox.take()
+
+
 def test_descriptors_that_were_not_announced_are_closed(wire):
     wire.out.put(b"m", [np.ones(3)])
     wire.theirs.recv(1)  # take the announced one away
@@ -243,6 +258,15 @@ def test_descriptors_that_were_not_announced_are_closed(wire):
         wire.inbox.take()
     assert len(os.listdir("/proc/self/fd")) == before
     for fd in fds:
+        os.close(fd)
+
+
+def test_descriptors_that_came_are_not_inherited_by_programs_we_start():
+    ours, theirs = frames.pair()
+    with ours, theirs, open(os.devnull) as some:
+        frames.send(ours, 1, [some.fileno()])
+        _, [fd] = frames.receive(theirs, msgspec.msgpack.Decoder(int))
+        assert not os.get_inheritable(fd)
         os.close(fd)
 
 

@@ -9,6 +9,7 @@ import errno
 import os
 import select
 import socket
+import struct
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -18,6 +19,7 @@ MAX_DESCRIPTORS = 16
 _MAX_BYTES = 2**16
 _IN_MEMORY = b"\xc1"  # the one byte that begins no message
 _MAX_MEMORY_BYTES = 2**26
+_FD = struct.Struct("i")
 
 
 class OutOfDescriptors(OSError, Generic[T]):
@@ -53,7 +55,7 @@ def receive(
         poll.register(sock, select.POLLIN)
         if not poll.poll(timeout * 1000):
             raise TimeoutError
-    payload, fds, flags, _ = socket.recv_fds(sock, _MAX_BYTES, MAX_DESCRIPTORS)
+    payload, fds, flags = receive_fds(sock, _MAX_BYTES, MAX_DESCRIPTORS)
     try:
         if not payload:
             raise EOFError("the peer has closed the channel")
@@ -70,6 +72,24 @@ def receive(
         for fd in fds:
             os.close(fd)
         raise
+
+
+def receive_fds(
+    sock: socket.socket, size: int, most: int, flags: int = 0
+) -> tuple[bytes, list[int], int]:
+    """Some bytes, the descriptors that came with them, and what the kernel says of both.
+
+    Not by `socket.recv_fds`, which takes flags and ignores them: it would wait for a peer that
+    sends nothing, and programs that we start would inherit what it gives.
+    """
+    room = socket.CMSG_SPACE(most * _FD.size)
+    data, ancillary, flags, _ = sock.recvmsg(size, room, flags | socket.MSG_CMSG_CLOEXEC)
+    fds: list[int] = []
+    for level, kind, content in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            whole = len(content) - len(content) % _FD.size
+            fds += [fd for (fd,) in _FD.iter_unpack(content[:whole])]
+    return data, fds, flags
 
 
 def _send_in_memory(sock: socket.socket, payload: bytes, fds: list[int]) -> None:

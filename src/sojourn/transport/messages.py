@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sojourn.transport import strings
+from sojourn.transport import frames, strings
 from sojourn.transport.dtypes import DTYPE_OF_NUMBER, NUMBER_OF_DTYPE, NUMBER_OF_NAME, STRING
 from sojourn.transport.segment import Segment, SegmentError
 
@@ -111,9 +111,15 @@ class Outbox:
         number = 0
         # Only steps come again and again with the same short meta; calls are one of a kind.
         if len(meta) <= MAX_REUSED_META and all(view is not None for view in views):
-            if len(self._layouts) >= LAYOUTS_KEPT:
-                self._layouts.clear()
-            self._number = number = self._number + 1
+            replaced = self._layouts.get(meta)
+            if replaced is not None:
+                # The number is used again: numbers that grew with every change of shape would push
+                # layouts that are still in use here out of the reader's memory.
+                number = replaced.number
+            else:
+                if len(self._layouts) >= LAYOUTS_KEPT:
+                    self._layouts.clear()
+                self._number = number = self._number + 1
             self._layouts[meta] = _Layout(number, [v for v in views if v is not None])
         self._words[LAYOUT] = number
         self._words[HEADER_BYTES] = header_bytes
@@ -203,7 +209,7 @@ class Inbox:
         if self._words[GENERATION] != self._generation + 1:
             raise ProtocolError("the peer skipped a generation of its memory")
         try:
-            _, fds, flags, _ = socket.recv_fds(self._channel, 1, 4, socket.MSG_DONTWAIT)
+            _, fds, flags = frames.receive_fds(self._channel, 1, 4, socket.MSG_DONTWAIT)
         except OSError as error:
             raise ProtocolError(f"the peer's memory did not come: {error.strerror}") from None
         try:
@@ -250,6 +256,7 @@ class Inbox:
         if at != header_bytes:
             raise ProtocolError("the header is longer than what it announces")
         if number and not has_strings:
+            # The writer keeps at most half as many, and of those it has numbered last.
             if len(self._layouts) > 2 * LAYOUTS_KEPT:
                 self._layouts.pop(next(iter(self._layouts)))
             self._layouts[number] = (meta, arrays)
