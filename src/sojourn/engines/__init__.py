@@ -12,6 +12,8 @@ import sys
 # What the zygote imports for a framework besides the framework itself.
 PRELOAD = {
     "tensorflow": (
+        "numpy.random",  # the worker seeds it
+        "sojourn.engines.builder",
         "sojourn.engines.tensorflow",
         "sojourn.engines.keras_model",
         "sojourn.engines.remote_session_functions",
@@ -38,11 +40,3 @@ def prepare_worker() -> None:
         from sojourn.engines import autograph_files
 
         autograph_files.keep_in_memory()
-
-
-def prepare_zygote() -> None:
-    """What the frameworks that are loaded can do before the fork, so that no worker has to."""
-    if "tensorflow" in sys.modules:
-        from sojourn.engines import rehearsal
-
-        rehearsal.rehearse()

@@ -19,7 +19,7 @@ import time
 import traceback
 from typing import NoReturn
 
-from sojourn.engines import PRELOAD, prepare_zygote
+from sojourn.engines import PRELOAD
 from sojourn.process import lifeline, limits
 from sojourn.process.protocol import Ended, Fork, Forked, Ready, Refused, Status, to_zygote
 from sojourn.transport import frames
@@ -43,7 +43,6 @@ def main() -> NoReturn:
     for name, version in found.items():
         for module in PRELOAD[name] if version else ():
             importlib.import_module(module)
-    prepare_zygote()
     limits.set_title(f"sojourn-zygote of {client_pid}")
     limits.adopt_orphans()
     gc.collect()
