@@ -191,6 +191,7 @@ class ServerLane:
         self.inbox = Inbox(self._theirs, channel)
         self._sequence = 0
         self._spins = SPINS if CAN_SPIN else 0
+        self._calls_until_try = _TRY_AGAIN
         self._stopped = False
         self._poll = select.poll()
         self._poll.register(self._my_bell, select.POLLIN)
@@ -208,9 +209,7 @@ class ServerLane:
                 self._spins = SPINS
                 break
         else:
-            # The caller is slow or has gone quiet: next time look less long, but never not at all.
-            if spins:
-                self._spins = max(SPINS // 16, spins // 2)
+            gave_up = time.monotonic()
             while True:
                 if self._stopped:
                     raise PeerGone
@@ -218,8 +217,21 @@ class ServerLane:
                 silence(self._my_bell)
                 if theirs[SEQUENCE] == sequence:
                     break
+            if spins:
+                self._learn_from_blocking(time.monotonic() - gave_up)
         self._sequence = sequence
         return self.inbox.take()
+
+    def _learn_from_blocking(self, seconds: float) -> None:
+        """A caller who was only a little late is worth waiting for; for one who is slow or has gone
+        quiet look less long, but never not at all, and now and then as long as at first: one who
+        came late a few times must not be thought slow for ever."""
+        self._calls_until_try -= 1
+        if seconds < _NEARLY_SECONDS or self._calls_until_try <= 0:
+            self._spins = SPINS
+            self._calls_until_try = _TRY_AGAIN
+        else:
+            self._spins = max(SPINS // 16, self._spins // 2)
 
     def answer(self, status: int, meta: bytes, arrays: Sequence[np.ndarray]) -> None:
         """Give the answer to the request that was waited for."""

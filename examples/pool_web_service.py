@@ -1,0 +1,116 @@
+"""A web service with several models in one pool, shared by the threads of the server.
+
+`python examples/pool_web_service.py` serves it with the standard library alone; the same handler
+goes into Flask (`flask_app`) or FastAPI (`fastapi_app`). Each process needs a pool of its own: with
+`gunicorn --preload` make it after the fork, in `post_fork` or when the first request comes.
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+
+import numpy as np
+
+import sojourn
+
+
+def linear(factor: float) -> Any:
+    """Stands for your own models: usually the path of a SavedModel or a `.keras` file."""
+
+    def build() -> Any:
+        import tensorflow as tf
+
+        x = tf.compat.v1.placeholder(tf.float32, [None], name="x")
+        return {"x": x}, {"y": x * factor}
+
+    return build
+
+
+def make_pool() -> sojourn.Pool:
+    pool = sojourn.Pool(memory="2GiB", idle_seconds=300)
+    pool.register("double", linear(2.0))
+    pool.register("triple", linear(3.0), copies=2)
+    return pool
+
+
+def predict(pool: sojourn.Pool, name: str, values: list[float]) -> tuple[int, dict[str, Any]]:
+    """The handler: a status and an answer. Any number of threads may call it."""
+    try:
+        with pool.lease(name, timeout=10) as session:
+            result = session.run("y", {"x": np.array(values, np.float32)})
+    except (sojourn.ModelError, sojourn.InputError) as error:
+        return 404, {"error": str(error)}
+    except (sojourn.PoolTimeout, sojourn.BudgetExceeded) as error:
+        return 503, {"error": str(error)}  # come again later
+    return 200, {"y": result.tolist()}
+
+
+def flask_app(pool: sojourn.Pool) -> Any:
+    from flask import Flask, request
+
+    app = Flask(__name__)
+
+    @app.post("/predict/<name>")
+    def handle(name: str) -> Any:
+        status, answer = predict(pool, name, request.get_json()["x"])
+        return answer, status
+
+    return app
+
+
+def fastapi_app(pool: sojourn.Pool) -> Any:
+    from fastapi import Body, FastAPI, Response
+
+    app = FastAPI()
+
+    @app.post("/predict/{name}")
+    def handle(name: str, response: Response, x: list[float] = Body(embed=True)) -> Any:  # noqa: B008
+        response.status_code, answer = predict(pool, name, x)
+        return answer
+
+    return app
+
+
+def server(pool: sojourn.Pool, port: int = 0) -> ThreadingHTTPServer:
+    """The same with the standard library: a thread for every connection, on loopback."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            status, answer = predict(pool, self.path.rpartition("/")[2], body["x"])
+            content = json.dumps(answer).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *arguments: Any) -> None:
+            """Quiet."""
+
+    return ThreadingHTTPServer(("127.0.0.1", port), Handler)
+
+
+def ask(address: str, values: list[float]) -> Any:
+    request = urllib.request.Request(address, json.dumps({"x": values}).encode())
+    with urllib.request.urlopen(request) as answer:
+        return json.load(answer)
+
+
+def main() -> None:
+    with make_pool() as pool, server(pool) as service:
+        thread = Thread(target=service.serve_forever)
+        thread.start()
+        address = f"http://127.0.0.1:{service.server_port}/predict"
+        print("double", ask(f"{address}/double", [1, 2, 3])["y"])
+        print("triple", ask(f"{address}/triple", [1, 2, 3])["y"])
+        print(pool)
+        service.shutdown()
+        thread.join()
+
+
+if __name__ == "__main__":
+    main()
