@@ -11,6 +11,7 @@ import pytest
 import models
 import sojourn
 from sojourn import State
+from sojourn.process import crossing
 
 pytestmark = pytest.mark.usefixtures("zygote")
 
@@ -108,6 +109,50 @@ def test_wrong_input_says_what_was_expected_and_what_came(shared, feeds, says):
 def test_an_output_that_is_not_there_is_named(shared):
     with pytest.raises(sojourn.InputError, match=r"there is no output 'nope'; there are y"):
         shared.run("nope", {"x": ONE})
+
+
+@pytest.mark.parametrize("fetches", [5, [5], [["y"]]])
+def test_outputs_that_are_no_names_are_refused(shared, fetches):
+    with pytest.raises(sojourn.InputError, match="outputs go by name"):
+        shared.run(fetches, {"x": ONE})
+
+
+def test_errors_of_the_users_own_code_arrive_whatever_they_are():
+    def build():
+        def fail(how):
+            if how == 0:
+                raise TimeoutError("a server of mine")  # not ours, though we have one as well
+            if how == 1:
+                raise OSError("no file \udce9")  # bytes that are no text
+            if how == 2:
+                error = KeyError("odd")
+                error.op = "no op of TensorFlow's"
+                raise error
+
+            class Mute(Exception):
+                def __str__(self):
+                    raise RuntimeError("no words")
+
+            raise Mute
+
+        return fail
+
+    with sojourn.open(build) as session:
+        for how, kind, says in (
+            (0, TimeoutError, "^a server of mine$"),
+            (1, OSError, r"no file \\udce9"),
+            (2, KeyError, "odd"),
+            (3, sojourn.EngineError, "no words"),
+        ):
+            with pytest.raises(kind, match=says):
+                session.run("output", {"how": how})
+        assert session.state is State.READY
+
+
+@pytest.mark.parametrize("answer", [b"", b"\xc1", b"\xa2\xff\xfe", b"\x91" * 100_000])
+def test_an_answer_that_is_no_error_at_all_is_known_as_such(answer):
+    with pytest.raises(crossing.NONSENSE):
+        crossing.revive(answer)
 
 
 def test_many_threads_call_one_session_at_once():

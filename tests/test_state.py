@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import models
 import sojourn
 from sojourn.session import checkpoints
 
@@ -328,6 +329,39 @@ def test_a_worker_that_died_is_replaced_with_the_last_acknowledged_state(tmp_pat
             session.run("count")
         assert session.run("count") == 1
     assert session.receipt.clean
+
+
+def test_those_who_are_late_to_see_a_worker_die_do_not_break_its_successor(monkeypatch):
+    told: list[BaseException] = []
+    with sojourn.open(models.sleeper, restart="from-checkpoint") as session:
+        stay = session._stay
+        session.run("output", {"seconds": 0.0})
+        broken_by = stay.broken_by
+
+        def late(*args: Any) -> Exception:
+            if threading.current_thread() is not threading.main_thread():
+                assert stay.lifecycle.wait_for(frozenset({sojourn.State.OPENING}), 60)
+            return broken_by(*args)
+
+        monkeypatch.setattr(stay, "broken_by", late)
+
+        def sleep() -> None:
+            try:
+                session.run("output", {"seconds": 60.0})
+            except sojourn.SojournError as error:
+                told.append(error)
+
+        thread = threading.Thread(target=sleep)
+        thread.start()
+        assert stay.lifecycle.wait_for(frozenset({sojourn.State.RUNNING}), 60)
+        os.kill(session.pid, signal.SIGKILL)
+        with pytest.raises(sojourn.SessionBroken):
+            session.run("output", {"seconds": 0.0})
+        assert session.run("output", {"seconds": 0.0}) == 0
+        thread.join()
+        assert [type(error) for error in told] == [sojourn.SessionBroken]
+        assert session.state is sojourn.State.READY
+    assert str(session.receipt).startswith("closed")
 
 
 def test_without_a_save_it_comes_back_as_it_was_opened():

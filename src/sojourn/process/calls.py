@@ -25,6 +25,10 @@ class WorkerDied(Exception):
         self.last_words = last_words
 
 
+class NoAnswer(TimeoutError):
+    """The deadline came before the answer. What the engine itself raises is never one of these."""
+
+
 class Call(msgspec.Struct, frozen=True):
     """A named operation of the engine's."""
 

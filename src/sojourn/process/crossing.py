@@ -11,6 +11,9 @@ import msgspec
 
 from sojourn import errors
 
+# What decoding may raise of bytes that come from a worker: msgspec passes two of Python's own on.
+NONSENSE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
 
 class ErrorRecord(msgspec.Struct, frozen=True):
     """What is told of an exception."""
@@ -27,21 +30,36 @@ def record(error: BaseException) -> bytes:
     """Describe an exception in the worker."""
     code = getattr(error, "error_code", None)
     message = getattr(error, "message", None)
-    op = getattr(error, "op", None)
+    node = getattr(getattr(error, "op", None), "name", None)
     return msgspec.msgpack.encode(
         ErrorRecord(
-            type(error).__module__,
+            str(type(error).__module__),
             type(error).__name__,
-            message if isinstance(message, str) else str(error),
-            "".join(traceback.format_exception(error)).rstrip(),
+            _sendable(message if isinstance(message, str) else _text_of(error)),
+            _sendable("".join(traceback.format_exception(error)).rstrip()),
             code if isinstance(code, int) else None,
-            op.name if op is not None else None,
+            node if isinstance(node, str) else None,
         )
     )
 
 
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as worse:  # code of the user's, which must not take the worker down
+        return f"(its text cannot be told: {worse!r})"
+
+
+def _sendable(text: str) -> str:
+    """Without the halves of characters that stand for undecodable bytes, in file names say."""
+    return text.encode(errors="backslashreplace").decode()
+
+
 def revive(payload: bytes, graph: Any = None) -> BaseException:
-    """The exception to raise in the client, with the worker's traceback as its cause."""
+    """The exception to raise in the client, with the worker's traceback as its cause.
+
+    Raises one of NONSENSE if it is no record.
+    """
     told = msgspec.msgpack.decode(payload, type=ErrorRecord)
     error = _as_own(told) or _as_tensorflow(told, graph) or _as_builtin(told)
     if error is None:

@@ -19,7 +19,7 @@ import numpy as np
 from sojourn import events
 from sojourn.probes import memory
 from sojourn.process import callbacks, crossing, lifeline, limits
-from sojourn.process.calls import OK, WorkerDied, call_meta
+from sojourn.process.calls import OK, NoAnswer, WorkerDied, call_meta
 from sojourn.process.lanes import Lanes, under_way
 from sojourn.process.output import Output
 from sojourn.process.protocol import Close, Fork
@@ -129,6 +129,8 @@ class Worker:
             )
         except (PeerGone, ProtocolError) as error:
             raise self._death(error) from None
+        except TimeoutError:
+            raise NoAnswer from None
         if show is not None:
             show()
         if status != OK:
@@ -156,18 +158,20 @@ class Worker:
             )
         except (PeerGone, ProtocolError) as error:
             raise self._death(error) from None
+        except TimeoutError:
+            raise NoAnswer from None
         self.output.show()
         if status != OK:
             raise self._revived(answer, graph)
         try:
             return msgspec.msgpack.decode(answer, type=result), results
-        except msgspec.DecodeError as error:
+        except crossing.NONSENSE as error:
             raise self._death(error) from None
 
     def _revived(self, answer: bytes, graph: Any) -> BaseException:
         try:
             return crossing.revive(answer, graph)
-        except msgspec.DecodeError as error:
+        except crossing.NONSENSE as error:
             return self._death(error)
 
     def answer_with(self, answer: callbacks.Answer) -> None:

@@ -82,7 +82,10 @@ def fetch_names(fetches: Fetches, signature: Signature) -> list[str]:
     """The names to fetch, in order."""
     if fetches is None:
         return list(signature.outputs)
-    names = [fetches] if isinstance(fetches, str) else list(fetches)
+    try:
+        names = [fetches] if isinstance(fetches, str) else list(fetches)
+    except TypeError:
+        raise InputError(f"outputs go by name; {fetches!r} is a {type(fetches).__name__}") from None
     for name in names:
         if not isinstance(name, str):
             raise InputError(f"outputs go by name; {name!r} is a {type(name).__name__}")

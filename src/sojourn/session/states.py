@@ -29,7 +29,6 @@ class Input(enum.Enum):
     OPENED = enum.auto()  # the engine has loaded
     OPEN_FAILED = enum.auto()
     STEP_STARTED = enum.auto()
-    STEP_ENDED = enum.auto()  # others are still under way
     LAST_STEP_ENDED = enum.auto()
     CLOSE_ASKED = enum.auto()
     DIED = enum.auto()  # the worker, by itself
@@ -47,16 +46,15 @@ TRANSITIONS: dict[tuple[State, Input], State] = {
     (_S.OPENING, _I.OPEN_FAILED): _S.CLOSED,
     (_S.OPENING, _I.CLOSE_ASKED): _S.DRAINING,
     (_S.OPENING, _I.DIED): _S.BROKEN,
+    (_S.OPENING, _I.LAST_STEP_ENDED): _S.OPENING,  # one of the worker that is being replaced
     (_S.READY, _I.STEP_STARTED): _S.RUNNING,
     (_S.READY, _I.CLOSE_ASKED): _S.DRAINING,
     (_S.READY, _I.DIED): _S.BROKEN,
     (_S.READY, _I.PARK_ASKED): _S.PARKING,
     (_S.RUNNING, _I.STEP_STARTED): _S.RUNNING,
-    (_S.RUNNING, _I.STEP_ENDED): _S.RUNNING,
     (_S.RUNNING, _I.LAST_STEP_ENDED): _S.READY,
     (_S.RUNNING, _I.CLOSE_ASKED): _S.DRAINING,
     (_S.RUNNING, _I.DIED): _S.BROKEN,
-    (_S.DRAINING, _I.STEP_ENDED): _S.DRAINING,
     (_S.DRAINING, _I.LAST_STEP_ENDED): _S.DRAINING,
     (_S.DRAINING, _I.DIED): _S.DRAINING,
     (_S.DRAINING, _I.ENDED): _S.CLOSED,
@@ -65,12 +63,10 @@ TRANSITIONS: dict[tuple[State, Input], State] = {
     (_S.PARKING, _I.DIED): _S.BROKEN,
     (_S.PARKED, _I.WAKE_ASKED): _S.OPENING,
     (_S.PARKED, _I.CLOSE_ASKED): _S.DRAINING,
-    (_S.BROKEN, _I.STEP_ENDED): _S.BROKEN,
     (_S.BROKEN, _I.LAST_STEP_ENDED): _S.BROKEN,
     (_S.BROKEN, _I.DIED): _S.BROKEN,
     (_S.BROKEN, _I.WAKE_ASKED): _S.OPENING,
     (_S.BROKEN, _I.CLOSE_ASKED): _S.DRAINING,
-    (_S.CLOSED, _I.STEP_ENDED): _S.CLOSED,
     (_S.CLOSED, _I.LAST_STEP_ENDED): _S.CLOSED,
     (_S.CLOSED, _I.DIED): _S.CLOSED,
 }

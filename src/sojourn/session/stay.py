@@ -21,7 +21,7 @@ import numpy as np
 from sojourn import events
 from sojourn.errors import InputError, SessionBroken, SessionClosed, StepTimeout
 from sojourn.process import exits, interrupts
-from sojourn.process.calls import WorkerDied
+from sojourn.process.calls import NoAnswer, WorkerDied
 from sojourn.session import totals
 from sojourn.session.backend import Backend
 from sojourn.session.keeping import Keeping
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _COMING_BACK = frozenset({State.BROKEN, State.OPENING})
+_NOT_OPENING = frozenset(State) - {State.OPENING}
 
 
 class Stay:
@@ -75,10 +76,10 @@ class Stay:
         try:
             try:
                 plan = self._plans[
-                    fetches if fetches is None or type(fetches) is str else tuple(fetches),
+                    fetches if fetches is None or isinstance(fetches, str) else tuple(fetches),
                     tuple(feeds),
                 ]
-            except KeyError:
+            except (KeyError, TypeError):  # a new one, or no names at all
                 plan = self._make_plan(fetches, feeds, deadline)
             arrays = plan.arrays(feeds)
             if plan.changes_state:
@@ -92,7 +93,7 @@ class Stay:
             return plan.results(outputs)
         except WorkerDied as death:
             raise self.broken_by(death, "a step was under way: its outcome is unknown") from None
-        except TimeoutError:
+        except NoAnswer:
             raise StepTimeout(
                 f"session {self.name!r} did not answer within {timeout:g} s; "
                 "the outcome of the step is unknown"
@@ -119,7 +120,7 @@ class Stay:
             return answer
         except WorkerDied as death:
             raise self.broken_by(death, f"{name!r} was under way: its outcome is unknown") from None
-        except TimeoutError:
+        except NoAnswer:
             raise StepTimeout(
                 f"session {self.name!r} did not finish {name!r} within {timeout:g} s"
             ) from None
@@ -164,7 +165,7 @@ class Stay:
         for name in feeds:
             if not isinstance(name, str):
                 raise InputError(f"inputs go by name; {name!r} is a {type(name).__name__}")
-        key = fetches if fetches is None or isinstance(fetches, str) else tuple(fetches)
+        key = fetches if fetches is None or isinstance(fetches, str) else tuple(names)
         with _held(self._plan_lock, deadline):
             plan = self._plans.get((key, tuple(feeds)))
             if plan is None:
@@ -204,7 +205,7 @@ class Stay:
             loaded, _ = self._operate("load", arguments, arrays, _Loaded, deadline)
         except BaseException as error:
             self.abandon()
-            if isinstance(error, TimeoutError) and timeout is not None:
+            if isinstance(error, NoAnswer):
                 raise StepTimeout(
                     f"session {self.name!r} did not load its model within {timeout:g} s"
                 ) from None
@@ -410,12 +411,14 @@ class Stay:
         """Record that the worker has died; returns what to raise."""
         if self.is_foreign:
             return self._refusal(self.lifecycle.state)
-        before = self.lifecycle.happened(Input.DIED)
+        # While a worker is being replaced, those who saw the last one die tell nothing new.
+        before = self.lifecycle.happened_in(_NOT_OPENING, Input.DIED, None)
         if before in (State.DRAINING, State.CLOSED):
             return SessionClosed(
                 f"session {self.name!r} was closed at {self.closed_at} while {consequence}"
             )
-        self._how_it_died = death.how + _quoted(death.last_words)
+        if before is not State.OPENING:
+            self._how_it_died = death.how + _quoted(death.last_words)
         return SessionBroken(
             f"session {self.name!r}: the worker {death.how}; {consequence}"
             + _quoted(death.last_words)
@@ -470,7 +473,7 @@ exits.at_exit(exits.SESSIONS, _close_all_at_exit)
 
 @contextlib.contextmanager
 def _held(lock: threading.Lock, deadline: float | None) -> Iterator[None]:
-    """Hold a lock; TimeoutError if somebody else does until the deadline."""
+    """Hold a lock; NoAnswer if somebody else does until the deadline."""
     if deadline is None:
         with lock:
             yield
@@ -480,7 +483,7 @@ def _held(lock: threading.Lock, deadline: float | None) -> Iterator[None]:
         finally:
             lock.release()
     else:
-        raise TimeoutError
+        raise NoAnswer
 
 
 def _quoted(last_words: str) -> str:
