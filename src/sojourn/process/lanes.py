@@ -13,6 +13,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -21,6 +22,10 @@ from sojourn.process.protocol import OpenLane
 from sojourn.transport import board, frames
 from sojourn.transport.lane import CallerLane, PeerGone, ServerLane, bell
 from sojourn.transport.segment import Segment
+
+T = TypeVar("T")
+_Rows = tuple[memoryview, memoryview]
+_Bells = tuple[int, int]
 
 # Steps under way in this process, over all workers. More of them than pairs of cores, and nobody
 # spins. A set, because adding and discarding are atomic where counting is not.
@@ -79,8 +84,7 @@ class Lanes:
     def open_reverse(self) -> ServerLane:
         """A lane over which the worker asks and we answer."""
         with self._lock:
-            index, ours, bells = self._wire(reverse=True)
-            return ServerLane(self._rows(index), ours, bells)
+            return self._wire(True, lambda _, *lane: ServerLane(*lane))
 
     def close(self) -> None:
         """Give back every descriptor and the board's memory."""
@@ -108,8 +112,7 @@ class Lanes:
                         self._abandoned.remove(lane)
                         return lane
                 if self._count < board.LANES:
-                    index, ours, bells = self._wire(reverse=False)
-                    lane = CallerLane(index, self._rows(index), ours, bells, self._pidfd)
+                    lane = self._wire(False, lambda *lane: CallerLane(*lane, self._pidfd))
                     self._all.append(lane)
                     return lane
             if self._has_peer_ended():
@@ -126,8 +129,8 @@ class Lanes:
         poll.register(self._pidfd, select.POLLIN)
         return bool(poll.poll(0))
 
-    def _wire(self, reverse: bool) -> tuple[int, socket.socket, tuple[int, int]]:
-        """Connect one more lane: its number, our end, the bells of who answers and who asks."""
+    def _wire(self, reverse: bool, make: Callable[[int, _Rows, socket.socket, _Bells], T]) -> T:
+        """Connect one more lane: made of its number, words, our end, and the two bells."""
         index = self._count
         if index >= board.LANES:
             raise SessionBusy(
@@ -138,23 +141,26 @@ class Lanes:
         try:
             bells.append(bell())
             bells.append(bell())
+            lane = make(index, self._rows(index), ours, (bells[0], bells[1]))
             fds = [theirs.fileno(), *bells]
-            if index == 0:
+            if self._board_fd >= 0:
                 fds.append(self._board_fd)
+            # Counted before it is sent: after a Ctrl-C in between, the next has another number.
+            self._count += 1
             frames.send(self._control, OpenLane(index, reverse), fds)
+            self._forget_board_fd()
+            return lane
         except BaseException as error:
             ours.close()
             for fd in bells:
                 os.close(fd)
             if isinstance(error, BrokenPipeError | ConnectionError):
                 raise PeerGone from None
+            if isinstance(error, Exception):
+                self._count = index
             raise
         finally:
             theirs.close()
-        if index == 0:
-            self._forget_board_fd()
-        self._count += 1
-        return index, ours, (bells[0], bells[1])
 
     def _rows(self, index: int) -> tuple[memoryview, memoryview]:
         assert self._board is not None

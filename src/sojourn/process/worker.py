@@ -53,6 +53,8 @@ class Ending:
 class Worker:
     """One child process with its lanes. Thread-safe; the session decides who may call when."""
 
+    _is_released = True  # there is nothing yet
+
     def __init__(
         self,
         name: str,
@@ -69,7 +71,6 @@ class Worker:
         self._is_asked_to_end = False
         self._is_stuck = False
         self.is_foreign = False  # in a fork of the client
-        self._is_released = True  # there is nothing yet
         order = Fork(
             ticket=0,
             name=name,
