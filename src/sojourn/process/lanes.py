@@ -84,7 +84,7 @@ class Lanes:
     def open_reverse(self) -> ServerLane:
         """A lane over which the worker asks and we answer."""
         with self._lock:
-            return self._wire(True, lambda _, *lane: ServerLane(*lane))
+            return self._wire(True, lambda _, rows, ours, bells: ServerLane(rows, ours, bells))
 
     def close(self) -> None:
         """Give back every descriptor and the board's memory."""
@@ -112,7 +112,7 @@ class Lanes:
                         self._abandoned.remove(lane)
                         return lane
                 if self._count < board.LANES:
-                    lane = self._wire(False, lambda *lane: CallerLane(*lane, self._pidfd))
+                    lane = self._wire(False, self._caller_lane)
                     self._all.append(lane)
                     return lane
             if self._has_peer_ended():
@@ -123,6 +123,9 @@ class Lanes:
             except IndexError:
                 if deadline is not None and time.monotonic() > deadline:
                     raise TimeoutError from None
+
+    def _caller_lane(self, index: int, rows: _Rows, ours: socket.socket, bells: _Bells) -> CallerLane:
+        return CallerLane(index, rows, ours, bells, self._pidfd)
 
     def _has_peer_ended(self) -> bool:
         poll = select.poll()
