@@ -35,17 +35,22 @@ under_way: set[CallerLane] = set()
 class Lanes:
     """All lanes of one worker."""
 
+    _board_fd = -1
+
     def __init__(self, name: str, control: socket.socket, pidfd: int) -> None:
         self._name = name
         self._control = control
         self._pidfd = pidfd
         self._board: Segment | None
-        self._board, self._board_fd = Segment.create(board.BYTES)
         self._count = 0  # in both directions
         self._all: list[CallerLane] = []
         self._free: list[CallerLane] = []
         self._abandoned: list[CallerLane] = []
         self._lock = threading.Lock()
+        self._board, self._board_fd = Segment.create(board.BYTES)
+
+    def __del__(self) -> None:
+        self._forget_board_fd()  # only after a Ctrl-C that came before anybody could know of it
 
     def exchange(
         self,

@@ -29,12 +29,17 @@ _CHATTER = re.compile(
 class Stream:
     """One of a worker's two streams."""
 
+    fd = -1
+
     def __init__(self, name: str, filters_chatter: bool) -> None:
-        self.fd = os.memfd_create(name, os.MFD_CLOEXEC)
         self._filters = filters_chatter
         self._shown = 0
         self._punched = 0
         self._lock = threading.Lock()
+        self.fd = os.memfd_create(name, os.MFD_CLOEXEC)
+
+    def __del__(self) -> None:
+        self.close()  # only after a Ctrl-C that came before anybody else could know of it
 
     def take(self) -> bytes:
         """What has been written since the last call."""
