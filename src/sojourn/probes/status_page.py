@@ -80,7 +80,10 @@ class StatusPage:
             kept = memoryview(bytearray(self.words.tobytes())).cast("Q")
             self.words.release()
             self.words = kept
-            self._memory.close()
+            try:
+                self._memory.close()
+            except BufferError:
+                pass  # who was interrupted while he wrote to it still holds it, and it goes with him
             self._memory = None
 
 
