@@ -73,6 +73,7 @@ def main(
 def _measure(
     chosen: dict[str, adapter.System], times: bool, settle: float, folder: Path
 ) -> dict[str, Any]:
+    load = os.getloadavg()[1]  # before we add to it: what others were doing
     found: dict[str, dict[str, Any]] = {}
     places: dict[str, Place] = {}
     pythons: dict[str, str | NotMeasured] = {}
@@ -108,6 +109,7 @@ def _measure(
         "python": platform.python_version(),
         "machine": platform.machine(),
         "cores": os.cpu_count(),
+        "load_before": load,
         "baseline": systems.BASELINE,
         "baseline_name": baseline.name if baseline else "",
         "systems": list(found.values()),

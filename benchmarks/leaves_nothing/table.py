@@ -123,8 +123,9 @@ def _caption(score: Mapping[str, Any]) -> str:
         versions.update(one.get("versions", {}))
     listed = [f"{name} {version}" for name, version in sorted(versions.items())]
     compared = f" In brackets: against {score['baseline_name']}." if score["baseline_name"] else ""
+    load = f" (load {score['load_before']:.1f} before)" if "load_before" in score else ""
     return (
-        f"Measured {score['date']} on {score['cores']} cores, without a GPU: "
+        f"Measured {score['date']} on {score['cores']} cores{load}, without a GPU: "
         f"{', '.join([*listed, 'Python ' + score['python']])}.{compared}"
     )
 
