@@ -83,7 +83,7 @@ class StatusPage:
             try:
                 self._memory.close()
             except BufferError:
-                pass  # who was interrupted while he wrote to it still holds it, and it goes with him
+                pass  # who was interrupted while he wrote to it holds it; it goes with him
             self._memory = None
 
 

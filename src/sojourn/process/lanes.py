@@ -175,6 +175,6 @@ class Lanes:
         return board.rows(self._board, index)
 
     def _forget_board_fd(self) -> None:
-        if self._board_fd >= 0:
-            os.close(self._board_fd)
-            self._board_fd = -1
+        fd, self._board_fd = self._board_fd, -1
+        if fd >= 0:
+            os.close(fd)

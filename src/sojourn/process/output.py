@@ -62,9 +62,9 @@ class Stream:
 
     def close(self) -> None:
         """Give the memory back."""
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
 
     def _give_back(self) -> None:
         end = self._shown - _KEPT_BYTES

@@ -288,9 +288,9 @@ class Worker:
         self._control.close()
         self._lifeline.close()
         self.output.close()
-        if self.pidfd >= 0:
-            os.close(self.pidfd)
-            self.pidfd = -1
+        pidfd, self.pidfd = self.pidfd, -1
+        if pidfd >= 0:
+            os.close(pidfd)
 
     def _after_fork_in_child(self) -> None:
         # The child must not keep the parent's worker alive, nor talk to it.
