@@ -42,7 +42,9 @@ def command(
         raise click.UsageError("Name a program to run, or a module with -m.")
     ignored = {code.strip().upper() for code in ignore.split(",") if code.strip()}
     if unknown := sorted(ignored - CODES.keys()):
-        raise click.UsageError(f"Unknown code: {', '.join(unknown)}.")
+        raise click.UsageError(
+            f"Unknown code: {', '.join(unknown)}. There are {', '.join(sorted(CODES))}."
+        )
     if page is not None and not page.absolute().parent.is_dir():
         raise click.UsageError(f"No such folder: {page.absolute().parent}")
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import platform
 import sys
 import time
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import click
@@ -29,6 +31,8 @@ def command(as_json: bool, plot: str | None, quick: bool, only: tuple[str, ...])
     disturbs them all. TensorFlow's own remote session takes part only where this process can have
     a network namespace of its own. Exits with 1 if a bar is not met.
     """
+    if plot:
+        _require_plot(Path(plot))  # before minutes of measuring
     from sojourn.bench import calls, endings, namespace, opening
 
     namespace.enter()
@@ -53,6 +57,13 @@ def command(as_json: bool, plot: str | None, quick: bool, only: tuple[str, ...])
         _print(rows)
     if any(row.meets_bar is False for row in rows):
         raise SystemExit(1)
+
+
+def _require_plot(path: Path) -> None:
+    if not path.absolute().parent.is_dir():
+        raise click.UsageError(f"No such folder: {path.absolute().parent}")
+    if importlib.util.find_spec("matplotlib") is None:
+        raise click.ClickException("The plot needs matplotlib: pip install 'sojourn[plot]'")
 
 
 def _progress(text: str) -> None:

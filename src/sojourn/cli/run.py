@@ -14,10 +14,8 @@ from sojourn.cli.program_command import ProgramCommand
 
 @click.command(cls=ProgramCommand, name="run")
 @click.option("-m", "module", metavar="MODULE", help="Run a module, as `python -m` does.")
-@click.option(
-    "--tf1", "era", flag_value="tf1", help="Give it TensorFlow 1, whatever it looks like."
-)
-@click.option("--tf2", "era", flag_value="tf2", help="Leave TensorFlow as it is.")
+@click.option("--tf1", "as_tf1", is_flag=True, help="Give it TensorFlow 1, whatever it looks like.")
+@click.option("--tf2", "as_tf2", is_flag=True, help="Leave TensorFlow as it is.")
 @click.option("--isolation", type=click.Choice(["process", "inline", "raw"]), default="process",
               show_default=True, help="Where its sessions run; raw: TensorFlow's own.")  # fmt: skip
 @click.option("--json", "account", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
@@ -26,7 +24,8 @@ from sojourn.cli.program_command import ProgramCommand
 @click.argument("program", nargs=-1, type=click.UNPROCESSED)
 def command(
     module: str | None,
-    era: str | None,
+    as_tf1: bool,
+    as_tf2: bool,
     isolation: str,
     account: Path | None,
     quiet: bool,
@@ -44,6 +43,9 @@ def command(
     """
     if module is None and not program:
         raise click.UsageError("Name a program to run, or a module with -m.")
+    if as_tf1 and as_tf2:
+        raise click.UsageError("--tf1 and --tf2 exclude each other.")
+    era = "tf1" if as_tf1 else "tf2" if as_tf2 else None
     if account is not None and not account.absolute().parent.is_dir():
         raise click.UsageError(f"No such folder: {account.absolute().parent}")
     # TensorFlow's start-up notes are about the machine, not about the program.

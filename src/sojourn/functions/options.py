@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 from sojourn.values import format_bytes, parse_bytes
@@ -31,8 +32,12 @@ class Options:
                 f"a device is 'auto', 'cpu', 'gpu', 'gpu:1' or 'gpu:GPU-<uuid>', not "
                 f"{self.device!r}"
             )
-        if self.seed is not None and (isinstance(self.seed, bool) or self.seed < 0):
+        if self.seed is not None and (
+            isinstance(self.seed, bool) or not isinstance(self.seed, Integral) or self.seed < 0
+        ):
             raise ValueError(f"a seed is a whole number from 0, not {self.seed!r}")
+        if self.name is not None and not isinstance(self.name, str):
+            raise TypeError(f"a name is a text, not {self.name!r}")
         if self.memory is not None:
             parse_bytes(self.memory)
 
@@ -59,7 +64,7 @@ class Options:
         """What the engine is told before the call."""
         return {
             "kind": "calling",
-            "seed": self.seed,
+            "seed": None if self.seed is None else int(self.seed),
             "deterministic": self.deterministic,
             "device": self.device,
         }

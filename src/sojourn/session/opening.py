@@ -8,6 +8,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Integral
 from typing import Any
 
 import cloudpickle
@@ -123,7 +124,7 @@ class Blueprint:
             signature=signature,
             tags=[tags] if isinstance(tags, str) else None if tags is None else list(tags),
             outputs=_mapping(outputs),
-            seed=seed,
+            seed=None if seed is None else int(seed),
             deterministic=deterministic,
         )
         arguments.setdefault("inputs", _mapping(inputs))
@@ -146,6 +147,8 @@ class Blueprint:
             "device": device,
             "gpu_bytes": self._limit if choice.gpu is not None else None,
         }
+        if name is not None and not isinstance(name, str):
+            raise TypeError(f"a session's name is a text, not {name!r}")
         name = name or f"{self._base_name}-{next(_counter)}"
         stay = Stay(name, self._isolation, choice.label, owner)
 
@@ -194,6 +197,8 @@ def _check(isolation: str, restart: str | None, seed: int | None, deterministic:
         raise ValueError(f'restart is "{FROM_CHECKPOINT}" or None, not {restart!r}')
     if restart is not None and isolation == "inline":
         raise ValueError("an inline session has no worker that could be restarted")
+    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, Integral) or seed < 0):
+        raise ValueError(f"a seed is a whole number from 0, not {seed!r}")
     if deterministic and seed is None:
         raise ValueError("deterministic=True needs a seed: without one, every run starts elsewhere")
 

@@ -69,7 +69,7 @@ class Stay:
 
     def run(self, fetches: Fetches, feeds: Mapping[str, Any] | None, timeout: float | None) -> Any:
         """One step."""
-        feeds = feeds or {}
+        feeds = {} if feeds is None else feeds
         deadline = None if timeout is None else time.monotonic() + timeout
         started = self._begin(deadline)
         failed = True
@@ -162,6 +162,10 @@ class Stay:
         self, fetches: Fetches, feeds: Mapping[str, Any], deadline: float | None
     ) -> Plan:
         names = fetch_names(fetches, self.signature)
+        if not isinstance(feeds, Mapping):
+            raise InputError(
+                f"feeds are a mapping from input names to values, not a {type(feeds).__name__}"
+            )
         for name in feeds:
             if not isinstance(name, str):
                 raise InputError(f"inputs go by name; {name!r} is a {type(name).__name__}")

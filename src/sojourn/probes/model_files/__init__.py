@@ -45,6 +45,8 @@ def inspect_model(path: str | os.PathLike[str], check_ops: bool = True) -> Model
             return _inspect_checkpoint(path, known)
     except OSError as error:
         raise ModelError(f"{path}: {error.strerror or error}") from error
+    if os.path.exists(path):
+        raise ModelError(f"{path}: neither a file nor a folder")
     raise ModelError(f"{path}: no such file or folder")
 
 

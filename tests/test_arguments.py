@@ -1,0 +1,86 @@
+"""An argument that makes no sense is refused in words, before anything is started."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+import sojourn
+from sojourn.cli.main import COMMANDS, main
+
+
+def adder() -> Any:
+    return lambda a, b: a + b
+
+
+def call(*arguments: str) -> Result:
+    return CliRunner().invoke(main, list(arguments))
+
+
+def test_a_name_that_is_no_text_never_reaches_the_zygote() -> None:
+    with pytest.raises(TypeError, match="name is a text, not 3"):
+        sojourn.open(adder, name=3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="name is a text, not 3"):
+        sojourn.isolated(name=3)(adder)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("seed", ["seven", 1.5, -1, True])
+def test_a_seed_is_a_whole_number(seed: Any) -> None:
+    with pytest.raises(ValueError, match="a seed is a whole number from 0"):
+        sojourn.open(adder, seed=seed)
+    with pytest.raises(ValueError, match="a seed is a whole number from 0"):
+        sojourn.isolated(seed=seed)(adder)
+
+
+@pytest.mark.usefixtures("zygote")
+def test_a_seed_may_come_out_of_an_array_and_feeds_must_have_names() -> None:
+    drawn = sojourn.isolated(lambda: np.random.rand(), seed=np.int64(7))  # type: ignore[call-overload]
+    assert drawn() == drawn()
+    with sojourn.open(adder, seed=np.int64(7)) as session:  # type: ignore[arg-type]
+        for feeds in (np.ones(3), np.ones((2, 2)), np.float32(1), "ab", [1, 2], 5):
+            with pytest.raises(sojourn.InputError, match="feeds are a mapping from input names"):
+                session.run(None, feeds)  # type: ignore[arg-type]
+        assert session.run("output", {"a": 1, "b": 2}) == 3
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_and_calls_what_it_does_not_know_a_usage_error(command: str) -> None:
+    for flag in ("-h", "--help"):
+        told = call(command, flag)
+        assert told.exit_code == 0
+        assert told.output.startswith(f"Usage: main {command}")
+    assert call(command, "--no-such-option").exit_code == 2
+
+
+def test_the_commands_are_listed_in_order_each_with_one_sentence() -> None:
+    assert list(COMMANDS) == sorted(COMMANDS)
+    assert all(text[0].isupper() and text.endswith(".") for text in COMMANDS.values())
+    assert all(f"\n  {command} " in call("--help").output for command in COMMANDS)
+
+
+def test_what_cannot_work_is_said_before_the_work(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("")
+    both = call("run", "--tf1", "--tf2", str(program))
+    assert (both.exit_code, "exclude each other" in both.output) == (2, True)
+    unknown = call("audit", "--ignore", "SOJ999", str(program))
+    assert (unknown.exit_code, "There are SOJ001" in unknown.output) == (2, True)
+    nowhere = call("bench", "--plot", str(tmp_path / "none" / "plot.png"))
+    assert (nowhere.exit_code, "No such folder" in nowhere.output) == (2, True)
+    device = call("inspect", os.devnull)
+    assert (device.exit_code, "neither a file nor a folder" in device.output) == (1, True)
+
+
+def test_python_m_sojourn_is_the_command() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "sojourn", "no-such-command"], capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("Usage: sojourn ")
