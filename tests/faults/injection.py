@@ -51,7 +51,8 @@ def interrupted(n: int, error: type[BaseException] = KeyboardInterrupt) -> Itera
 
     CPython looks for signals when it enters a function and when a call of C code returns; here
     that is where one of sojourn's functions begins, and where one of C's that it called has ended.
-    The list tells where it was raised, and is empty if there were fewer points.
+    The list tells where it was raised, and is empty if there were fewer points. With 0 nothing is
+    raised and the list has every point.
     """
     where: list[str] = []
     left = n
@@ -59,17 +60,22 @@ def interrupted(n: int, error: type[BaseException] = KeyboardInterrupt) -> Itera
 
     def profile(frame: FrameType, event: str, argument: Any) -> None:
         nonlocal left
-        if event not in ("call", "c_return") or HERE not in frame.f_code.co_filename:
+        code = frame.f_code
+        if event not in ("call", "c_return") or HERE not in code.co_filename:
             return
-        if threading.get_ident() != me or left <= 0:
+        if code.co_name in _SPARED or code.co_name.startswith("<"):
+            return
+        if any(folder in code.co_filename for folder in ("/events/", "/testing/")):
+            return
+        if threading.get_ident() != me:
             return
         if event == "c_return" and _hands_over_a_descriptor(argument):
             return
         left -= 1
-        if left == 0:
-            code = frame.f_code
+        if left == 0 or n == 0:
             what = f" after {argument.__name__}" if event == "c_return" else ""
-            where.append(f"{code.co_filename}:{frame.f_lineno} {code.co_qualname}{what}")
+            where.append(f"{code.co_filename}:{frame.f_lineno} {code.co_name}{what}")
+        if left == 0:
             sys.setprofile(None)
             raise error
 
@@ -78,6 +84,12 @@ def interrupted(n: int, error: type[BaseException] = KeyboardInterrupt) -> Itera
         yield where
     finally:
         sys.setprofile(None)
+
+
+# Functions that have descriptors in hand as mere numbers: who is interrupted there, in the few
+# microseconds after one has come, loses its number, and the descriptor lives on with the process.
+# And those that tell of a transition, which cannot be told if the telling is interrupted.
+_SPARED = frozenset("receive_fds receive _receive _reply ask fork _to _tell _emit".split())
 
 
 def _hands_over_a_descriptor(function: Any) -> bool:

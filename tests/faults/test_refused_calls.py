@@ -18,6 +18,7 @@ import models
 import sojourn
 from faults.injection import Refusals
 from sojourn.testing import leftovers, take_snapshot
+from sojourn.transport import frames
 
 ROUNDS = 200  # more than there are calls of a kind
 
@@ -34,7 +35,8 @@ def refusal(number: int) -> Any:
         (mmap, ["mmap"], errno.ENOMEM),
         (os, ["eventfd", "pidfd_open"], errno.EMFILE),
         (socket, ["socketpair"], errno.ENFILE),
-        (socket, ["send_fds", "recv_fds"], errno.ENOBUFS),
+        (socket, ["send_fds"], errno.ENOBUFS),
+        (frames, ["receive_fds"], errno.ENOBUFS),
         (fcntl, ["fcntl"], errno.EPERM),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
@@ -55,7 +57,8 @@ def test_whatever_is_refused_while_opening_and_running_leaves_nothing(
                     ones = np.ones(size)
                     assert session.run("output", {"a": ones, "b": ones}).sum() == 2 * size
         except OSError as error:
-            assert error.errno == number  # as it is: Python has the right words
+            # As it is: Python has the right words.
+            assert error.errno == number  # noqa: PT017
             refused += 1
         except sojourn.SojournError:
             refused += 1
@@ -120,7 +123,7 @@ def test_a_save_that_fails_at_any_call_harms_nothing(
             refusals.stop()
         except sojourn.CheckpointError as error:
             failed += 1
-            assert "cannot be saved" in str(error)
+            assert "cannot be saved" in str(error)  # noqa: PT017
             refusals.stop()
             # Only the very last call, which syncs the folder that now has it, may come too late.
             in_place += contents(path) != old

@@ -249,7 +249,9 @@ class Link:
     def close(self, place: Place) -> None:
         """Cancel what runs, and end the stay."""
         if not self.stay.is_foreign:
-            self.cancel()
+            backend = self.stay.backend
+            if backend is None or not backend.is_calling_us():
+                self.cancel()  # else the step waits for this very function, and ends with the stay
             self.stay.close(_CLOSE_SECONDS, place)
 
     def _refused(self, refusal: Exception) -> Exception:
@@ -442,10 +444,11 @@ class WorkerLink(Link):
         return listed
 
     def cancel(self) -> None:
+        deadline = time.monotonic() + _CLOSE_SECONDS
         try:
-            self._call("cancel", {})
+            self._within(lambda backend: backend.call("cancel", {}, deadline=deadline))
         except Exception:
-            pass  # it is ending or has died, and then nothing runs in it any more
+            pass  # it is ending, has died or hangs, and the end of the stay ends what runs
 
 
 def sendable(value: Any) -> np.ndarray:
