@@ -6,6 +6,9 @@ import fcntl
 import os
 import socket
 import struct
+import subprocess
+import threading
+import time
 
 import ml_dtypes
 import msgspec
@@ -15,7 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from sojourn.transport import frames, messages, strings
+from sojourn.process import callbacks
+from sojourn.transport import board, frames, lane, messages, strings
 from sojourn.transport.dtypes import BY_NAME, name_of
 from sojourn.transport.messages import Inbox, Outbox, ProtocolError
 from sojourn.transport.segment import F_ADD_SEALS, F_SEAL_GROW, Segment, SegmentError
@@ -283,3 +287,85 @@ def test_names_of_dtypes():
     assert name_of(np.dtype(">f4")) == "float32"
     assert name_of(np.dtype("U3")) == "string"
     assert name_of(np.dtype("datetime64[s]")) is None
+
+
+# -- lanes -------------------------------------------------------------------------------------
+
+
+class Lanes:
+    """Both ends of a lane in this process, and another process that counts as the peer."""
+
+    def __init__(self) -> None:
+        memory, fd = Segment.create(board.BYTES)
+        os.close(fd)
+        rows = board.rows(memory, 0)
+        ours, theirs = socket.socketpair()
+        bells = (lane.bell(), lane.bell())
+        self.peer = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
+        self.pidfd = os.pidfd_open(self.peer.pid)
+        self.caller = lane.CallerLane(0, rows, ours, bells, self.pidfd)
+        self.server = lane.ServerLane(rows, theirs, (os.dup(bells[0]), os.dup(bells[1])))
+
+    def end_peer(self) -> None:
+        with self.peer:
+            self.peer.kill()
+
+    def close(self) -> None:
+        self.end_peer()
+        os.close(self.pidfd)
+        self.caller.close()
+        self.server.close()
+        del self.caller, self.server  # and with them the memory
+
+
+@pytest.fixture
+def lanes():
+    lanes = Lanes()
+    yield lanes
+    lanes.close()
+
+
+def test_a_bell_that_others_keep_ringing_does_not_hide_that_the_peer_has_ended(lanes):
+    lanes.end_peer()
+    stop = threading.Event()
+
+    def ring() -> None:
+        while not stop.is_set():
+            lane.ring(lanes.server._their_bell)
+
+    ringing = threading.Thread(target=ring)
+    ringing.start()
+    try:
+        with pytest.raises(lane.PeerGone):
+            lanes.caller.exchange(b"m", [], deadline=time.monotonic() + 60)
+    finally:
+        stop.set()
+        ringing.join()
+
+
+def test_the_last_answer_of_a_peer_that_has_ended_counts(lanes):
+    lanes.end_peer()
+
+    def answer() -> None:
+        lanes.server.wait()
+        lanes.server.answer(0, b"done", [])
+
+    answering = threading.Thread(target=answer)
+    answering.start()
+    lanes.caller.outbox.put(b"m", [])
+    lanes.caller._mine[messages.SEQUENCE] = 1
+    lane.ring(lanes.server._my_bell)
+    answering.join()
+    lanes.caller._block(1, None, None)
+    assert lanes.caller.inbox.take()[0] == b"done"
+
+
+def test_what_a_worker_may_not_send_costs_it_no_lane(lanes):
+    asking = callbacks.Asking()
+    asking.add(lanes.caller)
+    with pytest.raises(TypeError, match="cannot be sent"):
+        asking.ask(b"m", [np.zeros(1, "M8[s]")])
+    answering = threading.Thread(target=lambda: lanes.server.answer(0, lanes.server.wait()[0], []))
+    answering.start()
+    assert asking.ask(b"m", []) == (0, b"m", [])
+    answering.join()

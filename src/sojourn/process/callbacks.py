@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from sojourn.errors import SessionBusy
 from sojourn.transport.lane import CallerLane, PeerGone, ServerLane
 from sojourn.transport.messages import ProtocolError
 
@@ -36,18 +37,28 @@ class Asking:
             while not self._free:
                 self._came_back.wait()
             lane = self._free.pop()
-        status, answer, views = lane.exchange(meta, arrays)
-        results = [view.copy() for view in views]
-        self.add(lane)
+        try:
+            status, answer, views = lane.exchange(meta, arrays)
+            results = [view.copy() for view in views]
+        finally:
+            if lane.is_free:  # also when what was to be sent was refused: others need the lane
+                self.add(lane)
         return status, answer, results
 
 
 class Answering:
     """The client's end: a thread for each lane, and always one that has nothing to do."""
 
-    def __init__(self, open_lane: Callable[[], ServerLane], answer: Answer, name: str) -> None:
+    def __init__(
+        self,
+        open_lane: Callable[[], ServerLane],
+        answer: Answer,
+        give_up: Callable[[], None],
+        name: str,
+    ) -> None:
         self._open_lane = open_lane
         self._answer = answer
+        self._give_up = give_up  # ends the worker
         self._name = name
         self._lock = threading.Lock()
         self._idle = 0
@@ -89,6 +100,14 @@ class Answering:
             self._idle += 1
             thread.start()
 
+    def _start_another(self) -> None:
+        try:
+            self._start()
+        except (SessionBusy, OSError, RuntimeError):
+            # No lane, descriptor or thread to be had. Whoever asks next waits for one of those
+            # that are there; the one who has asked now is answered all the same.
+            pass
+
     def _serve(self, lane: ServerLane) -> None:
         try:
             while True:
@@ -97,7 +116,7 @@ class Answering:
                     self._idle -= 1
                     is_last = self._idle == 0
                 if is_last:
-                    self._start()
+                    self._start_another()
                 result = self._answer(meta, arrays)
                 with self._lock:
                     self._idle += 1
@@ -105,8 +124,13 @@ class Answering:
                     return
                 lane.answer(*result)
                 del meta, arrays, result
-        except (PeerGone, ProtocolError, OSError):
-            pass  # the session has ended, or the worker no longer makes sense
+        except PeerGone:
+            pass  # the session has ended
+        except BaseException as error:
+            # The worker makes no sense, or the answer cannot be given, and it waits for one.
+            self._give_up()
+            if not isinstance(error, ProtocolError | OSError):
+                raise
         finally:
             with self._lock:  # `stop` must not ring a bell whose number is somebody else's by now
                 lane.close()

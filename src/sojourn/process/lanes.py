@@ -67,8 +67,8 @@ class Lanes:
             lane = self._free.pop()
         except IndexError:
             lane = self._another(deadline)
-        under_way.add(lane)
         try:
+            under_way.add(lane)
             status, answer, views = lane.exchange(
                 meta,
                 arrays,
@@ -129,7 +129,9 @@ class Lanes:
                 if deadline is not None and time.monotonic() > deadline:
                     raise TimeoutError from None
 
-    def _caller_lane(self, index: int, rows: _Rows, ours: socket.socket, bells: _Bells) -> CallerLane:
+    def _caller_lane(
+        self, index: int, rows: _Rows, ours: socket.socket, bells: _Bells
+    ) -> CallerLane:
         return CallerLane(index, rows, ours, bells, self._pidfd)
 
     def _has_peer_ended(self) -> bool:

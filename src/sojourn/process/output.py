@@ -17,6 +17,8 @@ _KEPT_BYTES = 8192
 _LAST_LINES = 12
 _FALLOC_PUNCH_HOLE = 0x03  # together with KEEP_SIZE
 _PUNCH_EVERY = 2**20
+# The worker decides how long its streams are, and needs no memory to make them very long.
+_MOST_AT_ONCE = 64 * 2**20
 
 # TensorFlow's and XLA's own chatter: kept as last words, not shown.
 _CHATTER = re.compile(
@@ -42,12 +44,13 @@ class Stream:
         self.close()  # only after a Ctrl-C that came before anybody else could know of it
 
     def take(self) -> bytes:
-        """What has been written since the last call."""
+        """What has been written since the last call; of very much, the end."""
         size = os.fstat(self.fd).st_size
         if size <= self._shown:
             return b""
         with self._lock:
-            start, end = self._shown, os.fstat(self.fd).st_size
+            end = os.fstat(self.fd).st_size
+            start = max(self._shown, end - _MOST_AT_ONCE)
             data = os.pread(self.fd, end - start, start)
             self._shown = start + len(data)
             self._give_back()

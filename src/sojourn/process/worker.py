@@ -71,6 +71,7 @@ class Worker:
         self._is_asked_to_end = False
         self._is_stuck = False
         self.is_foreign = False  # in a fork of the client
+        self._is_released = True  # there is nothing yet
         order = Fork(
             ticket=0,
             name=name,
@@ -177,7 +178,9 @@ class Worker:
 
     def answer_with(self, answer: callbacks.Answer) -> None:
         """From now on the worker may ask us, and `answer` is what it hears, from our threads."""
-        self._answering = callbacks.Answering(self._lanes.open_reverse, answer, self.name)
+        self._answering = callbacks.Answering(
+            self._lanes.open_reverse, answer, self.kill, self.name
+        )
 
     def is_calling_us(self) -> bool:
         """Whether this thread answers a question of the worker's, which waits for the answer."""
@@ -203,11 +206,13 @@ class Worker:
     def footprint(self) -> Footprint:
         """What it holds now: its private memory and the segments between us."""
         reading = memory.of_process(self.pid)
-        if reading is None:
+        peak = memory.peak_resident_bytes(self.pid)
+        # If it has ended, the number may be somebody else's by now.
+        if reading is None or not self.is_alive:
             return Footprint(0)
         held = reading.worker_bytes
         # Most of what is resident belongs to the zygote; what was resident beyond now did not.
-        more = max(0, memory.peak_resident_bytes(self.pid) - reading.resident_bytes)
+        more = max(0, peak - reading.resident_bytes)
         return Footprint(held, held + more)
 
     @property
@@ -237,15 +242,13 @@ class Worker:
             return
         self._note_that_we_asked()
         below = _pidfds(limits.descendants(self.pid))
-        try:
-            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+        # If it has ended, the number may be somebody else's by now, and so may what is below it;
+        # what it left itself has fallen to the zygote, which ends it.
+        if not self._wait_for_end(0):
+            for pidfd in (self.pidfd, *below):
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
         for pidfd in below:
-            try:
-                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
             os.close(pidfd)
 
     def _note_that_we_asked(self) -> None:

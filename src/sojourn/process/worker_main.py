@@ -16,6 +16,7 @@ import threading
 from typing import NoReturn
 
 import msgspec
+import numpy as np
 
 from sojourn.engines import prepare_worker
 from sojourn.engines.base import Host
@@ -142,7 +143,8 @@ class _Worker:
                     self._end()
 
     def _open_lane(self, message: OpenLane, fds: list[int]) -> None:
-        channel, their_bell, my_bell = fds[:3]
+        channel, bell_of_who_answers, bell_of_who_asks = fds[:3]
+        bells = (bell_of_who_answers, bell_of_who_asks)
         for fd in fds[3:]:
             self._board = Segment.receive(fd, writable=True)
             os.close(fd)
@@ -150,11 +152,10 @@ class _Worker:
         rows = board.rows(self._board, message.index)
         end = socket.socket(fileno=channel)
         if message.reverse:
-            bells = (their_bell, my_bell)
             self._asking.add(CallerLane(message.index, rows, end, bells, self._client))
             self._host.connect(self._asking.ask)
             return
-        lane = ServerLane(rows, end, (their_bell, my_bell))
+        lane = ServerLane(rows, end, bells)
         threading.Thread(
             target=_serve_lane, args=(lane, self._host), name=f"lane-{message.index}", daemon=True
         ).start()
@@ -196,9 +197,14 @@ def _serve(lane: ServerLane, host: Host) -> NoReturn:
             if meta[0] == STEP:
                 lane.answer(OK, meta, host.step(plan_number(meta)).run(arrays))
             else:
-                call = _call_decoder.decode(memoryview(meta)[1:])
-                result, results = host.call(call.name, call.arguments, arrays)
-                lane.answer(OK, msgspec.msgpack.encode(result), results)
+                _carry_out(lane, host, meta, arrays)
         except BaseException as error:
             lane.answer(FAILED, crossing.record(error), ())
         del meta, arrays
+
+
+def _carry_out(lane: ServerLane, host: Host, meta: bytes, arrays: list[np.ndarray]) -> None:
+    # A function of its own, so that what it returns is not kept until somebody calls again.
+    call = _call_decoder.decode(memoryview(meta)[1:])
+    result, results = host.call(call.name, call.arguments, arrays)
+    lane.answer(OK, msgspec.msgpack.encode(result), results)

@@ -31,7 +31,8 @@ class PlanFacts(msgspec.Struct, frozen=True):
     def fits(self, feeds: int, fetches: int) -> bool:
         """Whether it is about as many things as it was asked for."""
         return (
-            len(self.inputs) == feeds
+            0 <= self.number < 2**32
+            and len(self.inputs) == feeds
             and len(self.slots) == fetches
             and all(-1 <= slot < len(self.outputs) for slot in self.slots)
         )

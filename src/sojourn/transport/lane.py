@@ -154,14 +154,15 @@ class CallerLane:
                 if left <= 0:
                     raise TimeoutError
                 timeout = min(left, timeout or left)  # type: ignore[assignment]
-            ready = self._poll.poll(timeout)
-            bell_rang = any(fd == self._my_bell for fd, _ in ready)
-            if bell_rang:
+            ready = {fd for fd, _ in self._poll.poll(timeout)}
+            if self._my_bell in ready:
                 silence(self._my_bell)
             # The word is looked at after the system call, which orders it on every processor.
             if theirs[SEQUENCE] == sequence:
                 return
-            if ready and not bell_rang:
+            # Whatever it had to say was said before it ended; a bell that still rings is rung by
+            # somebody it left behind.
+            if ready - {self._my_bell}:
                 raise PeerGone
             if while_waiting and not ready:
                 while_waiting()
