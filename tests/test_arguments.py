@@ -84,3 +84,10 @@ def test_python_m_sojourn_is_the_command() -> None:
     )
     assert done.returncode == 2
     assert done.stderr.startswith("Usage: sojourn ")
+
+
+def test_the_drop_in_class_refuses_such_a_name_as_well() -> None:
+    import tensorflow as tf
+
+    with pytest.raises(TypeError, match="name is a text, not 3"):
+        sojourn.compat.v1.Session(graph=tf.Graph(), name=3)

@@ -50,6 +50,8 @@ class _Stays(tf_session.BaseSession):  # type: ignore[misc]
             self._isolation = isolation
         if self._isolation not in ("process", "inline"):
             raise ValueError(f'isolation is "process" or "inline", not {self._isolation!r}')
+        if name is not None and not isinstance(name, str):
+            raise TypeError(f"a session's name is a text, not {name!r}")
         self._name = name
         self._memory = memory
 
