@@ -3,6 +3,7 @@
 Decisions are made under the lock, on the thread that needs one: a warm lease costs no other
 thread's time. Whatever takes time (opening, saving, closing, deleting) is written down under the
 lock, in the order it was decided, and done outside it by threads that the keeper starts.
+Where a lease needs no decision at all, it is only noted at the copy's door (`Door`).
 
 Nothing here may wait for the lock when a lease is given back: the garbage collector gives back
 forgotten leases, perhaps on a thread that holds the lock. Returns go through an inbox, which
@@ -35,18 +36,17 @@ from sojourn.pool.effects import (
     SetTimer,
     Warmed,
 )
-from sojourn.pool.leasing import Giving, PoolLease, Resident, Waiter
+from sojourn.pool.leasing import Door, PoolLease, PoolTerms, Resident, Waiter
 from sojourn.pool.parking import Parking
 from sojourn.pool.scheduler import Scheduler
 from sojourn.pool.status import PoolStatus
 from sojourn.pool.terms import CopyId, Holder, Model, Policy, Request
-from sojourn.session.lease import Terms
 from sojourn.session.opening import Blueprint
 from sojourn.session.states import State
 from sojourn.session.stay import Stay
 from sojourn.values import Place
 
-_MEASURE_SECONDS = 2.0  # between two readings of a copy that is in use
+_MEASURE_SECONDS = 5.0  # between two readings of a copy that is in use
 _MEASURE_GROWTH_SECONDS = 0.2  # the same where growth is judged by them
 _GONE_SECONDS = 10.0  # the longest a broken lease waits for its copy to be cleared away
 
@@ -66,13 +66,14 @@ class Driver:
         self.lock = threading.Lock()
         self.wake_keeper: Callable[[], None] = _nobody
         self.start_keeper: Callable[[], None] = _nobody
-        self._scheduler = Scheduler(policy)
+        self._books = Scheduler(policy)  # by `_scheduler`, unless it is only looked at
+        self._doors: dict[str, Door] = {}
         self._changed = threading.Condition(self.lock)
         self._blueprints: dict[str, tuple[Blueprint, Place, str]] = {}
         self._opening: dict[CopyId, Stay | None] = {}
         self._unwanted: set[CopyId] = set()  # told to close before they were open
         self._waiters: dict[int, Waiter] = {}
-        self._returned: deque[tuple[int, Resident, Terms]] = deque()
+        self._returned: deque[PoolTerms] = deque()
         self._news: deque[Report | Expire] = deque()
         self._tickets = 0
         self._maker = os.getpid()
@@ -99,28 +100,73 @@ class Driver:
         """A lease if one can be had at once, else somebody who waits."""
         if self.is_foreign:
             raise self._foreign()
-        scheduler = self._scheduler
         waiter: Waiter | None = None
+        now = _clock()
         with self.lock:
             self._tickets = ticket = self._tickets + 1
-            request = Request(ticket, model, holder, _clock(), warm_slot)
-            copy = scheduler.take_warm(request) if warm_slot is None else None
-            resident = None if copy is None else self.residents[copy]
-            if resident is not None and resident.is_alive():
-                scheduler.on_accepted(ticket)
+            door = self._doors.get(model) or (self._open_door(model) if warm_slot is None else None)
+            if door is not None and door.resident.seems_alive(now):
+                door.inside[ticket] = holder, now
+                resident: Resident | None = door.resident
             else:
-                waiter = self._waiters[ticket] = Waiter(request, ring)
-                # If the copy has died, the keeper sees it too, and that withdraws the offer.
-                if resident is None:
-                    self._route(scheduler.on_request(request))
-            self._route(scheduler.take_effects())
+                request = Request(ticket, model, holder, now, warm_slot)
+                resident, waiter = self._request(request, ring)
         if self._returned or self._news:
             self._afterwards()
         if waiter is None:
             assert resident is not None
-            return PoolLease(Giving(self, ticket, resident, owner), holder)
+            return PoolLease(PoolTerms(self, ticket, resident, holder.place, owner, now), holder)
         self.start_keeper()
         return waiter
+
+    def _request(
+        self, request: Request, ring: Callable[[], None] | None
+    ) -> tuple[Resident | None, Waiter | None]:
+        """Under the lock: a copy that he can have now, or somebody who waits."""
+        scheduler = self._scheduler
+        copy = scheduler.take_warm(request) if request.warm_slot is None else None
+        resident = None if copy is None else self.residents[copy]
+        waiter: Waiter | None = None
+        if resident is not None and resident.is_alive():
+            scheduler.on_accepted(request.ticket)
+        else:
+            waiter = self._waiters[request.ticket] = Waiter(request, ring)
+            # If the copy has died, the keeper sees it too, and that withdraws the offer.
+            if resident is None:
+                self._route(scheduler.on_request(request))
+        self._route(scheduler.take_effects())
+        return resident, waiter
+
+    def _open_door(self, model: str) -> Door | None:
+        copy = self._books.door(model)
+        if copy is None:
+            return None
+        door = self._doors[model] = Door(self.residents[copy])
+        return door
+
+    @property
+    def _scheduler(self) -> Scheduler:
+        """The books, under the lock, with everything entered that has happened until now: who has
+        given back must not be thought to hold anything, or he would wait for himself."""
+        while self._returned:
+            self._take_back(self._returned.popleft())
+        return self._entered()
+
+    def _entered(self) -> Scheduler:
+        """The books, with everything that was noted at the doors."""
+        for model, door in self._doors.items():
+            inside = [Request(t, model, who, at) for t, (who, at) in door.inside.items()]
+            resident = door.resident
+            self._books.enter(
+                resident.copy,
+                inside,
+                door.left,
+                runs=door.runs,
+                changed=resident.stay.changed,
+                last_used=door.last_used,
+            )
+        self._doors.clear()
+        return self._books
 
     def take(self, waiter: Waiter, owner: Any) -> PoolLease | bool:
         """What the waiter has got: a lease, True if it was no lease that he wanted, False if
@@ -135,7 +181,7 @@ class Driver:
                 resident = self.residents.get(answer.copy)
                 if resident is None or not resident.is_alive():
                     return False
-                if not self._scheduler.on_accepted(ticket):
+                if not self._books.on_accepted(ticket):
                     return False
             del self._waiters[ticket]
         if isinstance(answer, Refuse):
@@ -143,7 +189,8 @@ class Driver:
         if isinstance(answer, Warmed):
             return True
         assert resident is not None
-        return PoolLease(Giving(self, ticket, resident, owner), waiter.request.holder)
+        holder = waiter.request.holder
+        return PoolLease(PoolTerms(self, ticket, resident, holder.place, owner), holder)
 
     def time_out(self, waiter: Waiter) -> None:
         """His time is up: he is refused, unless he has been offered something meanwhile."""
@@ -179,12 +226,19 @@ class Driver:
 
     # -- leases -------------------------------------------------------------------------------
 
-    def give_back(self, ticket: int, resident: Resident, terms: Terms) -> None:
+    def give_back(self, terms: PoolTerms) -> None:
         """A lease has ended. Waits for nothing; see the module's head."""
         if self.is_foreign:
             return
-        self._returned.append((ticket, resident, terms))
-        self._afterwards()
+        if self.lock.acquire(blocking=False):
+            try:
+                self._take_back(terms)
+            finally:
+                self.lock.release()
+        else:
+            self._returned.append(terms)
+        if self._returned or self._news:
+            self._afterwards()
 
     def has_moved(self, ticket: int) -> None:
         """A lease is used by another thread than before."""
@@ -236,25 +290,25 @@ class Driver:
         self._afterwards()
         try:
             with self._changed:
-                self._changed.wait_for(lambda: not self._scheduler.is_leased, timeout)
+                self._changed.wait_for(lambda: not self._books.is_leased, timeout)
         finally:  # also on Ctrl-C: then at once
             with self.lock:
                 self._cut_off_at = _clock() if self._scheduler.is_leased else self._cut_off_at
                 self._route(self._scheduler.on_shutdown_timeout(_clock()))
             self._afterwards()
             with self._changed:
-                self._changed.wait_for(lambda: self._scheduler.is_empty)
+                self._changed.wait_for(lambda: self._books.is_empty)
             self.wake_keeper()
             self.parking.leave()
 
     # -- questions ----------------------------------------------------------------------------
 
     def models(self) -> tuple[str, ...]:
-        return self._scheduler.models
+        return self._books.models
 
     def copies(self, model: str) -> int:
         """How many copies it may have; one for a model that is not known, to be told so."""
-        return self._scheduler.model(model).copies if model in self._scheduler else 1
+        return self._books.model(model).copies if model in self._books else 1
 
     def status(self) -> PoolStatus:
         with self.lock:
@@ -263,7 +317,7 @@ class Driver:
     @property
     def is_over(self) -> bool:
         """Whether it is closed and everything has ended."""
-        return self.closed_at is not None and self._scheduler.is_empty
+        return self.closed_at is not None and self._books.is_empty
 
     def _is_there(self, copy: CopyId) -> bool:
         return copy in self.residents or copy in self._opening
@@ -334,7 +388,7 @@ class Driver:
         while self._returned and self.lock.acquire(blocking=False):
             try:
                 while self._returned:
-                    self._take_back(*self._returned.popleft())
+                    self._take_back(self._returned.popleft())
             finally:
                 self.lock.release()
         while self._news:
@@ -347,27 +401,31 @@ class Driver:
             else:
                 events.emit(news.kind, news.model, self.made_at, **news.detail)
 
-    def _take_back(self, ticket: int, resident: Resident, terms: Terms) -> None:
+    def _take_back(self, terms: PoolTerms) -> None:
         now = _clock()
-        stay = terms.stay
+        stay, resident = terms.stay, terms.resident
         is_broken = stay.lifecycle.state is State.BROKEN
-        runs = 0 if is_broken else terms.steps
+        door = self._doors.get(resident.copy.model)
+        if now > resident.measure_at:
+            self.wake_keeper()
+        if door is not None and not is_broken and door.inside.pop(terms.ticket, None) is not None:
+            door.left += 1
+            door.runs += terms.steps
+            door.last_used = now
+            return
         if is_broken and not resident.is_dying:
             resident.is_dying = True
             self._later(partial(self.bury, resident))
-        effects = self._scheduler.on_returned(ticket, now, runs=runs, changed=stay.changed)
-        if effects:
-            self._route(effects)
-        if now - resident.measured_at > resident.measure_seconds:
-            self.wake_keeper()
+        runs = 0 if is_broken else terms.steps
+        effects = self._entered().on_returned(terms.ticket, now, runs=runs, changed=stay.changed)
+        self._route(effects)
         if self.closed_at is not None:
             self._changed.notify_all()
 
     def _end_lease(self, expired: Expire) -> None:
         resident = self.residents.get(expired.copy)
         for terms in list(resident.stay.leases) if resident is not None else ():
-            giving = terms.give_back
-            if isinstance(giving, Giving) and giving.ticket == expired.ticket:
+            if isinstance(terms, PoolTerms) and terms.ticket == expired.ticket:
                 terms.end(f"the pool was closed at {self.closed_at}")
 
     # -- performing, each on a thread of its own ----------------------------------------------
@@ -376,7 +434,7 @@ class Driver:
         copy = job.copy
         blueprint, place, device = self._blueprints[copy.model]
         began = _clock()
-        model = self._scheduler.model(copy.model)
+        model = self._books.model(copy.model)
         name = f"{copy.model}[{copy.slot}]" if model.copies > 1 else copy.model
 
         def is_under_way(stay: Stay) -> None:
@@ -472,7 +530,7 @@ class Driver:
 
     def measure(self, resident: Resident) -> None:
         """Learn what a copy holds by now."""
-        resident.measured_at = _clock()
+        resident.measure_at = _clock() + resident.measure_seconds
         held = resident.session.footprint().held_bytes
         if held:
             self._tell(lambda s, now: s.on_measured(resident.copy, held, now))

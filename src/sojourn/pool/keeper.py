@@ -133,7 +133,7 @@ class Keeper:
     def _measure_some(self) -> None:
         now = _clock()
         for resident in list(self._driver.residents.values()):
-            if not resident.is_dying and now - resident.measured_at > resident.measure_seconds:
+            if not resident.is_dying and now > resident.measure_at:
                 self._driver.measure(resident)
 
     # -- late holders -------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from sojourn.session.lease import Lease, Terms
 from sojourn.session.session import Session
 from sojourn.session.states import State
 from sojourn.session.stay import Stay
+from sojourn.values import Place
 
 Answer = Grant | Warmed | Refuse
 
@@ -51,10 +52,11 @@ class Resident:
 
     __slots__ = (
         "_poll",
+        "_seen_at",
         "copy",
         "is_dying",
+        "measure_at",
         "measure_seconds",
-        "measured_at",
         "pidfd",
         "session",
         "stay",
@@ -65,9 +67,10 @@ class Resident:
         self.session = session
         self.stay: Stay = session._stay
         self.pidfd: int = self.stay.backend.pidfd  # type: ignore[union-attr]
-        self.measured_at = now
+        self.measure_at = now + measure_seconds
         self.measure_seconds = measure_seconds
         self.is_dying = False  # its worker has ended, or is about to, and somebody sees to it
+        self._seen_at = 0.0
         self._poll = select.poll()
         self._poll.register(self.pidfd, select.POLLIN)
 
@@ -75,55 +78,95 @@ class Resident:
         """Whether its worker runs. Only under the pool's lock: one may poll at a time."""
         return not self.is_dying and not self._poll.poll(0)
 
+    def seems_alive(self, now: float) -> bool:
+        """The same, asked of the kernel at most once in a millisecond."""
+        if now - self._seen_at < 0.001:
+            return not self.is_dying
+        self._seen_at = now
+        return self.is_alive()
+
 
 class Lender(Protocol):
     """What a lease of a pool needs from it."""
 
-    def give_back(self, ticket: int, resident: Resident, terms: Terms) -> None: ...
+    def give_back(self, terms: PoolTerms) -> None: ...
 
     def has_moved(self, ticket: int) -> None: ...
 
     def wait_until_gone(self, copy: CopyId) -> None: ...
 
 
-class Giving:
-    """Gives one lease back. Called once, by whoever ends the lease, perhaps the finalizer."""
+class PoolTerms(Terms):
+    """The terms of a lease of a pool: which copy, and the ticket that was drawn for it."""
 
     __slots__ = ("lender", "owner", "resident", "ticket")
 
-    def __init__(self, lender: Lender, ticket: int, resident: Resident, owner: Any) -> None:
+    def __init__(
+        self,
+        lender: Lender,
+        ticket: int,
+        resident: Resident,
+        place: Place,
+        owner: Any,
+        since: float = 0.0,
+    ) -> None:
         self.lender = lender
         self.ticket = ticket
         self.resident = resident
         self.owner = owner  # the pool's handle: it is not forgotten while a lease is out
+        Terms.__init__(self, resident.stay, place, True, since)
 
-    def __call__(self, terms: Terms) -> None:
-        self.lender.give_back(self.ticket, self.resident, terms)
+    def give_back(self) -> None:
+        """Called once, by whoever ends the lease, perhaps the garbage collector."""
+        self.lender.give_back(self)
 
 
 class PoolLease(Lease):
     """A lease of a pool. It knows which thread uses it, so that deadlocks can be told."""
 
-    def __init__(self, giving: Giving, holder: Holder) -> None:
-        self._terms = Terms(giving.resident.stay, holder.place, giving, is_brief=True)
+    _terms: PoolTerms
+
+    def __init__(self, terms: PoolTerms, holder: Holder) -> None:
+        self._terms = terms
         self._until = self._max_seconds = None
-        self._giving = giving
         # A task may use its lease from any thread (asyncio.to_thread): it is the holder all along.
         self._thread = holder.key if type(holder.key) is int else None
 
     @property
     def _stay(self) -> Stay:  # type: ignore[override]
-        if self._thread is not None and get_ident() != self._thread:
-            self._thread = get_ident()
-            self._giving.lender.has_moved(self._giving.ticket)
         terms = self._terms
         if terms.ended is not None:
             raise self._expired()
+        if self._thread is not None and get_ident() != self._thread:
+            self._thread = get_ident()
+            terms.lender.has_moved(terms.ticket)
         return terms.stay
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Give it back. May be called twice."""
-        super().close()
-        if self._terms.stay.lifecycle.state is State.BROKEN:
+        terms = self._terms
+        if terms.ended is None:
+            terms.end("it was given back")
+        if terms.stay.lifecycle.state is State.BROKEN:
             # Its memory is back already; when this returns, the pool knows it too.
-            self._giving.lender.wait_until_gone(self._giving.resident.copy)
+            terms.lender.wait_until_gone(terms.resident.copy)
+
+
+class Door:
+    """A copy that anybody may have at once.
+
+    Whoever comes in or goes out is noted here and nowhere else. That holds as long as nothing is
+    decided: before the next decision the notes are entered into the books, and the door is gone.
+    """
+
+    __slots__ = ("inside", "last_used", "left", "resident", "runs")
+
+    def __init__(self, resident: Resident) -> None:
+        self.resident = resident
+        self.inside: dict[int, tuple[Holder, float]] = {}
+        self.left = 0  # how many came and went
+        self.runs = 0  # of theirs
+        self.last_used = 0.0

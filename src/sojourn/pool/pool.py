@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import warnings
 import weakref
@@ -111,7 +112,12 @@ class Pool:
         Waits for at most `timeout` seconds: PoolTimeout or BudgetExceeded then say who has it.
         """
         driver = self._driver
-        got = driver.ask(name, _this_thread(caller()), self)
+        frame = sys._getframe(1)
+        try:  # most leases are taken by the same line as before
+            holder = _here.holders[frame.f_code.co_filename, frame.f_lineno]
+        except (AttributeError, KeyError):
+            holder = _new_holder(caller())
+        got = driver.ask(name, holder, self)
         if isinstance(got, PoolLease):
             return got
         leased = driver.wait(got, timeout, self)
@@ -180,6 +186,18 @@ class Pool:
 
     def __repr__(self) -> str:
         return str(self._driver.status())
+
+
+_here = threading.local()  # the holders that this thread has been, by file and line
+
+
+def _new_holder(place: Place) -> Holder:
+    holder = _this_thread(place)
+    holders = getattr(_here, "holders", None)
+    if holders is None or len(holders) > 1000:
+        holders = _here.holders = {}
+    holders[place.file, place.line] = holder
+    return holder
 
 
 def _this_thread(place: Place) -> Holder:

@@ -12,9 +12,9 @@ about a lease that has ended, are ignored.
 from __future__ import annotations
 
 import copy as copying
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 
-from sojourn.errors import SessionBroken
+from sojourn.errors import InternalError, SessionBroken
 from sojourn.pool import explain, serving
 from sojourn.pool.budget import never_fits
 from sojourn.pool.effects import Close, Discard, Effects, Expire, Grant, Refuse, Report
@@ -131,6 +131,44 @@ class Scheduler:
         if copy.model.copies > 1:
             self._scale_out_if_busy(copy, request.at)
         return copy.id
+
+    def door(self, model: str) -> CopyId | None:
+        """The copy that everybody who asks for this model gets, until the next event; None if
+        that depends on who asks. Whoever gets it without asking is to be entered before then."""
+        state = self._state
+        rules = state.models.get(model)
+        if rules is None or rules.exclusive or rules.copies > 1 or rules.max_runs is not None:
+            return None
+        if state.closed_at is not None or state.queue.has_waiters_for(model):
+            return None
+        copy = state.residents.least_loaded(model)
+        return None if copy is None else copy.id
+
+    def enter(
+        self,
+        copy_id: CopyId,
+        inside: Sequence[Request],
+        left: int,
+        *,
+        runs: int = 0,
+        changed: bool = False,
+        last_used: float = 0.0,
+    ) -> None:
+        """Enter those who came by the door: who is still inside, and how many have left."""
+        state = self._state
+        copy = state.residents.current(copy_id)
+        if copy is None:
+            raise InternalError(f"{copy_id} is gone and has an open door")
+        state.counters.hits += left + len(inside)
+        state.counters.grants += left
+        for request in inside:
+            serving.grant(state, request, copy, request.at)
+            self.on_accepted(request.ticket)
+        copy.runs += runs
+        copy.changed = copy.changed or changed
+        copy.last_used = max(copy.last_used, last_used)
+        if runs:
+            state.crashes[copy.model.name].forgive()
 
     def take_effects(self) -> Effects:
         """What `take_warm` wants done beside."""

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
@@ -32,7 +32,6 @@ class Terms:
         "_timer",
         "ended",
         "error",
-        "give_back",
         "holder",
         "is_brief",
         "since",
@@ -40,20 +39,13 @@ class Terms:
         "steps",
     )
 
-    def __init__(
-        self,
-        stay: Stay,
-        holder: Place,
-        give_back: Callable[[Terms], None] | None,
-        is_brief: bool = False,
-    ) -> None:
+    def __init__(self, stay: Stay, holder: Place, is_brief: bool = False, since: float = 0) -> None:
         self.stay = stay
         self.holder = holder
-        self.since = time.monotonic()
+        self.since = since or time.monotonic()
         self.steps = 0
         self.ended: str | None = None  # a sentence, once it has
         self.error: type[LeaseExpired] | type[SessionBroken] = LeaseExpired
-        self.give_back = give_back
         self.is_brief = is_brief
         self._timer: threading.Timer | None = None
         stay.leases.add(self)
@@ -76,8 +68,7 @@ class Terms:
             self._timer.cancel()
             self._timer = None
         self.stay.leases.discard(self)
-        if self.give_back is not None:
-            self.give_back(self)
+        self.give_back()
         if not self.is_brief or events.hears_steps():
             events.emit(
                 "lease.ended",
@@ -88,6 +79,9 @@ class Terms:
                 why=why,
             )
         return True
+
+    def give_back(self) -> None:
+        """Tell whoever keeps account of it. An owner who lends does not; a pool does."""
 
     def forgotten(self) -> None:
         """Its handle was garbage collected."""
@@ -120,7 +114,7 @@ class Lease(Usable):
         max_seconds: float | None = None,
         lease_warning_seconds: float | None = None,
     ) -> None:
-        self._terms = Terms(stay, holder, None)
+        self._terms = Terms(stay, holder)
         self._until = None if max_seconds is None else time.monotonic() + max_seconds
         self._max_seconds = max_seconds
         if lease_warning_seconds is not None:
