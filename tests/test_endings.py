@@ -181,6 +181,7 @@ def test_a_worker_killed_while_idle_breaks_the_session_and_says_how(number):
     with sojourn.open(models.adder) as session:
         session.run("output", {"a": 1, "b": 2})
         kill(session.pid, number)
+        wait_until(lambda: not os.path.exists(f"/proc/{session.pid}"))  # a kill takes its time
         with pytest.raises(sojourn.SessionBroken, match=signal.Signals(number).name):
             session.run("output", {"a": 1, "b": 2})
         assert session.state is State.BROKEN

@@ -8,8 +8,8 @@ import pytest
 
 import models
 import sojourn
-from faults.injection import interrupted
 from sojourn.testing import leftovers, take_snapshot
+from sojourn.testing.injection import interrupted
 
 SUM = ("output", {"a": 1, "b": 2})
 SEED = 17

@@ -8,6 +8,7 @@ import mmap
 import os
 import shutil
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,17 @@ import pytest
 
 import models
 import sojourn
-from faults.injection import Refusals
 from sojourn.testing import leftovers, take_snapshot
+from sojourn.testing.injection import Refusals
 from sojourn.transport import frames
 
 ROUNDS = 200  # more than there are calls of a kind
 
 
-def refusal(number: int) -> Any:
-    return lambda: OSError(number, os.strerror(number))
+@pytest.fixture
+def refusals(number: int) -> Iterator[Refusals]:
+    with Refusals(lambda: OSError(number, os.strerror(number))) as refusals:
+        yield refusals
 
 
 @pytest.mark.parametrize(
@@ -42,9 +45,8 @@ def refusal(number: int) -> Any:
     ids=lambda value: value if isinstance(value, str) else None,
 )
 def test_whatever_is_refused_while_opening_and_running_leaves_nothing(
-    monkeypatch, owner, names, number
+    refusals, owner, names, number
 ):
-    refusals = Refusals(monkeypatch, refusal(number))
     for name in names:
         refusals.cover(owner, name)
     before = take_snapshot()
@@ -104,7 +106,7 @@ def counting(zygote: None) -> Any:
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EROFS], ids=errno.errorcode.get)
 @pytest.mark.parametrize("is_there", [False, True], ids=["new", "replacing"])
 def test_a_save_that_fails_at_any_call_harms_nothing(
-    monkeypatch, counting, tmp_path, number, is_there
+    refusals, counting, tmp_path, number, is_there
 ):
     path = tmp_path / "saved"
     if is_there:
@@ -112,7 +114,6 @@ def test_a_save_that_fails_at_any_call_harms_nothing(
     old = contents(path)
     counting.run("total", {"amount": 1.0})
     value = counting.run("value")
-    refusals = Refusals(monkeypatch, refusal(number))
     for name in CALLS:
         refusals.cover(os, name)
     failed = in_place = 0

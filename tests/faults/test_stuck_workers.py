@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 
+import numpy as np
 import pytest
 
 import models
@@ -28,6 +30,17 @@ def test_a_timeout_holds_while_the_worker_is_stopped_and_it_goes_on_afterwards()
                 assert later.run(*SUM) == 3
         assert session.run(*SUM) == 3
     assert session.receipt.clean
+
+
+def test_a_late_answer_that_nobody_waited_for_confuses_nothing():
+    with sojourn.open(models.adder) as session:
+        for size in (1, 3, 200_000, 2):
+            ones = np.ones(size)
+            with stopped(session.pid), pytest.raises(sojourn.StepTimeout):
+                session.run("output", {"a": ones, "b": ones}, timeout=0.05)
+            for _ in range(3):
+                assert session.run("output", {"a": ones, "b": ones}).sum() == 2 * size
+            time.sleep(0.05)  # until the late answer is there, and its lane is used again
 
 
 def test_a_timeout_holds_while_another_thread_prepares_the_same_step():

@@ -74,6 +74,7 @@ class CallerLane:
         self.outbox = Outbox(self._mine, channel)
         self.inbox = Inbox(self._theirs, channel)
         self._sequence = 0
+        self._taken = 0  # whose answer was read
         self._spins = SPINS if CAN_SPIN else 0
         self._calls_until_try = _TRY_AGAIN
         self._poll = select.poll()
@@ -96,6 +97,8 @@ class CallerLane:
         exception the lane is taken (`is_free` tells when the late answer has arrived).
         """
         mine = self._mine
+        if self._taken != self._sequence:
+            self._take()  # a late answer: what follows refers to the layouts and memory it brought
         # Counted before it is written: a Ctrl-C in between leaves a lane that never counts as free
         # again, because nobody can tell how much of the message is there.
         self._sequence = sequence = self._sequence + 1
@@ -119,12 +122,17 @@ class CallerLane:
             self._block(sequence, deadline, while_waiting)
             if may_spin and CAN_SPIN:
                 self._learn_from_blocking(time.monotonic() - gave_up)
+        meta, views = self._take()
+        return theirs[STATUS], meta, views
+
+    def _take(self) -> tuple[bytes, list[np.ndarray]]:
         try:
-            meta, views = self.inbox.take()
+            answer = self.inbox.take()
         except BaseException:
             self._sequence = _SPOILED  # what came with the answer is lost, or cannot be believed
             raise
-        return theirs[STATUS], meta, views
+        self._taken = self._sequence
+        return answer
 
     @property
     def is_free(self) -> bool:

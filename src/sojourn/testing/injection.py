@@ -1,27 +1,43 @@
-"""Make the Nth call of a kind fail, for every N until nothing fails any more."""
+"""Make things fail: the Nth call of some functions, or the Nth moment a Ctrl-C could come.
+
+Asked for one N after the other until nothing fails any more, this leaves no path untried.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import Any
 
-import pytest
+import sojourn
 
-HERE = "/sojourn/"
+_HERE = os.path.dirname(sojourn.__file__) + os.sep
 
 
 class Refusals:
-    """Counts calls of some functions, and lets one of them fail."""
+    """Counts calls of some functions, and lets one of them fail. Use it in a `with` block."""
 
-    def __init__(self, patch: pytest.MonkeyPatch, error: Callable[[], BaseException]) -> None:
-        self._patch = patch
+    def __init__(self, error: Callable[[], BaseException]) -> None:
         self._error = error
         self._left = 0
+        self._real: list[tuple[Any, str, Any]] = []
         self.has_failed = False
+
+    def __enter__(self) -> Refusals:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        while self._real:
+            setattr(*self._real.pop())
 
     def at(self, n: int) -> None:
         """From now on the Nth call fails, the others do not."""
@@ -42,7 +58,8 @@ class Refusals:
                 raise self._error()
             return real(*args, **kwargs)
 
-        self._patch.setattr(owner, name, counted)
+        self._real.append((owner, name, real))
+        setattr(owner, name, counted)
 
 
 @contextlib.contextmanager
@@ -61,7 +78,7 @@ def interrupted(n: int, error: type[BaseException] = KeyboardInterrupt) -> Itera
     def profile(frame: FrameType, event: str, argument: Any) -> None:
         nonlocal left
         code = frame.f_code
-        if event not in ("call", "c_return") or HERE not in code.co_filename:
+        if event not in ("call", "c_return") or not code.co_filename.startswith(_HERE):
             return
         if code.co_name in _SPARED or code.co_name.startswith("<"):
             return
