@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any
 
 from sojourn import events
-from sojourn.errors import InternalError, ModelError, PoolTimeout, SessionBroken, SessionClosed
+from sojourn.errors import InternalError, ModelError, PoolTimeout, SessionClosed
 from sojourn.pool.effects import (
     Close,
     Discard,
@@ -36,18 +36,16 @@ from sojourn.pool.effects import (
     SetTimer,
     Warmed,
 )
+from sojourn.pool.hands import Hands, Source
 from sojourn.pool.leasing import Door, PoolLease, PoolTerms, Resident, Waiter
 from sojourn.pool.parking import Parking
 from sojourn.pool.scheduler import Scheduler
 from sojourn.pool.status import PoolStatus
 from sojourn.pool.terms import CopyId, Holder, Model, Policy, Request
-from sojourn.session.opening import Blueprint
 from sojourn.session.states import State
 from sojourn.session.stay import Stay
 from sojourn.values import Place
 
-_MEASURE_SECONDS = 5.0  # between two readings of a copy that is in use
-_MEASURE_GROWTH_SECONDS = 0.2  # the same where growth is judged by them
 _GONE_SECONDS = 10.0  # the longest a broken lease waits for its copy to be cleared away
 
 Job = Callable[[], None]
@@ -60,6 +58,7 @@ class Driver:
     def __init__(self, policy: Policy, made_at: Place, parking: Parking) -> None:
         self.made_at = made_at
         self.parking = parking
+        self.hands = Hands(self, parking)
         self.jobs: deque[Job] = deque()
         self.timer_at: float | None = None
         self.residents: dict[CopyId, Resident] = {}
@@ -69,7 +68,6 @@ class Driver:
         self._books = Scheduler(policy)  # by `_scheduler`, unless it is only looked at
         self._doors: dict[str, Door] = {}
         self._changed = threading.Condition(self.lock)
-        self._blueprints: dict[str, tuple[Blueprint, Place, str]] = {}
         self._opening: dict[CopyId, Stay | None] = {}
         self._unwanted: set[CopyId] = set()  # told to close before they were open
         self._waiters: dict[int, Waiter] = {}
@@ -83,11 +81,32 @@ class Driver:
 
     # -- asking -------------------------------------------------------------------------------
 
-    def register(self, model: Model, blueprint: Blueprint, place: Place, device: str) -> None:
+    def register(self, model: Model, source: Source) -> None:
         with self.lock:
             self._require_open()
             self._scheduler.register(model)
-            self._blueprints[model.name] = (blueprint, place, device)
+            self.hands.sources[model.name] = source
+
+    def at_door(self, model: str, holder: Holder, owner: Any) -> PoolLease | None:
+        """A lease without a decision, where there is nothing to decide: the copy is open, and
+        anybody may have it. None: ask."""
+        now = _clock()
+        with self.lock:
+            door = self._doors.get(model) or self._open_door(model)
+            if door is None or not door.resident.seems_alive(now):
+                return None
+            self._tickets = ticket = self._tickets + 1
+            door.inside[ticket] = holder, now
+        if self._returned or self._news:
+            self._afterwards()
+        return PoolLease(PoolTerms(self, ticket, door.resident, holder, owner, now, door), holder)
+
+    def _open_door(self, model: str) -> Door | None:
+        copy = None if self.is_foreign else self._books.door(model)
+        if copy is None:
+            return None
+        door = self._doors[model] = Door(self.residents[copy])
+        return door
 
     def ask(
         self,
@@ -100,22 +119,18 @@ class Driver:
         """A lease if one can be had at once, else somebody who waits."""
         if self.is_foreign:
             raise self._foreign()
-        waiter: Waiter | None = None
-        now = _clock()
+        if warm_slot is None:
+            lease = self.at_door(model, holder, owner)
+            if lease is not None:
+                return lease
         with self.lock:
             self._tickets = ticket = self._tickets + 1
-            door = self._doors.get(model) or (self._open_door(model) if warm_slot is None else None)
-            if door is not None and door.resident.seems_alive(now):
-                door.inside[ticket] = holder, now
-                resident: Resident | None = door.resident
-            else:
-                request = Request(ticket, model, holder, now, warm_slot)
-                resident, waiter = self._request(request, ring)
-        if self._returned or self._news:
-            self._afterwards()
+            request = Request(ticket, model, holder, _clock(), warm_slot)
+            resident, waiter = self._request(request, ring)
+        self._afterwards()
         if waiter is None:
             assert resident is not None
-            return PoolLease(PoolTerms(self, ticket, resident, holder.place, owner, now), holder)
+            return PoolLease(PoolTerms(self, ticket, resident, holder, owner, request.at), holder)
         self.start_keeper()
         return waiter
 
@@ -137,13 +152,6 @@ class Driver:
         self._route(scheduler.take_effects())
         return resident, waiter
 
-    def _open_door(self, model: str) -> Door | None:
-        copy = self._books.door(model)
-        if copy is None:
-            return None
-        door = self._doors[model] = Door(self.residents[copy])
-        return door
-
     @property
     def _scheduler(self) -> Scheduler:
         """The books, under the lock, with everything entered that has happened until now: who has
@@ -156,6 +164,7 @@ class Driver:
         """The books, with everything that was noted at the doors."""
         for model, door in self._doors.items():
             inside = [Request(t, model, who, at) for t, (who, at) in door.inside.items()]
+            door.inside.clear()
             resident = door.resident
             self._books.enter(
                 resident.copy,
@@ -190,11 +199,11 @@ class Driver:
             return True
         assert resident is not None
         holder = waiter.request.holder
-        return PoolLease(PoolTerms(self, ticket, resident, holder.place, owner), holder)
+        return PoolLease(PoolTerms(self, ticket, resident, holder, owner, _clock()), holder)
 
     def time_out(self, waiter: Waiter) -> None:
         """His time is up: he is refused, unless he has been offered something meanwhile."""
-        self._tell(lambda s, now: s.on_timeout(waiter.request.ticket, now))
+        self.tell(lambda s, now: s.on_timeout(waiter.request.ticket, now))
 
     def leave_if_waiting(self, waiter: Waiter) -> None:
         """Whoever has not got anything by now waits no longer."""
@@ -224,17 +233,26 @@ class Driver:
         finally:
             self.leave_if_waiting(waiter)
 
+    def lease(self, model: str, holder: Holder, timeout: float | None, owner: Any) -> PoolLease:
+        """Ask, and wait on this thread if need be."""
+        got: PoolLease | Waiter | bool = self.ask(model, holder, owner)
+        if isinstance(got, Waiter):
+            got = self.wait(got, timeout, owner)
+        assert isinstance(got, PoolLease)
+        return got
+
     # -- leases -------------------------------------------------------------------------------
 
     def give_back(self, terms: PoolTerms) -> None:
         """A lease has ended. Waits for nothing; see the module's head."""
         if self.is_foreign:
             return
-        if self.lock.acquire(blocking=False):
+        lock = self.lock
+        if lock.acquire(False):
             try:
                 self._take_back(terms)
             finally:
-                self.lock.release()
+                lock.release()
         else:
             self._returned.append(terms)
         if self._returned or self._news:
@@ -339,6 +357,7 @@ class Driver:
     def become_foreign(self) -> None:
         """We are in a fork. The lock may belong to a thread that does not exist here."""
         self.is_foreign = True
+        self._doors.clear()
         self.lock = threading.Lock()
         self._changed = threading.Condition(self.lock)
         self.residents.clear()
@@ -346,11 +365,6 @@ class Driver:
         self.parking.become_foreign()
 
     # -- deciding -----------------------------------------------------------------------------
-
-    def _tell(self, event: Callable[[Scheduler, float], Effects]) -> None:
-        with self.lock:
-            self._route(event(self._scheduler, _clock()))
-        self._afterwards()
 
     def _route(self, effects: Iterable[Effect]) -> None:
         """Under the lock: write down what is to be done, in order, and do nothing that waits."""
@@ -369,15 +383,15 @@ class Driver:
                     self._news.append(effect)
                 case Open(copy):
                     self._opening[copy] = None
-                    self._later(partial(self._open, effect))
+                    self._later(partial(self.hands.open, effect))
                 case Close(copy) if copy in self._opening:
                     self._unwanted.add(copy)  # whoever opens it closes it
                 case Close(copy):
-                    self._later(partial(self._close, copy))
+                    self._later(partial(self.hands.close, copy))
                 case Park(copy):
-                    self._later(partial(self._park, copy))
+                    self._later(partial(self.hands.park, copy))
                 case Discard(state):
-                    self._later(partial(self.parking.discard, str(state)))
+                    self._later(partial(self.hands.discard, state))
 
     def _later(self, job: Job) -> None:
         self.jobs.append(job)
@@ -405,7 +419,7 @@ class Driver:
         now = _clock()
         stay, resident = terms.stay, terms.resident
         is_broken = stay.lifecycle.state is State.BROKEN
-        door = self._doors.get(resident.copy.model)
+        door = terms.door
         if now > resident.measure_at:
             self.wake_keeper()
         if door is not None and not is_broken and door.inside.pop(terms.ticket, None) is not None:
@@ -415,7 +429,7 @@ class Driver:
             return
         if is_broken and not resident.is_dying:
             resident.is_dying = True
-            self._later(partial(self.bury, resident))
+            self._later(partial(self.hands.bury, resident))
         runs = 0 if is_broken else terms.steps
         effects = self._entered().on_returned(terms.ticket, now, runs=runs, changed=stay.changed)
         self._route(effects)
@@ -428,112 +442,59 @@ class Driver:
             if isinstance(terms, PoolTerms) and terms.ticket == expired.ticket:
                 terms.end(f"the pool was closed at {self.closed_at}")
 
-    # -- performing, each on a thread of its own ----------------------------------------------
+    # -- what others have done ----------------------------------------------------------------
 
-    def _open(self, job: Open) -> None:
-        copy = job.copy
-        blueprint, place, device = self._blueprints[copy.model]
-        began = _clock()
-        model = self._books.model(copy.model)
-        name = f"{copy.model}[{copy.slot}]" if model.copies > 1 else copy.model
+    def is_being_opened(self, copy: CopyId, stay: Stay) -> None:
+        """There is a worker now, which can be ended if nobody wants it any more."""
+        with self.lock:
+            self._opening[copy] = stay
+            is_in_vain = copy in self._unwanted and self.closed_at is not None
+        if is_in_vain:
+            _cut_off(stay)
 
-        def is_under_way(stay: Stay) -> None:
-            with self.lock:
-                self._opening[copy] = stay
-                is_unwanted = copy in self._unwanted and self.closed_at is not None
-            if is_unwanted:
-                _cut_off(stay)
-
-        try:
-            session = blueprint.open(place, name, job.device or device, is_under_way)
-            try:
-                if job.state is not None:
-                    session.restore(str(job.state))
-                session._stay.changed = False  # it is what the next open gives, too
-                held = session.footprint().held_bytes
-            except BaseException:
-                session.close(0)
-                raise
-        except Exception as error:
-            failed = error
-            with self.lock:
-                del self._opening[copy]
-                self._unwanted.discard(copy)
-                self._route(self._scheduler.on_open_failed(copy, failed, _clock()))
-                self._changed.notify_all()
-            self._afterwards()
-            return
-        now = _clock()
-        seconds = _MEASURE_SECONDS if model.max_growth_bytes is None else _MEASURE_GROWTH_SECONDS
+    def has_opened(self, resident: Resident, held_bytes: int, seconds: float) -> bool:
+        """A copy is open; whether anybody still wants it."""
+        copy = resident.copy
         with self.lock:
             del self._opening[copy]
-            self.residents[copy] = Resident(copy, session, now, seconds)
-            is_unwanted = copy in self._unwanted
+            self.residents[copy] = resident
+            is_wanted = copy not in self._unwanted
             self._unwanted.discard(copy)
-            if not is_unwanted:
-                self._route(self._scheduler.on_opened(copy, held, now - began, now))
+            if is_wanted:
+                self._route(self._scheduler.on_opened(copy, held_bytes, seconds, _clock()))
         self._afterwards()
-        if is_unwanted:
-            self._close(copy)
         self.wake_keeper()  # there is one more to watch
+        return is_wanted
 
-    def _park(self, copy: CopyId) -> None:
-        resident = self.residents[copy]
-        began = _clock()
-        try:
-            path = self.parking.place_for(copy)
-            resident.stay.keeping.park(path)
-        except SessionBroken:
-            self.bury(resident)
-        except Exception as error:
-            failed = error
-            self._tell(lambda s, now: s.on_park_failed(copy, failed, now))
-        else:
-            resident.stay.changed = False
-            self._tell(lambda s, now: s.on_parked(copy, path, now - began, now))
-
-    def _close(self, copy: CopyId) -> None:
-        resident = self.residents[copy]
-        resident.is_dying = True  # from here on its end is no news
-        left = None if self._cut_off_at is None else max(0.0, self._cut_off_at - _clock())
-        residue = held = 0
-        try:
-            receipt = resident.stay.close(left, self.closed_at or self.made_at)
-            held = receipt.held_bytes + sum(receipt.held_on_device.values())
-            residue = receipt.residue.host_bytes + sum(receipt.residue.device_bytes.values())
-        except Exception as error:
-            residue = resident.stay.footprint().held_bytes
-            events.emit("pool.close_failed", copy.model, self.made_at, error=str(error))
+    def has_not_opened(self, copy: CopyId, error: Exception) -> None:
         with self.lock:
-            del self.residents[copy]
-            effects = self._scheduler.on_closed(
-                copy, _clock(), residue_bytes=residue, held_bytes=held or None
-            )
-            self._route(effects)
+            del self._opening[copy]
+            self._unwanted.discard(copy)
+            self._route(self._scheduler.on_open_failed(copy, error, _clock()))
             self._changed.notify_all()
         self._afterwards()
 
-    def bury(self, resident: Resident) -> None:
-        """A worker has died: tell its holders and the scheduler, which has it cleared away."""
-        stay = resident.stay
-        words = stay.notice_death()
-        if words is None:  # it is being closed, and that is how it ended
-            return
-        # Steps that were under way say so themselves; they find out at the same moment as we do.
-        stay.lifecycle.wait_idle(5.0)
-        for terms in list(stay.leases):
-            terms.end(f"the worker {words}", SessionBroken)
-        self._tell(lambda s, now: s.on_died(resident.copy, words, now))
+    def has_closed(self, copy: CopyId, held_bytes: int | None, residue_bytes: int) -> None:
+        with self.lock:
+            del self.residents[copy]
+            scheduler = self._scheduler
+            self._route(
+                scheduler.on_closed(
+                    copy, _clock(), residue_bytes=residue_bytes, held_bytes=held_bytes
+                )
+            )
+            self._changed.notify_all()
+        self._afterwards()
 
-    def on_timer(self) -> None:
-        self._tell(lambda s, now: s.on_timer(now))
+    def tell(self, event: Callable[[Scheduler, float], Effects]) -> None:
+        """Something has happened at this moment."""
+        with self.lock:
+            self._route(event(self._scheduler, _clock()))
+        self._afterwards()
 
-    def measure(self, resident: Resident) -> None:
-        """Learn what a copy holds by now."""
-        resident.measure_at = _clock() + resident.measure_seconds
-        held = resident.session.footprint().held_bytes
-        if held:
-            self._tell(lambda s, now: s.on_measured(resident.copy, held, now))
+    def seconds_to_finish(self) -> float | None:
+        """How long a step may go on whose session is being closed."""
+        return None if self._cut_off_at is None else max(0.0, self._cut_off_at - _clock())
 
 
 def _cut_off(stay: Stay) -> None:

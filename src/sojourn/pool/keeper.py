@@ -81,7 +81,7 @@ class Keeper:
             timer_at = driver.timer_at
             if timer_at is not None and _clock() >= timer_at:
                 driver.timer_at = None
-                driver.on_timer()
+                driver.tell(lambda s, now: s.on_timer(now))
             if driver.is_over and not driver.jobs:
                 break
         for thread in self._jobs:
@@ -111,7 +111,7 @@ class Keeper:
                 is_news = not resident.is_dying
                 resident.is_dying = True
             if is_news:
-                self._start_job(partial(driver.bury, resident))
+                self._start_job(partial(driver.hands.bury, resident))
 
     def _seconds_to_sleep(self) -> float | None:
         driver = self._driver
@@ -134,7 +134,7 @@ class Keeper:
         now = _clock()
         for resident in list(self._driver.residents.values()):
             if not resident.is_dying and now > resident.measure_at:
-                self._driver.measure(resident)
+                self._driver.hands.measure(resident)
 
     # -- late holders -------------------------------------------------------------------------
 

@@ -8,13 +8,14 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import Any, Protocol
 
+from sojourn import events
+from sojourn.errors import LeaseExpired
 from sojourn.pool.effects import Grant, Refuse, Warmed
 from sojourn.pool.terms import CopyId, Holder, Request
-from sojourn.session.lease import Lease, Terms
+from sojourn.session.lease import Ending, Lease, Terms
 from sojourn.session.session import Session
 from sojourn.session.states import State
 from sojourn.session.stay import Stay
-from sojourn.values import Place
 
 Answer = Grant | Warmed | Refuse
 
@@ -96,29 +97,71 @@ class Lender(Protocol):
     def wait_until_gone(self, copy: CopyId) -> None: ...
 
 
-class PoolTerms(Terms):
-    """The terms of a lease of a pool: which copy, and the ticket that was drawn for it."""
+class Door:
+    """A copy that anybody may have at once.
 
-    __slots__ = ("lender", "owner", "resident", "ticket")
+    Whoever comes in or goes out is noted here and nowhere else. That holds as long as nothing is
+    decided: before the next decision the notes are entered into the books, and the door is shut.
+    """
+
+    __slots__ = ("inside", "last_used", "left", "resident", "runs")
+
+    def __init__(self, resident: Resident) -> None:
+        self.resident = resident
+        self.inside: dict[int, tuple[Holder, float]] = {}  # by ticket: who, and since when
+        self.left = 0  # how many came and went
+        self.runs = 0  # of theirs
+        self.last_used = 0.0
+
+
+class PoolTerms(Terms):
+    """The terms of a lease of a pool: which copy, and the ticket that was drawn for it.
+
+    They come and go as often as steps do, and are told to those alone who hear every step. So
+    this is written out where the parent's way would be shorter.
+    """
+
+    __slots__ = ("door", "lender", "owner", "resident", "ticket")
 
     def __init__(
         self,
         lender: Lender,
         ticket: int,
         resident: Resident,
-        place: Place,
+        holder: Holder,
         owner: Any,
-        since: float = 0.0,
+        since: float,
+        door: Door | None = None,
     ) -> None:
+        self.stay = stay = resident.stay
+        self.holder = holder.place
+        self.since = since
+        self.steps = 0
+        self.ended = None
+        self.error = LeaseExpired
+        self._timer = None
         self.lender = lender
         self.ticket = ticket
         self.resident = resident
         self.owner = owner  # the pool's handle: it is not forgotten while a lease is out
-        Terms.__init__(self, resident.stay, place, True, since)
+        self.door = door  # where it was noted
+        stay.leases.add(self)
+        if events.hears_steps():
+            events.emit("lease.granted", stay.name, self.holder, is_step=True)
 
-    def give_back(self) -> None:
-        """Called once, by whoever ends the lease, perhaps the garbage collector."""
+    def end(self, why: str, error: Ending = LeaseExpired) -> bool:
+        """Called by whoever ends the lease, perhaps by the garbage collector."""
+        if self.ended is not None:
+            return False
+        self.error = error
+        self.ended = why
+        stay = self.stay
+        stay.leases.discard(self)
         self.lender.give_back(self)
+        if events.hears_steps():
+            told: dict[str, Any] = {"steps": self.steps, "why": why}
+            events.emit("lease.ended", stay.name, self.holder, is_step=True, **told)
+        return True
 
 
 class PoolLease(Lease):
@@ -128,7 +171,6 @@ class PoolLease(Lease):
 
     def __init__(self, terms: PoolTerms, holder: Holder) -> None:
         self._terms = terms
-        self._until = self._max_seconds = None
         # A task may use its lease from any thread (asyncio.to_thread): it is the holder all along.
         self._thread = holder.key if type(holder.key) is int else None
 
@@ -150,23 +192,6 @@ class PoolLease(Lease):
         terms = self._terms
         if terms.ended is None:
             terms.end("it was given back")
-        if terms.stay.lifecycle.state is State.BROKEN:
+        if terms.resident.is_dying and terms.stay.lifecycle.state is State.BROKEN:
             # Its memory is back already; when this returns, the pool knows it too.
             terms.lender.wait_until_gone(terms.resident.copy)
-
-
-class Door:
-    """A copy that anybody may have at once.
-
-    Whoever comes in or goes out is noted here and nowhere else. That holds as long as nothing is
-    decided: before the next decision the notes are entered into the books, and the door is gone.
-    """
-
-    __slots__ = ("inside", "last_used", "left", "resident", "runs")
-
-    def __init__(self, resident: Resident) -> None:
-        self.resident = resident
-        self.inside: dict[int, tuple[Holder, float]] = {}
-        self.left = 0  # how many came and went
-        self.runs = 0  # of theirs
-        self.last_used = 0.0

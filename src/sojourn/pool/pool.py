@@ -8,10 +8,11 @@ import threading
 import warnings
 import weakref
 from collections.abc import Sequence
-from types import TracebackType
+from types import CodeType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from sojourn.pool.driver import Driver
+from sojourn.pool.hands import Source
 from sojourn.pool.keeper import Keeper
 from sojourn.pool.leasing import PoolLease, Waiter
 from sojourn.pool.parking import Parking
@@ -104,7 +105,7 @@ class Pool:
             max_runs=max_runs,
             max_growth_bytes=None if max_growth is None else parse_bytes(max_growth),
         )
-        self._driver.register(rules, blueprint, place, device)
+        self._driver.register(rules, Source(rules, blueprint, place, device))
 
     def lease(self, name: str, timeout: float | None = None) -> PoolLease:
         """Lease a session of this model, for a `with` block. Opens it if need be.
@@ -113,16 +114,13 @@ class Pool:
         """
         driver = self._driver
         frame = sys._getframe(1)
-        try:  # most leases are taken by the same line as before
-            holder = _here.holders[frame.f_code.co_filename, frame.f_lineno]
+        code = frame.f_code
+        try:  # most leases are taken by a line that has taken one before
+            holder = _here.holders[id(code), frame.f_lasti][0]
         except (AttributeError, KeyError):
-            holder = _new_holder(caller())
-        got = driver.ask(name, holder, self)
-        if isinstance(got, PoolLease):
-            return got
-        leased = driver.wait(got, timeout, self)
-        assert isinstance(leased, PoolLease)
-        return leased
+            holder = _new_holder(code, frame.f_lasti)
+        lease = driver.at_door(name, holder, self)
+        return lease if lease is not None else driver.lease(name, holder, timeout, self)
 
     def alease(self, name: str, timeout: float | None = None) -> AsyncLease:
         """The same for asyncio: `async with pool.alease(name) as session`."""
@@ -188,15 +186,15 @@ class Pool:
         return str(self._driver.status())
 
 
-_here = threading.local()  # the holders that this thread has been, by file and line
+_here = threading.local()  # the holders that this thread has been, by where in which code
 
 
-def _new_holder(place: Place) -> Holder:
-    holder = _this_thread(place)
+def _new_holder(code: CodeType, instruction: int) -> Holder:
+    holder = _this_thread(caller())
     holders = getattr(_here, "holders", None)
     if holders is None or len(holders) > 1000:
         holders = _here.holders = {}
-    holders[place.file, place.line] = holder
+    holders[id(code), instruction] = holder, code  # as long as it is here, its id is its own
     return holder
 
 

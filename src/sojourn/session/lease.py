@@ -21,36 +21,25 @@ from sojourn.session.session import Usable
 from sojourn.session.stay import Stay
 from sojourn.values import Place, caller
 
+# What a lease that has ended raises: its owner closed, or its worker died.
+Ending = type[LeaseExpired] | type[SessionBroken]
+
 
 class Terms:
-    """What a lease and those who may end it share: whether it has ended, and why.
+    """What a lease and those who may end it share: whether it has ended, and why."""
 
-    Those `is_brief` come and go as often as steps do, and are told to whoever hears every step.
-    """
+    __slots__ = ("_timer", "ended", "error", "holder", "since", "stay", "steps")
 
-    __slots__ = (
-        "_timer",
-        "ended",
-        "error",
-        "holder",
-        "is_brief",
-        "since",
-        "stay",
-        "steps",
-    )
-
-    def __init__(self, stay: Stay, holder: Place, is_brief: bool = False, since: float = 0) -> None:
+    def __init__(self, stay: Stay, holder: Place) -> None:
         self.stay = stay
         self.holder = holder
-        self.since = since or time.monotonic()
+        self.since = time.monotonic()
         self.steps = 0
         self.ended: str | None = None  # a sentence, once it has
-        self.error: type[LeaseExpired] | type[SessionBroken] = LeaseExpired
-        self.is_brief = is_brief
+        self.error: Ending = LeaseExpired
         self._timer: threading.Timer | None = None
         stay.leases.add(self)
-        if not is_brief or events.hears_steps():
-            events.emit("lease.granted", stay.name, holder, is_step=is_brief)
+        events.emit("lease.granted", stay.name, holder)
 
     def warn_after(self, seconds: float) -> None:
         """Report the holder if he still has it by then."""
@@ -58,7 +47,7 @@ class Terms:
         self._timer.daemon = True
         self._timer.start()
 
-    def end(self, why: str, error: type[LeaseExpired] | type[SessionBroken] = LeaseExpired) -> bool:
+    def end(self, why: str, error: Ending = LeaseExpired) -> bool:
         """End it; False if it had ended before. Who still uses it gets the error."""
         if self.ended is not None:
             return False
@@ -68,20 +57,8 @@ class Terms:
             self._timer.cancel()
             self._timer = None
         self.stay.leases.discard(self)
-        self.give_back()
-        if not self.is_brief or events.hears_steps():
-            events.emit(
-                "lease.ended",
-                self.stay.name,
-                self.holder,
-                is_step=self.is_brief,
-                steps=self.steps,
-                why=why,
-            )
+        events.emit("lease.ended", self.stay.name, self.holder, steps=self.steps, why=why)
         return True
-
-    def give_back(self) -> None:
-        """Tell whoever keeps account of it. An owner who lends does not; a pool does."""
 
     def forgotten(self) -> None:
         """Its handle was garbage collected."""
@@ -185,8 +162,8 @@ class Lease(Usable):
 
     def __del__(self) -> None:
         # Not by weakref.finalize, which costs more than all the rest of a warm lease.
-        terms = getattr(self, "_terms", None)
-        if terms is not None and terms.ended is None and not sys.is_finalizing():
+        terms = self._terms
+        if terms.ended is None and not sys.is_finalizing():
             terms.forgotten()
 
     def __repr__(self) -> str:

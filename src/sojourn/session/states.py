@@ -61,6 +61,7 @@ TRANSITIONS: dict[tuple[State, Input], State] = {
     (_S.PARKING, _I.PARK_DONE): _S.PARKED,
     (_S.PARKING, _I.PARK_FAILED): _S.READY,
     (_S.PARKING, _I.DIED): _S.BROKEN,
+    (_S.PARKED, _I.DIED): _S.PARKED,  # nothing is lost: it is saved, and about to be closed
     (_S.PARKED, _I.WAKE_ASKED): _S.OPENING,
     (_S.PARKED, _I.CLOSE_ASKED): _S.DRAINING,
     (_S.BROKEN, _I.LAST_STEP_ENDED): _S.BROKEN,
