@@ -1,8 +1,8 @@
 """Many sessions under one memory budget: leases, reuse, idle time, eviction, parking.
 
-`pool.py` is the handle that users hold, `driver.py` performs what `scheduler.py` decides,
-`keeper.py` is the one standing thread. All other modules are pure and have no threads, clocks
-or I/O in them.
+`pool.py` is the handle that users hold, `driver.py` what it asks for, `books.py` the one lock and
+the state below it, `hands.py` what takes time, `keeper.py` the one standing thread. `scheduler.py`
+decides; it and all it uses are pure and have no threads, clocks or I/O in them.
 """
 
 from sojourn.pool.leasing import PoolLease

@@ -14,7 +14,8 @@ import time
 from functools import partial
 
 from sojourn import events
-from sojourn.pool.driver import Driver, Job
+from sojourn.pool.books import Job
+from sojourn.pool.driver import Driver
 from sojourn.pool.leasing import Resident
 from sojourn.session.lease import Terms
 

@@ -18,6 +18,7 @@ from sojourn.session.states import State
 from sojourn.session.stay import Stay
 
 Answer = Grant | Warmed | Refuse
+_GIVEN_BACK = "it was given back"
 
 
 class Waiter:
@@ -185,13 +186,17 @@ class PoolLease(Lease):
         return terms.stay
 
     def __exit__(self, *raised: object) -> None:
-        self.close()
+        terms = self._terms
+        if terms.ended is None:
+            terms.end(_GIVEN_BACK)
+        if terms.resident.is_dying:
+            self.close()
 
     def close(self) -> None:
         """Give it back. May be called twice."""
         terms = self._terms
         if terms.ended is None:
-            terms.end("it was given back")
+            terms.end(_GIVEN_BACK)
         if terms.resident.is_dying and terms.stay.lifecycle.state is State.BROKEN:
             # Its memory is back already; when this returns, the pool knows it too.
             terms.lender.wait_until_gone(terms.resident.copy)
