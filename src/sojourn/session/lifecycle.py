@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 from sojourn import events
@@ -29,6 +31,8 @@ from sojourn.session.states import USABLE, Input, State, next_state
 from sojourn.values import Footprint, Place
 
 _TELL_STEPS_EVERY = 1.0  # seconds
+_LOOK_SECONDS = 0.5  # how long to wait for somebody before looking whether he is still there
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _SHARE_FOR_MEASURING = 1 / 500  # the kernel walks all pages of the worker, and a caller waits
 STATE_NAMES = tuple(state.value for state in State)
 _serials = itertools.count(1)
@@ -53,6 +57,13 @@ class _Flip:
 
 _STARTED = _Flip.of(_READY, Input.STEP_STARTED)
 _ENDED = _Flip.of(_RUNNING, Input.LAST_STEP_ENDED)
+
+
+def _is_ours(frame: FrameType | None) -> bool:
+    """Whether a thread that is here is in a function of ours, or was called by one."""
+    while frame is not None and not frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    return frame is not None
 
 
 class Lifecycle:
@@ -226,11 +237,29 @@ class Lifecycle:
             raise TimeoutError
 
     def _wait(self, question: Callable[[], bool], timeout: float | None = None) -> bool:
+        until = None if timeout is None else time.monotonic() + timeout
         self._waiting += 1
         try:
-            return self._changed.wait_for(question, timeout)
+            while True:
+                left = _LOOK_SECONDS if until is None else until - time.monotonic()
+                if self._changed.wait_for(question, max(0.0, min(left, _LOOK_SECONDS))):
+                    return True
+                if until is not None and left <= _LOOK_SECONDS:
+                    return False
+                self._forget_the_lost()
         finally:
             self._waiting -= 1
+
+    def _forget_the_lost(self) -> None:
+        """A Ctrl-C may come just when a step tells that it has ended. Whose thread is in none of
+        our functions is in no step of ours."""
+        frames = sys._current_frames()
+        for threads in (self._inside, self._alone):
+            threads[:] = [ident for ident in threads if _is_ours(frames.get(ident))]
+        if len(self._inside) != self.under_way:
+            self.under_way = self._words[UNDER_WAY] = len(self._inside)
+            if not self._inside:
+                self._to(Input.LAST_STEP_ENDED, None)
 
     def _flip(self, flip: _Flip) -> None:
         """A step has begun or ended. Hot: nothing is looked up unless somebody listens."""
