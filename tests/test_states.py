@@ -41,6 +41,13 @@ def test_parking_that_fails_leaves_it_ready():
     assert after(Input.OPENED, Input.PARK_ASKED, Input.PARK_DONE) is State.PARKED
 
 
+def test_a_close_while_it_parks_is_no_contradiction():
+    closing = (Input.OPENED, Input.PARK_ASKED, Input.CLOSE_ASKED)
+    assert after(*closing) is State.DRAINING
+    assert after(*closing, Input.PARK_DONE, Input.ENDED) is State.CLOSED
+    assert after(*closing, Input.ENDED, Input.PARK_FAILED) is State.CLOSED
+
+
 def test_what_cannot_happen_is_an_error_that_names_both():
     with pytest.raises(InternalError, match="closed cannot take OPENED"):
         next_state(State.CLOSED, Input.OPENED)

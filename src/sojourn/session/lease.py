@@ -49,14 +49,15 @@ class Terms:
 
     def end(self, why: str, error: Ending = LeaseExpired) -> bool:
         """End it; False if it had ended before. Who still uses it gets the error."""
-        if self.ended is not None:
+        try:
+            self.stay.leases.remove(self)  # holder and owner may both want to: one takes it out
+        except KeyError:
             return False
         self.error = error
         self.ended = why
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self.stay.leases.discard(self)
         events.emit("lease.ended", self.stay.name, self.holder, steps=self.steps, why=why)
         return True
 

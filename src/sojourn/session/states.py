@@ -61,6 +61,11 @@ TRANSITIONS: dict[tuple[State, Input], State] = {
     (_S.PARKING, _I.PARK_DONE): _S.PARKED,
     (_S.PARKING, _I.PARK_FAILED): _S.READY,
     (_S.PARKING, _I.DIED): _S.BROKEN,
+    (_S.PARKING, _I.CLOSE_ASKED): _S.DRAINING,
+    (_S.DRAINING, _I.PARK_DONE): _S.DRAINING,
+    (_S.DRAINING, _I.PARK_FAILED): _S.DRAINING,
+    (_S.CLOSED, _I.PARK_DONE): _S.CLOSED,
+    (_S.CLOSED, _I.PARK_FAILED): _S.CLOSED,
     (_S.PARKED, _I.DIED): _S.PARKED,  # nothing is lost: it is saved, and about to be closed
     (_S.PARKED, _I.WAKE_ASKED): _S.OPENING,
     (_S.PARKED, _I.CLOSE_ASKED): _S.DRAINING,
@@ -73,6 +78,7 @@ TRANSITIONS: dict[tuple[State, Input], State] = {
 }
 
 USABLE = frozenset({State.READY, State.RUNNING})
+CLOSABLE = frozenset(state for state, what in TRANSITIONS if what is Input.CLOSE_ASKED)
 
 
 def next_state(state: State, happened: Input) -> State:

@@ -27,7 +27,7 @@ from sojourn.session.backend import Backend
 from sojourn.session.keeping import Keeping
 from sojourn.session.lifecycle import Lifecycle
 from sojourn.session.plans import Fetches, Plan, PlanFacts, fetch_names
-from sojourn.session.states import USABLE, Input, State
+from sojourn.session.states import CLOSABLE, USABLE, Input, State
 from sojourn.values import Footprint, Place, Receipt, Signature, caller
 
 if TYPE_CHECKING:
@@ -260,13 +260,11 @@ class Stay:
         if self.is_foreign:
             raise self._refusal(self.lifecycle.state)
         place = place or caller()
-        asked = frozenset({State.READY, State.RUNNING, State.BROKEN, State.PARKED, State.OPENING})
         with self._nobody_replaces_it(timeout):
-            if self.lifecycle.state in asked:
-                self.closed_at = (
-                    place  # before it is told: who is refused from now on wants to know
-                )
-            before = self.lifecycle.happened_in(asked, Input.CLOSE_ASKED, place)
+            if self.lifecycle.state in CLOSABLE:
+                # Before it is told: who is refused from now on wants to know.
+                self.closed_at = place
+            before = self.lifecycle.happened_in(CLOSABLE, Input.CLOSE_ASKED, place)
         if before is State.CLOSED:
             if self.receipt is None:
                 raise SessionClosed(f"session {self.name!r} was never opened")
