@@ -45,6 +45,11 @@ bench: setup
 score: setup
 	$(BIN)/python benchmarks/leaves_nothing --write
 
+# Random sessions with random faults; a failure prints its seed. `make soak SESSIONS=600` is shorter.
+SESSIONS ?= 20000
+soak: setup
+	$(BIN)/python benchmarks/soak.py --sessions $(SESSIONS)
+
 format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .

@@ -246,7 +246,7 @@ def timed_out(round: Round) -> None:
 
 def zygote_killed(round: Round) -> None:
     if zygote.pid is not None:
-        os.kill(zygote.pid, signal.SIGKILL)
+        _kill_quietly(zygote.pid)
 
 
 def zygote_killed_in_a_fork(round: Round) -> None:
@@ -259,8 +259,9 @@ def zygote_killed_in_a_fork(round: Round) -> None:
 
 
 def _kill_quietly(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
+    with contextlib.suppress(ProcessLookupError, ChildProcessError):
         os.kill(pid, signal.SIGKILL)
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # a kill takes its time
 
 
 def interrupted_opening(round: Round) -> None:

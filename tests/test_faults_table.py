@@ -1,0 +1,58 @@
+"""The table of faults in the documentation names every fault, and tests that exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+TESTS = Path(__file__).parent
+PAGE = TESTS.parent / "docs" / "faults.md"
+
+# What the table must speak of, a word or two of each.
+FAULTS = [
+    *("worker killed idle", "in a step", "caller spins", "SEGV", "ABRT", "stopped", "SIGSTOP"),
+    *("interpreter lock", "zygote killed idle", "while it imports", "in the middle of a fork"),
+    *("client killed in a step", "forked child", "together with its zygote", "uses the session"),
+    *("exception", "KeyboardInterrupt", "atexit", "daemon thread", "`__del__`", "torn down"),
+    *("exec", "abort", "SIGHUP", "closes at once", "closed twice", "inside a callback"),
+    *("memory limit", "memfd", "mmap", "/dev/shm", "no space", "I/O error", "read-only"),
+    *("damaged checkpoint", "damaged SavedModel", "descriptors exhausted", "fork refused"),
+    *("daemonised", "eviction", "clock", "half-written", "interrupted", "short read", "shrink"),
+    *("after it was checked", "overflow", "negative dimension", "extra descriptors"),
+]
+
+
+def rows() -> list[list[str]]:
+    lines = [line for line in PAGE.read_text().splitlines() if line.startswith("| ")]
+    cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+    return [row for row in cells if len(row) == 3 and row[0] not in ("fault", "---")]
+
+
+def existing_tests() -> dict[str, str]:
+    found = {}
+    for path in TESTS.rglob("test_*.py"):
+        for name in re.findall(r"^def (test_\w+)", path.read_text(), re.MULTILINE):
+            found[name] = str(path.relative_to(TESTS))
+    return found
+
+
+def test_every_test_that_the_table_names_exists():
+    exist = existing_tests()
+    for fault, _, cell in rows():
+        named = re.findall(r"`(test_\w+)`", cell)
+        assert named, f"no test for {fault}"
+        for name in named:
+            assert name in exist, f"{fault}: there is no {name}"
+
+
+def test_every_fault_test_is_in_the_table():
+    named = set(re.findall(r"`(test_\w+)`", PAGE.read_text()))
+    here = {name for name, path in existing_tests().items() if path.startswith("faults/")}
+    missing = sorted(here - named)
+    assert not missing, missing
+
+
+def test_every_fault_that_is_promised_is_in_the_table():
+    page = PAGE.read_text().lower()
+    missing = [fault for fault in FAULTS if fault.lower() not in page]
+    assert not missing, missing
