@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 
@@ -17,6 +18,8 @@ from sojourn.testing.pytest_plugin import look_after
 _private = tempfile.mkdtemp(prefix="sojourn-tests-")
 os.environ["TMPDIR"] = tempfile.tempdir = _private
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# Started in the background, a shell may have us ignore Ctrl-C; the tests about it send it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
