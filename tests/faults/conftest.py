@@ -1,4 +1,4 @@
-"""What holds after every fault, besides what `tests/conftest.py` checks after every test."""
+"""What holds after every fault: what `tests/conftest.py` checks after every test, and more."""
 
 from __future__ import annotations
 
@@ -10,36 +10,43 @@ import pytest
 
 import models
 import sojourn
-from sojourn.testing import leftovers, take_snapshot
+from sojourn.testing import Watch, leftovers, take_snapshot
 
 GROWTH_BYTES = 5 * 2**20
-
-
-def matrix() -> np.ndarray:
-    return np.random.default_rng(7).normal(size=(16, 784)).astype(np.float32)
+MATRIX = np.random.default_rng(7).normal(size=(16, 784)).astype(np.float32)
 
 
 @pytest.fixture(scope="package")
 def bystander(zygote: None) -> Iterator[sojourn.Session]:
     """A session that has nothing to do with any fault."""
     with sojourn.open(models.softmax_regression, name="bystander") as session:
-        session.run("y", {"x": matrix()})
+        session.run("y", {"x": MATRIX})
         yield session
 
 
+@pytest.fixture(scope="module", autouse=True)
+def loaded(bystander: sojourn.Session) -> None:
+    """Whatever is loaded or allocated once, is from now on."""
+    open_and_close()
+
+
 @pytest.fixture(autouse=True)
-def invariants(
-    request: pytest.FixtureRequest, bystander: sojourn.Session, nothing_left_behind: None
+def nothing_left_behind(
+    request: pytest.FixtureRequest, bystander: sojourn.Session
 ) -> Iterator[None]:
-    """Others compute the same bits, memory has not grown, and the next open succeeds."""
-    expected = bystander.run("y", {"x": matrix()}).tobytes()
-    open_and_close()  # whatever is loaded or allocated once, is now
+    """Nothing is left, memory has not grown, every transition was legal and told once, others
+    compute the same bits, and the next open succeeds."""
+    if "tmp_path" in request.fixturenames:
+        request.getfixturevalue("tmp_path")
+    expected = bystander.run("y", {"x": MATRIX}).tobytes()
     before = take_snapshot()
-    yield
-    grows = request.node.get_closest_marker("memory_grows") is not None
-    left = leftovers(before, growth_bytes=None if grows else GROWTH_BYTES)
-    assert not left, "; ".join(left)
-    assert bystander.run("y", {"x": matrix()}).tobytes() == expected
+    with Watch() as watch:
+        yield
+        left = leftovers(before, growth_bytes=GROWTH_BYTES)
+        assert not left, "; ".join(left)
+    wrong = watch.wrong()
+    assert not wrong, "; ".join(wrong)
+    assert bystander.run("y", {"x": MATRIX}).tobytes() == expected
     open_and_close()
 
 

@@ -82,6 +82,8 @@ time.sleep(0.2)
     "a daemon thread that waits for a zygote which does not answer": (
         OPEN
         + """
+from sojourn.process import zygote
+zygote._STATUS_SECONDS = 0.5
 os.kill(zygote_pid(), signal.SIGSTOP)
 def run():
     try:

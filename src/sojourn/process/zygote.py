@@ -217,7 +217,9 @@ class Zygote:
         running = self._running
         if running is None or running.frameworks is None:
             return None, []  # one that is still starting has made nobody
-        with self._lock:
+        if not self._lock.acquire(timeout=_STATUS_SECONDS):
+            return None, []  # somebody waits for a fork that does not come
+        try:
             if running is not self._running:
                 return None, []
             try:
@@ -227,6 +229,8 @@ class Zygote:
             except (ZygoteGone, OSError, SojournError):
                 return None, []  # a close goes on, whatever is the matter with the zygote
             return reply.status, reply.children
+        finally:
+            self._lock.release()
 
     def end(self) -> None:
         """End it; the next session starts another."""

@@ -80,9 +80,7 @@ def interrupted(n: int, error: type[BaseException] = KeyboardInterrupt) -> Itera
         code = frame.f_code
         if event not in ("call", "c_return") or not code.co_filename.startswith(_HERE):
             return
-        if code.co_name in _SPARED or code.co_name.startswith("<"):
-            return
-        if any(folder in code.co_filename for folder in ("/events/", "/testing/")):
+        if code.co_name in _SPARED or code.co_name.startswith("<") or _is_telling(frame):
             return
         if threading.get_ident() != me:
             return
@@ -105,8 +103,14 @@ def interrupted(n: int, error: type[BaseException] = KeyboardInterrupt) -> Itera
 
 # Functions that have descriptors in hand as mere numbers: who is interrupted there, in the few
 # microseconds after one has come, loses its number, and the descriptor lives on with the process.
-# And those that tell of a transition, which cannot be told if the telling is interrupted.
-_SPARED = frozenset("receive_fds receive _receive _reply ask fork _to _tell _emit".split())
+_SPARED = frozenset("receive_fds receive _receive _reply ask fork".split())
+
+
+def _is_telling(frame: FrameType | None) -> bool:
+    # A transition cannot be told if the telling itself is interrupted.
+    while frame is not None and frame.f_code.co_name not in ("_to", "emit"):
+        frame = frame.f_back
+    return frame is not None
 
 
 def _hands_over_a_descriptor(function: Any) -> bool:
