@@ -18,8 +18,9 @@ from sojourn.testing.pytest_plugin import look_after
 _private = tempfile.mkdtemp(prefix="sojourn-tests-")
 os.environ["TMPDIR"] = tempfile.tempdir = _private
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-# Started in the background, a shell may have us ignore Ctrl-C; the tests about it send it.
+# Started in the background, we may have been told to ignore signals that the tests are about.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
