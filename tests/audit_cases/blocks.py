@@ -2,8 +2,8 @@
 
 import contextlib
 import json
-import os
 import sys
+import threading
 
 import tensorflow.compat.v1 as tf
 from tensorflow.python.client import session as raw
@@ -25,7 +25,7 @@ def methods():
 
 
 def threads():
-    return len(os.listdir("/proc/self/task"))
+    return sorted(thread.name for thread in threading.enumerate())  # TensorFlow's come and go
 
 
 before = methods()

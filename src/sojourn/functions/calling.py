@@ -16,7 +16,6 @@ from sojourn.errors import EngineError, InputError, RemoteTraceback, StepTimeout
 from sojourn.functions.options import Options
 from sojourn.probes.platform import require_process_isolation
 from sojourn.process.interrupts import to_the_end
-from sojourn.session.states import Input
 from sojourn.session.stay import Stay
 from sojourn.values import Place, Receipt
 
@@ -55,19 +54,17 @@ class Call:
 
         options = self._options
         stay = Stay(_label(self.name), "process", options.device, self._place)
-        try:
-            backend = CallBackend(
+
+        def new_backend() -> CallBackend:
+            self._backend = CallBackend(
                 stay.name, memory_bytes=options.memory_bytes, environment=options.environment()
             )
-        except BaseException:
-            stay.lifecycle.happened(Input.OPEN_FAILED, self._place)
-            raise
-        stay.start(backend)
-        self._backend = backend
-        if self._is_cut_off:
-            backend.kill()
+            if self._is_cut_off:
+                self._backend.kill()
+            return self._backend
+
         try:
-            stay.load(options.engine_arguments(), [])
+            stay.open(new_backend, options.engine_arguments())
         except BaseException:
             self._backend = None  # the stay has ended it
             raise

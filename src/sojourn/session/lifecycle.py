@@ -103,6 +103,9 @@ class Lifecycle:
         self._told_steps_at = time.monotonic()
         self._told_histogram = self.page.histogram()
         self._measure_after = 0.0
+
+    def announce(self, owner: Place) -> None:
+        """It is being opened; who calls this sees to it that its end is told as well."""
         totals.enter(self)
         self._tell(owner)
 

@@ -168,10 +168,7 @@ class Blueprint:
             )
 
         try:
-            stay.start(new_backend())
-            if is_under_way is not None:
-                is_under_way(stay)
-            stay.load(arguments, self._arrays, self._timeout)
+            stay.open(new_backend, arguments, self._arrays, self._timeout, is_under_way)
             if self._confined.is_on:
                 stay.keeping.forbid("save", "an untrusted worker writes nothing")
             if choice.gpu is not None and device == "auto":
@@ -180,7 +177,7 @@ class Blueprint:
                 stay.comeback = stay.keeping.comeback_with(new_backend, arguments, self._arrays)
             return Session(stay)
         except BaseException:
-            stay.abandon()  # Ctrl-C may come at any moment, and nobody else has this session
+            stay.abandon()
             raise
 
 

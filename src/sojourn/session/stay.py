@@ -183,6 +183,28 @@ class Stay:
 
     # -- opening -------------------------------------------------------------------------------
 
+    def open(
+        self,
+        make_backend: Callable[[], Backend],
+        arguments: dict[str, Any],
+        arrays: Sequence[np.ndarray] = (),
+        timeout: float | None = None,
+        is_under_way: Callable[[Stay], None] | None = None,
+    ) -> None:
+        """Make the backend and load the engine. If this raises, nothing of it is left.
+
+        `is_under_way` is told once there is a worker to end.
+        """
+        try:
+            self.lifecycle.announce(self.owner)
+            self.start(make_backend())
+            if is_under_way is not None:
+                is_under_way(self)
+            self.load(arguments, arrays, timeout)
+        except BaseException:
+            self.abandon()  # Ctrl-C may come at any moment, and nobody else has this session
+            raise
+
     def start(self, backend: Backend) -> None:
         """The backend is there; the engine is not loaded yet."""
         self.backend = backend

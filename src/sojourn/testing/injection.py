@@ -108,7 +108,7 @@ _SPARED = frozenset("receive_fds receive _receive _reply ask fork".split())
 
 def _is_telling(frame: FrameType | None) -> bool:
     # A transition cannot be told if the telling itself is interrupted.
-    while frame is not None and frame.f_code.co_name not in ("_to", "emit"):
+    while frame is not None and frame.f_code.co_name not in ("announce", "_to", "emit"):
         frame = frame.f_back
     return frame is not None
 

@@ -23,7 +23,6 @@ from sojourn.errors import SessionBroken, SessionClosed
 from sojourn.process.calls import WorkerDied, step_meta
 from sojourn.session.backend import Backend, InlineBackend
 from sojourn.session.plans import PlanFacts
-from sojourn.session.states import Input
 from sojourn.session.stay import Stay
 from sojourn.values import Place, parse_bytes
 
@@ -91,15 +90,10 @@ class Link:
         make: Callable[[], Backend],
         arguments: dict[str, Any],
     ) -> Backend:
-        self.stay = stay = Stay(name, isolation, "cpu", place)
-        try:
-            backend = make()
-        except BaseException:
-            stay.lifecycle.happened(Input.OPEN_FAILED, place)
-            raise
-        stay.start(backend)
-        stay.load({"kind": "session", **arguments}, ())
-        return backend
+        self.stay = Stay(name, isolation, "cpu", place)
+        self.stay.open(make, {"kind": "session", **arguments})
+        assert self.stay.backend is not None
+        return self.stay.backend
 
     # -- steps ---------------------------------------------------------------------------------
 
