@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 
 import sojourn
 from sojourn.bench import model
-from sojourn.bench.harness import Row, in_turns, p50
+from sojourn.bench.harness import Row, p50
 from sojourn.probes import memory
 
 _FRESH = """
-import json, os, sys
 from sojourn.bench import model
 from sojourn.probes import memory
 import tensorflow as tf
@@ -22,7 +21,8 @@ with v1.Graph().as_default(), v1.Session() as session:
     inputs, outputs = model.build()
     session.run(v1.global_variables_initializer())
     session.run(outputs["y"], {inputs["x"]: model.batch(1)})
-    print(json.dumps(memory.of_process().private_bytes))
+    print("first result", flush=True)
+    print(memory.of_process().private_bytes)
 """
 
 
@@ -30,41 +30,54 @@ def rows(progress: Callable[[str], None], *, quick: bool = False) -> Iterator[Ro
     """Compare opening with a fresh process that imports TensorFlow and does the same."""
     sojourn.warm_up(wait=True)
     x = model.batch(1)
-    held: dict[str, list[float]] = {"isolated": [], "process": []}
+    isolated_times: list[float] = []
+    isolated_held: list[float] = []
+    close_times: list[float] = []
+    process_times: list[float] = []
+    process_held: list[float] = []
 
     def isolated() -> None:
-        with sojourn.open(model.build) as session:
+        started = time.perf_counter()
+        session = sojourn.open(model.build)
+        try:
             session.run("y", {"x": x})
+            isolated_times.append(time.perf_counter() - started)
             reading = memory.of_process(session.pid)
-            held["isolated"].append(reading.private_bytes if reading else 0)
+            isolated_held.append(reading.private_bytes if reading else 0)
+        finally:
+            close_times.append(session.close().seconds)
 
     def process() -> None:
-        done = subprocess.run(
+        started = time.perf_counter()
+        with subprocess.Popen(
             [sys.executable, "-c", _FRESH], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-        )
-        held["process"].append(json.loads(done.stdout))
+        ) as fresh:
+            assert fresh.stdout is not None
+            fresh.stdout.readline()
+            process_times.append(time.perf_counter() - started)
+            process_held.append(float(fresh.stdout.readline()))
 
-    progress("open, first result, close: isolated against a process per task")
+    progress("open to first result: isolated against a process per task")
     isolated()
-    isolated_times = []
-    process_times = []
-    for _ in range(1 if quick else 3):
-        times = in_turns({"isolated": isolated}, rounds=8)
-        isolated_times += times["isolated"]
-        process_times += in_turns({"process": process}, rounds=1)["process"]
+    isolated_times.clear()
+    for _ in range(1 if quick else 4):
+        for _ in range(8):
+            isolated()
+        process()
     yield Row(
-        "open, first result, close",
+        "open to first result",
         p50(isolated_times),
         "fresh process",
         p50(process_times),
         0.02,
         samples=tuple(isolated_times),
     )
+    yield Row("close of a small session", p50(close_times))
     yield Row(
         "private memory of a small session",
-        p50(held["isolated"]),
+        p50(isolated_held),
         "fresh process",
-        p50(held["process"]),
+        p50(process_held),
         0.20,
         unit="bytes",
     )

@@ -34,8 +34,8 @@ def frameworks() -> tuple[str, ...]:
     return tuple(name for name in wanted.split(",") if name in PRELOAD)
 
 
-def prepare_worker() -> None:
-    """What the frameworks that are loaded need in a process that will end without ceremony."""
+def prepare_workers() -> None:
+    """What the frameworks that are loaded need in processes that will end without ceremony."""
     if "tensorflow" in sys.modules:
         from sojourn.engines import autograph_files
 

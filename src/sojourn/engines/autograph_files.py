@@ -15,7 +15,7 @@ _counter = itertools.count(1)
 
 
 def keep_in_memory() -> None:
-    """Let AutoGraph of this process, which is a worker, load what it writes from memory."""
+    """Let AutoGraph of this process and its forks load what it writes from memory."""
     from tensorflow.python.autograph.pyct import loader
 
     if hasattr(loader, "load_source"):

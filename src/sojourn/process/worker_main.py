@@ -18,7 +18,6 @@ from typing import NoReturn
 import msgspec
 import numpy as np
 
-from sojourn.engines import prepare_worker
 from sojourn.engines.base import Host
 from sojourn.errors import SandboxError
 from sojourn.process import callbacks, crossing, lifeline, limits
@@ -57,7 +56,6 @@ def main(request: Fork, fds: list[int]) -> NoReturn:
     _take_on_surroundings(request)
     if request.memory_bytes is not None:
         limits.cap_data(request.memory_bytes)
-    prepare_worker()
     host = Host()
     if request.readable_paths is not None:
         _confine(host, request.readable_paths, request.best_effort_sandbox)
@@ -101,9 +99,11 @@ def _redirect(output: int, errors: int) -> None:
 
 def _take_on_surroundings(request: Fork) -> None:
     """See the world as the client sees it now, not as the zygote saw it when it started."""
-    if request.environment != dict(os.environ):
-        os.environ.clear()
-        os.environ.update(request.environment)
+    for name in os.environ.keys() - request.environment.keys():
+        del os.environ[name]
+    for name, value in request.environment.items():
+        if os.environ.get(name) != value:
+            os.environ[name] = value
     sys.path[:] = request.path
     if request.cwd is not None:
         try:

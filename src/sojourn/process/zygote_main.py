@@ -19,8 +19,8 @@ import time
 import traceback
 from typing import NoReturn
 
-from sojourn.engines import PRELOAD
-from sojourn.process import lifeline, limits
+from sojourn.engines import PRELOAD, prepare_workers
+from sojourn.process import huge_pages, lifeline, limits
 from sojourn.process.protocol import Ended, Fork, Forked, Ready, Refused, Status, to_zygote
 from sojourn.transport import frames
 
@@ -43,10 +43,12 @@ def main() -> NoReturn:
     for name, version in found.items():
         for module in PRELOAD[name] if version else ():
             importlib.import_module(module)
+    prepare_workers()
     limits.set_title(f"sojourn-zygote of {client_pid}")
     limits.adopt_orphans()
     gc.collect()
     gc.freeze()  # what is here now is shared by every worker and never garbage
+    huge_pages.collapse()
     lifeline.disarm(channel.fileno())
     if lifeline.has_ended(channel.fileno()) and not _has_input(channel):
         os._exit(1)
