@@ -25,6 +25,13 @@ from sojourn.compat.v1.callables import RemoteCallable
 from sojourn.compat.v1.configuration import default_config
 from sojourn.compat.v1.link import InlineLink, Link, WorkerLink
 from sojourn.compat.v1.names import operation_names, tensor_names
+from sojourn.compat.v1.originals import (
+    TFInteractiveSession,
+    TFSession,
+    close_interactive_session,
+    open_interactive_session,
+    open_session,
+)
 from sojourn.compat.v1.places import users_line
 from sojourn.compat.v1.plans import Plans
 from sojourn.errors import RemoteTraceback
@@ -257,7 +264,7 @@ class _Stays(tf_session.BaseSession):  # type: ignore[misc]
         """Nothing: the finalizer ends a forgotten session, and says so."""
 
 
-class Session(tf_session.Session, _Stays):  # type: ignore[misc]
+class Session(TFSession, _Stays):  # type: ignore[misc]
     """A `tf.compat.v1.Session` that leaves nothing behind. Use it in a `with` block.
 
     It takes the arguments of TensorFlow's class, and by keyword: `isolation` (`"process"`, a worker
@@ -277,19 +284,19 @@ class Session(tf_session.Session, _Stays):  # type: ignore[misc]
         memory: int | str | None = None,
     ) -> None:
         self._settle(isolation, name, memory)
-        super().__init__(target, graph, config)
+        open_session(self, target, graph, config)
 
     @staticmethod
     def reset(target: Any, containers: Any = None, config: Any = None) -> None:
         """Close every session of this process, as TensorFlow's own does without a cluster."""
-        tf_session.Session.reset(target, containers, config)
+        TFSession.reset(target, containers, config)
         if not target:
             for session in list(_isolated):
                 if not session._closed:
                     session._worker_link().cancel()
 
 
-class InteractiveSession(tf_session.InteractiveSession, _Stays):  # type: ignore[misc]
+class InteractiveSession(TFInteractiveSession, _Stays):  # type: ignore[misc]
     """A `tf.compat.v1.InteractiveSession` that leaves nothing behind.
 
     It is the default session from the start until it is closed. It takes the same further keywords
@@ -307,7 +314,11 @@ class InteractiveSession(tf_session.InteractiveSession, _Stays):  # type: ignore
         memory: int | str | None = None,
     ) -> None:
         self._settle(isolation, name, memory)
-        super().__init__(target, graph, config)
+        open_interactive_session(self, target, graph, config)
+
+    def close(self) -> None:
+        """Close it; what was the default before is the default again."""
+        close_interactive_session(self)
 
 
 _isolated = weakref.WeakSet()
