@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
+import faults_table
 import sojourn
 from sojourn.testing import Watch
 from sojourn.testing.pytest_plugin import look_after
@@ -21,6 +22,27 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # Started in the background, we may have been told to ignore signals that the tests are about.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("sojourn's own tests")
+    group.addoption("--faults", action="store_true", help="only those that docs/faults.md names")
+    group.addoption("--repeats", type=int, default=1, help="run every test this many times")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    repeats = metafunc.config.getoption("--repeats")
+    if repeats > 1:
+        metafunc.fixturenames.append("repeat")
+        metafunc.parametrize("repeat", range(1, repeats + 1))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--faults"):
+        names = faults_table.named_tests()
+        left_out = [item for item in items if item.function.__name__ not in names]  # type: ignore[attr-defined]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

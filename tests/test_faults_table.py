@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from faults_table import PAGE, named_tests, rows
+
 TESTS = Path(__file__).parent
-PAGE = TESTS.parent / "docs" / "faults.md"
 
 # What the table must speak of, a word or two of each.
 FAULTS = [
@@ -20,12 +21,6 @@ FAULTS = [
     *("daemonised", "eviction", "clock", "half-written", "interrupted", "short read", "shrink"),
     *("after it was checked", "overflow", "negative dimension", "extra descriptors"),
 ]
-
-
-def rows() -> list[list[str]]:
-    lines = [line for line in PAGE.read_text().splitlines() if line.startswith("| ")]
-    cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
-    return [row for row in cells if len(row) == 3 and row[0] not in ("fault", "---")]
 
 
 def existing_tests() -> dict[str, str]:
@@ -46,9 +41,8 @@ def test_every_test_that_the_table_names_exists():
 
 
 def test_every_fault_test_is_in_the_table():
-    named = set(re.findall(r"`(test_\w+)`", PAGE.read_text()))
     here = {name for name, path in existing_tests().items() if path.startswith("faults/")}
-    missing = sorted(here - named)
+    missing = sorted(here - named_tests())
     assert not missing, missing
 
 

@@ -9,11 +9,16 @@ import pytest
 import models
 import sojourn
 from sojourn.testing import leftovers, take_snapshot
-from sojourn.testing.injection import interrupted
+from sojourn.testing.injection import INJECTED, interrupted
 
 SUM = ("output", {"a": 1, "b": 2})
 SEED = 17
 POINTS = 40  # of each phase, chosen by the seed; `make soak` tries them all
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),  # who is interrupted has forgotten it
+    # In a finalizer it is only told of.
+    pytest.mark.filterwarnings(f"ignore:(?s).*{INJECTED}:pytest.PytestUnraisableExceptionWarning"),
+]
 
 
 def count(act) -> int:
@@ -27,7 +32,6 @@ def points(total: int, chosen: random.Random) -> list[int]:
     return sorted(chosen.sample(range(1, total), min(POINTS, total - 1)))
 
 
-@pytest.mark.filterwarnings("ignore::ResourceWarning")  # who is interrupted has forgotten it
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
 def test_an_interrupt_at_any_point_of_a_session_leaves_nothing(error):
     def act() -> None:
@@ -38,7 +42,6 @@ def test_an_interrupt_at_any_point_of_a_session_leaves_nothing(error):
     check(act, error)
 
 
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
 def test_a_session_can_be_used_after_an_interrupt_at_any_point_of_a_step(error):
     chosen = random.Random(SEED)

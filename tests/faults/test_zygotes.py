@@ -79,8 +79,15 @@ other.close()
 
 def test_a_stopped_zygote_holds_up_neither_the_close_nor_the_next_open():
     code = """
-zygote_module._STATUS_SECONDS = zygote_module._FORK_SECONDS = 0.5
 other = sojourn.open(models.adder)
+patient = zygote_module._STATUS_SECONDS, zygote_module._FORK_SECONDS
+def be_patient(seconds):
+    zygote_module._STATUS_SECONDS, zygote_module._FORK_SECONDS = seconds
+def hear(event):
+    if event.kind == "zygote.ended":
+        be_patient(patient)  # with the next one: only this one is known not to answer
+stop = sojourn.events.subscribe(hear)
+be_patient((0.5, 0.5))
 os.kill(zygote_pid(), signal.SIGSTOP)
 tell(other.close().clean)
 """

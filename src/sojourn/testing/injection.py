@@ -15,6 +15,7 @@ from typing import Any
 
 import sojourn
 
+INJECTED = "raised on purpose"
 _HERE = os.path.dirname(sojourn.__file__) + os.sep
 
 
@@ -69,7 +70,8 @@ def interrupted(n: int, error: type[BaseException] = KeyboardInterrupt) -> Itera
     CPython looks for signals when it enters a function and when a call of C code returns; here
     that is where one of sojourn's functions begins, and where one of C's that it called has ended.
     The list tells where it was raised, and is empty if there were fewer points. With 0 nothing is
-    raised and the list has every point.
+    raised and the list has every point. In a finalizer Python tells of it and goes on; there it is
+    known by its text, INJECTED.
     """
     where: list[str] = []
     left = n
@@ -92,7 +94,7 @@ def interrupted(n: int, error: type[BaseException] = KeyboardInterrupt) -> Itera
             where.append(f"{code.co_filename}:{frame.f_lineno} {code.co_name}{what}")
         if left == 0:
             sys.setprofile(None)
-            raise error
+            raise error(INJECTED)
 
     sys.setprofile(profile)
     try:
