@@ -63,23 +63,30 @@ def subscribe(
 ) -> Callable[[], None]:
     """Call `subscriber` with every event from now on, until the returned function is called.
 
-    With `every_step` it also hears of single steps. While nobody `wants_bytes`, sessions are not
-    measured just to be told about. It may not call the session that an event is about.
+    Whoever subscribes twice is called twice. With `every_step` it also hears of single steps.
+    While nobody `wants_bytes`, sessions are not measured just to be told about. It may not call
+    the session that an event is about.
     """
     global _subscribers, _step_subscribers, _recorders
+    if not callable(subscriber):
+        raise TypeError(f"a subscriber is called with each event; {subscriber!r} cannot be called")
+
+    def listen(event: Event) -> None:  # each subscription is a thing of its own, to be ended alone
+        subscriber(event)
+
     with _lock:
-        _subscribers = (*_subscribers, subscriber)
+        _subscribers = (*_subscribers, listen)
         if wants_bytes:
-            _recorders = (*_recorders, subscriber)
+            _recorders = (*_recorders, listen)
         if every_step:
-            _step_subscribers = (*_step_subscribers, subscriber)
+            _step_subscribers = (*_step_subscribers, listen)
 
     def unsubscribe() -> None:
         global _subscribers, _step_subscribers, _recorders
         with _lock:
-            _subscribers = tuple(s for s in _subscribers if s is not subscriber)
-            _recorders = tuple(s for s in _recorders if s is not subscriber)
-            _step_subscribers = tuple(s for s in _step_subscribers if s is not subscriber)
+            _subscribers = tuple(s for s in _subscribers if s is not listen)
+            _recorders = tuple(s for s in _recorders if s is not listen)
+            _step_subscribers = tuple(s for s in _step_subscribers if s is not listen)
 
     return unsubscribe
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 import msgspec
 
 from sojourn.events.bus import Event, subscribe
+from sojourn.values import arguments
 
 MAX_BYTES = 64 * 2**20
 _encoder = msgspec.json.Encoder(enc_hook=str)
@@ -76,9 +77,14 @@ class _Writer:
             self._begin_anew()
 
 
-def write_lines(path: str, *, max_bytes: int = MAX_BYTES) -> Callable[[], None]:
-    """Append every event to a file, until the returned function is called."""
-    writer = _Writer(os.path.abspath(path), max_bytes)
+def write_lines(
+    path: str | os.PathLike[str], *, max_bytes: int | str = MAX_BYTES
+) -> Callable[[], None]:
+    """Append every event to a file, until the returned function is called.
+
+    A file that reaches `max_bytes`, such as `"64MiB"`, becomes `<file>.1`, and a new one begins.
+    """
+    writer = _Writer(arguments.path("path", path), arguments.memory("max_bytes", max_bytes))
     unsubscribe = subscribe(writer)
 
     def stop() -> None:

@@ -28,6 +28,8 @@ def trace(tracer: Any = None) -> Callable[[], None]:
         from sojourn._version import __version__
 
         tracer = api.get_tracer("sojourn", __version__)
+    elif not hasattr(tracer, "start_span"):
+        raise TypeError(f"a tracer has start_span, as OpenTelemetry's have; {tracer!r} has not")
     failed = api.Status(api.StatusCode.ERROR)
     return subscribe(_Spans(tracer, failed), every_step=True, wants_bytes=False)
 

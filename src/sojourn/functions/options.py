@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
 
-from sojourn.values import format_bytes, parse_bytes
-
-_DEVICE = re.compile(r"auto|cpu|gpu(:[0-9]+|:GPU-[0-9a-fA-F-]+)?")
+from sojourn.values import arguments, format_bytes, parse_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,21 +22,17 @@ class Options:
     deterministic: bool = False
 
     def __post_init__(self) -> None:
-        if self.timeout is not None and not self.timeout > 0:
-            raise ValueError(f"a timeout is a positive number of seconds, not {self.timeout!r}")
-        if not isinstance(self.device, str) or not _DEVICE.fullmatch(self.device):
-            raise ValueError(
-                f"a device is 'auto', 'cpu', 'gpu', 'gpu:1' or 'gpu:GPU-<uuid>', not "
-                f"{self.device!r}"
-            )
+        if self.timeout is not None and arguments.seconds("timeout", self.timeout) == 0:
+            raise ValueError(f"timeout is a number of seconds above 0, not {self.timeout!r}")
+        arguments.device("device", self.device)
         if self.seed is not None and (
             isinstance(self.seed, bool) or not isinstance(self.seed, Integral) or self.seed < 0
         ):
             raise ValueError(f"a seed is a whole number from 0, not {self.seed!r}")
-        if self.name is not None and not isinstance(self.name, str):
-            raise TypeError(f"a name is a text, not {self.name!r}")
+        if self.name is not None:
+            arguments.text("a name", self.name)
         if self.memory is not None:
-            parse_bytes(self.memory)
+            arguments.memory("memory", self.memory)
 
     @property
     def memory_bytes(self) -> int | None:
@@ -49,12 +42,15 @@ class Options:
     def environment(self) -> dict[str, str]:
         """Variables that show the worker the right device. CUDA reads them at its first use."""
         kind, _, which = self.device.partition(":")
-        if kind == "cpu":
+        if kind.lower() == "cpu":
             return {"CUDA_VISIBLE_DEVICES": "-1"}
         if not which:
             return {}
+        if not which.isdigit():
+            full = which if which.upper().startswith("GPU-") else f"GPU-{which}"
+            return {"CUDA_VISIBLE_DEVICES": full}
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-        if visible and which.isdigit():
+        if visible:
             # Numbers count among the devices that this process sees.
             shown = visible.split(",")
             which = shown[int(which)] if int(which) < len(shown) else "-1"

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from sojourn.functions.calling import Call
 from sojourn.probes.platform import require_process_isolation
+from sojourn.values import arguments
 
 R = TypeVar("R")
 Prepare = Callable[[tuple[Any, ...]], tuple[Call, Callable[[], R]]]
@@ -31,10 +32,12 @@ def sweep(
     """Run a call for every item. When this returns or raises, no worker of it is left."""
     if not iterables:
         raise TypeError("map() needs at least one iterable")
+    for items in iterables:
+        if not hasattr(items, "__iter__") and not hasattr(items, "__getitem__"):
+            raise TypeError(f"map() takes lists and the like, one for each argument, not {items!r}")
     if workers is None:
         workers = len(os.sched_getaffinity(0))
-    if workers < 1:
-        raise ValueError(f"workers is a number from 1, not {workers!r}")
+    workers = arguments.whole("workers", workers)
     require_process_isolation()
     from sojourn.process.zygote import zygote
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 import threading
 import warnings
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import CodeType, TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from sojourn.pool.status import PoolStatus
 from sojourn.pool.terms import Holder, Model, Policy
 from sojourn.process import exits
 from sojourn.session.opening import Blueprint
-from sojourn.values import Place, caller, parse_bytes
+from sojourn.values import Place, arguments, caller
 
 if TYPE_CHECKING:
     from sojourn.pool.aio import AsyncLease
@@ -51,12 +52,16 @@ class Pool:
         parking_folder: str | os.PathLike[str] | None = None,
     ) -> None:
         policy = Policy(
-            limit_bytes=None if memory is None else parse_bytes(memory),
+            limit_bytes=None if memory is None else arguments.memory("memory", memory),
             max_sessions=max_sessions,
             idle_seconds=idle_seconds,
-            devices=(devices,) if isinstance(devices, str) else tuple(devices),
+            devices=_devices(devices),
         )
-        folder = None if parking_folder is None else os.path.abspath(os.fspath(parking_folder))
+        if lease_warning_seconds is not None:
+            arguments.seconds("lease_warning_seconds", lease_warning_seconds)
+        folder = None
+        if parking_folder is not None:
+            folder = arguments.path("parking_folder", parking_folder)
         self._driver = driver = Driver(policy, caller(), Parking(folder))
         self._keeper = Keeper(driver, lease_warning_seconds)
         self._finalizer = weakref.finalize(self, _forgotten, driver, self._keeper)
@@ -87,24 +92,22 @@ class Pool:
         other options are those of `sojourn.open`. A live model is taken as it is now.
         """
         place = caller()
-        if options.get("isolation", "process") != "process":
-            raise ValueError("an inline session gives nothing back: a pool needs processes")
-        for taken, instead in (("restart", "the pool replaces"), ("name", "the model's name is")):
-            if options.get(taken) is not None:
-                raise ValueError(f"{taken}= is not for a pool's sessions: {instead} it")
-        device = options.pop("device", "auto")
-        blueprint = Blueprint(model, memory=memory, **options)
+        device = arguments.device("device", options.pop("device", "auto"))
+        _check_options(options)
         rules = Model(
             name,
             copies=copies,
             exclusive=exclusive,
             pinned=pinned,
             keep_seconds=keep_seconds,
-            memory_bytes=None if memory is None else parse_bytes(memory),
+            memory_bytes=None if memory is None else arguments.memory("memory", memory),
             estimate_bytes=_estimate(model),
             max_runs=max_runs,
-            max_growth_bytes=None if max_growth is None else parse_bytes(max_growth),
+            max_growth_bytes=(
+                None if max_growth is None else arguments.memory("max_growth", max_growth)
+            ),
         )
+        blueprint = Blueprint(model, memory=memory, **options)
         self._driver.register(rules, Source(rules, blueprint, place, device))
 
     def lease(self, name: str, timeout: float | None = None) -> PoolLease:
@@ -119,19 +122,27 @@ class Pool:
             holder = _here.holders[id(code), frame.f_lasti][0]
         except (AttributeError, KeyError):
             holder = _new_holder(code, frame.f_lasti)
+        if type(name) is not str:
+            arguments.text("a model's name", name)
         lease = driver.at_door(name, holder, self)
-        return lease if lease is not None else driver.lease(name, holder, timeout, self)
+        if lease is not None:
+            return lease
+        return driver.lease(name, holder, arguments.timeout(timeout), self)
 
     def alease(self, name: str, timeout: float | None = None) -> AsyncLease:
         """The same for asyncio: `async with pool.alease(name) as session`."""
         from sojourn.pool.aio import AsyncLease
 
-        return AsyncLease(self, name, timeout, caller())
+        arguments.text("a model's name", name)
+        return AsyncLease(self, name, arguments.timeout(timeout), caller())
 
     def preload(self, *names: str, timeout: float | None = None) -> None:
         """Open every copy of these models now, or of all; returns when they are ready."""
         driver = self._driver
         holder = _this_thread(caller())
+        timeout = arguments.timeout(timeout)
+        for name in names:
+            arguments.text("a model's name", name)
         wanted = [
             (name, slot) for name in names or driver.models() for slot in range(driver.copies(name))
         ]
@@ -149,7 +160,7 @@ class Pool:
 
         Returns when the idle ones are gone; False if that takes longer than `timeout` seconds.
         """
-        return self._driver.evict(name, timeout)
+        return self._driver.evict(name, arguments.timeout(timeout))
 
     def stats(self) -> PoolStatus:
         """What is resident, who holds what, and counts since the pool was made."""
@@ -162,6 +173,7 @@ class Pool:
         be given back, except those of the closing thread itself; then they expire. What was
         parked is deleted.
         """
+        timeout = arguments.timeout(timeout)
         self._finalizer.detach()
         self._driver.close(timeout, caller())
         if not self._driver.is_foreign:
@@ -201,6 +213,30 @@ def _new_holder(code: CodeType, instruction: int) -> Holder:
 def _this_thread(place: Place) -> Holder:
     thread = threading.current_thread()
     return Holder(thread.ident, place, thread.name)
+
+
+def _devices(wanted: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(wanted, str):
+        wanted = (wanted,)
+    if not isinstance(wanted, Iterable):
+        raise TypeError(f"devices is a list such as ['gpu:0', 'gpu:1'], not {wanted!r}")
+    return tuple(arguments.device("each of devices", device) for device in wanted)
+
+
+def _check_options(options: dict[str, Any]) -> None:
+    """Those of `sojourn.open` that make sense in a pool."""
+    known = inspect.signature(Blueprint).parameters.keys() - {"model", "memory"}
+    for option, value in options.items():
+        if option not in known:
+            names = ", ".join(sorted({"device", *known} - {"isolation", "restart"}))
+            raise TypeError(
+                f"register() has no option {option!r}; beside its own it takes those of "
+                f"sojourn.open: {names}"
+            )
+        if option == "isolation" and value != "process":
+            raise ValueError(f"a pool's sessions have isolation='process', not {value!r}")
+        if option == "restart" and value is not None:
+            raise ValueError("restart= is not for a pool's sessions: the pool replaces them")
 
 
 def _estimate(model: Any) -> int | None:

@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sojourn.values import Place
+from sojourn.values import Place, arguments
 
 UNLIMITED = 2**62  # more bytes or sessions than any machine has; keeps the arithmetic in integers
 
@@ -30,14 +30,14 @@ class Model:
     max_growth_bytes: int | None = None
 
     def __post_init__(self) -> None:
-        if self.copies < 1:
-            raise ValueError(f"{self.name}: copies must be at least 1, not {self.copies}")
-        if self.max_runs is not None and self.max_runs < 1:
-            raise ValueError(f"{self.name}: max_runs must be at least 1, not {self.max_runs}")
-        for what in ("keep_seconds", "memory_bytes", "max_growth_bytes"):
+        arguments.text("a model's name", self.name)
+        arguments.whole(f"{self.name}: copies", self.copies)
+        for what, least in (("max_runs", 1), ("memory_bytes", 0), ("max_growth_bytes", 0)):
             value = getattr(self, what)
-            if value is not None and value < 0:
-                raise ValueError(f"{self.name}: {what} cannot be negative: {value}")
+            if value is not None:
+                arguments.whole(f"{self.name}: {what}", value, least)
+        if self.keep_seconds is not None:
+            arguments.seconds(f"{self.name}: keep_seconds", self.keep_seconds)
 
 
 class CopyId(NamedTuple):
@@ -111,6 +111,12 @@ class Policy:
     min_residency_seconds: float = 2.0
     # Reserved for the first open of a model of which nothing is known.
     unknown_bytes: int = 256 * 2**20
+
+    def __post_init__(self) -> None:
+        if self.max_sessions is not None:
+            arguments.whole("max_sessions", self.max_sessions)
+        if self.idle_seconds is not None:
+            arguments.seconds("idle_seconds", self.idle_seconds)
 
     @property
     def limit(self) -> Room:

@@ -20,6 +20,7 @@ STATE, STEPS, UNDER_WAY, LAST_STEP, NANOSECONDS, HISTOGRAM = 0, 1, 2, 3, 4, 8
 _WORDS = 64
 _TEXT_AT = _WORDS * 8
 _SIZE = 8192
+_NUMBERS = ("client_pid", "worker_pid", "serial", "opened")  # of the facts; the others are texts
 
 
 def bucket(seconds: float) -> int:
@@ -66,7 +67,7 @@ class StatusPage:
 
     def describe(self, facts: dict[str, Any]) -> None:
         """Write the facts that rarely change."""
-        text = json.dumps(facts).encode()[: _SIZE - _TEXT_AT - 1]
+        text = _fitting(facts, _SIZE - _TEXT_AT - 1)
         view = self.words.cast("B")
         view[_TEXT_AT : _TEXT_AT + len(text) + 1] = text + b"\0"
 
@@ -117,6 +118,22 @@ def read_all(pids: list[int] | None = None) -> Iterator[Status]:
                 yield status
 
 
+def _fitting(facts: dict[str, Any], most: int) -> bytes:
+    """The facts as JSON; where a name or a path is longer than the page, its end is cut off."""
+    text = json.dumps(facts).encode()
+    if len(text) > most:
+        kept = most // (8 * len(facts))  # a character takes up to six bytes, twice if it is rare
+        short = {key: v[:kept] if isinstance(v, str) else v for key, v in facts.items()}
+        text = json.dumps(short).encode()
+    return text
+
+
+def _are_facts(facts: Any) -> bool:
+    return isinstance(facts, dict) and all(
+        isinstance(facts.get(key, 0), int | float) for key in _NUMBERS
+    )
+
+
 def _read(pid: int, path: str) -> Status | None:
     try:
         if not os.readlink(path).startswith(f"/memfd:{NAME}"):
@@ -126,6 +143,8 @@ def _read(pid: int, path: str) -> Status | None:
         facts = json.loads(data[_TEXT_AT:].partition(b"\0")[0])
     except (OSError, ValueError):
         return None
+    if len(data) != _SIZE or not _are_facts(facts):
+        return None  # anybody can make a file of this name; it may be another version's as well
     words = memoryview(data).cast("Q")
     return Status(
         client_pid=pid,

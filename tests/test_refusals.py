@@ -1,0 +1,164 @@
+"""What makes no sense is refused before anything starts, by the name that the user wrote."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sojourn
+from sojourn.probes import status_page
+from sojourn.session.listing import Lister
+
+
+def adder() -> Any:
+    return lambda a, b: a + b
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind", "words"),
+    [
+        ({"memory": "lots"}, ValueError, "memory: not an amount of memory: 'lots'"),
+        ({"memory": -1}, ValueError, "memory: an amount of memory cannot be negative: -1"),
+        ({"memory": 0}, ValueError, "memory is more than nothing"),
+        ({"idle_seconds": -1}, ValueError, "idle_seconds is a number of seconds from 0, not -1"),
+        ({"idle_seconds": "5"}, TypeError, "idle_seconds is a number of seconds, not '5'"),
+        ({"idle_seconds": float("nan")}, ValueError, "idle_seconds .* not nan"),
+        ({"max_sessions": 0}, ValueError, "max_sessions is a whole number from 1, not 0"),
+        ({"max_sessions": 1.5}, TypeError, "max_sessions is a whole number from 1, not 1.5"),
+        ({"devices": 3}, TypeError, "devices is a list such as"),
+        ({"devices": ["tpu"]}, ValueError, "each of devices is 'auto', 'cpu', .*, not 'tpu'"),
+        ({"lease_warning_seconds": -1}, ValueError, "lease_warning_seconds .* not -1"),
+        ({"parking_folder": 3}, TypeError, "parking_folder is a path, not 3"),
+    ],
+)
+def test_a_pool_says_which_setting_is_wrong(
+    settings: dict[str, Any], kind: type[Exception], words: str
+) -> None:
+    with pytest.raises(kind, match=words):
+        sojourn.Pool(**settings)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "kind", "words"),
+    [
+        (3, {}, TypeError, "a model's name is a text, not 3"),
+        ("", {}, ValueError, "this one is empty"),
+        ("m", {"copies": 0}, ValueError, "m: copies is a whole number from 1, not 0"),
+        ("m", {"copies": "2"}, TypeError, "m: copies is a whole number from 1, not '2'"),
+        ("m", {"max_runs": 0}, ValueError, "m: max_runs is a whole number from 1, not 0"),
+        ("m", {"keep_seconds": "x"}, TypeError, "m: keep_seconds is a number of seconds"),
+        ("m", {"memory": "lots"}, ValueError, "memory: not an amount"),
+        ("m", {"max_growth": "lots"}, ValueError, "max_growth: not an amount"),
+        ("m", {"device": "tpu"}, ValueError, "device is 'auto', .* not 'tpu'"),
+        ("m", {"isolation": "inline"}, ValueError, "have isolation='process', not 'inline'"),
+        ("m", {"restart": "from-checkpoint"}, ValueError, "the pool replaces them"),
+        ("m", {"colour": "red"}, TypeError, r"register\(\) has no option 'colour'; .* seed, sig"),
+    ],
+)
+def test_a_registration_says_what_is_wrong_and_leaves_the_name_free(
+    name: Any, options: dict[str, Any], kind: type[Exception], words: str
+) -> None:
+    with sojourn.Pool() as pool:
+        with pytest.raises(kind, match=words):
+            pool.register(name, adder, **options)
+        assert name not in pool
+        pool.register("m", adder, copies=np.int64(2))  # type: ignore[arg-type]
+
+
+def test_a_lease_takes_the_name_of_a_model_and_a_number_of_seconds() -> None:
+    asked: Any
+    with sojourn.Pool() as pool:
+        pool.register("m", adder)
+        for asked in (3, None, ["m"]):
+            for ask in (pool.lease, pool.alease, pool.preload):
+                with pytest.raises(TypeError, match="a model's name is a text, not"):
+                    ask(asked)
+        with pytest.raises(sojourn.ModelError, match=r"no model named 'n' .*registered: m"):
+            pool.lease("n")
+        for wait in (pool.lease, pool.alease, pool.evict):
+            with pytest.raises(TypeError, match="timeout is a number of seconds or None, not '1'"):
+                wait("m", "1")  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="timeout is a number of seconds or None"):
+            pool.close("soon")  # type: ignore[arg-type]
+        assert pool.evict("m", float("inf"))
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "words"),
+    [
+        ({"memory": -1}, ValueError, "memory: an amount of memory cannot be negative: -1"),
+        ({"memory": 0}, ValueError, "memory is more than nothing"),
+        ({"timeout": 0}, ValueError, "timeout is a number of seconds above 0, not 0"),
+        ({"timeout": "1"}, TypeError, "timeout is a number of seconds, not '1'"),
+        ({"device": None}, ValueError, "device is 'auto', .*, not None"),
+    ],
+)
+def test_an_isolated_function_says_which_option_is_wrong(
+    options: dict[str, Any], kind: type[Exception], words: str
+) -> None:
+    with pytest.raises(kind, match=words):
+        sojourn.isolated(**options)
+
+
+def test_a_sweep_takes_lists_and_a_number_of_workers() -> None:
+    same = sojourn.isolated(lambda x: x)
+    with pytest.raises(ValueError, match="workers is a whole number from 1, not 0"):
+        same.map([1], workers=0)
+    with pytest.raises(TypeError, match=r"workers is a whole number from 1, not 1\.5"):
+        same.map([1], workers=1.5)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="takes lists and the like, one for each argument, not 3"):
+        same.map(3)  # type: ignore[arg-type]
+
+
+def test_who_listens_can_be_called_and_where_lines_go_is_a_path(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="'loud' cannot be called"):
+        sojourn.events.subscribe("loud")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="path is a path, not 3"):
+        sojourn.events.write_lines(3)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="max_bytes: not an amount"):
+        sojourn.events.write_lines(tmp_path / "events.jsonl", max_bytes="few")
+    assert not list(tmp_path.iterdir())
+
+
+def test_each_subscription_ends_alone() -> None:
+    heard: list[str] = []
+
+    def listen(event: sojourn.events.Event) -> None:
+        heard.append(event.kind)
+
+    first, second = sojourn.events.subscribe(listen), sojourn.events.subscribe(listen)
+    sojourn.events.emit("one")
+    first()
+    first()
+    sojourn.events.emit("two")
+    second()
+    sojourn.events.emit("three")
+    assert heard == ["one", "one", "two"]
+
+
+@pytest.mark.parametrize("rubbish", [b"[]", b"3", b"{", b'{"serial": "x"}', b'{"opened": []}'])
+def test_a_file_that_only_looks_like_a_status_page_is_passed_over(rubbish: bytes) -> None:
+    fd = os.memfd_create(status_page.NAME, os.MFD_CLOEXEC)
+    try:
+        for size in (0, 100, 8192):
+            os.truncate(fd, size)
+            if size > 1000:
+                os.pwrite(fd, rubbish, 512)
+            assert not list(status_page.read_all([os.getpid()]))
+            assert all(one.client_pid != os.getpid() for one in Lister().list())
+    finally:
+        os.close(fd)
+
+
+def test_a_session_with_an_endless_name_is_listed_with_the_beginning_of_it() -> None:
+    page = status_page.StatusPage({"name": "näme" * 5000, "owner": "x" * 5000, "serial": 7})
+    try:
+        [seen] = status_page.read_all([os.getpid()])
+        assert seen.facts["serial"] == 7
+        assert seen.facts["name"].startswith("nämenäme")
+    finally:
+        page.close()
