@@ -4,102 +4,128 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from sojourn.values import format_bytes, format_seconds
 
+if TYPE_CHECKING:
+    from sojourn.demo.sides import Facts, Side
+
+_STYLES = {"raw": "red", "sojourn": "green"}
+
 
 @click.command(name="demo")
 @click.option("--json", "as_json", is_flag=True, help="Print what was measured as JSON.")
 def command(as_json: bool) -> None:
-    """Train three models one after the other, on raw TensorFlow and then on sojourn.
+    """Train three models one after the other, on raw TensorFlow and on sojourn.
 
-    It is one TF1-style program; only the name of the session's class differs. Watch what each
-    model's session holds, and what comes back when it is closed.
+    It is one TF1-style program; only the name of the session's class differs. Watch what the
+    program holds while each model's session is open, and after it was closed.
     """
     from rich.console import Console
 
+    from sojourn.demo.sides import HIDDEN_UNITS, SideFailed
+
     console = Console(stderr=as_json)
-    results = {}
-    for which, title in (("raw", "raw TensorFlow"), ("sojourn", "sojourn")):
-        console.print(f"[bold]{title}[/bold]: three models, one after the other")
-        results[which] = _run(which, console)
+    busy = _busy_machine()
+    try:
+        raw, ours = tell_story(console, HIDDEN_UNITS)
+    except SideFailed as error:
+        raise click.ClickException(str(error)) from None
     if as_json:
+        results = {
+            side.which: {"standing": side.imported["standing"], "models": side.models}
+            for side in (raw, ours)
+        }
         click.echo(json.dumps(results, indent=2))
     else:
-        _print(console, results)
+        print_table(console, raw, ours)
+        if busy:
+            console.print(busy, highlight=False)
 
 
-def _run(which: str, console: Any) -> dict[str, Any]:
+def _busy_machine() -> str:
+    """What the times suffer from, if others want more than the cores there are."""
+    load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
+    if load <= cores:
+        return ""
+    return (
+        f"This machine was busy when it began (load {load:.1f} on {cores} cores): a call to a "
+        "worker then waits for a core twice, a raw one does not."
+    )
+
+
+def tell_story(console: Any, sizes: Sequence[int]) -> tuple[Side, Side]:
+    """Run both programs, with a bar on a terminal and a line for what each close gave back."""
+    from rich.markup import escape
     from rich.progress import BarColumn, Progress, TextColumn
 
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    program = subprocess.Popen(
-        [sys.executable, "-m", "sojourn.demo.program", which],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
+    from sojourn.demo.sides import both, compare
+
+    console.print(
+        "One program trains models, one after the other, each in a session that it closes.\n"
+        "It runs on [red]tf.compat.v1.Session[/] (raw) and on "
+        "[green]sojourn.compat.v1.Session[/].",
+        highlight=False,
+        soft_wrap=True,
     )
-    assert program.stdout is not None
-    assert program.stderr is not None
-    models: list[dict[str, Any]] = []
-    bar = (
-        TextColumn("  {task.description:<28}"),
-        BarColumn(),
-        TextColumn("{task.fields[now]}"),
-    )
-    with program, Progress(*bar, console=console) as progress:
-        task = progress.add_task("importing TensorFlow", total=None, now="")
-        for line in program.stdout:
-            facts = json.loads(line)
-            if facts["kind"] == "step":
-                progress.update(
-                    task,
-                    description=f"training {facts['units']} hidden units",
-                    completed=facts["step"],
-                    total=facts["steps"],
-                    now=f"loss {facts['loss']:.3f}",
-                )
-            else:
-                models.append(facts)
-                console.print(
-                    f"  {facts['units']:>5} units: {format_bytes(facts['held'])} held, "
-                    f"{format_bytes(facts['returned'])} returned by close()"
-                )
-        errors = program.stderr.read()
-    if program.returncode != 0:
-        click.echo(errors, err=True)
-        raise click.ClickException(f"the {which} program ended with code {program.returncode}")
-    return {"models": models}
+    bar = (TextColumn("  {task.description:<38}"), BarColumn(), TextColumn("{task.fields[now]}"))
+    with Progress(
+        *bar, console=console, transient=True, disable=not console.is_terminal
+    ) as progress:
+        task = progress.add_task("importing TensorFlow, in both", total=None, now="")
+
+        def on_step(side: Side, facts: Facts) -> None:
+            progress.update(
+                task,
+                description=f"{side.which}: training {facts['units']} hidden units",
+                completed=facts["step"],
+                total=facts["steps"],
+                now=f"loss {facts['loss']:.3f}",
+            )
+
+        with both(sizes) as sides:
+            for units in sizes:
+                console.print(f"[bold]{units} hidden units[/bold]", highlight=False)
+                for side, facts in zip(sides, compare(sides, on_step), strict=True):
+                    told = (
+                        f"{side.which:<8} holds {format_bytes(facts['held']):>8} while open, "
+                        f"{format_bytes(facts['kept']):>8} after close()"
+                    )
+                    console.print(f"  [{_STYLES[side.which]}]{escape(told)}[/]", highlight=False)
+    return sides
 
 
-def _print(console: Any, results: dict[str, Any]) -> None:
+def print_table(console: Any, raw: Side, ours: Side) -> None:
+    """What both have measured, and what it means."""
     from rich.table import Table
 
-    table = Table(title="What each session held, and what its close() gave back")
-    for column in ("model", "", "held", "returned", "process still holds", "one call, batch 1"):
-        table.add_column(column, justify="left" if column in ("model", "") else "right")
-    for raw, ours in zip(results["raw"]["models"], results["sojourn"]["models"], strict=True):
-        for name, facts, style in (("raw", raw, "red"), ("sojourn", ours, "green")):
+    table = Table(title="What the program holds beyond TensorFlow itself")
+    for column in ("session", "", "while open", "after close()", "came back", "one call"):
+        table.add_column(column, justify="left" if column in ("session", "") else "right")
+    for pair in zip(raw.models, ours.models, strict=True):
+        for side, facts in zip((raw, ours), pair, strict=True):
             share = facts["returned"] / facts["held"] if facts["held"] else 0
             table.add_row(
-                f"{facts['units']} units" if name == "raw" else "",
-                name,
+                f"{facts['units']} units" if side is raw else "",
+                side.which,
                 format_bytes(facts["held"]),
-                f"[{style}]{format_bytes(facts['returned'])} ({share:.0%})[/]",
-                format_bytes(facts["kept"]),
+                f"[{_STYLES[side.which]}]{format_bytes(facts['kept'])}[/]",
+                f"[{_STYLES[side.which]}]{share:.0%}[/]",
                 format_seconds(facts["call_seconds"]),
             )
         table.add_section()
     console.print(table)
-    kept = {name: format_bytes(facts["models"][-1]["kept"]) for name, facts in results.items()}
     console.print(
-        f"After its last session was closed, the raw program still holds {kept['raw']}, "
-        f"the one on sojourn {kept['sojourn']} (its graphs' Python objects) and no process.\n"
-        "Next: [bold]sojourn bench[/bold] measures every claim, docs/ explains them."
+        f"Every session is closed. The raw program still holds "
+        f"[red]{format_bytes(raw.models[-1]['kept'])}[/], and does until it exits. The one on "
+        f"sojourn holds [green]{format_bytes(ours.models[-1]['kept'])}[/] (Python objects of its "
+        f"graphs); its zygote, which has TensorFlow imported for the next session, stands at "
+        f"{format_bytes(ours.imported['standing'])}.\n"
+        "One call takes one row through the model: the median of calls in turns, on both.\n"
+        "Next: [bold]sojourn bench[/bold] measures every claim, docs/index.md leads on.",
+        highlight=False,
     )

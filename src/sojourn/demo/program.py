@@ -1,14 +1,15 @@
 """The program: a TF1-style sweep that trains several models, one after the other.
 
-It is the same for both. `python -m sojourn.demo.program raw` opens TensorFlow's own sessions,
-`... sojourn` opens sojourn's by changing that one name. It tells its progress as JSON lines.
+It is the same for both. `python -m sojourn.demo.program raw 6000 9000` opens TensorFlow's own
+sessions, `... sojourn 6000 9000` opens sojourn's by changing that one name. It tells its progress
+as JSON lines, and between the stages waits for a line on standard input: whoever compares two of
+them lets one at a time work, so that neither is measured while the other is busy.
 """
 
 from __future__ import annotations
 
 import gc
 import json
-import statistics
 import sys
 import time
 from typing import Any
@@ -17,12 +18,11 @@ import numpy as np
 
 from sojourn.probes import memory
 
-HIDDEN_UNITS = (6000, 9000, 12000)
 STEPS = 40
-CALLS = 300
+CALLS = 50  # a turn
 
 
-def main(which: str) -> None:
+def main(which: str, sizes: list[int]) -> None:
     """Train each model in a session of its own, and measure."""
     import tensorflow.compat.v1 as tf
 
@@ -38,35 +38,32 @@ def main(which: str) -> None:
     images = data.random((64, 784), dtype=np.float32)
     labels = data.integers(0, 10, 64)
     at_start = held_bytes()
-    for units in HIDDEN_UNITS:
+    tell("imported", standing=standing_bytes(which))
+    for units in sizes:
+        wait_for_turn()
         tf.reset_default_graph()
         x, y, train, loss, predictions = build(tf, units)
-        before = held_bytes()
         with session_class() as sess:
             sess.run(tf.global_variables_initializer())
             for step in range(STEPS):
                 _, now = sess.run([train, loss], {x: images, y: labels})
                 tell("step", units=units, step=step + 1, steps=STEPS, loss=float(now))
+            tell("trained")
             one = images[:1]
-            times = []
-            for _ in range(CALLS):
-                started = time.perf_counter()
-                sess.run(predictions, {x: one})
-                times.append(time.perf_counter() - started)
-            held = held_bytes() - before
-        returned = held - max(0, held_bytes() - before)
+            while wait_for_turn() == "call":
+                times = []
+                for _ in range(CALLS):
+                    started = time.perf_counter()
+                    sess.run(predictions, {x: one})
+                    times.append(time.perf_counter() - started)
+                tell("calls", seconds=times)
+            held = held_bytes() - at_start
+        left = 0
         if which == "sojourn":  # most of it was in the session's worker
             held += sess.receipt.held_bytes
-            returned += sess.receipt.returned_bytes
+            left = sess.receipt.held_bytes - sess.receipt.returned_bytes
         del sess, x, y, train, loss, predictions
-        tell(
-            "model",
-            units=units,
-            held=held,
-            returned=returned,
-            kept=max(0, held_bytes() - at_start),
-            call_seconds=statistics.median(times),
-        )
+        tell("closed", units=units, held=held, kept=max(0, held_bytes() - at_start) + left)
 
 
 def build(tf: Any, units: int) -> tuple[Any, Any, Any, Any, Any]:
@@ -95,10 +92,28 @@ def held_bytes() -> int:
     return reading.anonymous_bytes if reading else 0
 
 
+def standing_bytes(which: str) -> int:
+    """What the zygote holds as long as the program runs, whether a session is open or not."""
+    if which == "raw":
+        return 0
+    from sojourn.process.zygote import zygote
+
+    reading = memory.of_process(zygote.pid) if zygote.pid is not None else None
+    return reading.private_bytes if reading else 0
+
+
+def wait_for_turn() -> str:
+    """What shall be done next. Whoever asked may be gone: then so are we."""
+    line = sys.stdin.readline()
+    if not line:
+        raise SystemExit
+    return line.strip()
+
+
 def tell(kind: str, **facts: Any) -> None:
     """One line of progress."""
     print(json.dumps({"kind": kind, **facts}), flush=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], [int(size) for size in sys.argv[2:]])
