@@ -34,11 +34,10 @@ def _number(value: float | None) -> float:
 
 
 COLUMNS: tuple[Column, ...] = (
-    Column("name", "name", lambda s: plain(s.name), lambda s: s.name),
-    Column("owner", "opened at", lambda s: place(s.owner), lambda s: s.owner),
+    Column("name", "name", lambda s: short(plain(s.name)), lambda s: s.name),
     Column("pid", "pid", lambda s: str(s.worker_pid or UNKNOWN), lambda s: s.worker_pid, True),
     Column("state", "state", lambda s: s.state, lambda s: s.state),
-    Column("device", "device", lambda s: plain(device(s)), lambda s: s.device),
+    Column("device", "device", lambda s: plain(device(s)) or UNKNOWN, lambda s: s.device),
     Column(
         "bytes",
         "holds",
@@ -80,6 +79,8 @@ COLUMNS: tuple[Column, ...] = (
         True,
         True,
     ),
+    # The longest comes last: in a narrow window it is the one to be cut.
+    Column("owner", "opened at", lambda s: place(s.owner), lambda s: s.owner),
 )
 KEYS = tuple(column.key for column in COLUMNS)
 
@@ -148,6 +149,11 @@ def place(owner: str, most: int = 36) -> str:
     relative = os.path.relpath(file) if os.path.isabs(file) else file
     text = f"{file if relative.startswith('..') else relative}:{line}"
     return text if len(text) <= most else "…" + text[-(most - 1) :]
+
+
+def short(text: str, most: int = 28) -> str:
+    """The beginning, if it is long."""
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def plain(text: str) -> str:
