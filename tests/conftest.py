@@ -18,6 +18,8 @@ from sojourn.testing.pytest_plugin import look_after
 # Whatever a test, TensorFlow or sojourn puts into the temporary folder is seen.
 _private = tempfile.mkdtemp(prefix="sojourn-tests-")
 os.environ["TMPDIR"] = tempfile.tempdir = _private
+os.environ["XDG_RUNTIME_DIR"] = os.path.join(_private, "runtime")
+os.mkdir(os.environ["XDG_RUNTIME_DIR"])
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # Started in the background, we may have been told to ignore signals that the tests are about.
 signal.signal(signal.SIGINT, signal.default_int_handler)

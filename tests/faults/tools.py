@@ -36,6 +36,14 @@ def _state(pid: int) -> str:
         return stat.read().rpartition(")")[2].split()[0]
 
 
+def is_running(pid: int) -> bool:
+    """Whether there is such a process, and it has not ended."""
+    try:
+        return _state(pid) != "Z"
+    except OSError:
+        return False
+
+
 class Background:
     """A call on a thread of its own; `result()` gives what it returned or raised."""
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from sojourn import events
 from sojourn.probes import memory
-from sojourn.process import callbacks, crossing, lifeline, limits
+from sojourn.process import callbacks, crossing, lifeline, limits, marks
 from sojourn.process.calls import OK, NoAnswer, WorkerDied, call_meta
 from sojourn.process.lanes import Lanes, under_way
 from sojourn.process.output import Output
@@ -72,12 +72,13 @@ class Worker:
         self._is_stuck = False
         self.is_foreign = False  # in a fork of the client
         self._is_released = True  # there is nothing yet
+        self._mark = marks.new()
         order = Fork(
             ticket=0,
             name=name,
             client_pid=os.getpid(),
             cwd=_cwd(),
-            environment={**os.environ, **(environment or {})},
+            environment={**os.environ, **(environment or {}), marks.NAME: self._mark},
             path=list(sys.path),
             memory_bytes=memory_bytes,
             readable_paths=readable_paths,
@@ -261,6 +262,8 @@ class Worker:
                 return self._ending
             if self._wait_for_end(5.0):
                 status, _ = zygote.status_of(self.pid)
+                if status is None:  # whoever forked it may be gone, and ends nothing it has left
+                    marks.end_wearers(self._mark)
                 self._ending = ending = Ending(status, ())
                 kind = "worker.ended" if self._is_asked_to_end else "worker.died"
             else:

@@ -22,7 +22,7 @@ from sojourn import events
 from sojourn.engines import frameworks
 from sojourn.errors import InternalError, PlatformError, SojournError
 from sojourn.probes.platform import require_process_isolation
-from sojourn.process import exits
+from sojourn.process import exits, marks
 from sojourn.process.output import Stream
 from sojourn.process.protocol import (
     Ended,
@@ -55,6 +55,7 @@ class _Running:
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
         environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
         environment["SOJOURN_PATH"] = os.pathsep.join(sys.path)
+        environment[marks.NAME] = marks.for_zygote()
         with contextlib.ExitStack() as undo:
             self.errors = Stream("sojourn-zygote-err", filters_chatter=False)
             undo.callback(self.errors.close)

@@ -20,7 +20,7 @@ import traceback
 from typing import NoReturn
 
 from sojourn.engines import PRELOAD, prepare_workers
-from sojourn.process import huge_pages, lifeline, limits
+from sojourn.process import huge_pages, lifeline, limits, marks
 from sojourn.process.protocol import Ended, Fork, Forked, Ready, Refused, Status, to_zygote
 from sojourn.transport import frames
 
@@ -130,6 +130,7 @@ class _Zygote:
             try:
                 from sojourn.process.worker_main import main as worker_main
 
+                marks.wear(request.environment[marks.NAME])
                 worker_main(request, fds)
             except BaseException:
                 traceback.print_exc()  # into what the client shows as last words
@@ -182,6 +183,7 @@ class _Zygote:
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
             self._bury(pid)
         self._end_orphans()
+        marks.end_wearers(marks.client_of(os.environ[marks.NAME]))  # of earlier zygotes' workers
         os._exit(0)
 
 

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sojourn.probes import memory, processes
+from sojourn.process import limits, marks
 from sojourn.session import totals
 from sojourn.testing import ports
 
@@ -26,11 +27,13 @@ class Snapshot:
 
     sessions: dict[int, str]  # by their serial numbers: name, and who opened it
     workers: frozenset[int]
+    strangers: frozenset[int]  # what workers have started, and zombies that the zygote has not seen
     children: frozenset[int]
     descriptors: dict[int, str]
     threads: frozenset[str]
     shared_memory: frozenset[str]
     temporary: frozenset[str]
+    runtime: frozenset[str]
     held_bytes: int
     zygote_descriptors: int
     zygote_threads: int
@@ -41,14 +44,19 @@ def take_snapshot() -> Snapshot:
     """Look around."""
     found = processes.of_client(os.getpid())
     zygotes = {f.pid for f in found if f.is_zygote}
+    workers = {f.pid for f in found if not f.is_zygote}
+    ours = {os.getpid(), *zygotes, *workers}
+    below = {pid for zygote in zygotes for pid in limits.descendants(zygote)}
     return Snapshot(
         sessions={s.serial: _described(s.identity) for s in totals.now()[1]},
-        workers=frozenset(f.pid for f in found if not f.is_zygote),
+        workers=frozenset(workers),
+        strangers=frozenset(below.union(marks.wearers(marks.of_client())) - ours),
         children=frozenset(_children()) - zygotes,
         descriptors=_descriptors(),
         threads=frozenset(f"{t.name} ({t.ident})" for t in threading.enumerate()),
         shared_memory=frozenset(_listed("/dev/shm")),
         temporary=frozenset(_listed(tempfile.gettempdir())),
+        runtime=frozenset(_listed(_runtime_folder())),
         held_bytes=_held(os.getpid()) + sum(map(_held, zygotes)),
         zygote_descriptors=sum(len(_listed(f"/proc/{pid}/fd")) for pid in zygotes),
         zygote_threads=sum(len(_listed(f"/proc/{pid}/task")) for pid in zygotes),
@@ -66,7 +74,8 @@ def leftovers(
     """What is there now and was not there before, a sentence each. Empty is good.
 
     With `growth_bytes`, the memory of this process and its zygote, private and shared, may have
-    grown by no more. Leave the `temporary_folder` out where other programs use it too.
+    grown by no more. Leave the `temporary_folder` out, and with it that for things of a running
+    program (XDG_RUNTIME_DIR), where other programs use it too.
     """
     deadline = time.monotonic() + seconds
     while True:
@@ -84,6 +93,10 @@ def _compare(
     open_still = sorted(after.sessions.keys() - before.sessions.keys())
     found = [f"session {after.sessions[serial]} is open" for serial in open_still]
     found += [f"worker process {pid} is left" for pid in sorted(after.workers - before.workers)]
+    new_strangers = sorted(after.strangers - before.strangers)
+    found += [
+        f"process {pid} that a worker started is left, or its zombie" for pid in new_strangers
+    ]
     found += [f"child process {pid} is left" for pid in sorted(after.children - before.children)]
     new = {fd: to for fd, to in after.descriptors.items() if before.descriptors.get(fd) != to}
     if len(after.descriptors) > len(before.descriptors):
@@ -94,6 +107,8 @@ def _compare(
     if temporary_folder:
         new_files = sorted(after.temporary - before.temporary)
         found += [f"{name} is left in the temporary folder" for name in new_files]
+        new_files = sorted(after.runtime - before.runtime)
+        found += [f"{name} is left in the runtime folder" for name in new_files]
     # A zygote that was replaced starts anew; one that stayed must not collect descriptors.
     if 0 < before.zygote_descriptors < after.zygote_descriptors:
         found.append(
@@ -107,6 +122,10 @@ def _compare(
     if growth_bytes is not None and grown > growth_bytes:
         found.append(f"memory has grown by {grown} bytes")
     return found
+
+
+def _runtime_folder() -> str:
+    return os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}"
 
 
 def _described(identity: Mapping[str, object]) -> str:

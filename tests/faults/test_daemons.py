@@ -1,0 +1,54 @@
+"""What a model has started and detached: it ends with the worker, whoever else has died before."""
+
+from __future__ import annotations
+
+import pytest
+
+from clients import client, remaining, told
+from faults.programs import STRICT, run_to_end
+from faults.tools import is_running, wait_until
+
+OPEN = """
+def build():
+    def detach(is_program):
+        reader, writer = os.pipe()
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                os.write(writer, str(os.getpid()).encode())
+                if is_program:
+                    os.execvp("sleep", ["sleep", "600"])
+                time.sleep(600)
+            os._exit(0)
+        os.wait()
+        return np.array(int(os.read(reader, 20)))
+
+    return detach
+
+session = sojourn.open(build)
+victim = zygote_pid()
+os.kill(victim, signal.SIGKILL)
+os.waitid(os.P_PID, victim, os.WEXITED | os.WNOWAIT)
+"""
+DETACH = "tell(session.run('output', {{'is_program': {}}}), session.pid)\n"
+both = pytest.mark.parametrize("is_program", [True, False], ids=["program", "fork"])
+
+
+@both
+@pytest.mark.parametrize("end", ["session.close()", "os.kill(session.pid, signal.SIGKILL)"])
+def test_a_daemon_ends_with_its_worker_after_the_zygote_that_forked_it_was_killed(is_program, end):
+    code = OPEN + DETACH.format(is_program) + end + "\ntell(session.close().clean)"
+    pids, clean = run_to_end(code)
+    assert clean == "True"
+    wait_until(lambda: not any(is_running(int(pid)) for pid in pids.split()))
+
+
+@both
+def test_a_daemon_ends_with_a_client_that_is_killed_after_a_zygote_was(is_program):
+    code = OPEN + "sojourn.warm_up(wait=True)\n" + DETACH.format(is_program) + "time.sleep(60)"
+    with client(STRICT + code) as process:
+        daemon, worker = map(int, told(process))
+        assert is_running(daemon)
+        process.kill()
+        assert remaining(process.pid, 10.0) == []
+        wait_until(lambda: not is_running(daemon) and not is_running(worker))
