@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from html import escape
 
@@ -159,6 +160,7 @@ def histogram(counts: Sequence[int]) -> str:
     width, height, base = 360.0, 130, 104
     step = width / (last - first + 1)
     most = max(counts)
+    every = max(1, math.ceil(62 / step))  # as many labels as fit beside each other
     parts = [f'<svg class="histogram" viewBox="0 0 {width:.0f} {height}" role="img">']
     for index in range(first, last + 1):
         left = (index - first) * step
@@ -172,10 +174,9 @@ def histogram(counts: Sequence[int]) -> str:
                 f'width="{step - 2:.1f}" height="{max(1.5, tall):.1f}" rx="1">'
                 f"<title>{title}</title></rect>"
             )
-        if (index - first) % max(1, (last - first + 1) // 5) == 0:
-            anchor = "start" if index == first else "middle"
+        if index > first and (index - first) % every == 0:
             parts.append(
-                f'<text class="tick" x="{left:.1f}" y="{base + 16}" text-anchor="{anchor}">'
+                f'<text class="tick" x="{left:.1f}" y="{base + 16}" text-anchor="middle">'
                 f"{format_seconds(low) if low else '0'}</text>"
             )
     parts.append(f'<line class="grid" x1="0" x2="{width:.0f}" y1="{base}" y2="{base}"/>')

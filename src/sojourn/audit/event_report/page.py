@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from html import escape
+from typing import Any
 
 from sojourn._version import __version__
 from sojourn.audit.event_report.drawing import histogram, stepped, timeline
-from sojourn.audit.event_report.story import SessionStory, Story
+from sojourn.audit.event_report.story import SessionStory, Story, in_words
 from sojourn.audit.style import SCRIPT, STYLE
-from sojourn.probes.status_page import quantile
 from sojourn.values import format_bytes, format_seconds
 
 _MOST_ROWS = 1000
@@ -65,8 +66,8 @@ def render(story: Story, title: str = "") -> str:
 <h2>Receipts</h2>
 {_receipts(story)}
 </section>
-<section>
-<details class="panel"><summary>All {sum(story.counts.values())} events by kind</summary>
+<section class="panel">
+<details><summary>All {sum(story.counts.values())} events by kind</summary>
 {_counts(story)}</details>
 </section>
 </main>
@@ -95,7 +96,7 @@ def _tiles(story: Story) -> str:
         (str(len(sessions)), "sessions", False),
         (str(sum(session.runs for session in sessions)), "runs", False),
         (format_bytes(story.peak_bytes), "held at the peak", False),
-        (f"{returned / held:.0%}" if held else "-", "returned at closing", returned < held),
+        (_share(returned, held), "returned at closing", returned < held),
         (str(open_still), "not closed", bool(open_still)),
         (str(died), "workers died", bool(died)),
         (format_seconds(story.seconds), "recorded", False),
@@ -106,22 +107,22 @@ def _tiles(story: Story) -> str:
     )
 
 
+def _share(part: int, whole: int) -> str:
+    """In per cent; what is not all is never rounded to it."""
+    if not whole:
+        return "-"
+    return "100%" if part >= whole else f"{part * 1000 // whole / 10:g}%"
+
+
 def _latencies(story: Story) -> str:
-    by_name: dict[str, list[int]] = {}
-    for session in story.sessions:
-        if any(session.histogram):
-            before = by_name.get(session.name, [0] * len(session.histogram))
-            by_name[session.name] = [a + b for a, b in zip(before, session.histogram, strict=True)]
-    if not by_name:
+    busiest = story.latencies()
+    if not busiest:
         return ""
-    busiest = sorted(by_name.items(), key=lambda item: -sum(item[1]))
-    boxes = []
-    for name, counts in busiest[:_MOST_HISTOGRAMS]:
-        p50, p99 = (format_seconds(quantile(counts, share)) for share in (0.5, 0.99))
-        boxes.append(
-            f'<div><h3>{escape(name)}<span class="dim">{sum(counts)} runs, p50 {p50}, p99 {p99}'
-            f"</span></h3>{histogram(counts)}</div>"
-        )
+    boxes = [
+        f'<div><h3>{escape(name)}<span class="dim">{in_words(counts)}</span></h3>'
+        f"{histogram(counts)}</div>"
+        for name, counts in busiest[:_MOST_HISTOGRAMS]
+    ]
     more = len(busiest) - len(boxes)
     note = f'<p class="dim">The busiest; {more} more are left out.</p>' if more > 0 else ""
     return (
@@ -174,10 +175,22 @@ def _row(session: SessionStory, end: float) -> str:
     cells.append((session.fate, "" if session.fate == "closed" else "bad"))
     if receipt:
         clean = bool(receipt.get("clean"))
-        cells.append(("nothing" if clean else "something", "good" if clean else "bad"))
+        cells.append(("nothing" if clean else _left(receipt), "good" if clean else "bad"))
     else:
         cells.append(("no receipt", "bad"))
     return "<tr>" + "".join(f'<td class="{kind}">{text}</td>' for text, kind in cells) + "</tr>"
+
+
+def _left(receipt: Mapping[str, Any]) -> str:
+    """What a close did not give back."""
+    kept = (receipt.get("held_bytes") or 0) - (receipt.get("returned_bytes") or 0)
+    residue = receipt.get("residue") or {}
+    things = [
+        f"{len(found) if isinstance(found, list) else found} {what}"
+        for what, found in residue.items()
+        if found and what in ("processes", "segments", "descriptors")
+    ]
+    return escape(", ".join(([format_bytes(kept)] if kept > 0 else []) + things) or "something")
 
 
 def _counts(story: Story) -> str:

@@ -7,8 +7,8 @@ from typing import Any
 
 from sojourn.audit.chart import byte_ticks
 from sojourn.audit.event_report.drawing import lanes_of, stepped
-from sojourn.audit.event_report.story import Story
-from sojourn.probes.status_page import BUCKETS, bucket_seconds, quantile
+from sojourn.audit.event_report.story import Story, in_words
+from sojourn.probes.status_page import BUCKETS, bucket_seconds
 from sojourn.values import format_bytes, format_seconds
 
 _LINE, _OPEN, _LEAK, _DIED = "#2f6fde", "#6b9ceb", "#f0b6b2", "#c8322b"
@@ -69,23 +69,24 @@ def _bars(axes: Any, story: Story, lanes: Any) -> None:
 def _latency(axes: Any, story: Story) -> None:
     from matplotlib.ticker import FuncFormatter
 
-    busiest = sorted(story.sessions, key=lambda s: -sum(s.histogram))[:_MOST_CURVES]
+    busiest = story.latencies()[:_MOST_CURVES]
     edges = [bucket_seconds(index - 1) if index else 5e-7 for index in range(BUCKETS + 1)]
-    for session in busiest:
-        total = sum(session.histogram)
-        if total:
-            p50, p99 = (format_seconds(quantile(session.histogram, s)) for s in (0.5, 0.99))
-            axes.stairs(
-                [count / total for count in session.histogram],
-                edges,
-                label=f"{session.name}: {total} runs, p50 {p50}, p99 {p99}",
-                linewidth=1.6,
-            )
+    for name, counts in busiest:
+        total = sum(counts)
+        axes.stairs(
+            [count / total for count in counts],
+            edges,
+            label=f"{name[-40:]}: {in_words(counts)}",
+            linewidth=1.6,
+        )
     axes.set_title("how long runs took", loc="left")
-    used = [i for s in busiest for i, count in enumerate(s.histogram) if count]
+    used = [i for _, counts in busiest for i, count in enumerate(counts) if count]
     axes.set_xscale("log", base=2)
     if used:
         axes.set_xlim(edges[max(0, min(used) - 1)], edges[min(BUCKETS, max(used) + 2)])
-        axes.legend(fontsize=8, frameon=False)
+        # Below the axes, where it hides no curve.
+        axes.legend(
+            fontsize=8, frameon=False, ncols=2, loc="upper left", bbox_to_anchor=(0.0, -0.1)
+        )
     axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{share:.0%}"))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda at, _: format_seconds(at)))

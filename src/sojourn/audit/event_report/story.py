@@ -10,8 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from sojourn.probes.status_page import BUCKETS, quantile
+from sojourn.values import format_seconds
 
 Sample = tuple[float, int]
+
+
+def in_words(histogram: list[int]) -> str:
+    """How many runs, and how long they took."""
+    runs = sum(histogram)
+    p50, p99 = (format_seconds(quantile(histogram, share)) for share in (0.5, 0.99))
+    return f"{runs} run{'s' * (runs != 1)}, p50 {p50}, p99 {p99}"
 
 
 @dataclass(slots=True)
@@ -104,6 +112,16 @@ class Story:
     def peak_bytes(self) -> int:
         """The most that they held together."""
         return max(size for _, size in self.held)
+
+    def latencies(self) -> list[tuple[str, list[int]]]:
+        """How many runs took how long, of all sessions of a name together; the busiest first."""
+        by_name: dict[str, list[int]] = {}
+        for session in self.sessions:
+            if any(session.histogram):
+                before = by_name.get(session.name, [0] * BUCKETS)
+                sums = (a + b for a, b in zip(before, session.histogram, strict=True))
+                by_name[session.name] = list(sums)
+        return sorted(by_name.items(), key=lambda item: -sum(item[1]))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
