@@ -3,417 +3,136 @@
     python benchmarks/soak.py --sessions 20000
 
 Everything follows from the seed. A round that breaks an invariant is printed with what was done in
-it, and can be run again alone: `--seed S --round R`.
+it, and can be run again: `--seed S --round R`, with `--times N` if it fails only now and then.
 """
 
 from __future__ import annotations
 
 import argparse
+import collections
 import contextlib
-import errno
-import gc
+import itertools
 import json
 import logging
 import os
 import random
-import signal
 import sys
 import tempfile
-import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
+from soak_rounds import Round, kill_zygote, killed_zygotes
 
 import sojourn
+from sojourn import events
 from sojourn.process.zygote import zygote
-from sojourn.testing import Watch, leftovers, take_snapshot
-from sojourn.testing.injection import Refusals, interrupted
+from sojourn.testing import Snapshot, Watch, leftovers, take_snapshot
 
 GROWTH_BYTES = 5 * 2**20
 FIRST_ROUNDS = 3  # until everything that is loaded once has been
+TELL_EVERY = 1000  # sessions
 MATRIX = np.random.default_rng(7).normal(size=(16, 16))
-PLAIN, FAIL, SLEEP, SPAWN, DIE = range(5)
-
-
-def model() -> Any:
-    """A sum that the worker keeps, and ways to misbehave."""
-    total = 0.0
-
-    def step(amount: Any, how: Any) -> Any:
-        nonlocal total
-        if how == FAIL:
-            raise ValueError("as it was asked to")
-        if how == SLEEP:
-            time.sleep(float(amount))
-        elif how == SPAWN:
-            if os.fork() == 0:
-                os.setsid()
-                if os.fork() == 0:
-                    os.execvp("sleep", ["sleep", "600"])
-                os._exit(0)
-            os.wait()
-        elif how == DIE:
-            os._exit(3)
-        else:
-            total += float(amount)
-        return np.array(total)
-
-    return step
 
 
 def product() -> Any:
     return lambda x: x @ x.T
 
 
-class Kept:
-    """A session, and what its sum must be."""
+class Soak:
+    """Rounds, one after the other, and what must hold after each."""
 
-    def __init__(self) -> None:
-        self.session = sojourn.open(model)
-        self.total: float | None = 0.0  # None: a step has an unknown outcome
-
-    def add(self, amount: float) -> None:
-        result = self.session.run("output", {"amount": amount, "how": PLAIN})
-        if self.total is not None:
-            self.total += amount
-            assert result == self.total, f"{result} instead of {self.total}"
-
-    def ask(self, amount: float, how: int, **options: Any) -> Any:
-        return self.session.run("output", {"amount": amount, "how": how}, **options)
-
-
-class Round:
-    """Some sessions, used and abused until the last is closed."""
-
-    def __init__(self, seed: str) -> None:
-        self.chosen = random.Random(seed)
-        self.done: list[str] = []
+    def __init__(self, seed: int, bystander: sojourn.Session) -> None:
+        self._seed = seed
+        self._bystander = bystander
+        self._expected = self._answer()
+        self._before: Snapshot | None = None
+        self._ended_zygotes: set[int] = set()
         self.sessions = 0
-        self.faults = 0
-        self.open: list[Kept] = []
-        self.others: list[threading.Thread] = []
-
-    def run(self) -> None:
-        for _ in range(self.chosen.randrange(1, 4)):
-            self.open_one()
-        for _ in range(self.chosen.randrange(3, 12)):
-            if not self.open:
-                self.open_one()
-            act, weight = self.chosen.choice(OPERATIONS)
-            self.note(act.__name__)
-            act(self)
-            self.faults += weight
-        while self.open:
-            self.end(self.open.pop())
-        for thread in self.others:
-            thread.join(60)
-            assert not thread.is_alive(), "a thread hangs"
-
-    def note(self, what: str) -> None:
-        self.done.append(what)
-
-    def open_one(self) -> None:
-        self.note("open")
-        self.open.append(Kept())
-        self.sessions += 1
-
-    def pick(self) -> Kept:
-        return self.chosen.choice(self.open)
-
-    def lose(self) -> Kept:
-        """One that will not be there afterwards."""
-        kept = self.pick()
-        self.open.remove(kept)
-        return kept
-
-    def end(self, kept: Kept) -> None:
-        how = self.chosen.choice(["close", "close", "with", "threads", "timeout"])
-        self.note(f"end by {how}")
-        session = kept.session
-        if how == "with":
-            with contextlib.suppress(ZeroDivisionError), session:
-                raise ZeroDivisionError
-        elif how == "threads":
-            closers = [threading.Thread(target=session.close) for _ in range(3)]
-            for closer in closers:
-                closer.start()
-            for closer in closers:
-                closer.join(60)
-        else:
-            session.close(0.0 if how == "timeout" else None)
-        assert session.receipt is not None, f"no receipt after {how}"
-        assert session.receipt.clean, str(session.receipt)
-
-    def background(self, call: Callable[[], Any], *expected: type[BaseException]) -> None:
-        def run() -> None:
-            with contextlib.suppress(*expected):
-                call()
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        self.others.append(thread)
-
-
-# -- operations: those that are no fault, and those that are ------------------------------------
-
-
-def step(round: Round) -> None:
-    round.pick().add(round.chosen.randrange(1, 9))
-
-
-def many_steps(round: Round) -> None:
-    kept = round.pick()
-    for _ in range(round.chosen.randrange(5, 50)):
-        kept.add(1)
-
-
-def large_step(round: Round) -> None:
-    size = round.chosen.randrange(1, 200_000)
-    with contextlib.suppress(sojourn.EngineError, TypeError, ValueError):
-        round.pick().ask(np.ones(size), PLAIN)  # no single number: the model refuses it
-
-
-def one_more(round: Round) -> None:
-    round.open_one()
-
-
-def close_one(round: Round) -> None:
-    round.end(round.lose())
-
-
-def borrow(round: Round) -> None:
-    kept = round.pick()
-    with kept.session.lend() as lease:
-        assert lease.run("output", {"amount": 0, "how": PLAIN}) == kept.total
-
-
-def failing_step(round: Round) -> None:
-    with contextlib.suppress(ValueError):
-        round.pick().ask(1, FAIL)
-        raise AssertionError("it did not fail")
-
-
-def killed_idle(round: Round) -> None:
-    kept = round.lose()
-    number = round.chosen.choice([signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT])
-    os.kill(kept.session.pid, number)
-    with contextlib.suppress(sojourn.SessionBroken):
-        for _ in range(10_000):  # the kernel may take its time
-            kept.ask(0, PLAIN)
-        raise AssertionError("it lives")
-    round.end(kept)
-
-
-def killed_in_a_step(round: Round) -> None:
-    kept = round.lose()
-    timer = threading.Timer(round.chosen.uniform(0, 0.02), os.kill, (kept.session.pid, 9))
-    timer.start()
-    with contextlib.suppress(sojourn.SessionBroken):
-        while True:
-            kept.ask(0.01, round.chosen.choice([PLAIN, SLEEP]))
-    timer.join()
-    round.end(kept)
-
-
-def dies_by_itself(round: Round) -> None:
-    kept = round.lose()
-    with contextlib.suppress(sojourn.SessionBroken):
-        kept.ask(1, DIE)
-        raise AssertionError("it lives")
-    round.end(kept)
-
-
-def stopped(round: Round) -> None:
-    kept = round.pick()
-    os.kill(kept.session.pid, signal.SIGSTOP)
-    with contextlib.suppress(sojourn.StepTimeout):
-        kept.ask(0, PLAIN, timeout=0.02)
-    if round.chosen.random() < 0.3:
-        round.open.remove(kept)
-        round.end(kept)
-    else:
-        os.kill(kept.session.pid, signal.SIGCONT)
-        kept.add(1)
-
-
-def timed_out(round: Round) -> None:
-    with contextlib.suppress(sojourn.StepTimeout):
-        round.pick().ask(0.05, SLEEP, timeout=0.01)
-
-
-def zygote_killed(round: Round) -> None:
-    if zygote.pid is not None:
-        _kill_quietly(zygote.pid)
-
-
-def zygote_killed_in_a_fork(round: Round) -> None:
-    sojourn.warm_up(wait=True)
-    timer = threading.Timer(round.chosen.uniform(0, 0.02), _kill_quietly, (zygote.pid,))
-    timer.start()
-    with contextlib.suppress(sojourn.SojournError):
-        round.open_one()
-    timer.join()
-
-
-def _kill_quietly(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError, ChildProcessError):
-        os.kill(pid, signal.SIGKILL)
-        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # a kill takes its time
-
-
-def interrupted_opening(round: Round) -> None:
-    with contextlib.suppress(KeyboardInterrupt), interrupted(round.chosen.randrange(1, 400)):
-        round.open_one()
-    gc.collect()
-
-
-def interrupted_step(round: Round) -> None:
-    kept = round.pick()
-    try:
-        with interrupted(round.chosen.randrange(1, 60)):
-            kept.ask(0, PLAIN)
-    except KeyboardInterrupt:
-        pass
-    kept.add(1)
-
-
-def interrupted_close(round: Round) -> None:
-    kept = round.lose()
-    with contextlib.suppress(KeyboardInterrupt), interrupted(round.chosen.randrange(1, 60)):
-        kept.session.close()
-    round.end(kept)
-
-
-def refused_memory(round: Round) -> None:
-    with Refusals(lambda: OSError(errno.ENOMEM, "refused")) as refusals:
-        for name in ("memfd_create", "ftruncate", "eventfd"):
-            refusals.cover(os, name)
-        refusals.at(round.chosen.randrange(1, 12))
-        with contextlib.suppress(OSError):
-            round.open_one()
-
-
-def closed_in_a_step(round: Round) -> None:
-    kept = round.lose()
-    round.background(lambda: kept.ask(30, SLEEP), sojourn.SessionClosed)
-    time.sleep(0.01)
-    kept.session.close(timeout=round.chosen.choice([0.0, 0.01]))
-
-
-def closed_while_many_run(round: Round) -> None:
-    kept = round.lose()
-
-    def run() -> None:
-        while True:
-            kept.ask(0, PLAIN)
-
-    for _ in range(3):
-        round.background(run, sojourn.SessionClosed)
-    time.sleep(round.chosen.uniform(0, 0.02))
-    round.end(kept)
-
-
-def forgotten(round: Round) -> None:
-    kept = round.lose()
-    del kept
-    gc.collect()
-
-
-def left_a_daemon(round: Round) -> None:
-    kept = round.lose()
-    kept.ask(1, SPAWN)
-    if round.chosen.random() < 0.5:
-        os.kill(kept.session.pid, signal.SIGKILL)
-    round.end(kept)
-
-
-def forked_client(round: Round) -> None:
-    kept = round.pick()
-    child = os.fork()
-    if child == 0:
-        code = 1
-        with contextlib.suppress(BaseException):
-            try:
-                kept.ask(1, PLAIN)
-            except sojourn.SessionClosed:
-                code = 0
-        os._exit(code)
-    _, status = os.waitpid(child, 0)
-    assert status == 0, "a fork could use the session"
-    kept.add(1)
-
-
-FAULTS = [
-    *(failing_step, killed_idle, killed_in_a_step, dies_by_itself, stopped, timed_out),
-    *(zygote_killed, zygote_killed_in_a_fork, interrupted_opening, interrupted_step),
-    *(interrupted_close, refused_memory, closed_in_a_step, closed_while_many_run, forgotten),
-    *(left_a_daemon, forked_client),
-]
-OTHERS = [step, many_steps, large_step, one_more, close_one, borrow]
-OPERATIONS = [(act, 1) for act in FAULTS] + [(act, 0) for act in OTHERS] * 2
-
-
-# -- the whole -----------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def bystander() -> Iterator[Callable[[], bytes]]:
-    """A session that no fault is about; its answer never changes."""
-    with sojourn.open(product, name="bystander") as session:
-        yield lambda: session.run("output", {"x": MATRIX}).tobytes()
-
-
-def soak(seed: int, sessions: int, only_round: int | None) -> dict[str, Any]:
-    """Run rounds until there were enough sessions; raises AssertionError with the round."""
+        self.rounds = 0
+        self.faults: collections.Counter[str] = collections.Counter()
+
+    def run(self, number: int) -> None:
+        """One round; AssertionError with everything that is needed to see it again."""
+        round = Round(f"{self._seed}:{number}")
+        try:
+            with Watch() as watch, self._zygotes_watched():
+                round.run()
+                sojourn.warm_up(wait=True)  # it may have been killed
+                wrong = self._leftovers()
+            wrong += watch.wrong()
+            wrong += [f"zygote {pid} ended by itself" for pid in self._unexplained()]
+            assert not wrong, "; ".join(wrong)
+            assert self._answer() == self._expected, "another session gave other bits"
+        except BaseException as error:
+            told = f"seed {self._seed}, round {number}: {', '.join(round.done)}: {error!r}"
+            raise AssertionError(told) from error
+        self.sessions += round.sessions
+        self.rounds += 1
+        self.faults.update(round.faults)
+
+    def take_baseline(self) -> None:
+        """Nothing may be there from now on that is not there now."""
+        if zygote.pid is not None:
+            kill_zygote(zygote.pid)  # so that it is one that knows of nobody, as those to come
+        sojourn.warm_up(wait=True)
+        self._before = take_snapshot()
+
+    def _leftovers(self) -> list[str]:
+        if self._before is None:
+            return []
+        return leftovers(self._before, seconds=10.0, growth_bytes=GROWTH_BYTES)
+
+    def _answer(self) -> bytes:
+        return bytes(self._bystander.run("output", {"x": MATRIX}).tobytes())
+
+    def _unexplained(self) -> list[int]:
+        return sorted(self._ended_zygotes - killed_zygotes)
+
+    @contextlib.contextmanager
+    def _zygotes_watched(self) -> Iterator[None]:
+        """One that finds itself unfit ends, and is replaced without a word: that is a leak too."""
+
+        def hear(event: events.Event) -> None:
+            if event.kind == "zygote.ended":
+                self._ended_zygotes.add(event.detail["zygote_pid"])
+
+        stop = events.subscribe(hear)
+        try:
+            yield
+        finally:
+            stop()
+
+
+def soak(seed: int, sessions: int, rounds: Iterable[int]) -> dict[str, Any]:
+    """Run these rounds until there were enough sessions."""
     started = time.monotonic()
-    opened = faults = number = 0
-    before = None
-    with bystander() as ask:
-        expected = ask()
-        while opened < sessions:
-            number = number + 1 if only_round is None else only_round
-            round = Round(f"{seed}:{number}")
-            try:
-                with Watch() as watch:
-                    round.run()
-                    sojourn.warm_up(wait=True)  # it may have been killed
-                    found = (
-                        leftovers(before, seconds=10.0, growth_bytes=GROWTH_BYTES)
-                        if (before is not None)
-                        else []
-                    )
-                wrong = found + ([] if _was_interrupted(round) else watch.wrong())
-                assert not wrong, "; ".join(wrong)
-                assert ask() == expected, "another session gave other bits"
-            except BaseException as error:
-                told = f"seed {seed}, round {number}: {', '.join(round.done)}: {error!r}"
-                raise AssertionError(told) from error
-            opened += round.sessions
-            faults += round.faults
-            if number == FIRST_ROUNDS:
-                before = take_snapshot()
-            if only_round is not None:
+    # A session that no fault is about; its answer never changes.
+    with sojourn.open(product, name="bystander") as bystander:
+        whole = Soak(seed, bystander)
+        for number in range(1, FIRST_ROUNDS + 1):
+            whole.run(number)
+        whole.take_baseline()
+        told = 0
+        for number in rounds:
+            if whole.sessions >= sessions:
                 break
-    seconds = time.monotonic() - started
+            whole.run(number)
+            if whole.sessions // TELL_EVERY > told:
+                told = whole.sessions // TELL_EVERY
+                seconds = time.monotonic() - started
+                print(f"{whole.sessions} sessions, {seconds:.0f} s", file=sys.stderr, flush=True)
     return {
         "seed": seed,
-        "sessions": opened,
-        "faults": faults,
-        "rounds": number,
-        "seconds": round_to(seconds),
+        "sessions": whole.sessions,
+        "faults": whole.faults.total(),
+        "rounds": whole.rounds,
+        "seconds": round(time.monotonic() - started, 1),
         "left": 0,
+        "faults_by_kind": dict(sorted(whole.faults.items())),
     }
-
-
-def _was_interrupted(round: Round) -> bool:
-    return any(what.startswith("interrupted") for what in round.done)
-
-
-def round_to(seconds: float) -> float:
-    return float(f"{seconds:.1f}")
 
 
 def main() -> None:
@@ -421,15 +140,22 @@ def main() -> None:
     parser.add_argument("--sessions", type=int, default=600)
     parser.add_argument("--seed", type=int, default=None, help="of a failure, to see it again")
     parser.add_argument("--round", type=int, default=None, help="only this one")
+    parser.add_argument("--times", type=int, default=1, help="how often, with --round")
     options = parser.parse_args()
     os.environ.setdefault("SOJOURN_PRELOAD", "none")  # the faults are not TensorFlow's
     warnings.simplefilter("ignore", ResourceWarning)  # forgetting is one of the faults
     logging.disable(logging.CRITICAL)
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(10**6)
+    rounds: Iterable[int] = itertools.count(FIRST_ROUNDS + 1)
+    sessions = options.sessions
+    if options.round is not None:
+        rounds, sessions = [options.round] * options.times, sys.maxsize
     try:
         with tempfile.TemporaryDirectory(prefix="sojourn-soak-") as own:
             tempfile.tempdir = os.environ["TMPDIR"] = own  # what is left there is ours
-            print(json.dumps(soak(seed, options.sessions, options.round)))
+            os.environ["XDG_RUNTIME_DIR"] = os.path.join(own, "runtime")
+            os.mkdir(os.environ["XDG_RUNTIME_DIR"])
+            print(json.dumps(soak(seed, sessions, rounds)))
     except AssertionError as failure:
         print(failure, file=sys.stderr)
         sys.exit(1)

@@ -13,8 +13,10 @@ import itertools
 import os
 import secrets
 import signal
+import time
 
 NAME = "SOJOURN_WORKER"
+_EXEC_SECONDS = 1.0  # much longer than the kernel takes for it
 _counter = itertools.count(1)
 _client = ""  # what all marks of this process begin with
 
@@ -78,11 +80,24 @@ def end_wearers(mark: str) -> list[int]:
 
 
 def _wears(pid: int, entry: bytes) -> bool:
+    until = time.monotonic() + _EXEC_SECONDS
     try:
-        with open(f"/proc/{pid}/environ", "rb") as environment:
-            return entry in b"\0" + environment.read()
-    except OSError:
-        return False
+        while True:
+            with open(f"/proc/{pid}/environ", "rb") as environment:
+                found = environment.read()
+            if found or not _is_in_exec(pid) or time.monotonic() > until:
+                return entry in b"\0" + found
+            time.sleep(0.001)
+    except (OSError, IndexError):
+        return False  # another user's, or it has ended
+
+
+def _is_in_exec(pid: int) -> bool:
+    """Whether a process has its new memory already, but not yet its environment in it."""
+    with open(f"/proc/{pid}/stat", "rb") as stat:
+        fields = stat.read().rpartition(b")")[2].split()
+    size, end_of_environment = int(fields[20]), int(fields[48])
+    return size > 0 and end_of_environment == 0
 
 
 def _forget_in_child() -> None:
