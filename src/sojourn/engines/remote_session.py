@@ -36,11 +36,9 @@ class CSession:
         self._closed = False
 
     @classmethod
-    def on(cls, graph: GrowingGraph, target: bytes, config: bytes) -> CSession:
+    def on(cls, graph: GrowingGraph, config: bytes) -> CSession:
         """A new session on a graph."""
-        options = c_api.TF_NewSessionOptions(
-            target=target, config=config_pb2.ConfigProto.FromString(config)
-        )
+        options = c_api.TF_NewSessionOptions(config=config_pb2.ConfigProto.FromString(config))
         try:
             with graph.c_graph as c_graph:
                 return cls(c_api.TF_NewSessionRef(c_graph, options))
@@ -82,7 +80,7 @@ class SessionEngine:
         from sojourn.engines import remote_session_functions
 
         graph = GrowingGraph()
-        engine = cls(CSession.on(graph, arguments["target"], arguments["config"]), graph)
+        engine = cls(CSession.on(graph, arguments["config"]), graph)
         engine._functions = remote_session_functions.take_over()
         return engine
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from sojourn.engines.base import Arrays
-from sojourn.engines.tensorflow_steps import _Callable, _Trial
+from sojourn.engines.tensorflow_steps import ExecutorTrial, StepCallable
 from sojourn.values import TensorSpec
 
 _POOL, _CALLING_THREAD = 0, -1
@@ -45,15 +45,15 @@ class PreparedStep:
         crosses: bool,
     ) -> PreparedStep:
         """The step on TensorFlow's pool."""
-        return cls(_Callable(session, feeds, fetches, targets, pool=_POOL), crosses)
+        return cls(StepCallable(session, feeds, fetches, targets, pool=_POOL), crosses)
 
     def tuned(
         self, session: Any, feeds: list[str], fetches: list[str], targets: list[str]
     ) -> PreparedStep:
         """The same step, which finds out whether the calling thread is faster."""
         step = PreparedStep(self.pooled, self._crosses)
-        calling = _Callable(session, feeds, fetches, targets, pool=_CALLING_THREAD)
-        step._run = _Trial(step, calling, self.pooled)  # type: ignore[arg-type]
+        calling = StepCallable(session, feeds, fetches, targets, pool=_CALLING_THREAD)
+        step._run = ExecutorTrial(step, calling, self.pooled)  # type: ignore[arg-type]
         return step
 
     def run(self, arrays: Arrays) -> Sequence[np.ndarray]:

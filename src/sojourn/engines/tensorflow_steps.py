@@ -157,9 +157,9 @@ class CompiledStep:
         self._run: Callable[[Arrays], Any] = _nothing_to_do
         if not fetches and not targets:
             return
-        self._run = pooled = _Callable(session, *names, pool=0)
+        self._run = pooled = StepCallable(session, *names, pool=0)
         if not facts.may_block:
-            self._run = _Trial(self, _Later(session, *names, pool=_CALLING_THREAD), pooled)
+            self._run = ExecutorTrial(self, _Later(session, *names, pool=_CALLING_THREAD), pooled)
 
     def run_first_by(self, make: Callable[..., Callable[[Arrays], Any]]) -> None:
         """Let the first run go another way, made from the names of feeds, fetches and targets."""
@@ -183,7 +183,9 @@ class CompiledStep:
         return results  # type: ignore[no-any-return]
 
 
-class _Callable:
+class StepCallable:
+    """A step compiled for one executor: `pool` is TensorFlow's (0) or the calling thread (-1)."""
+
     __slots__ = ("_callable", "_handle", "_session")
 
     def __init__(
@@ -206,18 +208,18 @@ class _Later:
 
     def __init__(self, *arguments: Any, pool: int) -> None:
         self._arguments = (*arguments, pool)
-        self._callable: _Callable | None = None
+        self._callable: StepCallable | None = None
         self._lock = threading.Lock()
 
     def __call__(self, arrays: Arrays) -> Any:
         call = self._callable
         if call is None:
             with self._lock:
-                call = self._callable = self._callable or _Callable(*self._arguments)
+                call = self._callable = self._callable or StepCallable(*self._arguments)
         return call(arrays)
 
 
-class _Trial:
+class ExecutorTrial:
     """Runs each call for real, on one executor or the other, and keeps the faster one."""
 
     def __init__(

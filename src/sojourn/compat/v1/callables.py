@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sojourn.compat.v1.link import WorkerLink
+from sojourn.compat.v1.worker_link import WorkerLink
 
 
 class RemoteCallable:

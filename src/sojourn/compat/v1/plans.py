@@ -18,7 +18,7 @@ from tensorflow.python.ops import ref_variable, resource_variable_ops, session_o
 from tensorflow.python.ops.ragged import ragged_tensor
 from tensorflow.python.util import numpy_compat
 
-from sojourn.compat.v1.link import Link, Step, WorkerLink
+from sojourn.compat.v1.link import Link, Step
 
 _PLANS_KEPT = 256
 _TENSORS = frozenset({ops._EagerTensorBase, tensor_lib.Tensor, ops.SymbolicTensor})
@@ -102,7 +102,6 @@ class Plan:
         self._feeds = feeds
         self._ops = [tensor.op for tensor in handler.fetches()] + list(handler.targets())
         self._keeps = keeps  # the key has their identities, so they must not go away
-        self._scalars = isinstance(link, WorkerLink)  # an array of rank 0 is to be a scalar
         self._results = _Results(handler)
         self.version = graph.version
         self._specs = [_Spec(tensor) for tensor in feeds]
@@ -135,7 +134,7 @@ class Plan:
         """Run the step and shape its results."""
         self._link.grow()
         values: Sequence[Any] = self._link.run_step(self._step, arrays)
-        if self._scalars:
+        if not self._link.gives_scalars:
             values = [value if value.ndim else value[()] for value in values]
         return self._results.shaped(values)
 

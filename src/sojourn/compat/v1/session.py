@@ -23,7 +23,8 @@ from tensorflow.python.training.experimental.mixed_precision_global_state import
 
 from sojourn.compat.v1.callables import RemoteCallable
 from sojourn.compat.v1.configuration import default_config
-from sojourn.compat.v1.link import InlineLink, Link, WorkerLink
+from sojourn.compat.v1.inline_link import InlineLink
+from sojourn.compat.v1.link import Link
 from sojourn.compat.v1.names import operation_names, tensor_names
 from sojourn.compat.v1.originals import (
     TFInteractiveSession,
@@ -34,6 +35,7 @@ from sojourn.compat.v1.originals import (
 )
 from sojourn.compat.v1.places import users_line
 from sojourn.compat.v1.plans import Plans
+from sojourn.compat.v1.worker_link import WorkerLink
 from sojourn.errors import RemoteTraceback
 from sojourn.values import Receipt
 
@@ -67,14 +69,16 @@ class _Stays(tf_session.BaseSession):  # type: ignore[misc]
         self._closed = False
         place = users_line()
         name = self._name or f"session-{next(_counter)}"
+        if target not in ("", b"", None):
+            # The steps run on the server that it names: a worker would isolate the connection only,
+            # and what servers and sessions of one process share would be lost.
+            self._isolation = "inline"
         if self._isolation == "inline":
             super().__init__(target, graph, config)
             self._link = InlineLink(name, place, self._graph, self._target or b"", self._session)
         else:
             self._initialise(target, graph, config)
-            self._link = WorkerLink(
-                name, place, self._graph, self._target or b"", self._config, self._memory
-            )
+            self._link = WorkerLink(name, place, self._graph, self._config, self._memory)
             # What others find here only has to be true.
             self._session = self._link
             _isolated.add(self)
@@ -92,7 +96,7 @@ class _Stays(tf_session.BaseSession):  # type: ignore[misc]
                 f'Argument `graph` must be a tf.Graph, but got "{type(graph).__name__}"'
             )
         self._graph = graph
-        self._target = _checked_target(target)
+        self._target = None if target is None else b""
         self._delete_lock = threading.Lock()
         self._dead_handles: list[Any] = []
         if config is None:
@@ -296,7 +300,19 @@ class Session(TFSession, _Stays):  # type: ignore[misc]
                     session._worker_link().cancel()
 
 
-class InteractiveSession(TFInteractiveSession, _Stays):  # type: ignore[misc]
+class _OneCount(type):
+    """Interactive sessions are counted together, TensorFlow's own and those of every subclass."""
+
+    @property
+    def _active_session_count(cls) -> int:
+        return int(TFInteractiveSession._active_session_count)
+
+    @_active_session_count.setter
+    def _active_session_count(cls, count: int) -> None:
+        TFInteractiveSession._active_session_count = count
+
+
+class InteractiveSession(TFInteractiveSession, _Stays, metaclass=_OneCount):  # type: ignore[misc]
     """A `tf.compat.v1.InteractiveSession` that leaves nothing behind.
 
     It is the default session from the start until it is closed. It takes the same further keywords
@@ -322,16 +338,3 @@ class InteractiveSession(TFInteractiveSession, _Stays):  # type: ignore[misc]
 
 
 _isolated = weakref.WeakSet()
-
-
-def _checked_target(target: Any) -> bytes | None:
-    if target is None:
-        return None
-    if isinstance(target, config_pb2.ConfigProto):
-        raise TypeError(
-            f'Argument `target` must be a string, but got "{type(target).__name__}". Did you do '
-            '"Session(config)" instead of "Session(config=config)"?'
-        )
-    if not isinstance(target, str | bytes):
-        raise TypeError(f'Argument `target` must be a string, but got "{type(target).__name__}"')
-    return target.encode() if isinstance(target, str) else target

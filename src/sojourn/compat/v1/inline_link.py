@@ -1,0 +1,37 @@
+"""The link of an inline session: TensorFlow's own C session, in the caller's process."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from tensorflow.python.client import pywrap_tf_session as c_api
+
+from sojourn.compat.v1.link import Link
+from sojourn.engines.remote_session import CSession
+from sojourn.session.backend import InlineBackend
+from sojourn.values import Place
+
+
+class InlineLink(Link):
+    """The C session is the caller's own."""
+
+    def __init__(self, name: str, place: Place, graph: Any, target: bytes, c_session: Any) -> None:
+        # Sessions on a server can run steps, but not prepare them.
+        super().__init__(graph, prepares_steps=not target)
+        self._session = CSession(c_session)
+        self._open(
+            name,
+            "inline",
+            place,
+            lambda: InlineBackend(os.getpid(), "session"),
+            {"object": self._session},
+        )
+
+    def grow(self) -> None:
+        # Always, because this is also where TensorFlow finds ops that were changed after they ran.
+        with self.graph._session_run_lock():
+            c_api.ExtendSession(self._session._session)
+
+    def cancel(self) -> None:
+        self._session.close()

@@ -1,0 +1,206 @@
+"""The link of an isolated session: ships the graph to its worker, and asks that for the rest."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from tensorflow.python.framework import errors_impl as tf_errors
+
+from sojourn.compat.v1.functions import FunctionCalls
+from sojourn.compat.v1.link import CLOSE_SECONDS, Link
+from sojourn.compat.v1.shipping import Shipment
+from sojourn.engines.remote_session import HANDLE, is_handle
+from sojourn.session.backend import Backend
+from sojourn.values import Place, parse_bytes
+
+
+class WorkerLink(Link):
+    """The C session is in a worker, on a copy of the graph."""
+
+    gives_scalars = False
+
+    def __init__(
+        self,
+        name: str,
+        place: Place,
+        graph: Any,
+        config: Any,
+        memory: int | str | None,
+    ) -> None:
+        super().__init__(graph, prepares_steps=True)
+        self._shipment = Shipment(graph)
+        self._ship_lock = threading.Lock()
+        self._functions: FunctionCalls | None = None
+        self._dead_callables: list[int] = []
+        self._folder: str | None = None
+        limit = None if memory is None else parse_bytes(memory)
+
+        def make() -> Backend:
+            from sojourn.session.isolation import WorkerBackend
+
+            return WorkerBackend(name, memory_bytes=limit)
+
+        self._open(name, "process", place, make, {"config": config.SerializeToString()})
+
+    def grow(self) -> None:
+        self._follow()
+        if self.graph.version != self._shipment.version:
+            self.ship()
+
+    def _follow(self) -> None:
+        """Files are named as the caller sees them now, not as he saw them when he opened it."""
+        try:
+            folder = os.getcwd()
+        except OSError:
+            return  # it has been removed
+        if folder != self._folder:
+            self._call("chdir", {"folder": folder})
+            self._folder = folder
+
+    def ship(self) -> None:
+        """Send what the graph has and the worker has not."""
+        self._follow()
+        with self._ship_lock:
+            difference = self._shipment.difference()
+            if difference is None:
+                return
+            if difference.functions:
+                self._answer_for(difference.functions)
+            self._call("extend", {}, [np.frombuffer(difference.graph_def, np.uint8)])
+            self._shipment.arrived(difference)
+
+    def _answer_for(self, tokens: set[str]) -> None:
+        if self._functions is None:
+            functions = FunctionCalls()
+            self._within(lambda backend: backend.answer_with(functions.answer))  # type: ignore[attr-defined]
+            self._functions = functions
+        self._functions.tokens |= tokens
+
+    def step(
+        self,
+        feeds: tuple[str, ...],
+        fetches: tuple[str, ...],
+        targets: tuple[str, ...],
+        arrays: Sequence[Any],
+    ) -> list[Any]:
+        checked = [sendable(array) for array in arrays]
+        return [r if r.ndim else r[()] for r in super().step(feeds, fetches, targets, checked)]
+
+    def run(
+        self,
+        options: bytes | None,
+        feeds: tuple[str, ...],
+        arrays: Sequence[Any],
+        fetches: tuple[str, ...],
+        targets: tuple[str, ...],
+        metadata: list[bytes] | None,
+    ) -> list[Any]:
+        """A step with everything that TensorFlow's own `run` takes."""
+        resources, sent = _without_resources(arrays)
+        told, results = self._call(
+            "run",
+            {
+                "feeds": feeds,
+                "fetches": fetches,
+                "targets": targets,
+                "options": options,
+                "metadata": metadata is not None,
+                "resources": resources,
+            },
+            sent,
+            counts=True,
+        )
+        if metadata is not None:
+            metadata.append(told["metadata"])
+        return _received(results, told["resources"])
+
+    def partial_setup(
+        self, feeds: tuple[str, ...], fetches: tuple[str, ...], targets: tuple[str, ...]
+    ) -> str:
+        """The handle of a partial run."""
+        arguments = {"feeds": feeds, "fetches": fetches, "targets": targets}
+        return str(self._call("partial_setup", arguments)[0])
+
+    def partial_run(
+        self,
+        handle: str,
+        feeds: tuple[str, ...],
+        arrays: Sequence[Any],
+        fetches: tuple[str, ...],
+    ) -> list[Any]:
+        """Go on with a partial run."""
+        resources, sent = _without_resources(arrays)
+        told, results = self._call(
+            "partial_run",
+            {"handle": handle, "feeds": feeds, "fetches": fetches, "resources": resources},
+            sent,
+            counts=True,
+        )
+        return _received(results, told["resources"])
+
+    def make_callable(self, options: bytes) -> int:
+        """The number of a new callable in the worker."""
+        while self._dead_callables:
+            self._call("release_callable", {"number": self._dead_callables.pop()})
+        return int(self._call("make_callable", {"options": options})[0])
+
+    def forget_callable(self, number: int) -> None:
+        """It is released with the next one that is made; this may run inside the collector."""
+        self._dead_callables.append(number)
+
+    def call_callable(
+        self, number: int, arrays: list[np.ndarray], metadata: bool
+    ) -> tuple[bytes, list[Any]]:
+        """Run a callable."""
+        told, results = self._call(
+            "call_callable",
+            {"number": number, "metadata": metadata},
+            [sendable(array) for array in arrays],
+            counts=True,
+        )
+        return told["metadata"], _received(results, told["resources"])
+
+    def devices(self) -> list[tuple[str, str, int, int]]:
+        """Name, type, memory and incarnation of each."""
+        listed: list[tuple[str, str, int, int]] = self._call("devices", {})[0]
+        return listed
+
+    def cancel(self) -> None:
+        deadline = time.monotonic() + CLOSE_SECONDS
+        try:
+            self._within(lambda backend: backend.call("cancel", {}, deadline=deadline))
+        except Exception:
+            pass  # it is ending, has died or hangs, and the end of the stay ends what runs
+
+
+def sendable(value: Any) -> np.ndarray:
+    """The array, once it is sure that it can cross; else what TensorFlow says about it."""
+    array: np.ndarray = np.asarray(value)
+    if array.dtype.kind == "O":
+        for item in array.reshape(-1).tolist():
+            if not isinstance(item, str | bytes):
+                raise tf_errors.InternalError(
+                    None, None, f"Unsupported object type {type(item).__name__}"
+                )
+    return array
+
+
+def _without_resources(arrays: Sequence[Any]) -> tuple[list[int], list[np.ndarray]]:
+    """Which of them are handles of resources, and all of them as something that can cross."""
+    checked = [sendable(array) for array in arrays]
+    resources = [i for i, array in enumerate(checked) if is_handle(array)]
+    for i in resources:
+        checked[i] = checked[i].view(np.uint8)
+    return resources, checked
+
+
+def _received(results: Sequence[np.ndarray], resources: list[int]) -> list[Any]:
+    values: list[Any] = [r if r.ndim else r[()] for r in results]
+    for i in resources:
+        values[i] = values[i].view(HANDLE)
+    return values
