@@ -60,7 +60,10 @@ def run(runner: subprocess.Popen[str], tmp_path: Path) -> Run:
     return run_it
 
 
-@pytest.mark.parametrize("program", ["before_one.py", "layers_and_cells.py", "contrib_parts.py"])
+@pytest.mark.parametrize(
+    "program",
+    ["before_one.py", "layers_and_cells.py", "contrib_parts.py", "decoders.py", "habits.py"],
+)
 def test_a_program_of_the_time_runs_unmodified(run: Run, program: str) -> None:
     outcome = run("--quiet", program=program)
     assert (outcome.code, outcome.out) == (0, "fine\n"), outcome.err
@@ -81,6 +84,23 @@ def test_a_session_with_eager_on_does_what_its_author_meant(run: Run) -> None:
     outcome = run(program="compat_with_eager.py", isolation="inline")
     assert (outcome.code, outcome.out) == (0, "22 2\n"), outcome.err
     assert "compat_with_eager.py:7  Session: 2 steps" in outcome.err
+
+
+def test_eager_programs_of_the_time_run_eagerly(run: Run) -> None:
+    outcome = run("--quiet", program="eager_of_the_time.py")
+    assert (outcome.code, outcome.out) == (0, "fine\n"), outcome.err
+
+
+def test_a_program_that_logs_everything_hears_nothing_of_its_sessions(
+    run: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "loud.py").write_text(
+        "import logging\nimport tensorflow as tf\nlogging.basicConfig(level=logging.DEBUG)\n"
+        "with tf.Session() as sess:\n    sess.run(tf.constant(1))\n"
+    )
+    outcome = run("--quiet", "loud.py", isolation="inline")
+    assert outcome.code == 0
+    assert "session." not in outcome.err
 
 
 def test_a_modern_program_stays_modern(run: Run) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import importlib.util
+import logging
 import os
 import sys
 import warnings
@@ -80,10 +81,10 @@ def environment(verdict: Verdict, isolation: str = "process") -> Iterator[Ledger
 
 def _prepare(verdict: Verdict, isolation: str, ledger: Ledger) -> imports.Importer:
     _set_mode(verdict)
-    from sojourn.compat.legacy import numpy_names, sessions, tf1
+    from sojourn.compat.legacy import numpy_habits, numpy_names, sessions, tf1
 
     numpy_names.add_missing()
-    _silence_deprecations()
+    _quiet()
     session = sessions.route(*sessions.make_classes(ledger, isolation, verdict.era))
     second = tf1.tensorflow_2(session, verdict.graph)
     first = tf1.namespace(session, as_tensorflow=True)
@@ -98,12 +99,19 @@ def _prepare(verdict: Verdict, isolation: str, ledger: Ledger) -> imports.Import
     if verdict.graph:
         overrides["tensorflow.python.keras"] = plain.keras
     keras = plain.keras if verdict.graph else None
-    return imports.Importer(verdict, spaces, overrides, keras)
+    importer = imports.Importer(verdict, spaces, overrides, keras)
+    numpy_habits.give_back(importer.is_own)
+    return importer
 
 
-def _silence_deprecations() -> None:
-    """Everything in such a program is deprecated; that is why it is run this way."""
+def _quiet() -> None:
+    """No talk that the program did not start: of deprecation, which is why it is run this way,
+    nor of sessions, which the account at the end tells, should the program turn logging on."""
     from tensorflow.python.util import deprecation
+
+    logger = logging.getLogger("sojourn")
+    if logger.level == logging.NOTSET:
+        logger.setLevel(logging.WARNING)
 
     deprecation._PRINT_DEPRECATION_WARNINGS = False
     warnings.filterwarnings("ignore", message=r".*`(tf\.)?(layers?|nn)\.")

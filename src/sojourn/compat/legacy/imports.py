@@ -41,6 +41,9 @@ MOVED = {
     ),
     "tensorflow.python.ops.variables": ("tensorflow.python.ops.variable_v1",),
     "tensorflow.python.framework.sparse_tensor": ("tensorflow.python.framework.tensor",),
+    "tensorflow.python.platform.logging": ("tensorflow.python.platform.tf_logging",),
+    "tensorflow.python.pywrap_tensorflow": ("tensorflow.python.training.py_checkpoint_reader",),
+    "tensorflow.python.training.training_ops": ("tensorflow.python.ops.gen_training_ops",),
     "tensorflow.python.layers.core": ("tensorflow.python.keras.legacy_tf_layers.core",),
     "tensorflow.python.layers.base": ("tensorflow.python.keras.legacy_tf_layers.base",),
     "tensorflow.python.layers.convolutional": (
@@ -121,14 +124,23 @@ class Importer:
             self._eras[file] = self._judge(file, str((importer or {}).get("__name__", "")))
         return self._eras[file]
 
-    def _judge(self, file: str, name: str) -> str | None:
+    def is_own(self, importer: Mapping[str, Any]) -> bool:
+        """Whether these globals are of the program, not of a library it uses."""
+        file, name = importer.get("__file__"), str(importer.get("__name__", ""))
+        return not file or self._is_own(os.path.abspath(str(file)), name)
+
+    def _is_own(self, file: str, name: str) -> bool:
         if file in self._verdict.files:
+            return True
+        if file.startswith(_SOJOURN) or name.split(".")[0] in _FRAMEWORKS:
+            return False
+        return not file.startswith(self._installed) and file.startswith(tuple(self._folders))
+
+    def _judge(self, file: str, name: str) -> str | None:
+        if self._is_own(file, name):
             return self._verdict.era
         if file.startswith(_SOJOURN) or name.split(".")[0] in _FRAMEWORKS:
             return None
-        installed = file.startswith(self._installed)
-        if not installed and file.startswith(tuple(self._folders)):
-            return self._verdict.era
         try:
             verdict = detect.examine(file, [os.path.join(os.path.dirname(file), "<itself>")])
         except detect.ProgramSyntaxError:

@@ -1,12 +1,14 @@
 """Names that NumPy dropped and that programs of the time use.
 
 They are added to numpy itself, and only where they are missing: a program and the libraries it
-brings see one numpy.
+brings see one numpy. `numpy_habits` has what NumPy still has and treats differently.
 """
 
 from __future__ import annotations
 
 import builtins
+import ctypes
+import gc
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -38,6 +40,11 @@ _RENAMED = {
     "trapz": "trapezoid",
     "in1d": "isin",
     "asfarray": "asarray",
+    "bool8": "bool_",
+    "int0": "intp",
+    "uint0": "uintp",
+    "object0": "object_",
+    "rank": "ndim",
 }
 
 
@@ -62,7 +69,20 @@ def add_missing() -> list[str]:
     if not _has(np.random, "random_integers"):
         setattr(np.random, "random_integers", _random_integers)  # noqa: B010
         added.append("random.random_integers")
+    if not hasattr(np.ndarray, "tostring"):
+        _add_method(np.ndarray, "tostring", lambda array, order="C": array.tobytes(order))
+        added.append("ndarray.tostring")
     return added
+
+
+def _add_method(kind: type, name: str, method: Callable[..., Any]) -> None:
+    """Add a method to a class written in C, which Python does not let be assigned to.
+
+    Every program of the time that writes records calls `tostring` on arrays of its own, so a
+    subclass would not do.
+    """
+    gc.get_referents(kind.__dict__)[0][name] = method
+    ctypes.pythonapi.PyType_Modified(ctypes.py_object(kind))
 
 
 def _has(module: Any, name: str) -> bool:

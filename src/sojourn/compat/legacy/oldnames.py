@@ -48,6 +48,10 @@ RENAMED = {
     "audio_summary": "summary.audio",
     "merge_summary": "summary.merge",
     "merge_all_summaries": "summary.merge_all",
+    "concat_v2": "concat",
+    "reverse_v2": "reverse",
+    "rfft": "spectral.rfft",
+    "irfft": "spectral.irfft",
 }
 
 # Argument names that went away; TensorFlow 1.15 itself still knew most of them.
@@ -65,6 +69,13 @@ _KEYWORDS = {
 }
 
 
+def add_methods(tf1: Any) -> None:
+    """Methods that went away with the functions of the same name, where they are missing."""
+    for old, new in (("pack", "stack"), ("unpack", "unstack")):
+        if not hasattr(tf1.TensorArray, old):
+            setattr(tf1.TensorArray, old, getattr(tf1.TensorArray, new))
+
+
 def takes_old_keywords(function: Callable[..., Any]) -> Callable[..., Any]:
     """`function`, with keyword names it no longer knows translated to those it does."""
     known = inspect.signature(function).parameters
@@ -77,6 +88,30 @@ def takes_old_keywords(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(*args, **kwargs)
 
     return call
+
+
+def renaming(function: Callable[..., Any], **renamed: str) -> Callable[..., Any]:
+    """`function`, which also takes those old keyword names."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        for old in kwargs.keys() & renamed.keys():
+            kwargs[renamed[old]] = kwargs.pop(old)
+        return function(*args, **kwargs)
+
+    return call
+
+
+class _Same(type):
+    """The class of a stand-in that makes objects of another class: both mean the same objects."""
+
+    _same: Any
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, cls._same)
+
+    def __subclasscheck__(cls, other: type) -> bool:
+        return issubclass(other, cls._same)
 
 
 def _is_number(value: Any) -> bool:
@@ -132,11 +167,21 @@ def adapters(tf1: Any) -> Mapping[str, Any]:
             for old in ("values", "tensor"):
                 value = kwargs.pop(old, value)
             kwargs.pop("name", None)
+            if "max_images" in kwargs:
+                kwargs["max_outputs"] = kwargs.pop("max_images")
             if isinstance(tag, (list, tuple)) or not isinstance(tag, str):
                 tag = kind
             return getattr(tf1.summary, kind)(tag, value, *args, **kwargs)
 
         return call
+
+    class SparseTensor(metaclass=_Same):
+        # Before 1.0 the last argument was called `shape`.
+        __doc__ = tf1.SparseTensor.__doc__
+        _same = tf1.SparseTensor
+
+        def __new__(cls, indices: Any, values: Any, dense_shape: Any = None, **old: Any) -> Any:
+            return tf1.SparseTensor(indices, values, old.get("shape", dense_shape))
 
     def variable_op_scope(
         values: Any, name_or_scope: Any, default_name: Any = None, **kw: Any
@@ -149,6 +194,7 @@ def adapters(tf1: Any) -> Mapping[str, Any]:
         "reverse": reverse,
         "batch_matmul": batch_matmul,
         "variable_op_scope": variable_op_scope,
+        "SparseTensor": SparseTensor,
         "scalar_summary": summary_with_tag("scalar"),
         "histogram_summary": summary_with_tag("histogram"),
         "image_summary": summary_with_tag("image"),
@@ -157,6 +203,24 @@ def adapters(tf1: Any) -> Mapping[str, Any]:
             name: takes_old_keywords(getattr(tf1, name))
             for name in ("stack", "unstack", "squeeze", "one_hot", "gather", "cumsum", "norm")
         },
+    }
+
+
+def image_adapters(tf1: Any) -> Mapping[str, Any]:
+    """The functions of `tf.image` that changed."""
+
+    def resize_images(images: Any, *args: Any, **kwargs: Any) -> Any:
+        # Before 1.0: resize_images(images, new_height, new_width, method, align_corners).
+        if len(args) >= 2 and _is_number(args[0]) and _is_number(args[1]):
+            args = ([args[0], args[1]], *args[2:])
+        elif "new_height" in kwargs:
+            kwargs["size"] = [kwargs.pop("new_height"), kwargs.pop("new_width")]
+        return tf1.image.resize_images(images, *args, **kwargs)
+
+    return {
+        "resize_images": resize_images,
+        "per_image_whitening": tf1.image.per_image_standardization,
+        "random_crop": tf1.random_crop,
     }
 
 

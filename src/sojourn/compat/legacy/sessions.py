@@ -10,21 +10,31 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from sojourn.compat.legacy import numpy_habits
 from sojourn.compat.legacy.account import Ledger
 from sojourn.compat.legacy.namespaces import Namespace
 
-Configure = Callable[[Any], Any]
+Change = Callable[[Any], Any]
 
 
 def make_classes(ledger: Ledger, isolation: str, era: str) -> tuple[type, type]:
     """`Session` and `InteractiveSession` of that isolation, counted in `ledger`."""
     (session, interactive), settings = _bases(isolation)
     ledger.isolation = isolation
-    configure = config_of_the_time if era == "tf1" else lambda config: config
+    configure: Change = _as_it_is
+    give: Change = _as_it_is
+    if era == "tf1":
+        configure = config_of_the_time
+        if numpy_habits.needs_old_arrays():
+            give = numpy_habits.as_old
     return (
-        _counted(session, ledger, "Session", settings, configure),
-        _counted(interactive, ledger, "InteractiveSession", settings, configure),
+        _counted(session, ledger, "Session", settings, configure, give),
+        _counted(interactive, ledger, "InteractiveSession", settings, configure, give),
     )
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
 
 
 def _bases(isolation: str) -> tuple[tuple[Any, Any], dict[str, Any]]:
@@ -59,7 +69,12 @@ def config_of_the_time(config: Any) -> Any:
 
 
 def _counted(
-    base: Any, ledger: Ledger, name: str, settings: dict[str, Any], configure: Configure
+    base: Any,
+    ledger: Ledger,
+    name: str,
+    settings: dict[str, Any],
+    configure: Change,
+    give: Change,
 ) -> type:
     from sojourn.compat.v1.places import users_line
 
@@ -74,7 +89,7 @@ def _counted(
 
         def run(self, *args: Any, **kwargs: Any) -> Any:
             self._stay.steps += 1
-            return super().run(*args, **kwargs)
+            return give(super().run(*args, **kwargs))
 
         def close(self) -> None:
             super().close()

@@ -42,9 +42,11 @@ def namespace(session: Namespace, *, as_tensorflow: bool) -> Namespace:
         },
         shown_as="tf",
     )
+    oldnames.add_methods(tf1)
     here.nn = _nn(tf1)
     here.app = Namespace("tensorflow.app", (tf1.app,), {"flags": here.flags})
     here.train = _train(tf1)
+    here.image = Namespace("tensorflow.image", (tf1.image,), oldnames.image_adapters(tf1))
     here.test = tf1.test
     for old, new in oldnames.RENAMED.items():
         if old not in here.__dict__:

@@ -13,6 +13,7 @@ from sojourn.compat.legacy.namespaces import Namespace
 
 _HERE = (
     "crf",
+    "distributions",
     "examples",
     "framework",
     "layers",
@@ -51,19 +52,30 @@ def _elsewhere(name: str) -> Any:
         return losses
     if name == "metrics":
         kept = {f"streaming_{each}": getattr(v1.metrics, each) for each in dir(v1.metrics)}
-        return over(v1.metrics, **kept, accuracy=_accuracy)
-    if name == "data":
-        return over(tf.data.experimental, v1.data)
-    if name == "distributions":
-        return over(v1.distributions)
+        return over(v1.metrics, **kept, accuracy=_accuracy, confusion_matrix=v1.confusion_matrix)
     if name == "lookup":
         from tensorflow.python.ops import lookup_ops
 
-        return over(v1.lookup, lookup_ops)
+        from sojourn.compat.legacy.oldnames import renaming
+
+        tables = ("index_table_from_tensor", "index_to_string_table_from_tensor")
+        renamed = {
+            each: renaming(getattr(lookup_ops, each), mapping="vocabulary_list") for each in tables
+        }
+        return over(v1.lookup, lookup_ops, **renamed)
     if name == "eager":
-        return over(v1, Variable=tf.Variable, Iterator=iter)
-    if name == "summary":
-        return over(tf.summary)
+        from tensorflow.python.eager import backprop
+
+        return over(
+            v1,
+            Variable=tf.Variable,
+            Iterator=iter,
+            implicit_gradients=backprop.implicit_grad,
+            implicit_value_and_gradients=backprop.implicit_val_and_grad,
+            gradients_function=backprop.gradients_function,
+            value_and_gradients_function=backprop.val_and_grad_function,
+            num_gpus=lambda: len(tf.config.list_logical_devices("GPU")),
+        )
     if name == "keras":
         from sojourn.compat.legacy import keras
 
@@ -71,11 +83,42 @@ def _elsewhere(name: str) -> Any:
     if name == "util":
         from tensorflow.python.framework import tensor_util
 
-        return over(tensor_util, constant_value=tensor_util.constant_value)
+        return over(
+            tensor_util, constant_value=tensor_util.constant_value, make_ndarray=tf.make_ndarray
+        )
     if name == "tensorboard":
         plugins = over(projector=importlib.import_module("tensorboard.plugins.projector"))
         return over(plugins=plugins)
-    return None
+    if name == "staging":
+        from tensorflow.python.ops.data_flow_ops import StagingArea
+
+        return over(StagingArea=StagingArea)
+    if name == "deprecated":
+        from sojourn.compat.legacy.oldnames import adapters
+
+        return over(**{each: made for each, made in adapters(v1).items() if "_summary" in each})
+    moved = {
+        "autograph": (tf.autograph,),
+        "checkpoint": (tf.train,),
+        "data": (_data(), tf.data.experimental, v1.data),
+        "ctc": (v1.nn,),
+        "hooks": (v1.train,),
+        "linalg": (v1.linalg,),
+        "nn": (v1.nn,),
+        "signal": (tf.signal,),
+        "stateless": (tf.random,),
+        "summary": (tf.summary,),
+    }
+    return over(*moved[name]) if name in moved else None
+
+
+def _data() -> Namespace:
+    def batch_and_drop_remainder(batch_size: Any) -> Any:
+        return lambda dataset: dataset.batch(batch_size, drop_remainder=True)
+
+    return Namespace(
+        "tensorflow.contrib.data", (), {"batch_and_drop_remainder": batch_and_drop_remainder}
+    )
 
 
 def _accuracy(predictions: Any, labels: Any, weights: Any = None, name: Any = None) -> Any:

@@ -69,4 +69,36 @@ def viterbi_decode(score: Any, transition_params: Any) -> tuple[list[int], Any]:
     return path[::-1], np.max(best)
 
 
+def crf_decode(potentials: Any, transition_params: Any, sequence_length: Any) -> Any:
+    """The best tag sequence of each example, and its score."""
+    lengths = tf.cast(sequence_length, tf.int32)
+    later = tf.transpose(potentials[:, 1:, :], [1, 0, 2])
+    tags = tf.shape(potentials)[2]
+    batch = tf.shape(potentials)[0]
+    same = tf.tile(tf.expand_dims(tf.range(tags), 0), [batch, 1])
+
+    def move(state: Any, step: Any) -> Any:
+        best, _ = state
+        scores, index = step
+        through = tf.expand_dims(best, 2) + tf.expand_dims(transition_params, 0)
+        on = index < lengths
+        # Past its end a sequence keeps what it had, and points back to itself.
+        moved = tf.where(on, scores + tf.reduce_max(through, 1), best)
+        return moved, tf.where(on, tf.argmax(through, 1, output_type=tf.int32), same)
+
+    steps = (later, tf.range(1, tf.shape(potentials)[1]))
+    bests, back = tf.scan(move, steps, initializer=(potentials[:, 0, :], same))
+    last = tf.concat([potentials[:, :1, :], tf.transpose(bests, [1, 0, 2])], 1)[:, -1]
+    end = tf.argmax(last, 1, output_type=tf.int32)
+    rows = tf.range(batch)
+    path = tf.scan(
+        lambda tag, pointers: tf.gather_nd(pointers, tf.stack([rows, tag], 1)),
+        tf.reverse(back, [0]),
+        initializer=end,
+    )
+    found = tf.reverse(tf.concat([tf.expand_dims(end, 0), path], 0), [0])
+    mask = tf.sequence_mask(lengths, tf.shape(potentials)[1], tf.int32)
+    return tf.transpose(found) * mask, tf.reduce_max(last, 1)
+
+
 __getattr__ = removed.missing_name("tf.contrib.crf")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -166,6 +167,27 @@ def assign_from_checkpoint_fn(
     return lambda session: saver.restore(session, model_path)
 
 
+def get_name_scope() -> str:
+    """The name scope in force."""
+    return str(tf.get_default_graph().get_name_scope())
+
+
+def filter_variables(
+    var_list: Any,
+    include_patterns: Any = None,
+    exclude_patterns: Any = None,
+    reg_search: bool = True,
+) -> list[Any]:
+    """The variables whose names match any of the one and none of the other patterns."""
+    match = re.search if reg_search else re.match
+
+    def hit(patterns: Any, var: Any) -> bool:
+        return any(match(pattern, var.op.name) for pattern in patterns)
+
+    chosen = [v for v in var_list if include_patterns is None or hit(include_patterns, v)]
+    return [v for v in chosen if exclude_patterns is None or not hit(exclude_patterns, v)]
+
+
 get_or_create_global_step = tf.train.get_or_create_global_step
 get_global_step = tf.train.get_global_step
 create_global_step = tf.train.create_global_step
@@ -177,6 +199,9 @@ init_from_checkpoint = tf.train.init_from_checkpoint
 argsort = tf.argsort
 sort = tf.sort
 is_tensor = tf.is_tensor
+TensorSpec = tf.TensorSpec
+CriticalSection = tf.CriticalSection
+convert_to_tensor_or_sparse_tensor = tf.convert_to_tensor_or_sparse_tensor
 assert_scalar = tf.assert_scalar
 
 __getattr__ = removed.missing_name("tf.contrib.framework")

@@ -52,6 +52,15 @@ from sojourn.compat.legacy.contrib.regularizers import (  # noqa: F401
     l2_regularizer,
     sum_regularizer,
 )
+from sojourn.compat.legacy.contrib.summaries import (  # noqa: F401
+    OPTIMIZER_SUMMARIES,
+    summarize_activation,
+    summarize_activations,
+    summarize_collection,
+    summarize_tensor,
+    summarize_tensors,
+    summarize_variables,
+)
 
 _core = tf_layers.namespace()
 
@@ -163,6 +172,26 @@ def embed_sequence(
         return tf.nn.embedding_lookup(table, ids)
 
 
+def maxout(inputs: Any, num_units: int, axis: int = -1, scope: Any = None) -> Any:
+    """The largest of each group of numbers along `axis`, `num_units` groups in all."""
+    with tf.name_scope(scope or "MaxOut"):
+        inputs = tf.convert_to_tensor(inputs)
+        shape = [-1 if size is None else size for size in inputs.shape.as_list()]
+        width = shape[axis]
+        if width % num_units:
+            raise ValueError(f"{width} numbers cannot be put into {num_units} equal groups")
+        axis = axis % len(shape)
+        grouped = [*shape[:axis], num_units, width // num_units, *shape[axis + 1 :]]
+        return tf.reduce_max(tf.reshape(inputs, grouped), axis + 1)
+
+
+def unit_norm(inputs: Any, dim: int, epsilon: float = 1e-7, scope: Any = None) -> Any:
+    """`inputs` divided by their length along `dim`."""
+    with tf.name_scope(scope or "UnitNorm"):
+        length = tf.sqrt(tf.reduce_sum(tf.square(inputs), dim, keepdims=True) + epsilon)
+        return inputs / length
+
+
 def softmax(logits: Any, scope: Any = None) -> Any:
     """Probabilities over the last axis."""
     with tf.name_scope(scope or "softmax"):
@@ -238,8 +267,8 @@ def _optimizer(wanted: Any, rate: Any) -> Any:
     return wanted if isinstance(wanted, tf.train.Optimizer) else wanted(learning_rate=rate)
 
 
-# Programs import these two from the inner folders of contrib.
-initializers = regularizers = sys.modules[__name__]
+# Programs reach for these as the inner files of contrib.
+initializers = regularizers = optimizers = summaries = sys.modules[__name__]
 
 relu = functools.partial(fully_connected, activation_fn=tf.nn.relu)
 relu6 = functools.partial(fully_connected, activation_fn=tf.nn.relu6)

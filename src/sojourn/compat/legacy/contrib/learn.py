@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import collections
+import functools
+import importlib
 import re
 import types
 from collections.abc import Callable, Iterable, Iterator
@@ -145,12 +147,17 @@ preprocessing = types.SimpleNamespace(
 
 
 def _load_dataset(name: str, *args: Any, **kwargs: Any) -> Any:
-    if name != "mnist":
+    if name == "mnist":
+        return _mnist.read_data_sets("MNIST-data")
+    try:
+        load = getattr(importlib.import_module("sklearn.datasets"), f"load_{name}")
+    except (ImportError, AttributeError):
         raise removed.RemovedName(
             f"tf.contrib.learn.datasets.load_dataset({name!r}): the data was part of TensorFlow 1; "
-            "use instead: sklearn.datasets"
-        )
-    return _mnist.read_data_sets("MNIST-data")
+            "use instead: sklearn.datasets (which is used here where it is installed and has it)"
+        ) from None
+    loaded = load()
+    return _mnist.Dataset(data=loaded.data, target=loaded.target)
 
 
 datasets = types.SimpleNamespace(
@@ -161,6 +168,8 @@ datasets = types.SimpleNamespace(
     ),
     base=types.SimpleNamespace(Dataset=_mnist.Dataset, Datasets=_mnist.Datasets),
     load_dataset=_load_dataset,
+    load_iris=functools.partial(_load_dataset, "iris"),
+    load_boston=functools.partial(_load_dataset, "boston"),
 )
 
 __getattr__ = removed.missing_name("tf.contrib.learn")

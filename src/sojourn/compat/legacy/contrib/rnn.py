@@ -20,6 +20,7 @@ from sojourn.compat.legacy.cells import (
     OutputProjectionWrapper,
     RNNCell,
 )
+from sojourn.compat.legacy.contrib.decoding import swap_batch_and_time
 
 DropoutWrapper = cells.CELLS["DropoutWrapper"]
 ResidualWrapper = cells.CELLS["ResidualWrapper"]
@@ -162,6 +163,7 @@ def stack_bidirectional_dynamic_rnn(
     return inputs, tuple(ends_fw), tuple(ends_bw)
 
 
+transpose_batch_time = swap_batch_and_time
 core_rnn_cell = core_rnn = core_rnn_cell_impl = sys.modules[__name__]
 
 __all__ = [
@@ -187,5 +189,6 @@ __all__ = [
     "static_bidirectional_rnn",
     "static_rnn",
     "static_state_saving_rnn",
+    "transpose_batch_time",
 ]
 __getattr__ = removed.missing_name("tf.contrib.rnn")

@@ -1,4 +1,4 @@
-"""`tf.contrib.seq2seq`: its loss. The decoders went to other packages."""
+"""`tf.contrib.seq2seq`: the loss; decoders and attention are in files of their own."""
 
 from __future__ import annotations
 
@@ -7,6 +7,26 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from sojourn.compat.legacy import removed
+from sojourn.compat.legacy.contrib.attention import (
+    AttentionMechanism,
+    AttentionWrapper,
+    AttentionWrapperState,
+    BahdanauAttention,
+    LuongAttention,
+    hardmax,
+)
+from sojourn.compat.legacy.contrib.decoding import (
+    BasicDecoder,
+    BasicDecoderOutput,
+    CustomHelper,
+    Decoder,
+    GreedyEmbeddingHelper,
+    Helper,
+    SampleEmbeddingHelper,
+    TrainingHelper,
+    dynamic_decode,
+    tile_batch,
+)
 
 
 def sequence_loss(
@@ -34,4 +54,23 @@ def sequence_loss(
         return losses
 
 
+__all__ = [
+    "AttentionMechanism",
+    "AttentionWrapper",
+    "AttentionWrapperState",
+    "BahdanauAttention",
+    "BasicDecoder",
+    "BasicDecoderOutput",
+    "CustomHelper",
+    "Decoder",
+    "GreedyEmbeddingHelper",
+    "Helper",
+    "LuongAttention",
+    "SampleEmbeddingHelper",
+    "TrainingHelper",
+    "dynamic_decode",
+    "hardmax",
+    "sequence_loss",
+    "tile_batch",
+]
 __getattr__ = removed.missing_name("tf.contrib.seq2seq")

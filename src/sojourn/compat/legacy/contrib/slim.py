@@ -18,10 +18,12 @@ from sojourn.compat.legacy.contrib.framework import (
     get_model_variables,
     get_or_create_global_step,
     get_trainable_variables,
+    get_unique_variable,
     get_variables,
     get_variables_by_name,
     get_variables_by_suffix,
     get_variables_to_restore,
+    has_arg_scope,
     local_variable,
     model_variable,
     variable,
@@ -129,6 +131,12 @@ def analyze_vars(variables: Any, print_info: bool = False) -> tuple[int, int]:
 
 
 learning = types.SimpleNamespace(train=train, create_train_op=create_train_op)
+ops = layers = _layers
+metrics = Namespace(
+    "tensorflow.contrib.slim.metrics",
+    (tf.metrics,),
+    {f"streaming_{each}": getattr(tf.metrics, each) for each in dir(tf.metrics)},
+)
 model_analyzer = types.SimpleNamespace(analyze_vars=analyze_vars)
 
 __all__ = [
@@ -145,9 +153,13 @@ __all__ = [
     "get_variables_by_name",
     "get_variables_by_suffix",
     "get_variables_to_restore",
+    "get_unique_variable",
+    "has_arg_scope",
+    "layers",
     "learning",
     "local_variable",
     "losses",
+    "metrics",
     "model_analyzer",
     "model_variable",
     "variable",

@@ -1,4 +1,4 @@
-"""`tf.contrib.training`: hyper-parameters."""
+"""`tf.contrib.training`: hyper-parameters, and the training op of slim."""
 
 from __future__ import annotations
 
@@ -108,6 +108,22 @@ def _assignments(text: str) -> list[tuple[str, Any]]:
             value, _, rest = rest.partition(",")
             found.append((name.strip(), value.strip()))
     return found
+
+
+def clip_gradient_norms(gradients_to_variables: Any, max_norm: float) -> list[Any]:
+    """Each gradient, no longer than `max_norm`."""
+    import tensorflow.compat.v1 as tf
+
+    return [
+        (g if g is None else tf.clip_by_norm(g, max_norm), v) for g, v in gradients_to_variables
+    ]
+
+
+def create_train_op(*args: Any, **kwargs: Any) -> Any:
+    """See `tf.contrib.slim.learning.create_train_op`."""
+    from sojourn.compat.legacy.contrib import slim
+
+    return slim.create_train_op(*args, **kwargs)
 
 
 __getattr__ = removed.missing_name("tf.contrib.training")

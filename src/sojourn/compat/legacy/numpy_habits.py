@@ -1,0 +1,114 @@
+"""What NumPy still has, and does differently now: the old way, for the program's own calls.
+
+Old NumPy made an array of objects from rows of different length, took an array of one element for
+a number, read binary text and let `nan` stand for "print everything". Each is given back where the
+program itself asks; installed libraries keep the NumPy they were written for.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+IsOwn = Callable[[dict[str, Any]], bool]
+
+
+def give_back(is_own: IsOwn) -> None:
+    """Wrap the functions of numpy that changed. `is_own` says whose globals a caller has."""
+    for name in ("array", "asarray"):
+        if not hasattr(getattr(np, name), "__wrapped__"):
+            setattr(np, name, _ragged(getattr(np, name), is_own))
+    if not hasattr(np.fromstring, "__wrapped__"):
+        for name, changed in (("fromstring", _binary), ("set_printoptions", _without_limit)):
+            setattr(np, name, changed(getattr(np, name)))
+
+
+def _ragged(function: Callable[..., Any], is_own: IsOwn) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except ValueError as error:
+            typed = len(args) > 1 or kwargs.get("dtype") is not None
+            if typed or "inhomogeneous" not in str(error) or not is_own(_caller()):
+                raise
+            return function(*args, **{**kwargs, "dtype": object})
+
+    return call
+
+
+def _binary(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def fromstring(string: Any, dtype: Any = float, count: int = -1, **kwargs: Any) -> Any:
+        if kwargs.get("sep", "") != "":
+            return function(string, dtype, count, **kwargs)
+        content = string.encode("latin-1") if isinstance(string, str) else string
+        return np.frombuffer(content, dtype, count).copy()
+
+    return fromstring
+
+
+def _without_limit(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def set_printoptions(precision: Any = None, threshold: Any = None, **kwargs: Any) -> Any:
+        if threshold == "nan" or (isinstance(threshold, float) and math.isnan(threshold)):
+            threshold = sys.maxsize
+        return function(precision=precision, threshold=threshold, **kwargs)
+
+    return set_printoptions
+
+
+def _caller() -> dict[str, Any]:
+    return sys._getframe(2).f_globals
+
+
+class OldArray(np.ndarray[Any, Any]):
+    """A result of a session: an array that is a number where it has one element."""
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __complex__(self) -> complex:
+        return complex(self.item())
+
+    def __repr__(self) -> str:
+        return repr(self.view(np.ndarray))
+
+    def __reduce__(self) -> Any:
+        # What the program keeps in a file is to be read without this class.
+        return self.view(np.ndarray).__reduce__()
+
+
+def needs_old_arrays() -> bool:
+    """Whether this NumPy no longer takes an array of one element for a number."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            float(np.ones(1))
+        except TypeError:
+            return True
+    return False
+
+
+def as_old(result: Any) -> Any:
+    """`result` of a run, its arrays as `OldArray`; the structure stays what it was."""
+    if type(result) is np.ndarray:
+        return result.view(OldArray) if result.dtype != object else result
+    kind = type(result)
+    if kind is list:
+        return [as_old(item) for item in result]
+    if kind is dict:
+        return {key: as_old(item) for key, item in result.items()}
+    if isinstance(result, tuple):
+        items = [as_old(item) for item in result]
+        return kind(*items) if hasattr(result, "_fields") else kind(items)
+    return result
