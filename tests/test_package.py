@@ -45,3 +45,15 @@ def test_every_public_name_is_there():
 
     for name in sojourn.__all__:
         assert getattr(sojourn, name) is not None
+
+
+def test_importing_sojourn_is_light_and_what_is_asked_for_is_loaded_then():
+    code = (
+        "import sys, sojourn\n"
+        "print('numpy' in sys.modules, 'open' in dir(sojourn))\n"
+        "print(sojourn.open is sojourn.open, 'numpy' in sys.modules)\n"
+        "from sojourn import *\n"
+        "print(isolated.__name__, Pool.__name__, audit.__name__)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["False True", "True True", "isolated Pool sojourn.audit"]

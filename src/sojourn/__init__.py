@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 from sojourn import errors, events
 from sojourn._version import __version__
 from sojourn.errors import *  # noqa: F403 - the public errors, listed in errors.__all__
-from sojourn.functions import isolated
-from sojourn.session import Lease, Session, State, current, metrics, open
 from sojourn.values import Footprint, Receipt, Residue, Signature, TensorSpec
 
 
@@ -34,21 +32,38 @@ def warm_up(*, wait: bool = False) -> None:
         zygote.start()
 
 
-# Loaded when first asked for.
-_LAZY = {"audit": "sojourn.audit", "compat": "sojourn.compat", "Pool": "sojourn.pool:Pool"}
+# Loaded when first asked for: numpy alone takes longer than all the rest.
+_MODULES = {"audit", "compat"}
+_NAMES = {
+    "Pool": "sojourn.pool",
+    "isolated": "sojourn.functions",
+    **dict.fromkeys(("Lease", "Session", "State", "current", "metrics", "open"), "sojourn.session"),
+}
 
 if TYPE_CHECKING:
     from sojourn import compat as compat
     from sojourn.audit import audit as audit
+    from sojourn.functions.isolated import isolated as isolated
     from sojourn.pool import Pool as Pool
+    from sojourn.session import Lease as Lease
+    from sojourn.session import Session as Session
+    from sojourn.session import State as State
+    from sojourn.session import current as current
+    from sojourn.session import open as open
+    from sojourn.session.metrics import metrics as metrics
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        module, _, attribute = _LAZY[name].partition(":")
-        found = importlib.import_module(module)
-        return getattr(found, attribute) if attribute else found
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name in _MODULES:
+        return importlib.import_module(f"sojourn.{name}")
+    if name not in _NAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(importlib.import_module(_NAMES[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 __all__ = [

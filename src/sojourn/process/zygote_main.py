@@ -37,9 +37,10 @@ def main() -> NoReturn:
     client = os.pidfd_open(client_pid)
     started = time.monotonic()
     found = {name: _import(name) for name in frameworks}
-    # Our own modules as well, so that workers find everything loaded.
-    for module in ("worker_main", "sandbox"):
-        importlib.import_module(f"sojourn.process.{module}")
+    # Our own modules as well, so that workers find everything loaded; also what a module of the
+    # user's asks of sojourn when a worker imports it for one of its functions.
+    for module in ("process.worker_main", "process.sandbox", "functions"):
+        importlib.import_module(f"sojourn.{module}")
     for name, version in found.items():
         for module in PRELOAD[name] if version else ():
             importlib.import_module(module)
