@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import tensorflow as tf
@@ -233,3 +235,56 @@ def resets(session: Any) -> Any:
         seen += several(lambda: s.run(c))
         s.close()
         return seen + several(lambda: s.run(c))
+
+
+@scenario
+def sessions_under_tensorflows_own_names(session: Any) -> Any:
+    from sojourn.compat.v1 import InteractiveSession
+
+    class Other(session):  # type: ignore[misc]
+        pass
+
+    if session is v1.Session:
+        # TensorFlow's own subclasses do not stand this, so its own class is the measure.
+        names = {}
+    else:
+        interactive = type("Interactive", (InteractiveSession,), {"_isolation": session._isolation})
+        names = {"Session": Other, "InteractiveSession": interactive}
+    with contextlib.ExitStack() as stack:
+        for name, stand_in in names.items():
+            stack.enter_context(mock.patch.object(tf_session, name, stand_in))
+        stack.enter_context(tf.Graph().as_default())
+        c = tf.constant(2)
+        with tf_session.Session() as s:
+            seen = [c.eval(), isinstance(s, v1.Session), isinstance(s, tf_session.Session)]
+        s = tf_session.InteractiveSession()
+        seen += [c.eval(), v1.get_default_session() is s]
+        s.close()
+        seen.append(v1.get_default_session() is None)
+        with monitored_session.SingularMonitoredSession() as monitored:
+            seen += [monitored.run(c), type(monitored.raw_session()) is tf_session.Session]
+        s = tf_session.Session()
+        s.run(c)
+        tf_session.Session.reset("")
+        seen += several(lambda: s.run(c))
+        s.close()
+        return seen
+
+
+@scenario
+def clocks_that_somebody_turns(session: Any) -> Any:
+    """Tests of training loops replace `time.time` and `time.sleep`, at first by nothing at all."""
+    with (
+        mock.patch.object(time, "time") as now,
+        mock.patch.object(time, "sleep", side_effect=AssertionError("nobody shall sleep")),
+        tf.Graph().as_default(),
+        session() as s,
+    ):
+        step = v1.train.get_or_create_global_step()
+        go_on = step.assign_add(1)
+        s.run(step.initializer)
+        seen = []
+        for _ in range(6):
+            seen.append(s.run(go_on))
+            now.return_value = 1000.0 * len(seen)
+        return seen
