@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -95,15 +96,38 @@ def test_every_example_is_run_by_a_test() -> None:
         assert example.stem in tests, f"no test runs {example.name}"
 
 
-def test_the_page_about_sessions_runs_from_top_to_bottom(
-    zygote: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    import runpy
+def blocks(page: Path) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
 
-    blocks = re.findall(r"```python\n(.*?)```", (DOCS / "sessions.md").read_text(), re.DOTALL)
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_block_of_code_is_python(page: Path) -> None:
+    for block in blocks(page):
+        compile(block, page.name, "exec")
+
+
+@pytest.mark.usefixtures("zygote")
+@pytest.mark.parametrize(
+    ("page", "which", "words"),
+    [
+        ("README.md", slice(1, 2), ["probabilities", "nothing left behind"]),
+        ("docs/sessions.md", slice(None), ["<Session 'adder' ready", "nothing left behind"]),
+        ("docs/services.md", slice(1), ["(200, [2.0, 4.0, 6.0])", "404"]),
+        ("docs/libraries.md", slice(None), []),
+    ],
+)
+def test_the_code_of_a_page_runs_as_pasted(
+    page: str, which: slice, words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     program = tmp_path / "page.py"
-    program.write_text("\n".join(blocks))
+    program.write_text("\n".join(blocks(ROOT / page)[which]))
     runpy.run_path(str(program), run_name="__main__")
     told = capsys.readouterr().out
-    assert "<Session 'adder' ready" in told
-    assert "nothing left behind" in told
+    assert all(word in told for word in words)
+
+
+def test_every_file_that_the_map_names_is_there() -> None:
+    text = (DOCS / "architecture.md").read_text()
+    named = re.findall(r"`([a-z_]+/[a-z0-9_/]*(?:\.py)?)`", text)
+    assert len(named) > 30
+    assert not [path for path in named if not (ROOT / "src" / "sojourn" / path).exists()]

@@ -313,15 +313,15 @@ def test_a_finalizer_that_tells_while_a_line_is_written_does_not_hang(tmp_path, 
     assert [json.loads(line)["kind"] for line in written] == ["test.inner", "test.outer"]
 
 
-def test_every_kind_that_is_told_is_on_the_page():
+def test_every_kind_that_is_told_is_on_the_page_and_no_other():
     root = Path(__file__).parent.parent
     page = (root / "docs" / "events.md").read_text()
-    pattern = re.compile(r'"((?:session|worker|zygote|lease)\.[a-z_]+)"')
+    kinds = r"(?:session|worker|zygote|lease|pool)\.[a-z_]+"
     told_of = {f"session.{state}" for state in sojourn.State}
-    for folder in ("session", "process"):
+    for folder in ("session", "process", "pool"):
         for file in (root / "src" / "sojourn" / folder).rglob("*.py"):
-            told_of |= set(pattern.findall(file.read_text()))
-    assert not {kind for kind in told_of if f"`{kind}`" not in page}
+            told_of |= set(re.findall(f'"({kinds})"', file.read_text()))
+    assert told_of == set(re.findall(f"`({kinds})`", page))
 
 
 @pytest.mark.usefixtures("zygote")

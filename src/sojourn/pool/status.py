@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from sojourn.pool.budget import Budget, Holding
 from sojourn.pool.queue import Leases
@@ -57,6 +58,13 @@ class PoolStatus:
     residue_bytes: int = 0
     copies: tuple[CopyStatus, ...] = ()
     counters: Mapping[str, int] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON: for a page that tells how a service is."""
+        plain = asdict(self)
+        for copy, told in zip(self.copies, plain["copies"], strict=True):
+            told["holders"] = [str(place) for place in copy.holders]
+        return {**plain, "copies": list(plain["copies"])}
 
     def __str__(self) -> str:
         size = self.charged_bytes if self.limit_bytes is None else self.limit_bytes
