@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -33,19 +35,40 @@ def test_memory_that_runs_out_in_a_step_is_the_steps_error():
     assert session.receipt.clean
 
 
-# TensorFlow waits for ten seconds before it gives up an allocation.
+# TensorFlow waits for ten seconds before it gives up an allocation, so they wait together.
 def test_a_tensor_that_does_not_fit_is_the_steps_error():
     def build() -> Any:
         import tensorflow as tf
 
-        size = tf.compat.v1.placeholder(tf.int32, [], name="size")
-        return {"size": size}, {"sum": tf.reduce_sum(tf.ones([size, 2**18]))}
+        size = tf.compat.v1.placeholder(tf.int32, [], name="mebibytes")
+        ones = tf.ones([size, 2**18])
+        return {"mebibytes": size}, {"sum": tf.reduce_sum(ones), "most": tf.reduce_max(ones * 2)}
 
-    with sojourn.open(build, memory="256MiB") as session:
-        assert session.run("sum", {"size": 4}) == 2**20
-        with pytest.raises((sojourn.EngineError, Exception), match=r"(?i)resource|memory|oom"):
-            session.run("sum", {"size": 4000})
-        assert session.run("sum", {"size": 4}) == 2**20
+    def stay(limit: int, share: float, is_refused_first: bool) -> sojourn.Receipt | None:
+        with sojourn.open(build, memory=f"{limit}MiB") as session:
+            if not is_refused_first:
+                assert session.run("sum", {"mebibytes": 4}) == 2**20
+            with pytest.raises(Exception, match="OOM when allocating tensor"):
+                session.run("most", {"mebibytes": int(limit * share)})
+            # Enough for each step to be tried on both of TensorFlow's executors.
+            for _ in range(16):
+                assert session.run("sum", {"mebibytes": 4}) == 2**20
+                assert session.run("most", {"mebibytes": 4}) == 2
+            assert session.run("sum", {"mebibytes": limit // 2}) == limit // 2 * 2**18
+        return session.receipt
+
+    limits = (64, 96, 128, 256, 512)
+    shares = (1.02, 20)  # just too large, and far too large
+    stays = list(itertools.product(limits, shares, (True, False)))
+    with ThreadPoolExecutor(len(stays)) as threads:
+        receipts = list(threads.map(lambda arguments: stay(*arguments), stays))
+    assert len(receipts) == 20
+    assert all(receipt is not None and receipt.clean for receipt in receipts)
+
+
+def test_a_limit_that_is_nearly_nothing_still_leaves_a_session_room_to_run():
+    with sojourn.open(models.softmax_regression, memory="1MiB") as session:
+        assert session.run(None, {"x": np.zeros((1, 784), np.float32)})
     assert session.receipt.clean
 
 

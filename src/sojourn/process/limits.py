@@ -5,6 +5,15 @@ from __future__ import annotations
 import ctypes
 import os
 import resource
+import threading
+
+# What a worker with a limit may have beside what the user allows: TensorFlow has pools of a thread
+# per core for ops, for the work inside ops, and for eager calls.
+_THREADS_PER_CORE = 3
+_STACK_BYTES = 2 * 2**20
+_LANE_STACK_BYTES = 8 * 2**20
+_LANES_WITH_ROOM = 2
+_BOOKKEEPING_BYTES = 64 * 2**20
 
 PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36
@@ -20,16 +29,39 @@ def data_bytes() -> int:
 
 
 def cap_data(extra_bytes: int) -> None:
-    """Let this process allocate this much more data than it has now, and no more.
+    """Let this process allocate this much more data than it has now, and what it needs to run.
 
-    RLIMIT_AS would count what is only mapped. With RLIMIT_DATA a tensor that is too large fails
-    with ResourceExhaustedError and the session stays usable.
+    RLIMIT_AS would count what is only mapped. What the limit refuses should be tensors and arrays,
+    which fail with an error: a framework that cannot start a thread, or note down where its tensors
+    are, ends the process.
     """
-    limit = data_bytes() + extra_bytes
+    stacks = _THREADS_PER_CORE * len(os.sched_getaffinity(0)) * _limit_stacks()
+    lanes = _LANES_WITH_ROOM * threading.stack_size()
+    limit = data_bytes() + extra_bytes + stacks + lanes + _BOOKKEEPING_BYTES
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     if hard != resource.RLIM_INFINITY:
         limit = min(limit, hard)
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+
+
+def _limit_stacks() -> int:
+    """Give the threads that a framework starts smaller stacks than usual, ours the usual ones.
+
+    A stack counts as data from the start, all of it. Returns how large those are.
+    """
+    usual, _ = resource.getrlimit(resource.RLIMIT_STACK)
+    if not _STACK_BYTES < usual <= _LANE_STACK_BYTES:
+        usual = _LANE_STACK_BYTES
+    threading.stack_size(usual)
+    libc = ctypes.CDLL(None)
+    try:
+        set_default = libc.pthread_setattr_default_np
+    except AttributeError:
+        return usual  # no glibc
+    attributes = ctypes.create_string_buffer(256)  # several times what any system needs
+    libc.pthread_attr_init(attributes)
+    libc.pthread_attr_setstacksize(attributes, ctypes.c_size_t(_STACK_BYTES))
+    return _STACK_BYTES if set_default(attributes) == 0 else usual
 
 
 def adopt_orphans() -> None:

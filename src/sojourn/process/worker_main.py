@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 
 from sojourn.engines.base import Host
+from sojourn.engines.tensorflow_memory import bound_tensors
 from sojourn.errors import SandboxError
 from sojourn.process import callbacks, crossing, lifeline, limits
 from sojourn.process.calls import FAILED, OK, STEP, Call, plan_number
@@ -55,6 +56,7 @@ def main(request: Fork, fds: list[int]) -> NoReturn:
     limits.set_title(f"sojourn: {request.name} of {request.client_pid}")
     _take_on_surroundings(request)
     if request.memory_bytes is not None:
+        bound_tensors(request.memory_bytes)
         limits.cap_data(request.memory_bytes)
     host = Host()
     if request.readable_paths is not None:
