@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,14 +13,26 @@ import models
 import sojourn
 from sojourn.testing import Watch, leftovers, take_snapshot
 
+SECONDS = 5.0  # until what is left is called so
 GROWTH_BYTES = 5 * 2**20
 MATRIX = np.random.default_rng(7).normal(size=(16, 784)).astype(np.float32)
 
 
 @pytest.fixture(scope="package")
 def bystander(zygote: None) -> Iterator[sojourn.Session]:
-    """A session that has nothing to do with any fault."""
-    with sojourn.open(models.softmax_regression, name="bystander") as session:
+    """A session that has nothing to do with any fault, and whose bits depend on all it is fed."""
+    weights = np.random.default_rng(8).normal(size=(784, 10)).astype(np.float32)
+
+    def build() -> Any:
+        import tensorflow as tf
+
+        v1 = tf.compat.v1
+        x = v1.placeholder(tf.float32, [None, 784], name="x")
+        return {"x": x}, {
+            "y": tf.nn.softmax(tf.matmul(x, v1.get_variable("w", initializer=weights)))
+        }
+
+    with sojourn.open(build, name="bystander") as session:
         session.run("y", {"x": MATRIX})
         yield session
 
@@ -42,7 +55,7 @@ def nothing_left_behind(
     before = take_snapshot()
     with Watch() as watch:
         yield
-        left = leftovers(before, growth_bytes=GROWTH_BYTES)
+        left = leftovers(before, seconds=SECONDS, growth_bytes=GROWTH_BYTES)
         assert not left, "; ".join(left)
     wrong = watch.wrong()
     assert not wrong, "; ".join(wrong)

@@ -29,7 +29,7 @@ def run_to_end(code: str, may_complain: bool = False) -> list[str]:
     """Run a program that must end well and leave nothing; the lines it told."""
     with client(STRICT + code) as process:
         try:
-            output, errors = process.communicate(timeout=60)
+            output, errors = process.communicate(timeout=300)
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGABRT)  # it says where it hangs
             process.wait()

@@ -1,0 +1,188 @@
+"""Leaks of every kind, made on purpose: the fixture that looks after the fault tests catches each.
+
+Not collected by itself; `tests/test_seeded_leaks.py` runs it and wants every one to fail.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import models
+import sojourn
+from faults import conftest
+from sojourn import events
+from sojourn.process import marks
+from sojourn.process.zygote import zygote
+
+conftest.SECONDS = 0.2  # it need not be patient with what is there to stay
+MORE = 8 * 2**20
+kept: list[Any] = []  # until the end of the program: nothing may be cleaned up before it is judged
+
+
+@pytest.fixture(scope="module", autouse=True)
+def files(bystander: sojourn.Session) -> Iterator[list[Path]]:
+    """The files that are left; they and the processes go when every test has been judged."""
+    left: list[Path] = []
+    yield left
+    for path in left:
+        path.unlink()
+    children = [child.pid for child in kept if isinstance(child, subprocess.Popen)]
+    for pid in {*children, *marks.wearers(marks.of_client())} - {bystander.pid, zygote.pid}:
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_a_session():
+    kept.append(sojourn.open(models.adder))
+
+
+def test_a_child():
+    kept.append(subprocess.Popen(["sleep", "60"]))
+
+
+def test_a_zombie():
+    kept.append(subprocess.Popen(["true"]))
+    os.waitid(os.P_PID, kept[-1].pid, os.WEXITED | os.WNOWAIT)
+
+
+def test_a_daemon_of_a_worker():
+    def build() -> Any:
+        def spawn() -> Any:
+            return np.array(subprocess.Popen(["sleep", "60"], start_new_session=True).pid)
+
+        return spawn
+
+    session = sojourn.open(build)
+    session.run("output")
+    os.kill(zygote.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, zygote.pid, os.WEXITED | os.WNOWAIT)
+    marks.end_wearers, end_wearers = lambda mark: [], marks.end_wearers
+    os.kill(session.pid, signal.SIGKILL)
+    session.close()
+    marks.end_wearers = end_wearers
+
+
+def test_a_descriptor():
+    kept.append(os.open(os.devnull, os.O_RDONLY))
+
+
+def test_a_thread():
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+
+
+@pytest.mark.parametrize("folder", ["/dev/shm", "temporary", "runtime"])
+def test_a_file(files, folder):
+    named = {"temporary": tempfile.gettempdir(), "runtime": os.environ["XDG_RUNTIME_DIR"]}
+    files.append(Path(named.get(folder, folder)) / f"leaked-{os.getpid()}")
+    files[-1].touch()
+
+
+def test_private_memory():
+    kept.append(b"x" * MORE)
+
+
+def test_shared_memory_that_is_only_open():
+    kept.append(os.memfd_create("leaked"))
+    os.write(kept[-1], b"x" * MORE)
+    os.dup2(kept[-1], spare)  # no descriptor more than before
+    os.close(kept.pop())
+
+
+def test_shared_memory_that_is_only_mapped():
+    fd = os.memfd_create("leaked")
+    os.write(fd, b"x" * MORE)
+    kept.append(mmap.mmap(fd, MORE))
+    kept[-1].read()
+    os.close(fd)
+
+
+spare = os.open(os.devnull, os.O_RDONLY)
+
+
+@pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_DGRAM], ids=["tcp", "udp"])
+def test_a_port(kind):
+    kept.append(socket.socket(socket.AF_INET, kind))
+    kept[-1].bind(("127.0.0.1", 0))
+    if kind == socket.SOCK_STREAM:
+        kept[-1].listen()
+
+
+# One that has the zygote's name, and does what it is told.
+STAND_IN = """
+import os, sys, threading
+from sojourn.process import limits
+limits.set_title("sojourn-zygote of " + sys.argv[1])
+print(flush=True)
+kept = []
+for line in sys.stdin:
+    exec(line)
+    print(flush=True)
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def stand_in(files: list[Path]) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(
+        [sys.executable, "-c", STAND_IN, str(os.getpid())],
+        env={**os.environ, marks.NAME: marks.for_zygote()},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        process.stdout.readline()
+        yield process
+        process.stdin.close()
+
+
+@pytest.mark.parametrize(
+    "leak",
+    {
+        "descriptor": "os.open(os.devnull, os.O_RDONLY)",
+        "thread": "threading.Thread(target=threading.Event().wait, daemon=True).start()",
+        "private memory": f"kept.append(b'x' * {MORE})",
+        "zombie": "os.fork() or os._exit(0)",
+        "child": "os.fork() or os.execvp('sleep', ['sleep', '60'])",
+        "port": "import socket; kept.append(socket.create_server(('127.0.0.1', 0)))",
+    }.items(),
+    ids=lambda leak: leak[0],
+)
+def test_in_the_zygote(stand_in, leak):
+    stand_in.stdin.write(leak[1] + "\n")
+    stand_in.stdin.flush()
+    stand_in.stdout.readline()
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        ["opening", "ready", "ready", "draining", "closed"],
+        ["opening", "running", "ready", "draining", "closed"],
+        ["opening", "ready"],
+        ["opening", "ready", "draining", "closed", "closed"],
+    ],
+    ids=["told twice", "illegal", "never closed", "closed twice"],
+)
+def test_a_transition(kinds):
+    for kind in kinds:
+        events.emit(f"session.{kind}", "it", serial=-len(kept))
+    kept.append(kinds)
+
+
+def test_other_bits_for_others():
+    conftest.MATRIX = conftest.MATRIX + 1
+
+
+def test_the_next_open_fails():
+    models.adder = None
