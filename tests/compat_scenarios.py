@@ -397,6 +397,16 @@ def partial_runs(session: Any) -> Any:
 
 
 @scenario
+def a_partial_run_that_nobody_set_up(session: Any) -> Any:
+    with tf.Graph().as_default(), session() as s:
+        x = v1.placeholder(tf.float32, [])
+        y = x + 1.0  # nothing has run yet: the session has not seen these ops
+        seen = several(lambda: s.partial_run("nobody", y, {x: 1}))
+        late = tf.constant(1.0)
+        return seen + several(lambda: s.partial_run("nobody", late))
+
+
+@scenario
 def tensor_handles(session: Any) -> Any:
     with tf.Graph().as_default(), session() as s:
         handle = s.run(v1.get_session_handle(tf.constant([1.0, 2.0]) * 2))

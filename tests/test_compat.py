@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import unittest
 import warnings
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import tensorflow as tf
+    from tensorflow.python.framework import test_util
 
     from compat_helpers_scenarios import opened_by_helpers
 
@@ -241,6 +243,64 @@ def test_a_second_interactive_session_is_warned_of(graph: Any, caplog: Any) -> N
     assert v1.get_default_session() is None
     assert one.receipt is not None
     assert one.receipt.clean
+
+
+def test_interactive_sessions_are_counted_together(graph: Any) -> None:
+    class Derived(InteractiveSession):
+        pass
+
+    before = v1.InteractiveSession._active_session_count
+    s = Derived(graph=graph)
+    counts = {
+        kind._active_session_count for kind in (v1.InteractiveSession, InteractiveSession, Derived)
+    }
+    assert counts == {before + 1}
+    s.close()
+    Derived._active_session_count = 0  # which is how TensorFlow's own tests begin
+    assert v1.InteractiveSession._active_session_count == 0
+
+
+def test_a_session_with_a_target_needs_no_worker(graph: Any) -> None:
+    with Session("grpc://127.0.0.1:9", graph=graph) as s:  # it connects with the first step
+        assert s._link.stay.pid == os.getpid()
+    assert s.receipt is not None
+
+
+@ISOLATIONS
+def test_tensorflows_own_test_case_runs_on_it(monkeypatch: Any, isolation: str) -> None:
+    noted: list[str] = []
+
+    class Noting(Session):
+        _isolation = isolation
+
+        def run(self, *args: Any, **kwargs: Any) -> Any:
+            try:
+                return super().run(*args, **kwargs)
+            except tf.errors.OpError as error:
+                noted.append(type(error).__name__)
+                raise
+
+    class Case(test_util.TensorFlowTestCase):  # type: ignore[misc]
+        def runTest(self) -> None:
+            with tf.Graph().as_default(), self.session() as s:
+                x = v1.placeholder(tf.float32, [])
+                self.assertAllEqual(s.run(x * 2, {x: 2}), 4)
+                with self.assertRaisesOpError("must feed a value"):
+                    s.run(x + 1)
+            with tf.Graph().as_default(), self.cached_session() as s:
+                assert isinstance(s, Noting)
+                assert self.evaluate(tf.constant(3)) == 3
+                threads = [self.checkedThread(s.run, (tf.constant(i),)) for i in range(4)]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join()
+
+    monkeypatch.setattr(test_util, "ErrorLoggingSession", Noting)
+    result = unittest.TestResult()
+    Case().run(result)
+    assert not result.errors + result.failures
+    assert noted == ["InvalidArgumentError"]
 
 
 def test_a_fork_leaves_its_parents_session_alone(graph: Any) -> None:

@@ -236,6 +236,7 @@ class _Stays(tf_session.BaseSession):  # type: ignore[misc]
     def _call_tf_sessionprun(self, handle: Any, feed_dict: Any, fetch_list: Any) -> Any:
         if self._isolation == "inline":
             return super()._call_tf_sessionprun(handle, feed_dict, fetch_list)
+        self._extend_graph()  # TensorFlow finds out later that the handle is older than the op
         return self._worker_link().partial_run(
             handle, tensor_names(feed_dict), list(feed_dict.values()), tensor_names(fetch_list)
         )
