@@ -13,8 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from pool_script import GiB, Script
 from sojourn.errors import CheckpointError, DeadlockDetected, ModelError, SessionBroken
+from sojourn.pool.copy_events import PARK_RETRY_SECONDS
 from sojourn.pool.effects import Close, Effects, Grant, Open, Park, Refuse, Warmed
-from sojourn.pool.scheduler import PARK_RETRY_SECONDS
 from sojourn.pool.terms import CopyId
 
 LIMIT = 4

@@ -89,10 +89,12 @@ def serve_warm(state: State, now: float) -> None:
             state.out.append(Grant(request.ticket, copy.id))
 
 
-def scale_out(state: State, model_name: str, now: float) -> None:
+def scale_out_if_busy(state: State, copy: Copy, now: float) -> None:
     """All copies of a shared model are busy: open another if there is room to spare. Nobody
     waits for it, so that nobody is evicted for it."""
-    model = state.models[model_name]
+    model, model_name = copy.model, copy.model.name
+    if model.copies == 1 or len(copy.leased_since) < 2:
+        return
     copies = list(state.residents.of(model_name))
     slot = state.residents.empty_slot(model_name)
     if slot is None or model.exclusive or state.queue or state.crashes[model_name].count:

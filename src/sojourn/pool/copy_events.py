@@ -1,0 +1,181 @@
+"""What is told of copies: opened, failed, died, parked, closed, measured.
+
+Messages about a copy that is gone are ignored.
+"""
+
+from __future__ import annotations
+
+import copy as copying
+
+from sojourn.errors import SessionBroken
+from sojourn.pool import serving
+from sojourn.pool.effects import Close, Discard, Effects, Report
+from sojourn.pool.residents import Copy, CopyState
+from sojourn.pool.state import State
+from sojourn.pool.terms import CopyId
+from sojourn.values import format_bytes
+
+PARK_RETRY_SECONDS = 10.0
+
+
+class CopyEvents:
+    """The decisions about residents, from the open to the receipt."""
+
+    _state: State
+
+    def on_opened(self, copy_id: CopyId, held_bytes: int, seconds: float, now: float) -> Effects:
+        """An open has ended well; `held_bytes` was measured."""
+        state = self._state
+        copy = state.residents.current(copy_id)
+        if copy is None or copy.state is not CopyState.OPENING:
+            return ()
+        copy.move("opened")
+        copy.opened_at = copy.last_used = now
+        copy.open_seconds = seconds
+        _charge(state, copy, held_bytes)
+        if state.is_overrun_by(copy, now):
+            # It is larger than anybody knew. Nobody uses it yet, so that it goes again, and
+            # those who wait for it are judged by the true size.
+            state.out.append(Report("pool.overrun", copy_id.model, {"held_bytes": held_bytes}))
+            serving.leave(state, copy, f"holds {format_bytes(held_bytes)}: more than was reserved")
+        serving.dispatch(state, now)
+        serving.scale_out_if_busy(state, copy, now)
+        if copy.is_idle:
+            state.watch_idle(copy)
+        return state.take_effects()
+
+    def on_open_failed(
+        self, copy_id: CopyId, error: Exception, now: float, *, residue_bytes: int = 0
+    ) -> Effects:
+        """An open has failed, and its worker, if there was one, has been reaped."""
+        state = self._state
+        copy = state.residents.current(copy_id)
+        if copy is None:
+            return ()
+        _forget(state, copy, residue_bytes)
+        if isinstance(error, SessionBroken):
+            state.counters.deaths += 1
+            state.crashes[copy_id.model].record(str(error), now)
+        else:  # trying again would fail again
+            for request in state.queue:
+                if request.model == copy_id.model:
+                    serving.refuse(state, request, _own(error))
+        serving.dispatch(state, now)
+        return state.take_effects()
+
+    def on_died(self, copy_id: CopyId, last_words: str, now: float) -> Effects:
+        """A worker died by itself. Its holders learn it from the session; it is charged until
+        the receipt is in."""
+        state = self._state
+        copy = state.residents.current(copy_id)
+        if copy is None or copy.state is CopyState.CLOSING:
+            return ()
+        state.counters.deaths += 1
+        state.crashes[copy_id.model].record(last_words, now)
+        if copy.changed:
+            state.out.append(Report("pool.state_lost", copy_id.model, {"copy": str(copy_id)}))
+        serving.end_leases(state, copy)
+        copy.move("died")
+        state.out.append(Close(copy_id, "died"))
+        serving.dispatch(state, now)
+        return state.take_effects()
+
+    def on_parked(self, copy_id: CopyId, parked: object, seconds: float, now: float) -> Effects:
+        """The variables are durable. The copy can go."""
+        state = self._state
+        copy = state.residents.current(copy_id)
+        if copy is None or copy.state is not CopyState.PARKING:
+            return (Discard(parked),)
+        slot = state.residents.slot(copy_id)
+        if slot.ever_parked:
+            state.out.append(Discard(slot.parked))
+        slot.parked, slot.ever_parked = parked, True
+        copy.changed = False
+        copy.park_seconds = seconds
+        state.counters.parks += 1
+        copy.move("parked")
+        state.out.append(Close(copy_id, copy.retiring or "parked"))
+        return state.take_effects()
+
+    def on_park_failed(self, copy_id: CopyId, error: Exception, now: float) -> Effects:
+        """Saving failed: the copy stays, with everything it has, and may be leased again."""
+        state = self._state
+        copy = state.residents.current(copy_id)
+        if copy is None or copy.state is not CopyState.PARKING:
+            return ()
+        copy.move("park failed")
+        copy.retiring = ""
+        copy.claimed = False
+        copy.park_retry_at = now + PARK_RETRY_SECONDS
+        copy.park_error = str(error)
+        state.out.append(Report("pool.park_failed", copy_id.model, {"error": str(error)}))
+        serving.dispatch(state, now)
+        if copy.is_idle:
+            state.watch_idle(copy)
+        return state.take_effects()
+
+    def on_closed(
+        self,
+        copy_id: CopyId,
+        now: float,
+        *,
+        residue_bytes: int = 0,
+        held_bytes: int | None = None,
+    ) -> Effects:
+        """The receipt is in. What it says was left behind stays charged; a later receipt for
+        the same copy corrects that."""
+        state = self._state
+        copy = state.residents.current(copy_id)
+        if copy is not None:
+            if held_bytes is not None:
+                state.footprints.learn(copy_id.model, held_bytes)
+            serving.end_leases(state, copy)
+            _forget(state, copy, residue_bytes)
+        elif copy_id in state.budget.residue:
+            state.budget.release(copy_id, residue_bytes)
+        else:
+            return ()
+        serving.dispatch(state, now)
+        return state.take_effects()
+
+    def on_measured(self, copy_id: CopyId, held_bytes: int, now: float) -> Effects:
+        """A resident was measured, between leases or during one."""
+        state = self._state
+        copy = state.residents.current(copy_id)
+        if copy is None or copy.state is not CopyState.READY:
+            return ()
+        judge_size(state, copy, held_bytes)
+        serving.dispatch(state, now)
+        return state.take_effects()
+
+
+def judge_size(state: State, copy: Copy, held_bytes: int) -> None:
+    """Charge what was measured; a copy that has grown too much is replaced when it is free."""
+    _charge(state, copy, held_bytes)
+    copy.growth.record(held_bytes, copy.model.max_growth_bytes)
+    if copy.growth.is_proven and not copy.retiring:
+        copy.retiring = f"grew by {format_bytes(copy.growth.grown_bytes)}"
+
+
+def _charge(state: State, copy: Copy, held_bytes: int) -> None:
+    """Charge what was measured, but not less than what the model is known to grow to."""
+    footprints = state.footprints
+    known = footprints.get(copy.model.name)
+    if known is None or held_bytes > known:
+        footprints.learn(copy.model.name, held_bytes)
+    state.budget.remeasure(copy.id, footprints.expect(copy.model))
+
+
+def _forget(state: State, copy: Copy, residue_bytes: int) -> None:
+    state.budget.release(copy.id, residue_bytes)
+    state.residents.end(copy)
+
+
+def _own(error: Exception) -> Exception:
+    """An instance for one waiter: raised in several threads, one would collect their tracebacks."""
+    try:
+        mine = copying.copy(error)
+    except Exception:
+        return error
+    mine.__cause__ = error.__cause__
+    return mine

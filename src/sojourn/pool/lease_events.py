@@ -1,0 +1,162 @@
+"""What is told of leases: wanted, offered, accepted, given up, given back.
+
+Whoever waits is answered once: by a Grant that he accepts, a Warmed, or a Refuse. A waiter who
+leaves says so with `on_cancel`, and needs no answer. Messages about a lease that has ended are
+ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sojourn.errors import InternalError
+from sojourn.pool import explain, serving
+from sojourn.pool.copy_events import judge_size
+from sojourn.pool.effects import Effects, Grant, Refuse
+from sojourn.pool.state import State
+from sojourn.pool.terms import CopyId, Holder, Request
+
+
+class LeaseEvents:
+    """The decisions about those who want a copy, and those who have one."""
+
+    _state: State
+
+    def on_request(self, request: Request) -> Effects:
+        """Somebody wants a lease. If one can be had now, the Grant is among the effects."""
+        state = self._state
+        model = state.models.get(request.model)
+        if state.closed_at is not None:
+            return (Refuse(request.ticket, explain.pool_closed(state)),)
+        if model is None:
+            return (Refuse(request.ticket, explain.unknown_model(state, request.model)),)
+        copy_id = self.take_warm(request) if request.warm_slot is None else None
+        if copy_id is not None:
+            return (Grant(request.ticket, copy_id), *state.take_effects())
+        state.queue.add(request)
+        serving.note_comeback(state, request.model)
+        serving.dispatch(state, request.at)
+        return state.take_effects()
+
+    def take_warm(self, request: Request) -> CopyId | None:
+        """The copy that is granted at once, if nobody is ahead and one is there.
+
+        It is the short way that most leases go: `on_request` without the Grant. Where it opens
+        another copy of a busy model, `take_effects` has that.
+        """
+        state = self._state
+        if request.model not in state.models or state.closed_at is not None:
+            return None
+        if state.queue and state.queue.has_waiters_for(request.model):
+            return None
+        copy = serving.free_copy(state, request)
+        if copy is None:
+            return None
+        state.counters.hits += 1
+        serving.grant(state, request, copy, request.at)
+        serving.scale_out_if_busy(state, copy, request.at)
+        return copy.id
+
+    def door(self, model: str) -> CopyId | None:
+        """The copy that everybody who asks for this model gets, until the next event; None if
+        that depends on who asks. Whoever gets it without asking is to be entered before then."""
+        state = self._state
+        rules = state.models.get(model)
+        if rules is None or rules.exclusive or rules.copies > 1 or rules.max_runs is not None:
+            return None
+        if state.closed_at is not None or state.queue.has_waiters_for(model):
+            return None
+        copy = state.residents.least_loaded(model)
+        return None if copy is None else copy.id
+
+    def enter(
+        self,
+        copy_id: CopyId,
+        inside: Sequence[Request],
+        left: int,
+        *,
+        runs: int = 0,
+        changed: bool = False,
+        last_used: float = 0.0,
+    ) -> None:
+        """Enter those who came by the door: who is still inside, and how many have left."""
+        state = self._state
+        copy = state.residents.current(copy_id)
+        if copy is None:
+            raise InternalError(f"{copy_id} is gone and has an open door")
+        state.counters.hits += left + len(inside)
+        state.counters.grants += left
+        for request in inside:
+            serving.grant(state, request, copy, request.at)
+            self.on_accepted(request.ticket)
+        copy.runs += runs
+        copy.changed = copy.changed or changed
+        copy.last_used = max(copy.last_used, last_used)
+        if runs:
+            state.crashes[copy.model.name].forgive()
+
+    def take_effects(self) -> Effects:
+        """What `take_warm` wants done beside."""
+        return self._state.take_effects() if self._state.out else ()
+
+    def on_accepted(self, ticket: int) -> bool:
+        """The waiter takes what he was offered. False: it is gone, and he waits on."""
+        lease = self._state.leases.get(ticket)
+        if lease is None:
+            return False
+        lease.is_accepted = True
+        return True
+
+    def on_cancel(self, ticket: int, now: float) -> Effects:
+        """A waiter has left. What he was offered goes to the next."""
+        if self._state.queue.remove(ticket) is None:
+            return self.on_returned(ticket, now)
+        serving.dispatch(self._state, now)  # a claim of his may have held others up
+        return self._state.take_effects()
+
+    def on_timeout(self, ticket: int, now: float) -> Effects:
+        """A waiter's time is up. If he was offered a copy meanwhile, nothing happens, and he
+        may still take it."""
+        state = self._state
+        request = state.queue.get(ticket)
+        if request is None:
+            return ()
+        serving.refuse(state, request, explain.timed_out(state, request, now))
+        serving.dispatch(state, now)
+        return state.take_effects()
+
+    def on_returned(
+        self,
+        ticket: int,
+        now: float,
+        *,
+        runs: int = 0,
+        changed: bool = False,
+        held_bytes: int | None = None,
+    ) -> Effects:
+        """A lease was given back, after so many runs; `held_bytes` if it was measured."""
+        state = self._state
+        lease = state.leases.remove(ticket)
+        copy = state.residents.current(lease.copy) if lease is not None else None
+        if lease is None or copy is None:
+            return ()
+        del copy.leased_since[ticket]
+        if lease.is_accepted:
+            copy.last_used = now
+            copy.runs += runs
+            copy.changed = copy.changed or changed
+            if runs:
+                state.crashes[copy.model.name].forgive()
+            if copy.model.max_runs is not None and copy.runs >= copy.model.max_runs:
+                copy.retiring = copy.retiring or f"{copy.runs} runs"
+            if held_bytes is not None:
+                judge_size(state, copy, held_bytes)
+        if state.queue or copy.is_draining or state.is_over_limit or state.closed_at is not None:
+            serving.dispatch(state, now)
+        if copy.is_idle:
+            state.watch_idle(copy)
+        return state.take_effects()
+
+    def on_moved(self, ticket: int, holder: Holder) -> None:
+        """A lease is used by another thread or task than the one that took it."""
+        self._state.leases.move(ticket, holder)
