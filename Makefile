@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: setup demo test check lint types layers pytest bench score soak format clean
+.PHONY: setup demo test check lint types layers pytest bench score soak faults format clean
 
 demo: setup
 	@$(BIN)/python -m sojourn.cli.main demo
@@ -49,6 +49,11 @@ score: setup
 SESSIONS ?= 20000
 soak: setup
 	$(BIN)/python benchmarks/soak.py --sessions $(SESSIONS)
+
+# Every fault of docs/faults.md, many times over; `make faults REPEATS=3` takes minutes.
+REPEATS ?= 20
+faults: setup
+	$(BIN)/python -m pytest --faults --repeats $(REPEATS)
 
 format: setup
 	$(BIN)/ruff check --fix .

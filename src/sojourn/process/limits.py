@@ -112,9 +112,13 @@ def children(pid: int) -> list[int]:
     """The processes whose parent is `pid`."""
     found: list[int] = []
     try:
-        for task in os.listdir(f"/proc/{pid}/task"):
+        tasks = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return found  # it has ended
+    for task in tasks:
+        try:
             with open(f"/proc/{pid}/task/{task}/children") as listed:
                 found += map(int, listed.read().split())
-    except OSError:
-        pass  # it has ended meanwhile
+        except OSError:
+            pass  # this thread has ended, the others may have children
     return found

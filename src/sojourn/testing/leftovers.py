@@ -51,7 +51,7 @@ def take_snapshot() -> Snapshot:
         sessions={s.serial: _described(s.identity) for s in totals.now()[1]},
         workers=frozenset(workers),
         strangers=frozenset(below.union(marks.wearers(marks.of_client())) - ours),
-        children=frozenset(_children()) - zygotes,
+        children=frozenset(limits.children(os.getpid())) - zygotes,
         descriptors=_descriptors(),
         threads=frozenset(f"{t.name} ({t.ident})" for t in threading.enumerate()),
         shared_memory=frozenset(_listed("/dev/shm")),
@@ -135,7 +135,7 @@ def _described(identity: Mapping[str, object]) -> str:
 def _without_those_of_others(names: frozenset[str]) -> list[str]:
     """Leave out the segments that a process beside us has mapped: they are not ours to judge."""
     suspects = {name.encode(): name for name in names}
-    ours = {os.getpid(), *_children()}
+    ours = {os.getpid(), *limits.children(os.getpid())}
     for entry in _listed("/proc") if suspects else ():
         if not entry.isdigit() or int(entry) in ours:
             continue
@@ -155,17 +155,6 @@ def _trim() -> None:
         ctypes.CDLL(None).malloc_trim(0)
     except AttributeError:
         pass  # another C library
-
-
-def _children() -> list[int]:
-    found: list[int] = []
-    for task in _listed("/proc/self/task"):
-        try:
-            with open(f"/proc/self/task/{task}/children") as listed:
-                found += map(int, listed.read().split())
-        except OSError:
-            pass  # the thread has ended
-    return found
 
 
 def _descriptors() -> dict[int, str]:
