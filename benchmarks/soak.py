@@ -106,8 +106,8 @@ class Soak:
             stop()
 
 
-def soak(seed: int, sessions: int, rounds: Iterable[int]) -> dict[str, Any]:
-    """Run these rounds until there were enough sessions."""
+def soak(seed: int, sessions: int, rounds: Iterable[int], seconds: float) -> dict[str, Any]:
+    """Run these rounds until there were enough sessions, or the time is over."""
     started = time.monotonic()
     # A session that no fault is about; its answer never changes.
     with sojourn.open(product, name="bystander") as bystander:
@@ -117,13 +117,13 @@ def soak(seed: int, sessions: int, rounds: Iterable[int]) -> dict[str, Any]:
         whole.take_baseline()
         told = 0
         for number in rounds:
-            if whole.sessions >= sessions:
+            if whole.sessions >= sessions or time.monotonic() - started > seconds:
                 break
             whole.run(number)
             if whole.sessions // TELL_EVERY > told:
                 told = whole.sessions // TELL_EVERY
-                seconds = time.monotonic() - started
-                print(f"{whole.sessions} sessions, {seconds:.0f} s", file=sys.stderr, flush=True)
+                passed = time.monotonic() - started
+                print(f"{whole.sessions} sessions, {passed:.0f} s", file=sys.stderr, flush=True)
     return {
         "seed": seed,
         "sessions": whole.sessions,
@@ -138,6 +138,7 @@ def soak(seed: int, sessions: int, rounds: Iterable[int]) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sessions", type=int, default=600)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="no longer than this")
     parser.add_argument("--seed", type=int, default=None, help="of a failure, to see it again")
     parser.add_argument("--round", type=int, default=None, help="only this one")
     parser.add_argument("--times", type=int, default=1, help="how often, with --round")
@@ -155,7 +156,7 @@ def main() -> None:
             tempfile.tempdir = os.environ["TMPDIR"] = own  # what is left there is ours
             os.environ["XDG_RUNTIME_DIR"] = os.path.join(own, "runtime")
             os.mkdir(os.environ["XDG_RUNTIME_DIR"])
-            print(json.dumps(soak(seed, sessions, rounds)))
+            print(json.dumps(soak(seed, sessions, rounds, options.seconds)))
     except AssertionError as failure:
         print(failure, file=sys.stderr)
         sys.exit(1)

@@ -15,6 +15,7 @@ import sojourn
 from sojourn.testing import Watch
 from sojourn.testing.pytest_plugin import look_after
 
+SECONDS = 10.0  # until what is left is called so: the machine may be far too busy
 # Whatever a test, TensorFlow or sojourn puts into the temporary folder is seen.
 _private = tempfile.mkdtemp(prefix="sojourn-tests-")
 os.environ["TMPDIR"] = tempfile.tempdir = _private
@@ -64,6 +65,6 @@ def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     if "zygote" in request.fixturenames:
         request.getfixturevalue("zygote")
     with Watch() as watch:
-        yield from look_after(request, temporary_folder=True)
+        yield from look_after(request, seconds=SECONDS, temporary_folder=True)
     wrong = watch.wrong()
     assert not wrong, "; ".join(wrong)

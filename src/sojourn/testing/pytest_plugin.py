@@ -35,8 +35,13 @@ def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     yield from look_after(request)
 
 
-def look_after(request: pytest.FixtureRequest, *, temporary_folder: bool = False) -> Iterator[None]:
-    """Look before and after a test. With `temporary_folder`, files left there count too."""
+def look_after(
+    request: pytest.FixtureRequest, *, seconds: float = 2.0, temporary_folder: bool = False
+) -> Iterator[None]:
+    """Look before and after a test, and again for some `seconds` until it is called a leak.
+
+    With `temporary_folder`, files left there count too.
+    """
     from sojourn.testing import leftovers, take_snapshot
 
     # What pytest makes once for a whole run is not the test's.
@@ -44,7 +49,7 @@ def look_after(request: pytest.FixtureRequest, *, temporary_folder: bool = False
         request.getfixturevalue("tmp_path_factory").getbasetemp()
     before = take_snapshot()
     yield
-    left = leftovers(before, temporary_folder=temporary_folder)
+    left = leftovers(before, seconds=seconds, temporary_folder=temporary_folder)
     if left:
         pytest.fail("left behind: " + "; ".join(left), pytrace=False)
 
