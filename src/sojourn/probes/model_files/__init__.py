@@ -28,6 +28,9 @@ _MOST_FILES = 10_000
 _HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 
 
+_NEITHER = "neither a frozen graph (.pb) nor a Keras archive (.keras) nor an HDF5 file (.h5)"
+
+
 def inspect_model(path: str | os.PathLike[str], check_ops: bool = True) -> ModelSummary:
     """What the model at `path` contains.
 
@@ -84,9 +87,9 @@ def _inspect_frozen(path: str, size: int, known: frozenset[str] | None) -> Model
     try:
         meta = MetaGraph(parse_graph(_content(path)))
     except ModelError as error:
-        raise ModelError(f"{path}: not a model: {error}") from error
+        raise ModelError(f"{path}: not a model: {_NEITHER} ({error})") from error
     if not any(node.op for node in meta.graph.nodes.values()):
-        raise ModelError(f"{path}: not a model: neither graph nor archive nor HDF5 file")
+        raise ModelError(f"{path}: not a model: {_NEITHER}")
     return _summary(path, "frozen graph", size, [meta], known)
 
 
