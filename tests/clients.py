@@ -55,7 +55,7 @@ def told(process: subprocess.Popen[str]) -> list[str]:
     return line.split()
 
 
-def remaining(client_pid: int, seconds: float = 5.0) -> list[processes.Found]:
+def remaining(client_pid: int, seconds: float = 30.0) -> list[processes.Found]:
     """What is still there of a client that has ended, after at most this long."""
     deadline = time.monotonic() + seconds
     while True:

@@ -738,7 +738,7 @@ def closing_cancels_what_waits(session: Any) -> Any:
         thread.start()
         time.sleep(0.3)
         s.close()
-        thread.join(20)
+        thread.join(120)
         return seen[0][0], thread.is_alive(), outcome(lambda: s.run(take))
 
 
@@ -761,7 +761,7 @@ def used_until_it_is_closed(session: Any) -> Any:
         thread.start()
         time.sleep(0.2)
         s.close()
-        thread.join(20)
+        thread.join(120)
         return seen
 
 

@@ -107,7 +107,7 @@ def test_a_forgotten_session_is_closed_and_told_of(graph: Any, isolation: str) -
         gc.collect()
     for thread in threading.enumerate():
         if thread.name == "sojourn-forgotten":
-            thread.join(20)
+            thread.join(120)
     assert stay.receipt is not None
 
 

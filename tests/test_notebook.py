@@ -201,5 +201,5 @@ def test_a_notebook_from_its_first_cell_to_the_restart(notebook: Notebook, tmp_p
     with pytest.raises(Exception, match="Kernel died"):
         notebook.run(HANG)
     thread.join()
-    _, alive = psutil.wait_procs(family, timeout=10)
+    _, alive = psutil.wait_procs(family, timeout=60)
     assert alive == []

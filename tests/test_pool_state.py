@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("zygote")
 SUM = ("output", {"a": 1, "b": 2})
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 20.0) -> None:
+def wait_for(condition: Callable[[], object], seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it never came true"

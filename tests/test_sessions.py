@@ -193,7 +193,7 @@ def test_steps_that_wait_for_each_other_run_side_by_side():
         reader.start()
         time.sleep(0.05)
         session.run("put", {"x": 5.0})
-        reader.join(10)
+        reader.join(60)
         assert got == [5.0]
 
 

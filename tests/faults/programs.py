@@ -36,5 +36,5 @@ def run_to_end(code: str, may_complain: bool = False) -> list[str]:
             raise
         assert process.returncode == 0, errors
         assert may_complain or not errors, errors
-        assert remaining(process.pid, 10.0) == []
+        assert remaining(process.pid) == []
         return output.splitlines()

@@ -50,5 +50,5 @@ def test_a_daemon_ends_with_a_client_that_is_killed_after_a_zygote_was(is_progra
         daemon, worker = map(int, told(process))
         assert is_running(daemon)
         process.kill()
-        assert remaining(process.pid, 10.0) == []
+        assert remaining(process.pid) == []
         wait_until(lambda: not is_running(daemon) and not is_running(worker))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 
-def wait_until(question: Callable[[], Any], seconds: float = 20.0) -> None:
+def wait_until(question: Callable[[], Any], seconds: float = 60.0) -> None:
     """Wait until the answer is yes; fail if it never is."""
     deadline = time.monotonic() + seconds
     while not question():
@@ -59,7 +59,7 @@ class Background:
         except BaseException as error:
             self._error = error
 
-    def result(self, seconds: float = 60.0) -> Any:
+    def result(self, seconds: float = 180.0) -> Any:
         self.thread.join(seconds)
         assert not self.thread.is_alive(), "it hangs"
         if self._error is not None:
