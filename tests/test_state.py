@@ -387,6 +387,66 @@ def test_a_state_that_was_damaged_meanwhile_is_not_come_back_with(tmp_path):
     assert session.receipt.clean
 
 
+@pytest.mark.parametrize("moment", ["session.opening", "worker.started", "session.ready"])
+def test_whoever_hears_of_a_comeback_may_close_the_session(moment):
+    with sojourn.open(counting, restart="from-checkpoint") as session:
+        os.kill(session.pid, signal.SIGKILL)
+        with pytest.raises(sojourn.SessionBroken):
+            session.run("next")
+        receipts: list[sojourn.Receipt] = []
+
+        def close(event: Any) -> None:
+            if event.kind == moment and not receipts:
+                receipts.append(session.close())
+
+        unsubscribe = sojourn.events.subscribe(close)
+        try:
+            with pytest.raises(sojourn.SessionClosed):
+                session.run("next")
+        finally:
+            unsubscribe()
+        assert session.state is sojourn.State.CLOSED
+        assert receipts == [session.receipt]
+    assert receipts[0].clean
+
+
+def test_a_step_with_a_timeout_does_not_wait_longer_for_a_comeback(tmp_path):
+    def slow_the_second_time() -> Any:
+        import os
+        import time
+
+        if os.path.exists(slow):
+            time.sleep(60)
+        return counting()
+
+    slow = str(tmp_path / "slow")
+    with sojourn.open(slow_the_second_time, restart="from-checkpoint") as session:
+        os.kill(session.pid, signal.SIGKILL)
+        with pytest.raises(sojourn.SessionBroken):
+            session.run("next")
+        Path(slow).touch()
+        with pytest.raises(sojourn.StepTimeout, match="has not begun"):
+            session.run("next", timeout=0.5)
+        os.unlink(slow)
+        assert session.run("next", timeout=60) == 1
+    assert session.receipt.clean
+
+
+def test_the_receipt_counts_steps_and_nothing_else(tmp_path):
+    with sojourn.open(counting) as session:
+        session.run("next")
+        session.run(["next", "count"])
+        session.save(tmp_path / "one")
+        session.restore(tmp_path / "one")
+        session.reset()
+        assert session.placement
+        with pytest.raises(sojourn.InputError):
+            session.run("nothing of that name")
+        with pytest.raises(sojourn.InputError):
+            session.run("count", {"count": "not a number"})
+    assert session.receipt.runs == 2
+
+
 def test_a_session_without_restart_stays_broken():
     with sojourn.open(counting) as session:
         os.kill(session.pid, signal.SIGKILL)

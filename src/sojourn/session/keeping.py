@@ -13,6 +13,7 @@ from sojourn.errors import CheckpointError, SessionBroken
 from sojourn.process.calls import WorkerDied
 from sojourn.session import checkpoints
 from sojourn.session.backend import Backend
+from sojourn.session.deadlines import held
 from sojourn.session.states import Input, State
 
 if TYPE_CHECKING:
@@ -31,7 +32,9 @@ class Keeping:
         self.operations: frozenset[str] = frozenset()  # what the engine can do
         self._forbidden: dict[str, str] = {}  # and what it may not, with the reason
         self.acknowledged: str | None = None  # the path last saved to or restored from
-        self.lock = threading.Lock()  # one replaces the worker at a time
+        # One replaces the worker at a time. Reentrant, because a subscriber may close the session
+        # whose comeback it hears of.
+        self.lock = threading.RLock()
 
     def save(self, path: str) -> None:
         """Save to a folder; when this returns, it is durable."""
@@ -76,7 +79,7 @@ class Keeping:
         """How many ops ran where."""
         if "placement" not in self.operations:
             return {}
-        told, _ = self._stay.call("placement", {}, result=dict[str, int])
+        told, _ = self._stay.call("placement", {}, result=dict[str, int], counts=False)
         return dict(told)
 
     def comeback_with(
@@ -84,25 +87,30 @@ class Keeping:
         new_backend: Callable[[], Backend],
         arguments: dict[str, Any],
         arrays: Sequence[np.ndarray],
-    ) -> Callable[[], None]:
-        """What replaces the worker after a crash and gives it the last acknowledged state."""
+    ) -> Callable[[float | None], None]:
+        """What replaces the worker after a crash and gives it the last acknowledged state.
 
-        def comeback() -> None:
+        It is given the deadline of the step that waits for it.
+        """
+
+        def comeback(deadline: float | None) -> None:
             stay = self._stay
-            with self.lock:
+            with held(self.lock, deadline):
                 asked = frozenset({State.BROKEN})
                 if stay.lifecycle.happened_in(asked, Input.WAKE_ASKED, stay.owner) not in asked:
                     return  # somebody else has done it, or has closed the session
                 try:
-                    stay.replace_backend(new_backend)
-                    self._backend.call("load", arguments, arrays)
+                    if not stay.replace_backend(new_backend, deadline):
+                        return
+                    self._backend.call("load", arguments, arrays, deadline=deadline)
                     if self.acknowledged is not None:
-                        self._restore(self.acknowledged)
+                        self._restore(self.acknowledged, deadline)
                 except BaseException as error:
                     self._backend.kill()
                     stay.lifecycle.happened(Input.DIED)
                     raise _failed(stay.name, error) from None
-                stay.came_back()
+                if not stay.came_back():
+                    return
             events.emit("session.restarted", stay.name, stay.owner, path=self.acknowledged)
 
         return comeback
@@ -115,14 +123,14 @@ class Keeping:
 
         checkpoints.write(path, produce, self._stay.name)
 
-    def _restore(self, path: str) -> None:
+    def _restore(self, path: str, deadline: float | None = None) -> None:
         for attempt in range(_ATTEMPTS):
             saved = checkpoints.find(path)
             if not saved.has_values:
                 return
             try:
                 told = {"prefix": saved.prefix, "may_lack": saved.may_lack}
-                self._backend.call("restore", told)
+                self._backend.call("restore", told, deadline=deadline)
                 return
             except CheckpointError as error:
                 # Replaced by another save while it was read: what is there now is whole again.

@@ -169,7 +169,7 @@ class Lifecycle:
         with self._lock:
             self._alone.remove(threading.get_ident())
             self._changed.notify_all()
-        self.end_step()
+        self.end_step(counts=False)
 
     def happened(self, what: Input, place: Place | None = None) -> State:
         """Record that something happened; returns the state before."""
@@ -198,6 +198,10 @@ class Lifecycle:
         """Wait until it stands in one of these states."""
         with self._lock:
             return self._wait(lambda: self.state in states, timeout)
+
+    def is_telling_here(self) -> bool:
+        """Whether this thread is just hearing of a change, and others wait until it has."""
+        return self._lock._is_owned()  # type: ignore[attr-defined, no-any-return]
 
     def become_foreign(self) -> None:
         """We are in a fork of the process whose session this is: nothing can be done with it.

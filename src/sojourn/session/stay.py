@@ -6,28 +6,24 @@ can still say who closed it.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import time
-import warnings
-import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 import numpy as np
 
-from sojourn import events
 from sojourn.errors import InputError, SessionBroken, SessionClosed, StepTimeout
-from sojourn.process import exits, interrupts
 from sojourn.process.calls import NoAnswer, WorkerDied
-from sojourn.session import totals
 from sojourn.session.backend import Backend
+from sojourn.session.deadlines import deadline_after, held, left_until
+from sojourn.session.ending import Ending, open_stays
 from sojourn.session.keeping import Keeping
 from sojourn.session.lifecycle import Lifecycle
 from sojourn.session.plans import Fetches, Plan, PlanFacts, fetch_names
-from sojourn.session.states import CLOSABLE, USABLE, Input, State
+from sojourn.session.states import USABLE, Input, State
 from sojourn.values import Footprint, Place, Receipt, Signature, caller
 
 if TYPE_CHECKING:
@@ -36,7 +32,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _COMING_BACK = frozenset({State.BROKEN, State.OPENING})
-_NOT_OPENING = frozenset(State) - {State.OPENING}
+_OPENING = frozenset({State.OPENING})
+_NOT_OPENING = frozenset(State) - _OPENING
 
 
 class Stay:
@@ -50,28 +47,30 @@ class Stay:
         self.signature = Signature()
         self.receipt: Receipt | None = None
         self.closed_at: Place | None = None
-        self.lifecycle = Lifecycle(name, owner, self._refusal, self.footprint)
+        self.lifecycle = Lifecycle(name, owner, self.refusal, self.footprint)
         self.backend: Backend | None = None
         self.pid = 0
         self._maker = os.getpid()
         self._plans: dict[Any, Plan] = {}
         self._plan_lock = threading.Lock()
-        self._finishing = threading.Lock()
-        self._how_it_died: str | None = None
-        self._last_held = Footprint(0)
+        self.how_it_died: str | None = None
+        self.last_held = Footprint(0)
         self.keeping = Keeping(self)
+        self.ending = Ending(self)
         self.leases: set[Terms] = set()  # who has borrowed it
         self.changed = False  # whether variables may differ from what its keeper last knew
-        self.comeback: Callable[[], None] | None = None  # replaces a worker that died
-        _open_stays.add(self)
+        # Replaces a worker that died, by the deadline of who waits for it.
+        self.comeback: Callable[[float | None], None] | None = None
+        open_stays.add(self)
 
     # -- steps ---------------------------------------------------------------------------------
 
     def run(self, fetches: Fetches, feeds: Mapping[str, Any] | None, timeout: float | None) -> Any:
         """One step."""
         feeds = {} if feeds is None else feeds
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = deadline_after(timeout)
         started = self._begin(deadline)
+        counts = False  # what never reaches the engine is no run
         failed = True
         try:
             try:
@@ -84,6 +83,7 @@ class Stay:
             arrays = plan.arrays(feeds)
             if plan.changes_state:
                 self.changed = True  # before, because a step that fails may have changed some
+            counts = True
             outputs = self.backend.step(  # type: ignore[union-attr]
                 plan.meta, arrays, plan.adoptable, plan.prints, deadline
             )
@@ -99,7 +99,7 @@ class Stay:
                 "the outcome of the step is unknown"
             ) from None
         finally:
-            self.lifecycle.end_step(started=started, failed=failed)
+            self.lifecycle.end_step(counts, started if counts else 0.0, failed=failed)
 
     def call(
         self,
@@ -109,9 +109,10 @@ class Stay:
         *,
         result: Any = Any,
         timeout: float | None = None,
+        counts: bool = True,
     ) -> tuple[Any, Sequence[np.ndarray]]:
         """Have the engine carry out an operation, as a step that others may accompany."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = deadline_after(timeout)
         started = self._begin(deadline)
         failed = True
         try:
@@ -125,7 +126,7 @@ class Stay:
                 f"session {self.name!r} did not finish {name!r} within {timeout:g} s"
             ) from None
         finally:
-            self.lifecycle.end_step(started=started, failed=failed)
+            self.lifecycle.end_step(counts, started if counts else 0.0, failed=failed)
 
     def do_alone(self, work: Callable[[], T], consequence: str) -> T:
         """Do something with the engine while no step is under way."""
@@ -150,7 +151,17 @@ class Stay:
             except (SessionBroken, SessionClosed):
                 if self.comeback is None or self.lifecycle.state not in _COMING_BACK:
                     raise
-                self.comeback()
+                self._come_back(deadline)
+
+    def _come_back(self, deadline: float | None) -> None:
+        assert self.comeback is not None
+        try:
+            self.comeback(deadline)
+        except NoAnswer:
+            raise StepTimeout(
+                f"session {self.name!r}: the worker {self.how_it_died}; another was not ready in "
+                "the time this step had, so it has not begun"
+            ) from None
 
     def _operate(
         self, name: str, arguments: dict[str, Any], arrays: Any, result: Any, deadline: float | None
@@ -170,7 +181,7 @@ class Stay:
             if not isinstance(name, str):
                 raise InputError(f"inputs go by name; {name!r} is a {type(name).__name__}")
         key = fetches if fetches is None or isinstance(fetches, str) else tuple(names)
-        with _held(self._plan_lock, deadline):
+        with held(self._plan_lock, deadline):
             plan = self._plans.get((key, tuple(feeds)))
             if plan is None:
                 wanted = {"feeds": list(feeds), "fetches": names}
@@ -227,7 +238,7 @@ class Stay:
         timeout: float | None = None,
     ) -> None:
         """Load the engine. On failure the worker is gone when this raises."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = deadline_after(timeout)
         try:
             loaded, _ = self._operate("load", arguments, arrays, _Loaded, deadline)
         except BaseException as error:
@@ -244,160 +255,67 @@ class Stay:
             raise
         self.signature = loaded.signature
         self.keeping.operations = frozenset(loaded.operations)
-        opening = frozenset({State.OPENING})
-        before = self.lifecycle.happened_in(opening, Input.OPENED, self.owner)
-        if before not in opening:  # the program exits
-            raise self._refusal(before)
+        before = self.lifecycle.happened_in(_OPENING, Input.OPENED, self.owner)
+        if before not in _OPENING:  # the program exits
+            raise self.refusal(before)
 
-    def replace_backend(self, new_backend: Callable[[], Backend]) -> None:
-        """Another worker in the place of one that has died; its engine is not loaded yet."""
+    def replace_backend(self, new_backend: Callable[[], Backend], deadline: float | None) -> bool:
+        """Another worker in the place of one that has died; its engine is not loaded yet.
+
+        False, and nothing is left, if somebody who heard of it has closed the session meanwhile.
+        """
         assert self.backend is not None
-        self.lifecycle.wait_idle(5.0)  # those who saw it die still look at its lanes
+        if self.lifecycle.state is not State.OPENING:
+            return False
+        # Those who saw it die still look at its lanes.
+        self.lifecycle.wait_idle(left_until(deadline, most=5.0))
         self.backend.end(Footprint(0))
         self.backend.release()
-        self._plans.clear()
-        self.start(new_backend())
+        self.forget_plans()
+        backend = new_backend()
+        if self.lifecycle.state is not State.OPENING:
+            backend.kill()
+            backend.end(Footprint(0))
+            backend.release()
+            return False
+        self.start(backend)
+        return True
 
-    def came_back(self) -> None:
-        """The new worker is ready."""
-        self._how_it_died = None
-        self.lifecycle.happened(Input.OPENED, self.owner)
+    def came_back(self) -> bool:
+        """The new worker is ready; False if the session has been closed meanwhile."""
+        self.how_it_died = None
+        return self.lifecycle.happened_in(_OPENING, Input.OPENED, self.owner) in _OPENING
+
+    def forget_plans(self) -> None:
+        """They were made by a worker that has ended."""
+        self._plans.clear()
 
     def abandon(self) -> None:
         """End it before anybody could use it: loading has failed, or was interrupted."""
         self.closed_at = self.closed_at or self.owner
-        opening = frozenset({State.OPENING})
-        before = self.lifecycle.happened_in(opening, Input.OPEN_FAILED, self.owner)
+        before = self.lifecycle.happened_in(_OPENING, Input.OPEN_FAILED, self.owner)
         if before is State.OPENING and self.backend is not None:
             self.backend.kill()
             self.backend.end(Footprint(0))
             self.backend.release()
         elif before not in (State.OPENING, State.CLOSED):
             self.close(0, self.owner)  # it is ready, or the exit of the program closes it
-        _open_stays.discard(self)
+        open_stays.discard(self)
 
     # -- ending --------------------------------------------------------------------------------
 
     def close(self, timeout: float | None = None, place: Place | None = None) -> Receipt:
         """Refuse new steps, let running ones finish, end the worker, hand over the receipt."""
-        if self.is_foreign:
-            raise self._refusal(self.lifecycle.state)
-        place = place or caller()
-        with self._nobody_replaces_it(timeout):
-            if self.lifecycle.state in CLOSABLE:
-                # Before it is told: who is refused from now on wants to know.
-                self.closed_at = place
-            before = self.lifecycle.happened_in(CLOSABLE, Input.CLOSE_ASKED, place)
-        if before is State.CLOSED:
-            if self.receipt is None:
-                raise SessionClosed(f"session {self.name!r} was never opened")
-            return self.receipt
-        # Somebody else may be closing it already, and wait longer than we do: whoever loses
-        # patience first cuts off what runs, and whoever comes first writes the receipt.
-        started = time.monotonic()
-        closer = threading.get_ident()
-        cut_off = True
-        try:
-            if self.backend is not None and self.backend.is_calling_us():
-                timeout = 0  # what runs waits for us
-            cut_off = not self.lifecycle.wait_idle(timeout)
-        finally:
-            # Also when Ctrl-C came while we waited: then at once.
-            interrupts.to_the_end(lambda: self._finish(started, cut_off, closer), self._hurry)
-        assert self.receipt is not None
-        return self.receipt
-
-    def _finish(self, started: float, cut_off: bool, closer: int) -> None:
-        for terms in list(self.leases):
-            terms.end(f"session {self.name!r} was closed by its owner at {self.closed_at}")
-        if cut_off:
-            self.footprint()  # remembered, for it holds nothing after this
-            self._hurry()
-        with self._finishing:
-            if self.receipt is None:
-                self._end_backend(started, closer)
-
-    def _end_backend(self, started: float, closer: int) -> None:
-        backend = self.backend
-        assert backend is not None
-        held = self.footprint()
-        if held.host_bytes == 0:
-            held = self._last_held
-        account = backend.end(held)
-        # Those whose step was cut off still look at the lanes; they leave now.
-        self.lifecycle.wait_idle(5.0, closer)
-        backend.release()
-        self.receipt = Receipt(
-            session=self.name,
-            held_bytes=held.host_bytes,
-            returned_bytes=account.returned_bytes,
-            peak_bytes=max(held.peak_bytes, held.host_bytes),
-            seconds=time.monotonic() - started,
-            runs=self.lifecycle.steps,
-            residue=account.residue,
-            held_on_device=held.device_bytes,
-            returned_on_device=account.returned_on_device,
-            how="broke, closed" if self._how_it_died else "closed",
-            note=account.note or self._unmeasured(held),
-        )
-        self._plans.clear()
-        _open_stays.discard(self)
-        totals.add_receipt(self.receipt)
-        self.lifecycle.happened(Input.ENDED, self.closed_at)
-        if events.is_listening():
-            events.emit(
-                "session.receipt",
-                self.name,
-                self.closed_at,
-                account.returned_bytes,
-                serial=self.lifecycle.serial,
-                receipt=self.receipt.to_dict(),
-            )
-
-    @contextlib.contextmanager
-    def _nobody_replaces_it(self, timeout: float | None) -> Iterator[None]:
-        """A worker that is being replaced comes first, for as long as we have time."""
-        lock = self.keeping.lock
-        if not lock.acquire(timeout=-1 if timeout is None else timeout):
-            self._hurry()
-            lock.acquire()
-        try:
-            yield
-        finally:
-            lock.release()
-
-    def _hurry(self) -> None:
-        if self.backend is not None:
-            self.backend.kill()
-
-    def _unmeasured(self, held: Footprint) -> str:
-        return "" if held.host_bytes else "what it held when it died was not measured"
+        return self.ending.close(timeout, place or caller())
 
     def forgotten(self) -> None:
-        """Nobody refers to it any more: warn, end the worker now, account for it in the background.
+        """Nobody refers to it any more."""
+        self.ending.forgotten()
 
-        This runs inside the garbage collector, perhaps while this very thread holds one of our
-        locks, so it may not wait for any.
-        """
-        if self.receipt is not None or self.is_foreign or self.lifecycle.state is State.CLOSED:
-            return
+    def hurry(self) -> None:
+        """End the worker now, whatever it does."""
         if self.backend is not None:
             self.backend.kill()
-        try:
-            threading.Thread(target=self._close_forgotten, name="sojourn-forgotten").start()
-        except RuntimeError:
-            pass  # the interpreter exits and starts no threads; the worker has been ended
-        warnings.warn(
-            f"session {self.name!r}, opened at {self.owner}, was never closed; "
-            "use `with` or call close()",
-            ResourceWarning,
-            stacklevel=2,
-        )
-
-    def _close_forgotten(self) -> None:
-        totals.count("forgotten")
-        events.emit("session.forgotten", self.name, self.owner, serial=self.lifecycle.serial)
-        self.close(0, self.owner)
 
     # -- questions -----------------------------------------------------------------------------
 
@@ -414,12 +332,12 @@ class Stay:
         death = backend.death()
         if death is not None:
             self.broken_by(death, "nobody was using it")
-        return self._how_it_died
+        return self.how_it_died
 
     def require_usable(self) -> None:
         """Raise what a step would raise if it is not open."""
         if self.is_foreign or self.lifecycle.state not in USABLE:
-            raise self._refusal(self.lifecycle.state)
+            raise self.refusal(self.lifecycle.state)
 
     def footprint(self) -> Footprint:
         """What it holds now; zero once closed."""
@@ -427,7 +345,7 @@ class Stay:
             return Footprint(0)
         held = self.backend.footprint()
         if held.host_bytes:
-            self._last_held = held
+            self.last_held = held
         return held
 
     # -- errors --------------------------------------------------------------------------------
@@ -435,7 +353,7 @@ class Stay:
     def broken_by(self, death: WorkerDied, consequence: str) -> Exception:
         """Record that the worker has died; returns what to raise."""
         if self.is_foreign:
-            return self._refusal(self.lifecycle.state)
+            return self.refusal(self.lifecycle.state)
         # While a worker is being replaced, those who saw the last one die tell nothing new.
         before = self.lifecycle.happened_in(_NOT_OPENING, Input.DIED, None)
         if before in (State.DRAINING, State.CLOSED):
@@ -443,17 +361,18 @@ class Stay:
                 f"session {self.name!r} was closed at {self.closed_at} while {consequence}"
             )
         if before is not State.OPENING:
-            self._how_it_died = death.how + _quoted(death.last_words)
+            self.how_it_died = death.how + _quoted(death.last_words)
         return SessionBroken(
             f"session {self.name!r}: the worker {death.how}; {consequence}"
             + _quoted(death.last_words)
         )
 
     def _broke_protocol(self, how: str) -> WorkerDied:
-        self._hurry()  # whatever speaks there is no worker of ours any more
+        self.hurry()  # whatever speaks there is no worker of ours any more
         return WorkerDied(f"broke the protocol ({how}) and was ended", "")
 
-    def _refusal(self, state: State) -> Exception:
+    def refusal(self, state: State) -> Exception:
+        """What whoever wants to use it in this state is told."""
         if self.is_foreign:
             return SessionClosed(
                 f"session {self.name!r} belongs to process {self._maker}, and this is a fork of it "
@@ -461,7 +380,7 @@ class Stay:
             )
         if state is State.BROKEN:
             return SessionBroken(
-                f"session {self.name!r}: the worker {self._how_it_died}; close it and open another"
+                f"session {self.name!r}: the worker {self.how_it_died}; close it and open another"
             )
         if state in (State.CLOSED, State.DRAINING):
             return SessionClosed(f"session {self.name!r} was closed at {self.closed_at}")
@@ -471,44 +390,6 @@ class Stay:
 class _Loaded(msgspec.Struct, frozen=True):
     signature: Signature
     operations: list[str]
-
-
-_open_stays: weakref.WeakSet[Stay] = weakref.WeakSet()
-
-
-def _close_all_at_exit() -> None:
-    for stay in list(_open_stays):
-        if stay.backend is not None and not stay.is_foreign:
-            try:
-                stay.close(timeout=0, place=stay.owner)
-            except SessionClosed:
-                pass  # its opening has failed at this very moment
-
-
-def _forget_all_in_child() -> None:
-    for stay in list(_open_stays):
-        stay.lifecycle.become_foreign()
-    _open_stays.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_all_in_child)
-exits.at_exit(exits.SESSIONS, _close_all_at_exit)
-
-
-@contextlib.contextmanager
-def _held(lock: threading.Lock, deadline: float | None) -> Iterator[None]:
-    """Hold a lock; NoAnswer if somebody else does until the deadline."""
-    if deadline is None:
-        with lock:
-            yield
-    elif lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
-        try:
-            yield
-        finally:
-            lock.release()
-    else:
-        raise NoAnswer
 
 
 def _quoted(last_words: str) -> str:

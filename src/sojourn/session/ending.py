@@ -1,0 +1,177 @@
+"""How a stay ends: closed by its owner, forgotten by everybody, or left open at the exit."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+import warnings
+import weakref
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from sojourn import events
+from sojourn.errors import SessionClosed
+from sojourn.process import exits, interrupts
+from sojourn.session import totals
+from sojourn.session.states import CLOSABLE, Input, State
+from sojourn.values import Footprint, Place, Receipt
+
+if TYPE_CHECKING:
+    from sojourn.session.stay import Stay
+
+
+class Ending:
+    """The end of one stay."""
+
+    def __init__(self, stay: Stay) -> None:
+        self._stay = stay
+        self._finishing = threading.Lock()
+
+    def close(self, timeout: float | None, place: Place) -> Receipt:
+        """Refuse new steps, let running ones finish, end the worker, hand over the receipt."""
+        stay = self._stay
+        if stay.is_foreign:
+            raise stay.refusal(stay.lifecycle.state)
+        with self._nobody_replaces_it(timeout):
+            if stay.lifecycle.state in CLOSABLE:
+                # Before it is told: who is refused from now on wants to know.
+                stay.closed_at = place
+            before = stay.lifecycle.happened_in(CLOSABLE, Input.CLOSE_ASKED, place)
+        if before is State.CLOSED:
+            if stay.receipt is None:
+                raise SessionClosed(f"session {stay.name!r} was never opened")
+            return stay.receipt
+        # Somebody else may be closing it already, and wait longer than we do: whoever loses
+        # patience first cuts off what runs, and whoever comes first writes the receipt.
+        started = time.monotonic()
+        closer = threading.get_ident()
+        cut_off = True
+        try:
+            if stay.backend is not None and stay.backend.is_calling_us():
+                timeout = 0  # what runs waits for us
+            cut_off = not stay.lifecycle.wait_idle(timeout)
+        finally:
+            if stay.lifecycle.is_telling_here():
+                self._finish(started, cut_off, closer)  # another thread would wait for us
+            else:
+                # Also when Ctrl-C came while we waited: then at once.
+                interrupts.to_the_end(lambda: self._finish(started, cut_off, closer), stay.hurry)
+        assert stay.receipt is not None
+        return stay.receipt
+
+    def forgotten(self) -> None:
+        """Nobody refers to it any more: warn, end the worker now, account for it in the background.
+
+        This runs inside the garbage collector, perhaps while this very thread holds one of our
+        locks, so it may not wait for any.
+        """
+        stay = self._stay
+        if stay.receipt is not None or stay.is_foreign or stay.lifecycle.state is State.CLOSED:
+            return
+        stay.hurry()
+        try:
+            threading.Thread(target=self._close_forgotten, name="sojourn-forgotten").start()
+        except RuntimeError:
+            pass  # the interpreter exits and starts no threads; the worker has been ended
+        warnings.warn(
+            f"session {stay.name!r}, opened at {stay.owner}, was never closed; "
+            "use `with` or call close()",
+            ResourceWarning,
+            stacklevel=2,
+        )
+
+    def _close_forgotten(self) -> None:
+        stay = self._stay
+        totals.count("forgotten")
+        events.emit("session.forgotten", stay.name, stay.owner, serial=stay.lifecycle.serial)
+        self.close(0, stay.owner)
+
+    @contextlib.contextmanager
+    def _nobody_replaces_it(self, timeout: float | None) -> Iterator[None]:
+        """A worker that is being replaced comes first, for as long as we have time."""
+        lock = self._stay.keeping.lock
+        if not lock.acquire(timeout=-1 if timeout is None else timeout):
+            self._stay.hurry()
+            lock.acquire()
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def _finish(self, started: float, cut_off: bool, closer: int) -> None:
+        stay = self._stay
+        for terms in list(stay.leases):
+            terms.end(f"session {stay.name!r} was closed by its owner at {stay.closed_at}")
+        if cut_off:
+            stay.footprint()  # remembered, for it holds nothing after this
+            stay.hurry()
+        with self._finishing:
+            if stay.receipt is None:
+                self._end_backend(started, closer)
+
+    def _end_backend(self, started: float, closer: int) -> None:
+        stay = self._stay
+        backend = stay.backend
+        assert backend is not None
+        held = stay.footprint()
+        if held.host_bytes == 0:
+            held = stay.last_held
+        account = backend.end(held)
+        # Those whose step was cut off still look at the lanes; they leave now.
+        stay.lifecycle.wait_idle(5.0, closer)
+        backend.release()
+        stay.receipt = Receipt(
+            session=stay.name,
+            held_bytes=held.host_bytes,
+            returned_bytes=account.returned_bytes,
+            peak_bytes=max(held.peak_bytes, held.host_bytes),
+            seconds=time.monotonic() - started,
+            runs=stay.lifecycle.steps,
+            residue=account.residue,
+            held_on_device=held.device_bytes,
+            returned_on_device=account.returned_on_device,
+            how="broke, closed" if stay.how_it_died else "closed",
+            note=account.note or _unmeasured(held),
+        )
+        stay.forget_plans()
+        open_stays.discard(stay)
+        totals.add_receipt(stay.receipt)
+        stay.lifecycle.happened(Input.ENDED, stay.closed_at)
+        if events.is_listening():
+            events.emit(
+                "session.receipt",
+                stay.name,
+                stay.closed_at,
+                account.returned_bytes,
+                serial=stay.lifecycle.serial,
+                receipt=stay.receipt.to_dict(),
+            )
+
+
+def _unmeasured(held: Footprint) -> str:
+    return "" if held.host_bytes else "what it held when it died was not measured"
+
+
+open_stays: weakref.WeakSet[Stay] = weakref.WeakSet()
+
+
+def _close_all_at_exit() -> None:
+    for stay in list(open_stays):
+        if stay.backend is not None and not stay.is_foreign:
+            try:
+                stay.close(timeout=0, place=stay.owner)
+            except SessionClosed:
+                pass  # its opening has failed at this very moment
+
+
+def _forget_all_in_child() -> None:
+    for stay in list(open_stays):
+        stay.lifecycle.become_foreign()
+    open_stays.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all_in_child)
+exits.at_exit(exits.SESSIONS, _close_all_at_exit)
