@@ -359,7 +359,7 @@ def test_a_summary_is_one_line_for_error_messages(models: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
-        ("empty.pb", b"", "neither graph nor archive"),
+        ("empty.pb", b"", "neither a frozen graph"),
         ("text.pb", b"hello, this is no model", "not a model"),
         ("m.keras", b"PK\x03\x04 but no archive", "not a readable archive"),
         ("m.h5", b"\x89HDF\r\n\x1a\n but no more", "not a readable HDF5 file"),
