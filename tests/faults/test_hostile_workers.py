@@ -42,8 +42,9 @@ def with_its_lane(act: Any) -> Any:
 
 
 def outcome(session: sojourn.Session, number: int) -> Exception | None:
+    seconds = 0.5 if number == 1 else 60.0  # the others are answered, on a busy machine late
     try:
-        session.run("output", {"number": number}, timeout=0.5)
+        session.run("output", {"number": number}, timeout=seconds)
     except TYPED as error:
         return error
     return None
