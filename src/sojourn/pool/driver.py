@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 from collections.abc import Callable
@@ -18,12 +19,15 @@ from sojourn.pool.terms import CopyId, Holder, Model, Policy, Request
 from sojourn.session.stay import Stay
 from sojourn.values import Place
 
+_serials = itertools.count(1)
+
 
 class Driver(Books):
     """One pool at work. The handle (`Pool`) refers to it, and so do its threads and leases."""
 
     def __init__(self, policy: Policy, made_at: Place, parking: Parking) -> None:
         super().__init__(policy, made_at)
+        self.serial = next(_serials)  # two pools may be made by the same line
         self.parking = parking
         self.hands = Hands(self, parking)
         self.start_keeper: Callable[[], None] = nobody

@@ -16,10 +16,12 @@ from sojourn.pool.driver import Driver
 from sojourn.pool.hands import Source
 from sojourn.pool.keeper import Keeper
 from sojourn.pool.leasing import PoolLease, Waiter
+from sojourn.pool.metrics import families
 from sojourn.pool.parking import Parking
 from sojourn.pool.status import PoolStatus
 from sojourn.pool.terms import Holder, Model, Policy
 from sojourn.process import exits
+from sojourn.session.metrics import others as others_with_metrics
 from sojourn.session.opening import Blueprint
 from sojourn.values import Place, arguments, caller
 
@@ -297,3 +299,4 @@ def _forget_all_in_child() -> None:
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_all_in_child)
 exits.at_exit(exits.POOLS, _end_all_at_exit)
+others_with_metrics.append(lambda: families(list(_open_pools)))

@@ -6,7 +6,7 @@ in the background: open sessions are asked when this is called.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from sojourn.probes.status_page import BUCKETS, bucket_seconds
 from sojourn.session import totals
@@ -16,6 +16,10 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 Labels = Mapping[str, str]
 Sample = tuple[str, Labels, float]  # what is added to the name, the labels, the value
+Family = tuple[str, str, str, Iterable[Sample]]  # name, kind, what it is
+
+# Who else has numbers of this process: its pools.
+others: list[Callable[[], Iterable[Family]]] = []
 
 
 def metrics() -> str:
@@ -33,7 +37,7 @@ def metrics() -> str:
         held.append(("", {**who, "where": "host"}, footprint.host_bytes))
         held += [("", {**who, "where": d}, n) for d, n in footprint.device_bytes.items()]
     plain: Labels = {}
-    families = (
+    families: tuple[Family, ...] = (
         ("sojourn_sessions", "gauge", "Sessions that are open now, by state.",
          [("", {"state": str(state)}, n) for state, n in states.items()]),
         ("sojourn_sessions_opened_total", "counter", "Sessions that were begun.",
@@ -59,7 +63,8 @@ def metrics() -> str:
         ("sojourn_closing_seconds_total", "counter", "Time spent on closing sessions.",
          [("", plain, sums.closing_seconds)]),
     )  # fmt: skip
-    return "".join(_family(*family) for family in families)
+    more = [family for tell in others for family in tell()]
+    return "".join(_family(*family) for family in (*families, *more))
 
 
 def _histogram(counts: list[int], seconds: float) -> Iterator[Sample]:
