@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from click.testing import CliRunner, Result
 
 import sojourn
 from sojourn.cli.main import COMMANDS, main
+from sojourn.session.opening import Blueprint
 
 
 def adder() -> Any:
@@ -37,6 +39,39 @@ def test_a_seed_is_a_whole_number(seed: Any) -> None:
         sojourn.open(adder, seed=seed)
     with pytest.raises(ValueError, match="a seed is a whole number from 0"):
         sojourn.isolated(seed=seed)(adder)
+
+
+@pytest.mark.parametrize("timeout", ["x", True, [1], float("nan")])
+def test_a_timeout_is_a_number_of_seconds(timeout: Any) -> None:
+    with pytest.raises(TypeError, match="timeout is a number of seconds or None, not"):
+        sojourn.open(adder, timeout=timeout)
+
+
+def test_open_takes_what_a_blueprint_takes() -> None:
+    of_blueprint = inspect.signature(Blueprint).parameters
+    of_open = dict(inspect.signature(sojourn.open).parameters)
+    assert of_open.pop("name").default is None
+    assert of_open.pop("device").default == "auto"
+    assert list(of_open.values()) == list(of_blueprint.values())
+
+
+@pytest.mark.usefixtures("zygote")
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("inputs", ["x"]), ("initializer", "init"), ("signature", "s"), ("tags", "serve")],
+)
+def test_what_the_kind_of_model_has_no_use_for_is_refused(option: str, value: Any) -> None:
+    with pytest.raises(sojourn.ModelError, match=f"{option}= is not for a plain function"):
+        sojourn.open(adder, **{option: value})
+    with sojourn.open(adder, outputs=["sum"]) as session:
+        assert session.run("sum", {"a": 1, "b": 2}) == 3
+
+
+@pytest.mark.parametrize("option", ["inputs", "outputs", "initializer"])
+def test_a_savedmodel_has_its_own_inputs_and_outputs(option: str, tmp_path: Path) -> None:
+    (tmp_path / "saved_model.pb").write_bytes(b"")
+    with pytest.raises(sojourn.ModelError, match=f"{option}= is not for a SavedModel, which"):
+        sojourn.open(tmp_path, **{option: "x"})  # type: ignore[arg-type]
 
 
 @pytest.mark.usefixtures("zygote")

@@ -16,6 +16,7 @@ from typing import Any
 
 from sojourn.engines import base, frameworks
 from sojourn.engines.base import Arrays, Engine
+from sojourn.engines.choosing import refuse_what_is_ignored
 from sojourn.engines.function import FunctionEngine, unpickle
 from sojourn.engines.paths import kind_of_path
 from sojourn.errors import ModelError
@@ -44,7 +45,7 @@ class BuilderEngine:
         if tensorflow is None:
             built = build()
             if callable(built):
-                return FunctionEngine(built, arguments.get("outputs"))
+                return _function(built, arguments)
             raise ModelError(f"TensorFlow is not loaded here, and the builder returned {built!r}")
         graph, built = _build(build, arguments.get("seed"))
         return _engine_of(graph, built, arguments)
@@ -93,17 +94,28 @@ def _engine_of(graph: Any, built: Any, arguments: dict[str, Any]) -> Engine:
 
     signatures = getattr(built, "signatures", None)
     if isinstance(signatures, Mapping) and not callable(built):
+        refuse_what_is_ignored("loaded", arguments)
         built = _signature(signatures, arguments.get("signature"))
+        arguments = {**arguments, "signature": None}
     if tracing.is_traceable(built):
+        refuse_what_is_ignored("packed", arguments)
         return tracing.PackedEngine.of(built, arguments)
     if tensorflow.is_graph(built):
+        refuse_what_is_ignored("graph", arguments)
         return tensorflow.engine_of_graph(built, arguments)  # type: ignore[no-any-return]
     if isinstance(built, str | os.PathLike):
         kind, path = kind_of_path(os.fspath(built))
+        refuse_what_is_ignored(kind, arguments)
         return base.load(kind, {**arguments, "path": os.path.abspath(path)}, ())
     if callable(built):
-        return FunctionEngine(built, arguments.get("outputs"))
+        return _function(built, arguments)
+    refuse_what_is_ignored("built", arguments)
     return tensorflow.engine_of_built(graph, built, arguments)  # type: ignore[no-any-return]
+
+
+def _function(built: Callable[..., Any], arguments: dict[str, Any]) -> Engine:
+    refuse_what_is_ignored("function", arguments)
+    return FunctionEngine(built, arguments.get("outputs"))
 
 
 def _signature(signatures: Mapping[str, Any], wanted: str | None) -> Any:

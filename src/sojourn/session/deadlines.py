@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from sojourn.process.calls import NoAnswer
+from sojourn.values import arguments
 
 
 class Lock(Protocol):
@@ -21,6 +22,7 @@ class Lock(Protocol):
 
 def deadline_after(timeout: float | None) -> float | None:
     """The moment when this many seconds will have passed."""
+    timeout = arguments.timeout(timeout)
     return None if timeout is None else time.monotonic() + timeout
 
 

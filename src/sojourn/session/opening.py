@@ -14,6 +14,7 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
+from sojourn.engines.choosing import refuse_what_is_ignored
 from sojourn.engines.paths import kind_of_path
 from sojourn.errors import ModelError
 from sojourn.probes import gpu
@@ -23,7 +24,7 @@ from sojourn.session.devices import Choice, choose
 from sojourn.session.session import Session
 from sojourn.session.stay import Stay
 from sojourn.session.trust import confinement, memory_limit
-from sojourn.values import Place, TensorSpec, caller
+from sojourn.values import Place, TensorSpec, arguments, caller
 
 _counter = itertools.count(1)
 _warned: set[str] = set()
@@ -72,22 +73,9 @@ def open(
     the model and the interpreter's libraries, writes nothing, and has no network and no programs
     to start. `timeout` is the most the opening may take, in seconds.
     """
-    blueprint = Blueprint(
-        model,
-        isolation=isolation,
-        memory=memory,
-        signature=signature,
-        tags=tags,
-        inputs=inputs,
-        outputs=outputs,
-        initializer=initializer,
-        seed=seed,
-        deterministic=deterministic,
-        restart=restart,
-        untrusted=untrusted,
-        timeout=timeout,
-    )
-    return blueprint.open(caller(), name, device)
+    # All of the above but what a session has for itself.
+    options = {key: value for key, value in locals().items() if key not in ("name", "device")}
+    return Blueprint(**options).open(caller(), name, device)
 
 
 class Blueprint:
@@ -116,20 +104,25 @@ class Blueprint:
         path = os.path.abspath(os.fspath(model)) if isinstance(model, str | os.PathLike) else None
         self._confined = confinement(untrusted, path, isolation)
         self._limit = memory_limit(memory, self._confined)
-        self._timeout = timeout
+        self._timeout = arguments.timeout(timeout)
         self._restart = restart
         self._base_name = _base_name(model)
-        arguments, self._arrays = _described(model, self._inline, inputs)
-        arguments.update(
-            signature=signature,
-            tags=[tags] if isinstance(tags, str) else None if tags is None else list(tags),
-            outputs=_mapping(outputs),
-            seed=None if seed is None else int(seed),
-            deterministic=deterministic,
-        )
-        arguments.setdefault("inputs", _mapping(inputs))
-        arguments["initializer"] = initializer or arguments.get("initializer")
-        self._arguments = arguments
+        told, self._arrays = _described(model, self._inline, inputs)
+        chosen = {
+            "signature": signature,
+            "tags": [tags] if isinstance(tags, str) else None if tags is None else list(tags),
+            "inputs": _mapping(inputs),
+            "outputs": _mapping(outputs),
+            "initializer": initializer,
+        }
+        refuse_what_is_ignored(told["kind"], chosen)
+        chosen["initializer"] = initializer or told.get("initializer")
+        self._arguments = {
+            **chosen,
+            **{key: value for key, value in told.items() if key != "initializer"},
+            "seed": None if seed is None else int(seed),
+            "deterministic": deterministic,
+        }
 
     def open(
         self,
@@ -142,7 +135,7 @@ class Blueprint:
         if self._confined.is_on:
             device = _without_gpu(device)
         choice = _chosen(device, self._limit, self._inline)
-        arguments = {
+        told = {
             **self._arguments,
             "device": device,
             "gpu_bytes": self._limit if choice.gpu is not None else None,
@@ -154,7 +147,7 @@ class Blueprint:
 
         def new_backend() -> Backend:
             if self._inline:
-                return InlineBackend(os.getpid(), arguments["kind"])
+                return InlineBackend(os.getpid(), told["kind"])
             require_process_isolation()
             from sojourn.session.isolation import WorkerBackend
 
@@ -168,13 +161,13 @@ class Blueprint:
             )
 
         try:
-            stay.open(new_backend, arguments, self._arrays, self._timeout, is_under_way)
+            stay.open(new_backend, told, self._arrays, self._timeout, is_under_way)
             if self._confined.is_on:
                 stay.keeping.forbid("save", "an untrusted worker writes nothing")
             if choice.gpu is not None and device == "auto":
                 _tell_if_on_cpu(stay)
             if self._restart is not None:
-                stay.comeback = stay.keeping.comeback_with(new_backend, arguments, self._arrays)
+                stay.comeback = stay.keeping.comeback_with(new_backend, told, self._arrays)
             return Session(stay)
         except BaseException:
             stay.abandon()

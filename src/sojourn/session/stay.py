@@ -68,7 +68,7 @@ class Stay:
     def run(self, fetches: Fetches, feeds: Mapping[str, Any] | None, timeout: float | None) -> Any:
         """One step."""
         feeds = {} if feeds is None else feeds
-        deadline = deadline_after(timeout)
+        deadline = None if timeout is None else deadline_after(timeout)
         started = self._begin(deadline)
         counts = False  # what never reaches the engine is no run
         failed = True
