@@ -18,6 +18,7 @@ import os
 import random
 import sys
 import tempfile
+import threading
 import time
 import warnings
 from collections.abc import Iterable, Iterator
@@ -30,10 +31,12 @@ import sojourn
 from sojourn import events
 from sojourn.process.zygote import zygote
 from sojourn.testing import Snapshot, Watch, leftovers, take_snapshot
+from sojourn.testing.injection import INJECTED
 
 GROWTH_BYTES = 5 * 2**20
 FIRST_ROUNDS = 3  # until everything that is loaded once has been
 TELL_EVERY = 1000  # sessions
+complaints: list[str] = []  # of threads and finalizers, which nobody would hear otherwise
 MATRIX = np.random.default_rng(7).normal(size=(16, 16))
 
 
@@ -62,7 +65,7 @@ class Soak:
                 round.run()
                 sojourn.warm_up(wait=True)  # it may have been killed
                 wrong = self._leftovers()
-            wrong += watch.wrong()
+            wrong += watch.wrong() + complaints
             wrong += [f"zygote {pid} ended by itself" for pid in self._unexplained()]
             assert not wrong, "; ".join(wrong)
             assert self._answer() == self._expected, "another session gave other bits"
@@ -135,6 +138,17 @@ def soak(seed: int, sessions: int, rounds: Iterable[int], seconds: float) -> dic
     }
 
 
+def _hear_complaints() -> None:
+    def from_finalizer(told: Any) -> None:
+        if str(told.exc_value) != INJECTED:  # that one Python could not raise where it came
+            complaints.append(f"{told.exc_value!r} in {told.object!r}")
+
+    def from_thread(told: threading.ExceptHookArgs) -> None:
+        complaints.append(f"{told.exc_value!r} in {told.thread}")
+
+    sys.unraisablehook, threading.excepthook = from_finalizer, from_thread
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sessions", type=int, default=600)
@@ -146,6 +160,7 @@ def main() -> None:
     os.environ.setdefault("SOJOURN_PRELOAD", "none")  # the faults are not TensorFlow's
     warnings.simplefilter("ignore", ResourceWarning)  # forgetting is one of the faults
     logging.disable(logging.CRITICAL)
+    _hear_complaints()
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(10**6)
     rounds: Iterable[int] = itertools.count(FIRST_ROUNDS + 1)
     sessions = options.sessions
