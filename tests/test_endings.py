@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import threading
 import time
@@ -208,6 +209,32 @@ def test_a_worker_killed_while_the_caller_spins_breaks_the_session():
                 while True:
                     session.run("y", {"x": ONE})
             killer.join()
+
+
+def test_a_worker_that_may_open_no_more_files_refuses_one_more_call_at_a_time_and_goes_on():
+    with sojourn.open(models.sleeper) as session:
+        session.run("output", {"seconds": 0.0})
+        usual = resource.prlimit(session.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(session.pid, resource.RLIMIT_NOFILE, (3, usual[1]))
+        thread = threading.Thread(target=session.run, args=("output", {"seconds": 1.5}))
+        thread.start()
+        wait_until(lambda: not session._stay.backend._lanes._free)
+        with pytest.raises(sojourn.SessionBusy, match="may not open more files"):
+            session.run("output", {"seconds": 0.0})
+        thread.join()
+        resource.prlimit(session.pid, resource.RLIMIT_NOFILE, usual)
+        assert session.run("output", {"seconds": 0.0}) == 0
+    assert session.receipt.clean
+
+
+def test_a_worker_that_dies_of_its_memory_limit_names_it():
+    def build():
+        import os
+
+        os.abort()
+
+    with pytest.raises(sojourn.SessionBroken, match="memory is limited to 300 MiB"):
+        sojourn.open(build, memory="300MiB")
 
 
 def test_the_last_words_of_a_worker_are_in_the_error():

@@ -146,6 +146,33 @@ def test_a_layout_is_remembered_however_often_the_others_change(wire):
     assert got.tolist() == [0, 1, 2]
 
 
+def test_memory_that_is_no_longer_needed_is_given_back(wire):
+    large, small = np.ones(2**25, np.uint8), np.arange(10)
+    wire.send(b"small", small)
+    wire.send(b"large", large)
+    assert wire.out.size >= 2**25
+    for _ in range(messages.PATIENCE + 1):
+        _, [came] = wire.send(b"small", small)
+        np.testing.assert_array_equal(came, small)
+    assert wire.out.size == wire.inbox.size == messages.FIRST_SEGMENT_BYTES
+    wire.send(b"large", large)
+    for _ in range(messages.PATIENCE + 1):  # it came back, so this time it is kept for longer
+        wire.send(b"small", small)
+    assert wire.out.size >= 2**25
+
+
+def test_memory_that_is_needed_now_and_then_is_kept(wire):
+    large, small = np.ones(2**25, np.uint8), np.arange(10)
+    for _ in range(5):
+        _, [came] = wire.send(b"large", large)
+        assert came.nbytes == 2**25
+        size = wire.out.size
+        for _ in range(messages.PATIENCE // 2):
+            wire.send(b"small", small)
+        wire.send(b"other", large[1:])
+    assert wire.out.size == size
+
+
 def test_a_gibibyte_crosses(wire):
     array = np.zeros(2**27, np.float64)
     array[-1] = 5

@@ -17,10 +17,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from sojourn.errors import SessionBusy
+from sojourn.errors import PlatformError, SessionBusy, SojournError
 from sojourn.process.protocol import OpenLane
 from sojourn.transport import board, frames
-from sojourn.transport.lane import CallerLane, PeerGone, ServerLane, bell
+from sojourn.transport.lane import CallerLane, LaneRefused, PeerGone, ServerLane, bell
 from sojourn.transport.segment import Segment
 
 T = TypeVar("T")
@@ -78,6 +78,9 @@ class Lanes:
                 while_waiting=while_waiting,
             )
             results = [view.copy() for view in views]
+        except LaneRefused:
+            self._abandoned.append(lane)
+            raise self._refused(lane) from None
         except BaseException:
             self._abandoned.append(lane)
             raise
@@ -85,6 +88,12 @@ class Lanes:
             under_way.discard(lane)
         self._free.append(lane)
         return status, answer, results
+
+    def _refused(self, lane: CallerLane) -> SojournError:
+        why = "its worker may not open more files or start more threads"
+        if lane.index == 0:
+            return PlatformError(f"session {self._name!r} cannot be used: {why}")
+        return SessionBusy(f"session {self._name!r} cannot take one more call at a time: {why}")
 
     def open_reverse(self) -> ServerLane:
         """A lane over which the worker asks and we answer."""

@@ -7,6 +7,7 @@ been shown is given back to the system; the last words stay for the error messag
 
 from __future__ import annotations
 
+import codecs
 import ctypes
 import os
 import re
@@ -37,24 +38,37 @@ class Stream:
         self._filters = filters_chatter
         self._shown = 0
         self._punched = 0
+        self._is_in_line = self._is_in_chatter = False
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._lock = threading.Lock()
         self.fd = os.memfd_create(name, os.MFD_CLOEXEC)
 
     def __del__(self) -> None:
         self.close()  # only after a Ctrl-C that came before anybody else could know of it
 
-    def take(self) -> bytes:
+    def take(self) -> str:
         """What has been written since the last call; of very much, the end."""
         size = os.fstat(self.fd).st_size
         if size <= self._shown:
-            return b""
+            return ""
         with self._lock:
             end = os.fstat(self.fd).st_size
             start = max(self._shown, end - _MOST_AT_ONCE)
             data = os.pread(self.fd, end - start, start)
             self._shown = start + len(data)
             self._give_back()
-        return _without_chatter(data) if self._filters else data
+            # The last character may still be under way, and so may the last line.
+            return self._decoder.decode(self._without_chatter(data) if self._filters else data)
+
+    def _without_chatter(self, data: bytes) -> bytes:
+        shown = []
+        for line in data.splitlines(keepends=True):
+            if not self._is_in_line:
+                self._is_in_chatter = _CHATTER.match(line) is not None
+            self._is_in_line = not line.endswith(b"\n")
+            if not self._is_in_chatter:
+                shown.append(line)
+        return b"".join(shown)
 
     def tail(self) -> str:
         """The last lines."""
@@ -99,9 +113,9 @@ class Output:
         for stream, target in ((self.out, sys.stdout), (self.err, sys.stderr)):
             if stream.fd < 0:
                 continue
-            data = stream.take()
-            if data and target is not None:
-                target.write(data.decode(errors="replace"))
+            text = stream.take()
+            if text and target is not None:
+                target.write(text)
                 target.flush()
 
     def last_words(self) -> str:
@@ -112,8 +126,3 @@ class Output:
         """Give the memory back."""
         self.out.close()
         self.err.close()
-
-
-def _without_chatter(data: bytes) -> bytes:
-    lines = data.splitlines(keepends=True)
-    return b"".join(line for line in lines if line.strip() and not _CHATTER.match(line))

@@ -27,7 +27,7 @@ from sojourn.process.zygote import zygote
 from sojourn.transport import frames
 from sojourn.transport.lane import PeerGone
 from sojourn.transport.messages import ProtocolError
-from sojourn.values import Footprint
+from sojourn.values import Footprint, format_bytes
 
 T = TypeVar("T")
 
@@ -65,6 +65,9 @@ class Worker:
         best_effort_sandbox: bool = False,
     ) -> None:
         self.name = name
+        self._limit = ""
+        if memory_bytes is not None:
+            self._limit = f" (its memory is limited to {format_bytes(memory_bytes)})"
         self._answering: callbacks.Answering | None = None
         self._lock = threading.Lock()
         self._ending: Ending | None = None
@@ -196,7 +199,7 @@ class Worker:
             self.kill()  # it lives, but has closed its end
         ending = self._reap()
         self.output.show()
-        return WorkerDied(str(ending), self.output.last_words())
+        return WorkerDied(f"{ending}{self._limit}", self.output.last_words())
 
     def death(self) -> WorkerDied | None:
         """How it died, once it has."""

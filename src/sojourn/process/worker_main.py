@@ -136,6 +136,8 @@ class _Worker:
                     os._exit(1)
             try:
                 message, fds = frames.receive(self._control, to_worker)
+            except frames.OutOfDescriptors:
+                continue  # with what came, the lane is closed: whoever waits there learns it
             except (EOFError, OSError):
                 os._exit(1)
             match message:
@@ -158,9 +160,13 @@ class _Worker:
             self._host.connect(self._asking.ask)
             return
         lane = ServerLane(rows, end, bells)
-        threading.Thread(
+        thread = threading.Thread(
             target=_serve_lane, args=(lane, self._host), name=f"lane-{message.index}", daemon=True
-        ).start()
+        )
+        try:
+            thread.start()
+        except RuntimeError:
+            lane.close()  # no more threads: whoever waits there learns it
 
     def _end(self) -> NoReturn:
         status = 0

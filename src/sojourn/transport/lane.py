@@ -26,6 +26,7 @@ _MOST_SPINS = 4 * SPINS
 _NEARLY_SECONDS = 250e-6
 # How often a lane that has given up spinning tries again, in calls.
 _TRY_AGAIN = 32
+_ENDING_SECONDS = 1.0
 _SPOILED = -1  # a sequence that no word can have
 # The caller tells the server with each request whether spinning for the next one is welcome.
 MAY_SPIN = 5
@@ -33,6 +34,10 @@ MAY_SPIN = 5
 
 class PeerGone(Exception):
     """The process at the other end of the lane has ended."""
+
+
+class LaneRefused(Exception):
+    """The peer lives, but could not take its end of the lane."""
 
 
 def bell() -> int:
@@ -73,6 +78,7 @@ class CallerLane:
         self._their_bell, self._my_bell = bells
         self.outbox = Outbox(self._mine, channel)
         self.inbox = Inbox(self._theirs, channel)
+        self._peer_pidfd = peer_pidfd
         self._sequence = 0
         self._taken = 0  # whose answer was read
         self._spins = SPINS if CAN_SPIN else 0
@@ -80,6 +86,7 @@ class CallerLane:
         self._poll = select.poll()
         self._poll.register(self._my_bell, select.POLLIN)
         self._poll.register(peer_pidfd, select.POLLIN)
+        self._poll.register(channel, 0)  # tells only when the other end is closed
 
     def exchange(
         self,
@@ -105,7 +112,7 @@ class CallerLane:
         try:
             self.outbox.put(meta, arrays, adoptable=adoptable)
         except ConnectionError:
-            raise PeerGone from None
+            raise self._gone() from None
         except Exception:
             self._sequence = sequence - 1  # refused as a whole, nothing has been written
             raise
@@ -171,9 +178,19 @@ class CallerLane:
             # Whatever it had to say was said before it ended; a bell that still rings is rung by
             # somebody it left behind.
             if ready - {self._my_bell}:
-                raise PeerGone
+                raise self._gone()
             if while_waiting and not ready:
                 while_waiting()
+
+    def _gone(self) -> Exception:
+        """Why the other end is closed."""
+        # One that ends has closed its files a moment before it can be seen to have ended.
+        until = time.monotonic() + _ENDING_SECONDS
+        while not self._taken and time.monotonic() < until:
+            if any(fd == self._peer_pidfd for fd, _ in self._poll.poll(0)):
+                return PeerGone()
+            time.sleep(0.001)
+        return PeerGone() if self._taken else LaneRefused()
 
     def close(self) -> None:
         """Give back the descriptors. Views that somebody still has stay valid."""
@@ -267,4 +284,4 @@ class ServerLane:
                 os.close(bell)
 
 
-__all__ = ["CallerLane", "PeerGone", "ProtocolError", "ServerLane"]
+__all__ = ["CallerLane", "LaneRefused", "PeerGone", "ProtocolError", "ServerLane"]

@@ -34,6 +34,11 @@ MAX_RANK = 32
 LAYOUTS_KEPT = 128
 MAX_REUSED_META = 16
 FIRST_SEGMENT_BYTES = 256 * 1024
+# A segment that was made for a message much larger than those that follow is given up after some
+# of them. They are counted where layouts are written, and none is remembered until that is decided.
+SPARED_BYTES = 16 * 2**20
+TOO_LARGE = 8
+PATIENCE = 32
 
 _HEAD = struct.Struct("<II")  # meta bytes, number of arrays
 _ARRAY = struct.Struct("<HHIQQ")  # dtype, rank, unused, offset, bytes
@@ -64,6 +69,8 @@ class Outbox:
         self._generation = 0
         self._number = 0
         self._layouts: dict[bytes, _Layout] = {}
+        self._small = 0  # messages since the last that needed a segment of this size
+        self._patience = PATIENCE
 
     @property
     def size(self) -> int:
@@ -110,7 +117,11 @@ class Outbox:
         views = [block.write(self._buffer) for block in blocks]
         number = 0
         # Only steps come again and again with the same short meta; calls are one of a kind.
-        if len(meta) <= MAX_REUSED_META and all(view is not None for view in views):
+        if (
+            self._small == 0
+            and len(meta) <= MAX_REUSED_META
+            and all(view is not None for view in views)
+        ):
             replaced = self._layouts.get(meta)
             if replaced is not None:
                 # The number is used again: numbers that grew with every change of shape would push
@@ -126,7 +137,14 @@ class Outbox:
 
     def _ensure(self, size: int) -> None:
         if self._segment is not None and size <= self._segment.size:
-            return
+            if self._segment.size <= SPARED_BYTES or size * TOO_LARGE > self._segment.size:
+                self._small = 0
+                return
+            self._small += 1
+            if self._small <= self._patience:
+                return
+            self._patience *= 2  # if it is needed again, it will be kept for longer
+        self._small = 0
         wanted = max(FIRST_SEGMENT_BYTES, size if size > 2**26 else 1 << (size - 1).bit_length())
         segment, fd = Segment.create(wanted)
         try:
