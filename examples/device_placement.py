@@ -16,6 +16,7 @@ with sojourn.open(build, device="auto", memory="1GiB") as session:
     print({device: count > 0 for device, count in session.placement.items()})
 
 try:
-    sojourn.open(build, device="gpu:99")
+    with sojourn.open(build, device="gpu:99") as session:
+        print(session(x=21))
 except sojourn.DeviceError as error:
     print(error)

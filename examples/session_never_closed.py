@@ -19,5 +19,5 @@ def tell(event: sojourn.events.Event) -> None:
 
 sojourn.events.subscribe(tell)
 
-session = Session(name="forgotten")  # and no close() anywhere below
+session = Session(name="forgotten")  # and no close() below: what this shows  # noqa: SOJ001
 print("value:", session.run(tf.constant(42)))

@@ -10,7 +10,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from sojourn.audit.codes import CODES
+from sojourn.audit.explain import page
 from sojourn.cli.lint import command
+
+ROOT = Path(__file__).parents[1]
 
 LEAK = "import tensorflow.compat.v1 as tf\nsess = tf.Session()\nprint(sess.run('x:0'))\n"
 CLEAN = (
@@ -132,3 +136,48 @@ def test_without_libcst_fix_says_what_to_install(
     assert result.exit_code == 2
     assert "pip install 'sojourn[lint]'" in result.output
     assert lint().exit_code == 1
+
+
+KEEPS = """import tensorflow.compat.v1 as tf
+class Agent:
+    def __init__(self):
+        self.sess = tf.Session()
+"""
+
+
+def test_what_another_program_closes_says_nothing(here: Path) -> None:
+    (here / "agent.py").write_text(KEEPS)
+    (here / "main.py").write_text("import agent\na = agent.Agent()\na.sess.close()\n")
+    (here / "other.py").write_text(KEEPS)
+    found = json.loads(lint("--json", ".").stdout)["findings"]
+    assert [(f["path"], f["code"]) for f in found] == [("other.py", "SOJ001")]
+
+
+def test_files_are_of_one_program_by_way_of_a_third(here: Path) -> None:
+    (here / "agent.py").write_text(KEEPS)
+    (here / "ending.py").write_text("def end(agent):\n    agent.sess.close()\n")
+    (here / "main.py").write_text("from agent import Agent\nimport ending\nending.end(Agent())\n")
+    assert lint(".").exit_code == 0
+
+
+def test_an_environment_inside_the_folder_is_not_walked(here: Path) -> None:
+    library = here / ".venvs" / "one" / "lib"
+    library.mkdir(parents=True)
+    (here / ".venvs" / "one" / "pyvenv.cfg").write_text("home = /usr\n")
+    (library / "leak.py").write_text(LEAK)
+    assert lint(".").exit_code == 0
+
+
+def test_every_code_is_explained_where_it_is_installed() -> None:
+    for code in CODES:
+        told = lint("--explain", code.lower())
+        assert told.exit_code == 0
+        assert told.stdout.startswith(code)
+    assert lint("--explain", "SOJ999").exit_code == 2
+    assert page() == (ROOT / "docs" / "codes.md").read_text()
+
+
+def test_our_own_code_passes_our_own_lint(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    told = lint("src", "tests", "examples", "benchmarks")
+    assert told.exit_code == 0, told.stdout

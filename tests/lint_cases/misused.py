@@ -42,17 +42,17 @@ def perhaps_after_close(flag):
 
 
 def replaced():
-    sess = tf.Session()
-    print(sess.run(x))
     sess = tf.Session()  # expect: SOJ008
+    print(sess.run(x))
+    sess = tf.Session()
     print(sess.run(x))
     sess.close()
 
 
 def replaced_by_nothing():
-    sess = tf.Session()
+    sess = tf.Session()  # expect: SOJ008
     print(sess.run(x))
-    sess = None  # expect: SOJ008
+    sess = None
     return sess
 
 
@@ -67,9 +67,9 @@ def closed_and_opened_again():
 
 class Replacing:
     def __init__(self, session=None):
-        self.session = tf.Session()
+        self.session = tf.Session()  # expect: SOJ008
         if session is not None:
-            self.session = session  # expect: SOJ008
+            self.session = session
 
     def close(self):
         self.session.close()

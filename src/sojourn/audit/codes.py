@@ -24,6 +24,11 @@ class Code:
         """The section of the documentation that explains this code."""
         return f"docs/codes.md#{self.code.lower()}"
 
+    @property
+    def more(self) -> str:
+        """The command that prints that section, wherever sojourn is installed."""
+        return f"sojourn lint --explain {self.code}"
+
 
 NEVER_CLOSED = Code(
     "SOJ001",

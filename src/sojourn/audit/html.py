@@ -122,7 +122,7 @@ def _card(number: int, finding: Finding) -> str:
 {stack}
 <p class="why"><b>Why</b> {_ticked(about.cause)}</p>
 <p class="cure"><b>Cure</b> {_ticked(about.cure)}</p>
-<p class="docs">{escape(about.docs)}</p>
+<p class="docs">more: <code>{escape(about.more)}</code></p>
 </article>"""
 
 

@@ -85,7 +85,7 @@ def _one(finding: Finding, paint: Any) -> str:
         for place in reversed(callers[-4:])
     ]
     lines.append(f"    {paint('cure:', _GREEN)} {finding.cure}")
-    lines.append(paint(f"    {finding.about.docs}", _DIM))
+    lines.append(paint(f"    more: {finding.about.more}", _DIM))
     return "\n".join(lines)
 
 

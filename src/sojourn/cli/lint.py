@@ -9,6 +9,8 @@ from pathlib import Path
 
 import click
 
+from sojourn.audit.codes import CODES
+from sojourn.audit.explain import explain as explain_code
 from sojourn.audit.lint import Outcome, Settings, check_paths
 from sojourn.audit.lint.fix import FixerMissing, fix_source, require_libcst
 from sojourn.audit.lint.formats import FORMATS, as_text
@@ -26,6 +28,7 @@ from sojourn.audit.lint.settings import SettingsError, read_settings
     "--format", "form", type=click.Choice(sorted(FORMATS)), default="text", show_default=True
 )
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@click.option("--explain", metavar="CODE", help="Print what a code means, and its cure.")
 @click.option("--isolated", is_flag=True, help="Read no pyproject.toml.")
 def command(
     paths: tuple[Path, ...],
@@ -36,6 +39,7 @@ def command(
     exclude: tuple[str, ...],
     form: str,
     as_json: bool,
+    explain: str | None,
     isolated: bool,
 ) -> None:
     """Find TensorFlow sessions that are never closed, replaced, reopened or used too late.
@@ -43,6 +47,9 @@ def command(
     PATHS are files or folders; without any, the current folder. Exits with 1 when something was
     found, 2 when it was called wrongly. Files that are not Python 3 are named and left alone.
     """
+    if explain is not None:
+        click.echo(_explained(explain.strip().upper()))
+        return
     paths = paths or (Path("."),)
     try:
         settings = Settings() if isolated else read_settings(Path.cwd())
@@ -60,6 +67,13 @@ def command(
     if not diff:
         _show(outcome, "json" if as_json else form, changed)
     sys.exit(1 if outcome.problems or (diff and changed) else 0)
+
+
+def _explained(code: str) -> str:
+    try:
+        return explain_code(code)
+    except KeyError:
+        raise click.UsageError(f"Unknown code: {code}. There are {', '.join(CODES)}.") from None
 
 
 def _merged(
@@ -80,7 +94,7 @@ def _fix(outcome: Outcome, settings: Settings, diff: bool) -> int:
     """Fix or show every file with findings; the number of files that change."""
     changed = 0
     for path, source in outcome.sources.items():
-        fixed = fix_source(source, settings, outcome.closed)
+        fixed = fix_source(source, settings, outcome.closed[path])
         if not fixed.changed:
             continue
         changed += 1

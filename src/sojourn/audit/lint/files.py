@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sojourn.audit.lint.check import check_tree
-from sojourn.audit.lint.kept import closed_attributes
 from sojourn.audit.lint.problem import Problem
+from sojourn.audit.lint.programs import closed_in_programs
 from sojourn.audit.lint.settings import Settings
 
 _PYTHON_2 = re.compile(
@@ -39,17 +39,18 @@ class Outcome:
     notes: list[Note] = field(default_factory=list)
     checked: int = 0
     sources: dict[str, bytes] = field(default_factory=dict)  # of files with findings
-    closed: frozenset[str] = frozenset()  # attributes that some file closes
+    closed: dict[str, frozenset[str]] = field(default_factory=dict)  # attributes closed, by file
 
 
 def check_paths(paths: Iterable[Path], settings: Settings) -> Outcome:
     """Check files, and every Python file below folders.
 
-    Files are judged together: what one of them opens and keeps on an object, another may close.
+    Files of one program are judged together: what one of them opens and keeps on an object,
+    another may close.
     """
     outcome = Outcome()
-    parsed: list[tuple[str, bytes, ast.Module]] = []
-    closed: set[str] = set()
+    sources: dict[str, bytes] = {}
+    trees: dict[str, ast.Module] = {}
     for path in python_files(paths, settings):
         try:
             source = path.read_bytes()
@@ -59,16 +60,16 @@ def check_paths(paths: Iterable[Path], settings: Settings) -> Outcome:
         outcome.checked += 1
         tree = parse(str(path), source, outcome.notes)
         if tree is not None:
-            closed.update(closed_attributes(tree))
-            if is_worth_checking(source):
-                parsed.append((str(path), source, tree))
-    outcome.closed = frozenset(closed)
-    for name, source, tree in parsed:
-        found = check_tree(tree, source, name, outcome.closed)
+            sources[str(path)], trees[str(path)] = source, tree
+    outcome.closed = closed_in_programs(trees)
+    for name, tree in trees.items():
+        if not is_worth_checking(sources[name]):
+            continue
+        found = check_tree(tree, sources[name], name, outcome.closed[name])
         wanted = [p for p in found if settings.wants(p.code)]
         if wanted:
             outcome.problems += wanted
-            outcome.sources[name] = source
+            outcome.sources[name] = sources[name]
     return outcome
 
 
@@ -106,7 +107,11 @@ def python_files(paths: Iterable[Path], settings: Settings) -> Iterator[Path]:
 def _walk(folder: Path, settings: Settings) -> Iterator[Path]:
     for root, folders, files in os.walk(folder):
         here = Path(root)
-        folders[:] = sorted(f for f in folders if not settings.leaves_out(here / f))
+        folders[:] = sorted(
+            f
+            for f in folders
+            if not settings.leaves_out(here / f) and not (here / f / "pyvenv.cfg").is_file()
+        )
         for name in sorted(files):
             if name.endswith((".py", ".pyw")) and not settings.leaves_out(here / name):
                 yield here / name

@@ -84,7 +84,7 @@ def _one_step(
     found = check_source(source, "", closed_elsewhere)
     module = understood(ast.parse(source))
     # From the end: what goes into an outer block later is then already as it shall be.
-    for problem in sorted(found, key=lambda p: p.opened, reverse=True):
+    for problem in sorted(found, key=lambda p: p.start, reverse=True):
         if problem.code not in FIXABLE or not settings.wants(problem.code):
             continue
         plan = plan_for(module, problem)
@@ -98,7 +98,7 @@ def _one_step(
 
 
 def _key(problem: Problem, plan: Plan) -> tuple[str, str]:
-    return (f"{problem.code} {problem.opened}", plan.form.name)
+    return (f"{problem.code} {problem.start}", plan.form.name)
 
 
 def _is_better(found: list[Problem], after: bytes, closed_elsewhere: frozenset[str]) -> bool:

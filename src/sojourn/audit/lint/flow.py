@@ -349,8 +349,9 @@ class Flow(Expressions):
             state.set([site], TAKEN)
         if not wrapped:
             first = min((s.call for s in sites_in(old)), key=lambda call: call.lineno)
-            detail = f"`{key}` still holds the session opened on line {first.lineno}"
-            self.problems.append(problem_at(target, codes.REPLACED, detail, first))
+            # Told where the session was opened, as the audit does: that is the one left open.
+            detail = f"line {target.lineno} binds `{key}` again while this session is open"
+            self.problems.append(problem_at(first, codes.REPLACED, detail))
 
     def _captures_are_harmless(self, name: str) -> bool:
         """Whether the functions inside this scope only use the session of that name."""

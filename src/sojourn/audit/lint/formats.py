@@ -149,7 +149,7 @@ def _rule(code: str) -> dict[str, Any]:
         "name": "".join(word.capitalize() for word in about.title.split()),
         "shortDescription": {"text": about.title},
         "fullDescription": {"text": about.cause},
-        "help": {"text": f"{about.cure} See {about.docs}."},
+        "help": {"text": f"{about.cure} More: {about.more}."},
     }
 
 

@@ -58,7 +58,7 @@ def plan_for(module: Module, problem: Problem) -> Plan | None:
     """The safe way to close the session this finding is about, if there is one."""
     calls = [n for n in ast.walk(module.tree) if isinstance(n, ast.Call)]
     for call in calls:
-        if (call.lineno, call.col_offset + 1) == problem.opened and module.opens(call):
+        if (call.lineno, call.col_offset + 1) == problem.start and module.opens(call):
             return _Planner(module, call).plan()
     return None
 

@@ -22,7 +22,7 @@ class Problem:
     detail: str
     end_line: int
     end_column: int
-    opened: tuple[int, int] = (0, 0)  # line and column of the call that opened the session
+    start: tuple[int, int] = (0, 0)  # line and column as the tree counts them, in bytes
 
     @property
     def about(self) -> Code:
@@ -35,11 +35,8 @@ class Problem:
         return f"{self.about.title}: {self.detail}" if self.detail else self.about.title
 
 
-def problem_at(
-    node: ast.expr | ast.stmt, code: Code, detail: str, opener: ast.Call | None = None
-) -> Problem:
-    """A finding at a node of the tree, about the session that `opener` opened."""
-    opened = opener if opener is not None else node
+def problem_at(node: ast.expr | ast.stmt, code: Code, detail: str) -> Problem:
+    """A finding at a node of the tree."""
     return Problem(
         "",
         node.lineno,
@@ -48,7 +45,7 @@ def problem_at(
         detail,
         node.end_lineno or node.lineno,
         (node.end_col_offset or node.col_offset) + 1,
-        (opened.lineno, opened.col_offset + 1),
+        (node.lineno, node.col_offset + 1),
     )
 
 

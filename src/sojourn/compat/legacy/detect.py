@@ -152,6 +152,8 @@ def _read(tree: ast.Module, path: str, found: _Findings) -> None:
                 found.eager = found.eager or bool(aliases)
         if not isinstance(node, ast.Attribute):
             continue
+        if node.attr in marks.TF1_METHODS and "tensorflow" in aliases.values() and not rebound:
+            found.tf1.append((f".{node.attr}", Place(path, node.lineno)))
         dotted = _dotted(node, aliases)
         if dotted is None:
             continue
