@@ -261,6 +261,49 @@ def test_a_session_that_functions_use_is_closed_at_exit() -> None:
     )
 
 
+OWNER = (
+    HEAD
+    + """
+class Agent:
+    def __init__(self):
+        self.sess = tf.Session()  # the agent's own
+        self.sess.run(init)
+
+    def act(self, state):
+        return self.sess.run(action, {x: state})
+
+agent = Agent()
+print(agent.act(1), agent.sess.run(loss))
+"""
+)
+
+
+def test_a_session_that_an_object_keeps_is_closed_when_its_owner_is_gone() -> None:
+    after = fix_source(OWNER.encode()).after
+    opening = "        self.sess = tf.Session()  # the agent's own\n"
+    closing = "        weakref.finalize(self, self.sess.close)\n"
+    assert after.decode() == "import weakref\n" + OWNER.replace(opening, opening + closing)
+    assert not check_source(after)
+    assert fix_source(after).after == after
+
+
+@pytest.mark.parametrize(
+    "use",
+    ["Agent().sess.run(x)", "keep(agent.sess)", "step = agent.sess.run", "agent.sess = None"],
+)
+def test_a_session_that_may_outlive_its_owner_is_left_alone(use: str) -> None:
+    unchanged(
+        f"""\
+        class Agent:
+            def __init__(self):
+                self.sess = tf.Session()
+
+        agent = Agent()
+        {use}
+        """
+    )
+
+
 def test_a_replaced_session_is_closed_before_its_name_is_given_away() -> None:
     expect(
         """

@@ -15,6 +15,7 @@ from sojourn.audit.lint.flow import Flow
 from sojourn.audit.lint.loops import looks_like_session
 from sojourn.audit.lint.module import Function, Module, Scope, declared, own_uses
 from sojourn.audit.lint.names import is_interactive
+from sojourn.audit.lint.owned import dies_with_its_owner
 from sojourn.audit.lint.problem import Problem
 from sojourn.audit.lint.state import Site
 
@@ -25,6 +26,7 @@ class Form(Enum):
     WITH = "with tf.Session() as sess:"
     FINALLY = "sess = tf.Session(), then try: ... finally: sess.close()"
     AT_EXIT = "atexit.register(sess.close)"
+    WITH_OWNER = "weakref.finalize(self, self.sess.close)"
     INLINE = "with tf.Session() as sess: around the one statement that opens it"
     ENTER = "with tf.Session() instead of with tf.Session().as_default()"
 
@@ -92,6 +94,8 @@ class _Planner:
             targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
             if len(targets) == 1 and isinstance(targets[0], ast.Name):
                 return self._named(targets[0].id)
+            if len(targets) == 1 and isinstance(targets[0], ast.Attribute):
+                return self._on_self(targets[0])
             return None
         if isinstance(statement, ast.Expr) and statement.value is self.call:
             return self._nameless() if self.is_interactive else None
@@ -124,6 +128,14 @@ class _Planner:
             tail = tail[: 1 + max(_index_of(u, tail) for u in inside)]
         form = Form.WITH if self._with_is_exact(tail) else Form.FINALLY
         return self._made(form, tail, name)
+
+    def _on_self(self, target: ast.Attribute) -> Plan | None:
+        """A session that an object keeps: closed when its owner is gone."""
+        if self.is_interactive or self._loop_around() is not None:
+            return None
+        if not dies_with_its_owner(self.module, target):
+            return None
+        return self._made(Form.WITH_OWNER, [], ast.unparse(target))
 
     def _made(self, form: Form, tail: list[ast.stmt], name: str) -> Plan:
         line = self.statement.lineno

@@ -20,8 +20,9 @@ def carry_out(source: bytes, plan: Plan) -> bytes | None:
     module = wrapper.visit(rewriter)
     if not rewriter.done:
         return None
-    if plan.form is Form.AT_EXIT:
-        module = _with_import(module, "atexit")
+    needed = {Form.AT_EXIT: "atexit", Form.WITH_OWNER: "weakref"}.get(plan.form)
+    if needed is not None:
+        module = _with_import(module, needed)
     return module.bytes
 
 
@@ -137,6 +138,13 @@ class _Rewriter(cst.CSTTransformer):
                 finalbody=cst.Finally(cst.IndentedBlock([closing])),
             )
             return [opening, block]
+        if form is Form.WITH_OWNER:
+            owner = name.partition(".")[0]
+            return [
+                opening,
+                cst.parse_statement(f"weakref.finalize({owner}, {name}.close)"),
+                *tail,
+            ]
         if name:
             return [opening, cst.parse_statement(f"atexit.register({name}.close)"), *tail]
         bound = cst.Attribute(call, cst.Name("close"))
