@@ -1,8 +1,8 @@
 """One stay of one model: its state machine, its handles, its receipt.
 
-`states.py` decides, `stay.py` carries out, `ending.py` ends it, `session.py` is what the user holds,
-`opening.py` turns
-what the user has into something an engine can load, `feeding.py` checks what goes in.
+`states.py` decides, `stay.py` carries out, `ending.py` ends it, `session.py` is what the user
+holds, `opening.py` turns what the user has into something an engine can load, `feeding.py` checks
+what goes in.
 """
 
 from sojourn.session.defaults import current
