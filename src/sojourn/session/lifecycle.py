@@ -132,7 +132,7 @@ class Lifecycle:
             self.steps = words[STEPS] = self.steps + counts
             self._leave()
             words[LAST_STEP] = int(now * 1e9)
-            if started:
+            if started and counts:
                 words[HISTOGRAM + bucket(now - started)] += 1
                 words[NANOSECONDS] += int((now - started) * 1e9)
             if self.under_way == 0:

@@ -99,7 +99,7 @@ class Stay:
                 "the outcome of the step is unknown"
             ) from None
         finally:
-            self.lifecycle.end_step(counts, started if counts else 0.0, failed=failed)
+            self.lifecycle.end_step(counts, started, failed=failed)  # told, counted or not
 
     def call(
         self,
