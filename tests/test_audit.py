@@ -25,6 +25,7 @@ NAMES = [
     "interactive_left",
     "innocent",
     "suite_of_tests",
+    "of_the_time",
     "blocks",
 ]
 Results = dict[str, dict[str, Any]]

@@ -68,6 +68,13 @@ def test_one_own_module_of_tensorflow_1_makes_the_program_so(tmp_path: Path) -> 
     assert str(verdict) == f"tf1: tensorflow.get_variable at {tmp_path}/models/parts.py:2"
 
 
+def test_a_test_case_of_the_time_is_known_by_its_session(tmp_path: Path) -> None:
+    source = "import {} as tf\nclass T(tf.test.TestCase):\n    def test(self):\n"
+    source += "        with self.test_session(): tf.constant(1).eval()\n"
+    assert verdict_on(tmp_path, source.format("tensorflow")).era == "tf1"
+    assert verdict_on(tmp_path, source.format("tensorflow.compat.v1")).era == "compat"
+
+
 @pytest.mark.parametrize(
     ("source", "graph"),
     [
