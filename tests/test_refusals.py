@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import models
 import sojourn
 from sojourn.probes import status_page
 from sojourn.session.listing import Lister
@@ -162,3 +163,32 @@ def test_a_session_with_an_endless_name_is_listed_with_the_beginning_of_it() -> 
         assert seen.facts["name"].startswith("nämenäme")
     finally:
         page.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"device": 3}, "device is 'auto', 'cpu', .* not 3"),
+        ({"device": None}, "device is 'auto', 'cpu', .* not None"),
+        ({"memory": 0}, "memory is more than nothing"),
+        ({"memory": "lots"}, "memory: "),
+    ],
+)
+def test_open_says_which_option_is_wrong(options: dict[str, Any], words: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=words):
+        sojourn.open(models.adder, **options)
+
+
+@pytest.mark.usefixtures("zygote")
+def test_a_session_says_which_argument_is_wrong_and_goes_on() -> None:
+    with sojourn.open(models.adder) as session:
+        for wrong, words in [
+            (lambda: session.save(3), "path is a path, not 3"),
+            (lambda: session.restore(None), "path is a path, not None"),
+            (lambda: session.run("output", {}, timeout="x"), "timeout is a number of seconds"),
+            (lambda: session.close(timeout="soon"), "timeout is a number of seconds"),
+            (lambda: session.lend(max_seconds=-1), "max_seconds is a number of seconds from 0"),
+        ]:
+            with pytest.raises((TypeError, ValueError), match=words):
+                wrong()
+        assert session.run("output", {"a": 1, "b": 2}) == 3

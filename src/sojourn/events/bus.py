@@ -64,8 +64,8 @@ def subscribe(
     """Call `subscriber` with every event from now on, until the returned function is called.
 
     Whoever subscribes twice is called twice. With `every_step` it also hears of single steps.
-    While nobody `wants_bytes`, sessions are not measured just to be told about. It may not call
-    the session that an event is about.
+    While nobody `wants_bytes`, sessions are not measured just to be told about. It may close
+    the session that an event is about, but not run it.
     """
     global _subscribers, _step_subscribers, _recorders
     if not callable(subscriber):

@@ -125,7 +125,8 @@ class Lanes:
                     if lane.is_free:  # its late answer has come and is of no interest
                         self._abandoned.remove(lane)
                         return lane
-                if self._count < board.LANES:
+                # The last is for those who do not wait for ever, such as a close that cancels.
+                if self._count < board.LANES - (deadline is None):
                     lane = self._wire(False, self._caller_lane)
                     self._all.append(lane)
                     return lane

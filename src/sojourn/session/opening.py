@@ -132,6 +132,7 @@ class Blueprint:
         is_under_way: Callable[[Stay], None] | None = None,
     ) -> Session:
         """Open a session for the owner. `is_under_way` is told once there is a worker to end."""
+        arguments.device("device", device)
         if self._confined.is_on:
             device = _without_gpu(device)
         choice = _chosen(device, self._limit, self._inline)

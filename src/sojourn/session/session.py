@@ -13,7 +13,16 @@ from sojourn.session import defaults
 from sojourn.session.plans import Fetches
 from sojourn.session.states import State
 from sojourn.session.stay import Stay
-from sojourn.values import Footprint, Place, Receipt, Signature, caller, format_bytes, html
+from sojourn.values import (
+    Footprint,
+    Place,
+    Receipt,
+    Signature,
+    arguments,
+    caller,
+    format_bytes,
+    html,
+)
 
 if TYPE_CHECKING:
     from sojourn.session.lease import Lease
@@ -82,14 +91,14 @@ class Usable:
         The files are a TensorFlow checkpoint with a manifest. Steps that come meanwhile wait. If
         it fails (CheckpointError), whatever was at the path is still there.
         """
-        self._stay.keeping.save(os.fspath(path))
+        self._stay.keeping.save(arguments.path("path", path))
 
     def restore(self, path: str | os.PathLike[str]) -> None:
         """Take the variables from what was saved at `path`, every one or none.
 
         Every byte is checked first. The prefix of a plain TensorFlow checkpoint will do as well.
         """
-        self._stay.keeping.restore(os.fspath(path))
+        self._stay.keeping.restore(arguments.path("path", path))
 
     @property
     def placement(self) -> dict[str, int]:
@@ -123,7 +132,7 @@ class Session(Usable):
 
         After `timeout` seconds running steps are cut off. Closing twice gives the same receipt.
         """
-        return self._stay.close(timeout, caller())
+        return self._stay.close(arguments.timeout(timeout), caller())
 
     def lend(
         self,
@@ -138,6 +147,10 @@ class Session(Usable):
         """
         from sojourn.session.lease import lend
 
+        if max_seconds is not None:
+            arguments.seconds("max_seconds", max_seconds)
+        if lease_warning_seconds is not None:
+            arguments.seconds("lease_warning_seconds", lease_warning_seconds)
         return lend(self._stay, max_seconds, lease_warning_seconds)
 
     def __enter__(self) -> Session:

@@ -6,7 +6,7 @@ import glob
 import os
 from dataclasses import dataclass
 
-from sojourn.values import parse_bytes
+from sojourn.values import arguments
 
 # A model that nobody vouches for gets a limit also when nobody asked for one.
 DEFAULT_MEMORY = "4GiB"
@@ -43,7 +43,7 @@ def memory_limit(memory: int | str | None, confined: Confinement) -> int | None:
     """The most the worker may allocate."""
     if memory is None and confined.is_on:
         memory = DEFAULT_MEMORY
-    return None if memory is None else parse_bytes(memory)
+    return None if memory is None else arguments.memory("memory", memory)
 
 
 def _files_of(path: str) -> list[str]:

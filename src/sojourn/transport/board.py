@@ -11,7 +11,7 @@ import platform
 
 from sojourn.transport.segment import Segment
 
-LANES = 128
+LANES = 256
 _ROW_WORDS = 16  # 128 bytes: two cache lines, so that neighbours do not slow each other
 BYTES = LANES * 2 * _ROW_WORDS * 8
 
