@@ -134,3 +134,25 @@ def test_tensorflow_is_wrapped_when_the_program_imports_it(tmp_path: Path) -> No
     assert "> session = tf.Session()" in done.stderr
     assert "cure: " in done.stderr
     assert "\x1b" not in done.stderr
+
+
+def test_our_own_examples_pass_our_own_audit() -> None:
+    here = Path(__file__).parent
+    examples = sorted(here.parent.glob("examples/session_*.py"))
+    chosen = [e for e in examples if "with_block" in e.stem or "keras" in e.stem or "two" in e.stem]
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "sojourn",
+            "audit",
+            str(here / "run_examples.py"),
+            *map(str, chosen),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert len(chosen) >= 4
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "nothing found" in done.stderr
