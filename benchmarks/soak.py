@@ -30,7 +30,7 @@ from soak_rounds import Round, kill_zygote, killed_zygotes
 import sojourn
 from sojourn import events
 from sojourn.process.zygote import zygote
-from sojourn.testing import Snapshot, Watch, leftovers, take_snapshot
+from sojourn.testing import Watch, leftovers, take_snapshot
 from sojourn.testing.injection import INJECTED
 
 GROWTH_BYTES = 5 * 2**20
@@ -51,7 +51,8 @@ class Soak:
         self._seed = seed
         self._bystander = bystander
         self._expected = self._answer()
-        self._before: Snapshot | None = None
+        self._before = take_snapshot()
+        self._growth_bytes: int | None = None  # any, until there is a baseline
         self._ended_zygotes: set[int] = set()
         self.sessions = 0
         self.rounds = 0
@@ -81,12 +82,10 @@ class Soak:
         if zygote.pid is not None:
             kill_zygote(zygote.pid)  # so that it is one that knows of nobody, as those to come
         sojourn.warm_up(wait=True)
-        self._before = take_snapshot()
+        self._before, self._growth_bytes = take_snapshot(), GROWTH_BYTES
 
     def _leftovers(self) -> list[str]:
-        if self._before is None:
-            return []
-        return leftovers(self._before, seconds=10.0, growth_bytes=GROWTH_BYTES)
+        return leftovers(self._before, seconds=10.0, growth_bytes=self._growth_bytes)
 
     def _answer(self) -> bytes:
         return bytes(self._bystander.run("output", {"x": MATRIX}).tobytes())

@@ -34,7 +34,8 @@ class Snapshot:
     shared_memory: frozenset[str]
     temporary: frozenset[str]
     runtime: frozenset[str]
-    held_bytes: int
+    held_bytes: int  # by this process
+    zygote_bytes: int
     zygote_descriptors: int
     zygote_threads: int
     ports: frozenset[str]
@@ -57,7 +58,8 @@ def take_snapshot() -> Snapshot:
         shared_memory=frozenset(_listed("/dev/shm")),
         temporary=frozenset(_listed(tempfile.gettempdir())),
         runtime=frozenset(_listed(_runtime_folder())),
-        held_bytes=_held(os.getpid()) + sum(map(_held, zygotes)),
+        held_bytes=_held(os.getpid()),
+        zygote_bytes=sum(map(_held, zygotes)),
         zygote_descriptors=sum(len(_listed(f"/proc/{pid}/fd")) for pid in zygotes),
         zygote_threads=sum(len(_listed(f"/proc/{pid}/task")) for pid in zygotes),
         ports=ports.listening([os.getpid(), *(f.pid for f in found)]),
@@ -119,8 +121,11 @@ def _compare(
         found.append(f"the zygote has {after.zygote_threads} threads")
     found += [f"somebody listens: {port}" for port in sorted(after.ports - before.ports)]
     grown = after.held_bytes - before.held_bytes
-    if growth_bytes is not None and grown > growth_bytes:
-        found.append(f"memory has grown by {grown} bytes")
+    zygote_grown = after.zygote_bytes - before.zygote_bytes
+    if growth_bytes is not None and grown + zygote_grown > growth_bytes:
+        found.append(
+            f"memory has grown by {grown + zygote_grown} bytes, the zygote's by {zygote_grown}"
+        )
     return found
 
 
