@@ -81,13 +81,16 @@ def end_wearers(mark: str) -> list[int]:
 
 def _wears(pid: int, entry: bytes) -> bool:
     until = time.monotonic() + _EXEC_SECONDS
+    was_empty = False
     try:
         while True:
             with open(f"/proc/{pid}/environ", "rb") as environment:
                 found = environment.read()
-            if found or not _is_in_exec(pid) or time.monotonic() > until:
+            # Twice, for an exec may have ended between the look at one and at the other.
+            if found or (was_empty and not _is_in_exec(pid)) or time.monotonic() > until:
                 return entry in b"\0" + found
-            time.sleep(0.001)
+            was_empty = True
+            time.sleep(0.0005 if _is_in_exec(pid) else 0)
     except (OSError, IndexError):
         return False  # another user's, or it has ended
 
