@@ -171,3 +171,31 @@ for _ in range(3):
 tell(zygote_pid() == pid, descriptors() == before)
 """
     assert run_to_end(REFUSE_FORKS + code) == ["True True"]
+
+
+def test_an_interrupt_while_a_dead_zygote_is_replaced_leaves_no_descriptor():
+    code = """
+from sojourn.testing.injection import interrupted
+
+sys.unraisablehook = lambda told: None  # what is raised in a finalizer is told, not raised
+
+def descriptors():
+    found = (f"/proc/self/fd/{n}" for n in os.listdir("/proc/self/fd"))
+    return sorted(os.readlink(path).split(":")[0] for path in found if os.path.islink(path))
+
+zygote = zygote_module.zygote
+before = descriptors()
+raised = 0
+for n in range(1, 40):
+    os.kill(zygote.pid, signal.SIGKILL)
+    try:
+        with interrupted(n):
+            zygote.start()
+    except KeyboardInterrupt:
+        raised += 1
+    zygote.start()
+    if descriptors() != before:
+        tell(n, descriptors())
+tell(raised > 10)
+"""
+    assert run_to_end(OPEN + code + AFTER) == ["True", *WELL]

@@ -22,7 +22,7 @@ from sojourn import events
 from sojourn.engines import frameworks
 from sojourn.errors import InternalError, PlatformError, SojournError
 from sojourn.probes.platform import require_process_isolation
-from sojourn.process import exits, marks
+from sojourn.process import exits, interrupts, marks
 from sojourn.process.output import Stream
 from sojourn.process.protocol import (
     Ended,
@@ -158,13 +158,15 @@ class _Running:
         if not poll.poll(2000):
             self.kill()
         self.process.wait()
-        os.close(self.pidfd)
+        pidfd, self.pidfd = self.pidfd, -1
+        os.close(pidfd)
         self.errors.close()
         events.emit("zygote.ended", zygote_pid=self.pid)
 
     def kill(self) -> None:
         """End it at once; whoever waits for its answer hears that it is gone."""
-        signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+        if self.pidfd >= 0:
+            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
 
     def forget(self) -> None:
         """We are a fork of its client: let go of it without touching it."""
@@ -252,10 +254,16 @@ class Zygote:
             self._lock.release()
 
     def _end(self) -> None:
-        # Forgotten first: a Ctrl-C may come while we wait for its end.
-        running, self._running = self._running, None
-        if running is not None:
+        running = self._running
+        if running is None:
+            return
+
+        def end_and_forget() -> None:
             running.end()
+            self._running = None
+
+        # A Ctrl-C may come while we wait for its end, and its descriptors have to be closed.
+        interrupts.to_the_end(end_and_forget, running.kill)
 
     def _ensure(self) -> _Running:
         if self._running is not None and not self._running.is_alive():
