@@ -22,7 +22,7 @@ from sojourn import events
 from sojourn.engines import frameworks
 from sojourn.errors import InternalError, PlatformError, SojournError
 from sojourn.probes.platform import require_process_isolation
-from sojourn.process import exits, interrupts, marks
+from sojourn.process import exits, huge_pages, interrupts, marks
 from sojourn.process.output import Stream
 from sojourn.process.protocol import (
     Ended,
@@ -56,6 +56,7 @@ class _Running:
         environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
         environment["SOJOURN_PATH"] = os.pathsep.join(sys.path)
         environment[marks.NAME] = marks.for_zygote()
+        huge_pages.ask_malloc(environment)
         with contextlib.ExitStack() as undo:
             self.errors = Stream("sojourn-zygote-err", filters_chatter=False)
             undo.callback(self.errors.close)
