@@ -147,16 +147,20 @@ class CallerLane:
         return self._theirs[SEQUENCE] == self._sequence
 
     def _learn_from_blocking(self, seconds: float) -> None:
-        """Look longer next time if a little longer would have done, else less long."""
+        """Look longer next time if a little longer would have done, else less long.
+
+        Now and then as long as can be: who sleeps is woken late, so a step that would be worth
+        waiting for looks like a long one for as long as nobody waits for it.
+        """
         if seconds < _NEARLY_SECONDS:
             self._spins = min(max(SPINS, 2 * self._spins), _MOST_SPINS)
             return
         self._calls_until_try -= 1
         if self._calls_until_try <= 0:
             self._calls_until_try = _TRY_AGAIN
-            self._spins = SPINS
+            self._spins = _MOST_SPINS
         else:
-            self._spins //= 2
+            self._spins //= 4
 
     def _block(
         self, sequence: int, deadline: float | None, while_waiting: Callable[[], None] | None
