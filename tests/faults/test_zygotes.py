@@ -199,3 +199,36 @@ for n in range(1, 40):
 tell(raised > 10)
 """
     assert run_to_end(OPEN + code + AFTER) == ["True", *WELL]
+
+
+def test_a_worker_that_a_dying_zygote_did_not_announce_does_not_stay_beside_its_successor():
+    code = """
+import tempfile
+from pathlib import Path
+from sojourn.probes import processes
+from sojourn.process.zygote import zygote
+
+with tempfile.TemporaryDirectory() as folder:
+    order = Path(folder, "die")
+    # The zygote ends itself right after a fork, before it can tell of it.
+    Path(folder, "sitecustomize.py").write_text(f'''
+import os, signal
+def die():
+    if os.path.exists({str(order)!r}):
+        os.unlink({str(order)!r})
+        os.kill(os.getpid(), signal.SIGKILL)
+os.register_at_fork(after_in_parent=die)
+''')
+    os.environ["PYTHONPATH"] = folder
+    zygote.frameworks()
+    order.touch()
+    with sojourn.open(models.adder) as session:
+        tell(order.exists(), len(processes.of_client(os.getpid())))
+        for _ in range(20):  # as many lanes as threads
+            threads = [threading.Thread(target=session.run, args=SUM) for _ in range(8)]
+            [thread.start() for thread in threads]
+            [thread.join() for thread in threads]
+        tell(session.run(*SUM))
+tell(session.receipt.clean, len(processes.of_client(os.getpid())))
+"""
+    assert run_to_end(code) == ["False 2", "3", "True 1"]

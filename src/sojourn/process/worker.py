@@ -23,7 +23,7 @@ from sojourn.process.calls import OK, NoAnswer, WorkerDied, call_meta
 from sojourn.process.lanes import Lanes, under_way
 from sojourn.process.output import Output
 from sojourn.process.protocol import Close, Fork
-from sojourn.process.zygote import zygote
+from sojourn.process.zygote import twice, zygote
 from sojourn.transport import frames
 from sojourn.transport.lane import PeerGone
 from sojourn.transport.messages import ProtocolError
@@ -87,6 +87,11 @@ class Worker:
             readable_paths=readable_paths,
             best_effort_sandbox=best_effort_sandbox,
         )
+        twice(lambda: self._start(order))
+        _live.add(self)
+        events.emit("worker.started", name, worker_pid=self.pid)
+
+    def _start(self, order: Fork) -> None:
         # Whatever is refused or interrupted here, what was made before it goes; a process that was
         # forked already ends with its lifeline.
         with contextlib.ExitStack() as undo, contextlib.ExitStack() as theirs:
@@ -99,11 +104,9 @@ class Worker:
             given = [their_control.fileno(), their_lifeline.fileno(), self.output.out.fd]
             self.pid, self.pidfd = zygote.fork(order, [*given, self.output.err.fd])
             undo.callback(self._discard)
-            self._lanes = Lanes(name, self._control, self.pidfd)
+            self._lanes = Lanes(self.name, self._control, self.pidfd)
             undo.pop_all()
             self._is_released = False
-        _live.add(self)
-        events.emit("worker.started", name, worker_pid=self.pid)
 
     def _discard(self) -> None:
         """It was forked, but nobody will ever use it."""

@@ -45,7 +45,19 @@ _STATUS_SECONDS = 5.0
 
 
 class ZygoteGone(Exception):
-    """It ended while we were talking to it."""
+    """It ended while we were talking to it. Says its last words."""
+
+
+def twice(ask: Callable[[], T]) -> T:
+    """Ask the zygote something; if it dies meanwhile, ask its successor once."""
+    try:
+        return ask()
+    except ZygoteGone:
+        pass
+    try:
+        return ask()
+    except ZygoteGone as gone:
+        raise SojournError(f"the zygote ends whenever it is asked for a worker: {gone}") from None
 
 
 class _Running:
@@ -200,11 +212,14 @@ class Zygote:
     def frameworks(self) -> dict[str, str]:
         """The frameworks it has imported, with their versions. Waits until it is ready."""
         require_process_isolation()
-        with self._lock:
-            return self._with_a_live_one(_Running.wait_ready)
+        return twice(lambda: self._ask(_Running.wait_ready))
 
     def fork(self, order: Fork, fds: list[int]) -> tuple[int, int]:
-        """A new worker's pid and pidfd. The ticket in the order is filled in here."""
+        """A new worker's pid and pidfd. The ticket in the order is filled in here.
+
+        Raises ZygoteGone if it died before it answered. It may have forked a worker by then, which
+        ends with its lifeline: whoever asks again needs other descriptors, or two workers listen.
+        """
         require_process_isolation()
 
         def ask(running: _Running) -> tuple[int, int]:
@@ -213,8 +228,7 @@ class Zygote:
             reply, received = running.ask(request, fds, Forked, _FORK_SECONDS)
             return reply.pid, received[0]
 
-        with self._lock:
-            return self._with_a_live_one(ask)
+        return self._ask(ask)
 
     def status_of(self, pid: int) -> tuple[int | None, list[int]]:
         """How a worker ended (None if nobody knows), and which of its children were ended."""
@@ -273,29 +287,21 @@ class Zygote:
             self._running = _Running()
         return self._running
 
-    def _with_a_live_one(self, ask: Callable[[_Running], T]) -> T:
-        """Ask; if it dies meanwhile, ask its successor once. Nothing has happened until it answers:
-        a worker that was forked but not announced ends with the descriptors we close."""
-        running = self._ensure()
-        try:
-            return ask(running)
-        except ZygoteGone:
-            pass
-        # It may still be on its way out; whatever is left of it ends here.
-        words = running.last_words()
-        if running.is_alive():
-            running.kill()  # it has not answered, or not in our language
-        self._end()
-        if self._is_exiting:
-            raise SojournError("the program exits, and the zygote has ended")
-        running = self._ensure()
-        try:
-            return ask(running)
-        except ZygoteGone:
-            words = running.last_words() or words
-            raise SojournError(
-                f"the zygote ends whenever it is asked for a worker: {words}"
-            ) from None
+    def _ask(self, ask: Callable[[_Running], T]) -> T:
+        with self._lock:
+            running = self._ensure()
+            try:
+                return ask(running)
+            except ZygoteGone:
+                pass
+            # It may still be on its way out; whatever is left of it ends here.
+            words = running.last_words()
+            if running.is_alive():
+                running.kill()  # it has not answered, or not in our language
+            self._end()
+            if self._is_exiting:
+                raise SojournError("the program exits, and the zygote has ended")
+            raise ZygoteGone(words)
 
     def _after_fork_in_child(self) -> None:
         self._lock = threading.Lock()
