@@ -188,6 +188,8 @@ before = descriptors()
 raised = 0
 for n in range(1, 40):
     os.kill(zygote.pid, signal.SIGKILL)
+    while zygote._running.is_alive():
+        time.sleep(0.001)
     try:
         with interrupted(n):
             zygote.start()
