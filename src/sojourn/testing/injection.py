@@ -105,7 +105,7 @@ def interrupted(n: int, error: type[BaseException] = KeyboardInterrupt) -> Itera
 
 # Functions that have descriptors in hand as mere numbers: who is interrupted there, in the few
 # microseconds after one has come, loses its number, and the descriptor lives on with the process.
-_SPARED = frozenset("receive_fds receive _receive _reply ask fork".split())
+_SPARED = frozenset("receive_fds receive _receive _reply ask _ask fork".split())
 
 
 def _is_telling(frame: FrameType | None) -> bool:
