@@ -69,8 +69,31 @@ every = [score(tags, 0) for tags in itertools.product(range(3), repeat=4)]
 best = max(itertools.product(range(3), repeat=4), key=lambda tags: score(tags, 0))
 assert tuple(crf.viterbi_decode(scores[0], moves)[0]) == best
 
+pictures = np.random.RandomState(5).rand(2, 4, 5, 3).astype(np.float32)
+last = tf.contrib.layers.instance_norm(pictures, scope="last")
+first = tf.contrib.layers.instance_norm(
+    pictures.transpose(0, 3, 1, 2), data_format="NCHW", scope="first"
+)
+doubled = tf.Variable([1.0, 1.0], name="doubled")
+single = tf.Variable([1.0, 1.0], name="single")
+steps = tf.contrib.layers.optimize_loss(
+    tf.reduce_sum(doubled + single),
+    None,
+    0.1,
+    "SGD",
+    gradient_noise_scale=0.0,
+    gradient_multipliers={doubled: 2.0},
+    variables=[doubled, single],
+    update_ops=[],
+)
+
 with tf.Session() as sess:
     sess.run(tf.global_variables_initializer())
+    normal = sess.run(last)
+    assert np.allclose(normal.mean((1, 2)), 0, atol=1e-5)
+    assert np.allclose(sess.run(first).transpose(0, 2, 3, 1), normal, atol=1e-5)
+    sess.run(steps)
+    assert np.allclose(sess.run([doubled, single]), [[0.8, 0.8], [0.9, 0.9]])
     feed = {x: np.random.RandomState(3).rand(2, 6, 6, 2)}
     average = tf.contrib.framework.get_unique_variable("now/moving_mean")
     assert not sess.run(average).any()

@@ -9,7 +9,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Iterable, Sequence
-from types import CodeType, TracebackType
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from sojourn.pool.driver import Driver
@@ -185,12 +185,7 @@ class Pool:
     def __enter__(self) -> Pool:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     def __contains__(self, name: str) -> bool:

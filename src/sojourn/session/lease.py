@@ -11,7 +11,6 @@ import threading
 import time
 import warnings
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any
 
 from sojourn import events
@@ -153,12 +152,7 @@ class Lease(Usable):
     def __enter__(self) -> Lease:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     def __del__(self) -> None:

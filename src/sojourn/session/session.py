@@ -6,7 +6,6 @@ import os
 import weakref
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from sojourn.session import defaults
@@ -156,12 +155,7 @@ class Session(Usable):
     def __enter__(self) -> Session:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         if not self._stay.is_foreign:  # a fork inside the block: the session is the parent's
             self._stay.close(None, caller())
 

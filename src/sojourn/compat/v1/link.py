@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -66,7 +67,7 @@ class Step:
         self._garbage.extend(self._numbers)
 
 
-class Link:
+class Link(ABC):
     """What both isolations share."""
 
     stay: Stay
@@ -95,9 +96,9 @@ class Link:
 
     # -- steps ---------------------------------------------------------------------------------
 
+    @abstractmethod
     def grow(self) -> None:
         """Make the engine see what was added to the graph."""
-        raise NotImplementedError
 
     def can_step(self, feeds: Any, fetches: Any) -> bool:
         """Whether a step can be prepared, or has something in it that only `run` can do."""
@@ -234,9 +235,9 @@ class Link:
 
     # -- the end -------------------------------------------------------------------------------
 
+    @abstractmethod
     def cancel(self) -> None:
         """Make TensorFlow cancel what runs, and refuse what comes."""
-        raise NotImplementedError
 
     def close(self, place: Place) -> None:
         """Cancel what runs, and end the stay."""

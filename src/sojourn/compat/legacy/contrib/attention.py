@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+from abc import ABC, abstractmethod
 from typing import Any
 
 import tensorflow.compat.v1 as tf
@@ -13,7 +14,7 @@ from sojourn.compat.legacy.cells import RNNCell
 _Dense = layers.namespace().Dense
 
 
-class AttentionMechanism:
+class AttentionMechanism(ABC):
     """Keys and values made of a memory; calling it weighs the memory by a query."""
 
     def __init__(
@@ -49,9 +50,9 @@ class AttentionMechanism:
 
     initial_state = initial_alignments
 
+    @abstractmethod
     def score(self, query: Any) -> Any:
         """How well each place of the memory fits."""
-        raise NotImplementedError
 
     def __call__(self, query: Any, state: Any = None, previous_alignments: Any = None) -> Any:
         with tf.variable_scope(None, self._name, [query]):

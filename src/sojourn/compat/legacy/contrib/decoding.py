@@ -153,7 +153,7 @@ class Decoder:
     tracks_own_finished = False
 
     def finalize(self, outputs: Any, final_state: Any, sequence_lengths: Any) -> Any:
-        raise NotImplementedError
+        return outputs, final_state
 
 
 class BasicDecoder(Decoder):
@@ -254,7 +254,7 @@ def dynamic_decode(
         try:
             outputs, state = decoder.finalize(outputs, state, lengths)
         except NotImplementedError:
-            pass
+            pass  # as a program's own decoder says that there is nothing to do
         if not output_time_major:
             outputs = nest.map_structure(swap_batch_and_time, outputs)
     return outputs, state, lengths

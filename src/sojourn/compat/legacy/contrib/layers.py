@@ -235,14 +235,16 @@ def optimize_loss(
     **rest: Any,
 ) -> Any:
     """One op that moves the variables, and gives the loss."""
-    if gradient_noise_scale is not None or gradient_multipliers is not None:
-        raise NotImplementedError("optimize_loss with gradient noise or multipliers")
     step = tf.train.get_or_create_global_step() if global_step is None else global_step
     rate = learning_rate_decay_fn(learning_rate, step) if learning_rate_decay_fn else learning_rate
     opt = _optimizer(optimizer, rate)
     updates = tf.get_collection(tf.GraphKeys.UPDATE_OPS) if update_ops is None else update_ops
     with tf.variable_scope(name, "OptimizeLoss", [loss]), tf.control_dependencies(updates):
         pairs = opt.compute_gradients(loss, variables or tf.trainable_variables())
+        if gradient_noise_scale is not None:
+            pairs = [(_with_noise(moves, gradient_noise_scale), v) for moves, v in pairs]
+        if gradient_multipliers is not None:
+            pairs = [(_multiplied(moves, v, gradient_multipliers), v) for moves, v in pairs]
         if callable(clip_gradients):
             pairs = clip_gradients(pairs)
         elif clip_gradients is not None:
@@ -251,6 +253,26 @@ def optimize_loss(
             pairs = list(zip(gradients, moved, strict=True))
         with tf.control_dependencies([opt.apply_gradients(pairs, global_step=step)]):
             return tf.identity(loss)
+
+
+def _with_noise(gradient: Any, scale: Any) -> Any:
+    if gradient is None:
+        return None
+    dense = tf.convert_to_tensor(gradient)
+    return dense + tf.truncated_normal(tf.shape(dense), dtype=dense.dtype) * scale
+
+
+def _multiplied(gradient: Any, variable: Any, multipliers: Any) -> Any:
+    """By the factor of its variable, which is looked up by itself or by name."""
+    by_name = {
+        key if isinstance(key, str) else key.op.name: factor for key, factor in multipliers.items()
+    }
+    factor = by_name.get(variable.op.name)
+    if gradient is None or factor is None:
+        return gradient
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(gradient.values * factor, gradient.indices, gradient.dense_shape)
+    return gradient * tf.cast(factor, gradient.dtype)
 
 
 def _optimizer(wanted: Any, rate: Any) -> Any:

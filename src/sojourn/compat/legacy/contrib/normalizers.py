@@ -119,14 +119,17 @@ def instance_norm(
     **rest: Any,
 ) -> Any:
     """Normalize each example and channel by itself."""
-    if data_format in CHANNELS_FIRST:
-        raise NotImplementedError("instance_norm is provided with the channels last")
     with tf.variable_scope(scope, "InstanceNorm", [inputs], reuse=reuse):
         inputs = tf.convert_to_tensor(inputs)
-        axes = list(range(1, inputs.shape.ndims - 1))
+        rank = inputs.shape.ndims
+        channel = 1 if data_format in CHANNELS_FIRST else rank - 1
+        axes = [axis for axis in range(1, rank) if axis != channel]
         mean, variance = tf.nn.moments(inputs, axes, keep_dims=True)
-        make = functools.partial(tf.get_variable, shape=inputs.shape[-1:], trainable=trainable)
+        size = inputs.shape[channel : channel + 1]
+        along = [1] * channel + [-1] + [1] * (rank - 1 - channel)  # the channel's axis
+        make = functools.partial(tf.get_variable, shape=size, trainable=trainable)
         beta = make("beta", initializer=tf.zeros_initializer()) if center else None
         gamma = make("gamma", initializer=tf.ones_initializer()) if scale else None
+        beta, gamma = (None if v is None else tf.reshape(v, along) for v in (beta, gamma))
         outputs = tf.nn.batch_normalization(inputs, mean, variance, beta, gamma, epsilon)
         return finish(outputs, None, None, activation_fn, None)
