@@ -143,7 +143,7 @@ def test_what_cannot_be_isolated_is_refused_when_it_is_decorated() -> None:
         sojourn.isolated(coroutine)
     with pytest.raises(TypeError, match="above @isolated"):
         sojourn.isolated(classmethod(lambda cls: None))  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="not a int"):
+    with pytest.raises(TypeError, match="not int"):
         sojourn.isolated(3)  # type: ignore[call-overload]
     for wrong in ({"timeout": 0}, {"memory": "lots"}, {"device": "tpu"}, {"seed": -1}):
         with pytest.raises(ValueError):

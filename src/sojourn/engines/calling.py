@@ -102,7 +102,7 @@ def _packed(value: Any) -> Arrays:
         raise
     except Exception as error:
         raise InputError(
-            f"the result, a {type(value).__name__}, cannot be sent back: {error}"
+            f"the result, of type {type(value).__name__}, cannot be sent back: {error}"
         ) from error
 
 

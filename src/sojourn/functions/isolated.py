@@ -45,7 +45,7 @@ class Isolated(Generic[P, R]):
         if isinstance(function, staticmethod):
             function = function.__func__
         if not callable(function):
-            raise TypeError(f"isolated takes a function, not a {type(function).__name__}")
+            raise TypeError(f"isolated takes a function, not {type(function).__name__}")
         if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
             raise TypeError("isolated takes plain functions and generators, not `async def`")
         functools.update_wrapper(self, function)

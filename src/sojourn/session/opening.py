@@ -240,7 +240,7 @@ def _described(model: Any, inline: bool, inputs: Names) -> tuple[dict[str, Any],
         return {"kind": "builder"}, [np.frombuffer(pickled, np.uint8)]
     raise ModelError(
         "a model is a path, a Keras model, a tf.function, a tf.Graph, or a function that builds "
-        f"one of these, not a {type(model).__name__}"
+        f"one of these, not {type(model).__name__}"
     )
 
 

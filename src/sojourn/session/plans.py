@@ -86,8 +86,8 @@ def fetch_names(fetches: Fetches, signature: Signature) -> list[str]:
     try:
         names = [fetches] if isinstance(fetches, str) else list(fetches)
     except TypeError:
-        raise InputError(f"outputs go by name; {fetches!r} is a {type(fetches).__name__}") from None
+        raise InputError(f"outputs go by name; {fetches!r} is of type {type(fetches).__name__}") from None
     for name in names:
         if not isinstance(name, str):
-            raise InputError(f"outputs go by name; {name!r} is a {type(name).__name__}")
+            raise InputError(f"outputs go by name; {name!r} is of type {type(name).__name__}")
     return names

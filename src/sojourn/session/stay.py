@@ -175,11 +175,11 @@ class Stay:
         names = fetch_names(fetches, self.signature)
         if not isinstance(feeds, Mapping):
             raise InputError(
-                f"feeds are a mapping from input names to values, not a {type(feeds).__name__}"
+                f"feeds are a mapping from input names to values, not {type(feeds).__name__}"
             )
         for name in feeds:
             if not isinstance(name, str):
-                raise InputError(f"inputs go by name; {name!r} is a {type(name).__name__}")
+                raise InputError(f"inputs go by name; {name!r} is of type {type(name).__name__}")
         key = fetches if fetches is None or isinstance(fetches, str) else tuple(names)
         with held(self._plan_lock, deadline):
             plan = self._plans.get((key, tuple(feeds)))
