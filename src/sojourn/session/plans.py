@@ -86,8 +86,12 @@ def fetch_names(fetches: Fetches, signature: Signature) -> list[str]:
     try:
         names = [fetches] if isinstance(fetches, str) else list(fetches)
     except TypeError:
-        raise InputError(f"outputs go by name; {fetches!r} is of type {type(fetches).__name__}") from None
+        raise InputError(_not_a_name(fetches)) from None
     for name in names:
         if not isinstance(name, str):
-            raise InputError(f"outputs go by name; {name!r} is of type {type(name).__name__}")
+            raise InputError(_not_a_name(name))
     return names
+
+
+def _not_a_name(fetch: object) -> str:
+    return f"outputs go by name; {fetch!r} is of type {type(fetch).__name__}"
