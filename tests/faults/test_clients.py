@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -11,6 +14,7 @@ import models
 import sojourn
 from clients import client, remaining, told
 from faults.programs import STRICT, run_to_end
+from sojourn.session.listing import Lister
 
 SUM = ("output", {"a": 1, "b": 2})
 
@@ -166,17 +170,43 @@ tell(session.receipt.clean)
     assert run_to_end(FULL + code) == ["True"]
 
 
-@pytest.mark.parametrize("jump", [-(10.0**9), 10.0**9])
-def test_a_clock_that_jumps_changes_nothing(monkeypatch, jump):
-    real = time.time
-    with sojourn.open(models.sleeper) as session, session.lend(max_seconds=60) as lease:
-        monkeypatch.setattr(time, "time", lambda: real() + jump)
-        assert session.run("output", {"seconds": 0.01}, timeout=30) == 0.01
-        assert lease.run("output", {"seconds": 0.0}, timeout=30) == 0.0
+def test_a_clock_that_jumps_changes_nothing(monkeypatch):
+    """The clock that people set says something else, ages before or after, each time it is read."""
+    real = {"time": time.time, "time_ns": time.time_ns, "clock_gettime": time.clock_gettime}
+    jumps = itertools.cycle([10**9, 0, -(10**9)])
+
+    def jumping(name: str, unit: int) -> Callable[..., Any]:
+        def clock(*which: int) -> Any:
+            if which and which[0] != time.CLOCK_REALTIME:
+                return real[name](*which)
+            return real[name](*which) + next(jumps) * unit
+
+        return clock
+
+    for name in real:
+        monkeypatch.setattr(time, name, jumping(name, 10**9 if name.endswith("ns") else 1))
+    listing = Lister()
+    with (
+        sojourn.Pool(idle_seconds=3600, lease_warning_seconds=3600) as pool,
+        sojourn.open(models.sleeper, name="jumps") as session,
+        session.lend(max_seconds=3600) as lease,
+    ):
+        pool.register("sum", models.adder)
+        for _ in range(3):
+            assert session.run("output", {"seconds": 0.01}, timeout=60) == 0.01
+            assert lease.run("output", {"seconds": 0.0}, timeout=60) == 0.0
+            with pool.lease("sum", timeout=60) as leased:
+                assert leased.run(*SUM, timeout=60) == 3
+            [listed] = [one for one in listing.list() if one.name == "jumps"]
+            assert 0 < listed.open_seconds < 600
+            assert 0 <= listed.idle_seconds < 600
+        started = time.monotonic()
         with pytest.raises(sojourn.StepTimeout):
-            session.run("output", {"seconds": 5}, timeout=0.1)
-        assert 0 <= lease.held_seconds < 60
-        monkeypatch.undo()
+            session.run("output", {"seconds": 60}, timeout=0.1)
+        assert time.monotonic() - started < 30
+        assert 0 <= lease.held_seconds < 600
+        counters = pool.stats().counters
+        assert (counters["opens"], counters["evictions"]) == (1, 0)  # nobody was idle for an hour
         receipt = session.close(timeout=0.1)
     assert receipt.clean
-    assert 0 <= receipt.seconds < 60
+    assert 0 <= receipt.seconds < 600

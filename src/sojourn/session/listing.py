@@ -67,7 +67,7 @@ def _listed(status: Status, rate: float | None, now: float) -> Listed:
     facts = status.facts
     worker_pid = int(facts.get("worker_pid", 0))
     opened = facts.get("opened")
-    open_seconds = max(0.0, time.time() - opened) if opened else None
+    open_seconds = max(0.0, now - opened) if opened else None
     if status.under_way:
         idle: float | None = 0.0
     elif status.last_step:
