@@ -1,14 +1,18 @@
 """What goes into a step: converted where that is harmless, refused where it would be damaged.
 
-By convention, as in TensorFlow, float64 narrows to float32 and integers widen to floats. What
-TensorFlow damages without a word is an InputError here: complex to real, real to integer, numbers
-that do not fit, None among objects.
+By convention, as in TensorFlow, float64 narrows to float32 and integers widen to floats; both may
+round. What TensorFlow damages without a word is an InputError here: complex to real, real to
+integer, numbers that do not fit, None among objects, masks. Text arrives as UTF-8 bytes.
+
+Nothing here runs for an array that has the right dtype and shape already.
 """
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from sojourn.errors import InputError
@@ -16,88 +20,169 @@ from sojourn.transport.dtypes import BY_NAME, STRING, name_of
 from sojourn.values import TensorSpec
 
 ANY = "any"
+_TEXT = "OSUT"  # kinds of arrays that may hold text; T is numpy's own type for it
+# TensorFlow converts text of a higher rank into memory that is not its own, and crashes.
+_MAX_TEXT_RANK = 32
 
 
 def as_array(name: str, spec: TensorSpec, value: Any) -> np.ndarray:
     """The array to send for this input."""
+    if _hides_elements(value):
+        raise _refusal(name, spec, "got a masked array, and what is masked would be fed")
     if spec.dtype == STRING:
         array = _as_strings(name, spec, value)
     elif spec.dtype == ANY:
-        array = _as_anything(name, value)
+        array = _as_anything(name, spec, value)
     else:
         array = _as_numbers(name, spec, value)
     if not spec.accepts(array.shape):
-        raise InputError(f"input {name!r} takes {spec}; got {_described(array)}")
+        raise _refusal(name, spec, f"got {_described(array)}")
     return array
+
+
+# -- numbers -----------------------------------------------------------------------------------
 
 
 def _as_numbers(name: str, spec: TensorSpec, value: Any) -> np.ndarray:
     wanted = BY_NAME.get(spec.dtype)
     if wanted is None:
         raise InputError(f"input {name!r} takes {spec}, which cannot be fed from here")
-    try:
-        array = np.asarray(value)
-    except (ValueError, TypeError) as error:
-        raise InputError(f"input {name!r} takes {spec}; the value is no array: {error}") from None
+    array = _taken(name, spec, value)
     if array.dtype == wanted:
         return array
-    if array.dtype.kind in "OSUMm" and array.size:
-        raise InputError(f"input {name!r} takes {spec}; got {_described(array)}: {_first(array)}")
-    if not _fits_kind(array.dtype, wanted):
-        raise InputError(
-            f"input {name!r} takes {spec}; got {_described(array)}, which would lose what it says"
-        )
-    with np.errstate(over="ignore", invalid="ignore"):
-        converted = array.astype(wanted)
-    if array.dtype.kind in "iu" and wanted.kind in "iu" and not np.array_equal(converted, array):
-        bad = array[converted != array].flat[0]
-        raise InputError(f"input {name!r} takes {spec}; {bad} does not fit")
+    wanted_kind = _kind(wanted)
+    if wanted_kind == "i" and array.dtype.kind in "fO" and not isinstance(value, np.ndarray):
+        # numpy makes floats or objects of a list of integers beyond 63 bits.
+        whole = _taken(name, spec, value, object)
+        if all(isinstance(item, int) for item in whole.reshape(-1).tolist()):
+            return _fitted(name, spec, whole, wanted)
+    if array.dtype.kind in _TEXT + "Mm" and array.size:
+        raise _refusal(name, spec, f"got {_described(array)}: {_first(array)}")
+    order = {"b": 0, "i": 1, "f": 2, "c": 3}
+    if order.get(_kind(array.dtype), 9) > order.get(wanted_kind, -1):
+        raise _refusal(name, spec, f"got {_described(array)}, which would lose what it says")
+    if np.can_cast(array.dtype, wanted):
+        return array.astype(wanted)
+    if wanted_kind == "i":
+        return _fitted(name, spec, array, wanted)
+    return _narrowed(name, spec, array, wanted)
+
+
+def _kind(dtype: np.dtype) -> str:
+    """`"b"`, `"i"` for all integers, `"f"`, `"c"`; `""` for what is no number."""
+    kind = dtype.kind
+    if kind == "V":
+        if dtype.names is not None or name_of(dtype) is None:
+            return ""  # records and raw bytes; bfloat16, int4 and their like are numbers
+        kind = "i" if "int" in dtype.name else "f"
+    return "i" if kind == "u" else kind
+
+
+def _fitted(name: str, spec: TensorSpec, whole: np.ndarray, wanted: np.dtype) -> np.ndarray:
+    """Integers as integers of another size, each of them unchanged."""
+    if whole.size:
+        limits = ml_dtypes.iinfo(wanted)
+        for extreme in int(whole.min()), int(whole.max()):
+            if not limits.min <= extreme <= limits.max:
+                raise _refusal(name, spec, f"{extreme} does not fit")
+    return whole.astype(wanted)
+
+
+def _narrowed(name: str, spec: TensorSpec, array: np.ndarray, wanted: np.dtype) -> np.ndarray:
+    """Rounded, but nothing that was finite has become infinite, or no number at all."""
+    try:
+        # numpy's own types tell that a value was too large at no cost; the others say nothing.
+        with np.errstate(over="raise", under="ignore", invalid="ignore"):
+            converted = array.astype(wanted)
+        if wanted.isbuiltin == 1 or np.isfinite(converted).all():
+            return converted
+    except FloatingPointError:
+        with np.errstate(all="ignore"):
+            converted = array.astype(wanted)
+    too_large = np.isfinite(array) & ~np.isfinite(converted)
+    if too_large.any():
+        raise _refusal(name, spec, f"{array[too_large].flat[0]} does not fit")
     return converted
 
 
-def _fits_kind(given: np.dtype, wanted: np.dtype) -> bool:
-    if wanted.kind == "V" and wanted.names is None:  # bfloat16 and its like; int4 and its like
-        wanted_kind = "i" if "int" in wanted.name else "f"
-    else:
-        wanted_kind = wanted.kind
-    given_kind = given.kind
-    if given_kind == "V" and given.names is None:
-        given_kind = "i" if "int" in given.name else "f"
-    order = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
-    if given_kind not in order or wanted_kind not in order:
-        return False
-    return order[given_kind] <= order[wanted_kind]
+# -- texts and anything ------------------------------------------------------------------------
 
 
 def _as_strings(name: str, spec: TensorSpec, value: Any) -> np.ndarray:
-    array = np.asarray(value)
-    if array.dtype.kind not in "OSU":
-        if array.size == 0:
-            return array.astype(object)
-        raise InputError(f"input {name!r} takes {spec}; got {_described(array)}")
-    if array.dtype.kind == "S":
-        # numpy drops trailing NULs of fixed-width bytes; take them from the value itself if it can
-        array = np.array(value, dtype=object) if not isinstance(value, np.ndarray) else array
-    for item in array.reshape(-1).tolist() if array.dtype.kind == "O" else ():
-        if not isinstance(item, str | bytes):
-            raise InputError(f"input {name!r} takes {spec}; got the element {item!r}")
-    return array
+    array = _taken(name, spec, value, None if isinstance(value, np.ndarray) else object)
+    if array.dtype.kind not in _TEXT and array.size:
+        raise _refusal(name, spec, f"got {_described(array)}")
+    if array.ndim > _MAX_TEXT_RANK:
+        raise _refusal(
+            name, spec, f"got text of rank {array.ndim}, and TensorFlow takes {_MAX_TEXT_RANK}"
+        )
+    return _encoded(name, spec, value, array)
 
 
-def _as_anything(name: str, value: Any) -> np.ndarray:
-    array = np.asarray(value)
-    if array.dtype.kind == "O":
-        for item in array.reshape(-1).tolist():
-            if not isinstance(item, str | bytes):
-                raise InputError(f"input {name!r} takes arrays of numbers or texts; got {item!r}")
-    elif name_of(array.dtype) is None:
-        raise InputError(f"input {name!r}: arrays of dtype {array.dtype} cannot be sent")
-    return array
+def _as_anything(name: str, spec: TensorSpec, value: Any) -> np.ndarray:
+    array = _taken(name, spec, value)
+    if array.dtype.kind in _TEXT:
+        if not isinstance(value, np.ndarray):
+            # As objects: numpy makes texts of numbers among texts, and drops their last NULs.
+            array = _taken(name, spec, value, object)
+        return _encoded(name, spec, value, array)
+    if name_of(array.dtype) is None:
+        raise _refusal(name, spec, f"arrays of dtype {array.dtype} cannot be sent")
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def _encoded(name: str, spec: TensorSpec, value: Any, array: np.ndarray) -> np.ndarray:
+    # A text by itself is taken as it is: numpy drops the last NULs of one of its own.
+    items = [value] if isinstance(value, str | bytes) else array.reshape(-1).tolist()
+    encoded = np.empty(len(items), dtype=object)
+    for i, item in enumerate(items):
+        if isinstance(item, str):
+            try:
+                item = item.encode()
+            except UnicodeEncodeError as error:
+                raise _refusal(name, spec, f"{item!r} cannot be sent: {error}") from None
+        elif not isinstance(item, bytes):
+            raise _refusal(name, spec, f"got the element {_shortened(item)}")
+        encoded[i] = item
+    return encoded.reshape(array.shape)
+
+
+# -- both --------------------------------------------------------------------------------------
+
+
+def _taken(name: str, spec: TensorSpec, value: Any, dtype: Any = None) -> np.ndarray:
+    try:
+        return np.asarray(value, dtype)
+    except MemoryError:
+        raise
+    except Exception as error:  # numpy's, or that of an `__array__` of the user's
+        raise _refusal(name, spec, f"the value is no array: {error}") from error
+
+
+def _hides_elements(value: Any) -> bool:
+    """Whether it is a masked array, or a list of arrays with one, that masks anything."""
+    if "numpy.ma" not in sys.modules:
+        return False
+    if isinstance(value, np.ndarray):
+        return isinstance(value, np.ma.MaskedArray) and bool(np.ma.is_masked(value))
+    if isinstance(value, list | tuple) and value and isinstance(value[0], np.ndarray):
+        return any(map(_hides_elements, value))
+    return False
+
+
+def _refusal(name: str, spec: TensorSpec, why: str) -> InputError:
+    takes = "arrays of numbers or texts" if spec.dtype == ANY else spec
+    return InputError(f"input {name!r} takes {takes}; {why}")
 
 
 def _described(array: np.ndarray) -> str:
-    return str(TensorSpec(name_of(array.dtype) or str(array.dtype), array.shape))
+    dtype = None if array.dtype.kind == "O" else name_of(array.dtype)
+    return str(TensorSpec(dtype or str(array.dtype), array.shape))
 
 
 def _first(array: np.ndarray) -> str:
-    return f"{array.flat[0]!r}"[:80]
+    return _shortened(array.flat[0])
+
+
+def _shortened(item: object) -> str:
+    return f"{item!r}"[:80]

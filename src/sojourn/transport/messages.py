@@ -18,6 +18,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from sojourn.errors import InputError
 from sojourn.transport import frames, strings
 from sojourn.transport.dtypes import DTYPE_OF_NUMBER, NUMBER_OF_DTYPE, NUMBER_OF_NAME, STRING
 from sojourn.transport.segment import Segment, SegmentError
@@ -30,7 +31,7 @@ ALIGNMENT = 64
 # in it. Offsetting the data makes TensorFlow copy.
 SKEW = 16
 MAX_HEADER_BYTES = 64 * 2**20
-MAX_RANK = 32
+MAX_RANK = 64  # numpy's own; 32 before its version 2
 LAYOUTS_KEPT = 128
 MAX_REUSED_META = 16
 FIRST_SEGMENT_BYTES = 256 * 1024
@@ -169,6 +170,8 @@ class _Block:
         self.rank = array.ndim
         self.offset = 0
         self.text: bytes | None = None
+        if self.rank > MAX_RANK:
+            raise InputError(f"arrays of rank {self.rank} cannot be sent (at most {MAX_RANK})")
         if array.dtype.kind in "OSU":
             self.text = strings.pack(array)
             self.number = _STRING_NUMBER
@@ -180,8 +183,6 @@ class _Block:
             raise TypeError(f"arrays of dtype {array.dtype} cannot be sent")
         self.number = number
         self.nbytes = array.size * dtype.itemsize
-        if self.rank > MAX_RANK:
-            raise ValueError(f"arrays of rank {self.rank} cannot be sent (at most {MAX_RANK})")
 
     def write(self, buffer: memoryview) -> np.ndarray | None:
         if self.text is not None:

@@ -7,7 +7,8 @@ import numpy as np
 
 def pack(array: np.ndarray) -> bytes:
     """The bytes of an array of `bytes` or `str` elements; text is encoded as UTF-8."""
-    items = [_encoded(item) for item in array.reshape(-1).tolist()]
+    items = array.reshape(-1).tolist()
+    items = [item if type(item) is bytes else _encoded(item) for item in items]
     lengths = np.fromiter(map(len, items), dtype="<u8", count=len(items))
     return lengths.tobytes() + b"".join(items)
 
