@@ -57,6 +57,7 @@ class Driver(Books):
             lease = self.at_door(model, holder, owner)
             if lease is not None:
                 return lease
+        self.start_keeper()  # where that fails, nothing has been asked for yet
         with self.lock:
             self._tickets = ticket = self._tickets + 1
             request = Request(ticket, model, holder, clock(), warm_slot)
@@ -65,7 +66,6 @@ class Driver(Books):
         if waiter is None:
             assert resident is not None
             return PoolLease(PoolTerms(self, ticket, resident, holder, owner, request.at), holder)
-        self.start_keeper()
         return waiter
 
     def _request(

@@ -7,6 +7,7 @@ handle, so that a forgotten pool can be noticed.
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 import threading
@@ -14,12 +15,39 @@ import time
 from functools import partial
 
 from sojourn import events
+from sojourn.errors import PlatformError
 from sojourn.pool.books import Job
 from sojourn.pool.driver import Driver
 from sojourn.pool.leasing import Resident
 from sojourn.session.lease import Terms
 
 _clock = time.monotonic
+_log = logging.getLogger("sojourn.pool")
+_RETRY_SECONDS = 0.05  # until a job for which there was no thread is tried again
+_PATIENCE_SECONDS = 1.0  # then the keeper does it himself, and everything else waits for it
+
+
+class _Bell:
+    """An eventfd that is closed when the last one who could ring it has let go of it.
+
+    So nobody writes to a descriptor whose number is somebody else's by now; and no lock is needed,
+    on which a ring from inside the garbage collector might wait for ever.
+    """
+
+    __slots__ = ("fd",)
+
+    def __init__(self) -> None:
+        self.fd = os.eventfd(1, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+
+    def ring(self) -> None:
+        os.eventfd_write(self.fd, 1)
+
+    def close(self) -> None:
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    __del__ = close
 
 
 class Keeper:
@@ -29,9 +57,10 @@ class Keeper:
         self._driver = driver
         self._warning_seconds = lease_warning_seconds
         self._warned: set[Terms] = set()
-        self._bell = -1
+        self._bell: _Bell | None = None
         self._thread: threading.Thread | None = None
         self._jobs: list[threading.Thread] = []
+        self._short_since: float | None = None  # since when no thread can be had for a job
         self._starting = threading.Lock()
         driver.start_keeper = self.start
         driver.wake_keeper = self.wake
@@ -43,16 +72,23 @@ class Keeper:
         with self._starting:
             if self._thread is not None or self._driver.is_over:
                 return
-            self._bell = os.eventfd(1, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-            thread = threading.Thread(target=self._keep, name="sojourn-pool", daemon=True)
-            thread.start()
+            self._bell = bell = _Bell()
+            thread = threading.Thread(
+                target=self._keep, args=(bell,), name="sojourn-pool", daemon=True
+            )
+            try:
+                thread.start()
+            except RuntimeError as error:
+                self._bell = None
+                del bell, thread  # and with them the descriptor
+                raise PlatformError(f"a pool needs a thread of its own: {error}") from None
             self._thread = thread
 
     def wake(self) -> None:
         """There is something to do. Waits for nothing, so that anybody may call it."""
         bell = self._bell
-        if bell >= 0:
-            os.eventfd_write(bell, 1)
+        if bell is not None:
+            bell.ring()
 
     def join(self) -> None:
         """Wait until it and everything it started has ended."""
@@ -65,31 +101,35 @@ class Keeper:
         """In a fork: there is no thread, and the bell is the parent's."""
         self._starting = threading.Lock()
         self._thread = None
-        if self._bell >= 0:
-            os.close(self._bell)
-            self._bell = -1
+        if self._bell is not None:
+            self._bell.close()  # the thread that is not here would keep it for ever
+            self._bell = None
 
     # -- the thread ---------------------------------------------------------------------------
 
-    def _keep(self) -> None:
+    def _keep(self, bell: _Bell) -> None:
         driver = self._driver
-        bell = self._bell
-        while True:
-            self._watch(bell)
-            self._do_jobs()
-            self._mind_leases()
-            self._measure_some()
-            timer_at = driver.timer_at
-            if timer_at is not None and _clock() >= timer_at:
-                driver.timer_at = None
-                driver.tell(lambda s, now: s.on_timer(now))
-            if driver.is_over and not driver.jobs:
-                break
+        while not (driver.is_over and not driver.jobs):
+            try:
+                self._look_after(bell)
+            except Exception:
+                # Whatever it was, the rest of the pool must not wait for ever because of it.
+                _log.exception("the pool made at %s: its keeper goes on", driver.made_at)
+                time.sleep(_RETRY_SECONDS)
         for thread in self._jobs:
-            if thread is not threading.current_thread():
-                thread.join()
-        self._bell = -1
-        os.close(bell)
+            thread.join()
+        self._bell = None
+
+    def _look_after(self, bell: _Bell) -> None:
+        driver = self._driver
+        self._watch(bell.fd)
+        self._do_jobs()
+        self._mind_leases()
+        self._measure_some()
+        timer_at = driver.timer_at
+        if timer_at is not None and _clock() >= timer_at:
+            driver.timer_at = None
+            driver.tell(lambda s, now: s.on_timer(now))
 
     def _watch(self, bell: int) -> None:
         """Sleep until there is something to do; find the workers that have ended meanwhile."""
@@ -112,24 +152,40 @@ class Keeper:
                 is_news = not resident.is_dying
                 resident.is_dying = True
             if is_news:
-                self._start_job(partial(driver.hands.bury, resident))
+                driver.jobs.append(partial(driver.hands.bury, resident))
 
     def _seconds_to_sleep(self) -> float | None:
         driver = self._driver
         times = [] if driver.timer_at is None else [driver.timer_at]
         if self._warning_seconds is not None:
             times.append(self._next_warning())
+        if self._short_since is not None:
+            times.append(_clock() + _RETRY_SECONDS)
         return max(0.0, min(times) - _clock()) if times else None
 
     def _do_jobs(self) -> None:
         self._jobs = [thread for thread in self._jobs if thread.is_alive()]
-        while self._driver.jobs:
-            self._start_job(self._driver.jobs.popleft())
+        jobs = self._driver.jobs
+        while jobs:
+            try:
+                self._start(jobs[0])
+            except RuntimeError:  # there is no thread to be had
+                if self._is_patient():
+                    return
+                jobs.popleft()()  # late, and here, is better than never
+            else:
+                jobs.popleft()
+        self._short_since = None
 
-    def _start_job(self, job: Job) -> None:
+    def _start(self, job: Job) -> None:
         thread = threading.Thread(target=job, name="sojourn-pool-job", daemon=True)
-        self._jobs.append(thread)
         thread.start()
+        self._jobs.append(thread)
+
+    def _is_patient(self) -> bool:
+        now = _clock()
+        self._short_since = self._short_since or now
+        return now - self._short_since < _PATIENCE_SECONDS
 
     def _measure_some(self) -> None:
         now = _clock()
