@@ -12,9 +12,11 @@ def write(folder: str, secret: str) -> None:
 
     v1 = tf.compat.v1
 
-    def saved_model(name: str, build: Any, main_op: Any = None) -> None:
+    def saved_model(
+        name: str, build: Any, main_op: Any = None, x: Any = (tf.float32, [None])
+    ) -> None:
         with tf.Graph().as_default(), v1.Session() as session:
-            x = v1.placeholder(tf.float32, [None], name="x")
+            x = v1.placeholder(*x, name="x")
             y = build(x)
             op = main_op() if main_op else None
             builder = v1.saved_model.Builder(os.path.join(folder, name))
@@ -29,6 +31,7 @@ def write(folder: str, secret: str) -> None:
 
     saved_model("honest", lambda x: x * 2)
     saved_model("reads", lambda x: tf.strings.join([tf.io.read_file(secret), tf.as_string(x[0])]))
+    saved_model("reads_any", tf.io.read_file, x=(tf.string, []))
     saved_model(
         "writes", lambda x: x, lambda: tf.io.write_file(os.path.join(folder, "pwned"), "pwned")
     )
@@ -36,3 +39,11 @@ def write(folder: str, secret: str) -> None:
     saved_model("giant", lambda x: tf.reduce_sum(tf.ones(tf.cast([x[0], x[0]], tf.int32))))
     model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Lambda(lambda x: x + 1)])
     model.save(os.path.join(folder, "lambda.keras"))
+    model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1)])
+    model.save(os.path.join(folder, "honest.keras"))
+    for name in ("beside", "beside.meta.old"):
+        with tf.Graph().as_default(), v1.Session() as session:
+            tf.io.read_file(v1.placeholder(tf.string, [], name="x"), name="y")
+            w = v1.get_variable("w", [1])
+            session.run(w.initializer)
+            v1.train.Saver().save(session, os.path.join(folder, name))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -41,6 +42,51 @@ def test_a_model_cannot_read_a_file_of_the_user(folder):
         pytest.raises(Exception, match=r"(?i)permission"),
     ):
         session.run("y", {"x": [1.0]})
+
+
+def test_what_lies_beside_the_model_is_not_the_model(folder, tmp_path):
+    for name in ("m.v1", "m.v1.data"):
+        shutil.copytree(folder / "reads_any", tmp_path / name)
+    (tmp_path / "m.sqlite").write_text("the secret")
+    (tmp_path / "m.assets").symlink_to(folder.parent)
+    inside = tmp_path / "m.v1" / "assets"
+    inside.symlink_to(folder.parent)
+    others = ["m.sqlite", "m.assets/secret", "m.v1.data/saved_model.pb", "m.v1/assets/secret"]
+    with sojourn.open(tmp_path / "m.v1") as trusted:
+        for other in others:
+            assert trusted.run("y", {"x": str(tmp_path / other)})
+    with sojourn.open(tmp_path / "m.v1", untrusted=True) as session:
+        assert session.run("y", {"x": str(tmp_path / "m.v1/saved_model.pb")})
+        for other in others:
+            with pytest.raises(Exception, match=r"(?i)permission"):
+                session.run("y", {"x": str(tmp_path / other)})
+
+
+def test_of_a_checkpoint_only_its_own_files_are_readable(folder):
+    (folder / "beside.sqlite").write_text("the secret")
+    (folder / "beside.meta-secret").symlink_to(folder.parent)
+    others = ["beside.sqlite", "beside.meta-secret/secret", "beside.meta.old.index", "checkpoint"]
+    for named in ("beside", "beside.meta"):
+        with sojourn.open(folder / named, outputs={"y": "y:0"}, untrusted=True) as session:
+            for own in ("meta", "index", "data-00000-of-00001"):
+                assert session.run("y", {"x": str(folder / f"beside.{own}")})
+            for other in others:
+                with pytest.raises(Exception, match=r"(?i)permission"):
+                    session.run("y", {"x": str(folder / other)})
+
+
+def test_a_link_is_not_opened_as_an_untrusted_model(folder, tmp_path):
+    (tmp_path / "folder").symlink_to(folder / "honest")
+    with pytest.raises(sojourn.ModelError, match=r"is a link to .*honest"):
+        sojourn.open(tmp_path / "folder", untrusted=True)
+    for part in ("beside.meta", "beside.index"):
+        shutil.copy(folder / part, tmp_path / part)
+    (tmp_path / "beside.data-00000-of-00001").symlink_to(folder.parent)
+    with pytest.raises(sojourn.ModelError, match="no plain file"):
+        sojourn.open(tmp_path / "beside", untrusted=True)
+    (tmp_path / "model.keras").symlink_to(folder / "honest.keras")  # one file, and it was named
+    with sojourn.open(tmp_path / "model.keras", untrusted=True) as session:
+        assert session(**{next(iter(session.signature.inputs)): [[1.0]]}).shape == (1, 1)
 
 
 def test_an_init_op_cannot_write_a_file_when_the_model_is_loaded(folder):

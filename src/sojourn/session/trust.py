@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-import glob
 import os
+import re
 from dataclasses import dataclass
 
+from sojourn.engines.paths import kind_of_path
+from sojourn.errors import ModelError
 from sojourn.values import arguments
 
 # A model that nobody vouches for gets a limit also when nobody asked for one.
 DEFAULT_MEMORY = "4GiB"
 BEST_EFFORT = "best-effort"
+
+# What a saver writes beside one another. Whatever else begins with the same name is not the model.
+_OF_A_CHECKPOINT = re.compile(r"\.(meta|index|data-\d{5}-of-\d{5})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +52,26 @@ def memory_limit(memory: int | str | None, confined: Confinement) -> int | None:
 
 
 def _files_of(path: str) -> list[str]:
-    """A folder or file as it is; of a checkpoint's prefix, the files that begin with it."""
-    if os.path.exists(path):
-        return [path, *glob.glob(glob.escape(os.path.splitext(path)[0]) + ".*")]
-    return glob.glob(glob.escape(path) + ".*")
+    """The model and nothing else, as real paths: the sandbox follows no link in them."""
+    kind, prefix = kind_of_path(path)
+    if os.path.isdir(path):
+        # What lies beside the link is then readable, or anything: it may have come with the model.
+        if os.path.islink(path):
+            raise ModelError(
+                f"{path} is a link to {os.path.realpath(path)}: an untrusted folder is opened by "
+                "its own path"
+            )
+        return [os.path.realpath(path)]
+    if kind != "metagraph":
+        return [os.path.realpath(path)]  # a file that the user has named; no other comes with it
+    folder, name = os.path.split(prefix)
+    folder = os.path.realpath(folder)
+    found = []
+    for sibling in sorted(os.listdir(folder)):
+        if not sibling.startswith(name) or not _OF_A_CHECKPOINT.fullmatch(sibling[len(name) :]):
+            continue
+        part = os.path.join(folder, sibling)
+        if os.path.islink(part) or not os.path.isfile(part):
+            raise ModelError(f"{part} is no plain file, and the checkpoint is untrusted")
+        found.append(part)
+    return found

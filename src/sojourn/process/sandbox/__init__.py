@@ -55,8 +55,8 @@ def interpreter_paths() -> tuple[str, ...]:
 class Policy:
     """What the worker may read. Everything else is closed.
 
-    `readable` is the model, and what the user adds. A symbolic link inside a model folder that
-    leads out of it is not followed: an untrusted folder could otherwise name any file.
+    `readable` is the model: plain files and folders, by paths without links. A link inside a
+    folder that leads out of it is not followed: the model could otherwise name any file.
     """
 
     readable: tuple[str, ...] = ()
@@ -88,8 +88,10 @@ def apply(policy: Policy) -> Applied:
     """
     _require_one_thread()
     for path in policy.readable:
-        if not os.path.exists(path):
-            raise SandboxError(f"what the sandbox should allow to read does not exist: {path}")
+        try:
+            os.close(landlock.open_without_links(path))
+        except OSError as error:
+            raise SandboxError(f"{path} cannot be made readable: {error.strerror}") from error
     missing: list[str] = []
 
     def essential(protection: str, needs: str, act: Callable[[], object]) -> bool:
@@ -117,7 +119,7 @@ def apply(policy: Policy) -> Applied:
     closed = essential(
         "closing off the file system",
         "needs Landlock, Linux 5.13 or newer with landlock among its security modules",
-        partial(landlock.restrict, (*policy.readable, *policy.libraries), version),
+        partial(landlock.restrict, policy.readable, policy.libraries, version),
     )
     essential("dropping capabilities", "capset", libc.drop_capabilities)
     filtered = essential(
