@@ -98,8 +98,9 @@ def test_a_client_that_talks_nonsense_gets_a_new_zygote_at_most():
     code = """
 import socket
 from sojourn.process.protocol import Fork, Status
+from sojourn.process.surroundings import Surroundings
 from sojourn.transport import frames
-order = Fork(99, "hostile", os.getpid(), None, {}, [])
+order = Fork(99, "hostile", os.getpid(), "", Surroundings.here({}))
 lies = [
     lambda channel: channel.send(b"garbage"),
     lambda channel: channel.send(b"\\xc1"),

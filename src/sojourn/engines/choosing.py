@@ -1,8 +1,9 @@
-"""What can be chosen about a model when it is opened depends on its kind. Loads no framework."""
+"""What can be chosen about a model when it is opened, and how. Loads no framework."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sojourn.errors import ModelError
@@ -30,3 +31,37 @@ def refuse_what_is_ignored(kind: str, given: Mapping[str, Any]) -> None:
     for name in _ALL:
         if given.get(name) is not None and name not in takes:
             raise ModelError(f"{name}= is not for {what}, which takes {' and '.join(takes)} only")
+
+
+def short_names(names: Iterable[str]) -> dict[str, str]:
+    """Tensors by the names of their ops, `split:1` by all of it if `split:0` is there as well."""
+    names = list(dict.fromkeys(names))
+    ops = Counter(_op_of(name) for name in names)
+    return {_op_of(name) if ops[_op_of(name)] == 1 else name: name for name in names}
+
+
+def _op_of(name: str) -> str:
+    return name.partition(":")[0]
+
+
+def by_short_name(what: str, names: Any) -> dict[str, Any] | None:
+    """Tensors as they were named when a model is opened: one name or several, or a mapping from
+    short names to them. Tensors of a graph themselves stand for their names."""
+    if names is None:
+        return None
+    if isinstance(names, Mapping):
+        return {short: _name_of(tensor) for short, tensor in names.items()}
+    several = isinstance(names, Iterable) and not isinstance(names, str) and not _is_tensor(names)
+    found = [_name_of(tensor) for tensor in (names if several else [names])]
+    for name in found:
+        if not isinstance(name, str):
+            raise TypeError(f"{what} are names of tensors, such as 'dense/BiasAdd:0', not {name!r}")
+    return short_names(found)
+
+
+def _name_of(tensor: Any) -> Any:
+    return tensor.name if _is_tensor(tensor) else tensor
+
+
+def _is_tensor(value: Any) -> bool:
+    return hasattr(value, "graph") and isinstance(getattr(value, "name", None), str)

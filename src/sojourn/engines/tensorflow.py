@@ -11,6 +11,7 @@ from tensorflow.python.framework import ops as tf_ops
 
 from sojourn.engines import seeding
 from sojourn.engines.base import Arrays, Operation
+from sojourn.engines.choosing import short_names
 from sojourn.engines.placement import Placements
 from sojourn.engines.tensorflow_steps import CompiledStep, step_facts
 from sojourn.engines.variables import Variables
@@ -282,7 +283,8 @@ def _by_name(part: Any) -> dict[str, Any]:
         return {}
     if not isinstance(part, Mapping):
         items = part if isinstance(part, list | tuple) else [part]
-        part = {getattr(item, "name", str(item)).partition(":")[0]: item for item in items}
+        named = {getattr(item, "name", str(item)): item for item in items}
+        part = {short: named[name] for short, name in short_names(named).items()}
     return {str(name): _fetchable(item) for name, item in part.items()}
 
 

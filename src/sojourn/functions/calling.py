@@ -55,9 +55,12 @@ class Call:
         options = self._options
         stay = Stay(_label(self.name), "process", options.device, self._place)
 
-        def new_backend() -> CallBackend:
+        def new_backend(deadline: float | None) -> CallBackend:
             self._backend = CallBackend(
-                stay.name, memory_bytes=options.memory_bytes, environment=options.environment()
+                stay.name,
+                memory_bytes=options.memory_bytes,
+                environment=options.environment(),
+                deadline=deadline,
             )
             if self._is_cut_off:
                 self._backend.kill()

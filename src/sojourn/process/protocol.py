@@ -7,6 +7,8 @@ from typing import TypeAlias
 import msgspec
 from msgspec.msgpack import Decoder
 
+from sojourn.process.surroundings import Surroundings
+
 
 class Fork(msgspec.Struct, frozen=True, tag=True):
     """Client to zygote, with the worker's descriptors: make a worker."""
@@ -14,9 +16,8 @@ class Fork(msgspec.Struct, frozen=True, tag=True):
     ticket: int
     name: str
     client_pid: int
-    cwd: str | None
-    environment: dict[str, str]
-    path: list[str]
+    mark: str  # by which what it starts is known as its own
+    surroundings: Surroundings
     memory_bytes: int | None = None
     readable_paths: list[str] | None = None  # not None: untrusted, and may read only these
     best_effort_sandbox: bool = False

@@ -6,7 +6,6 @@ import contextlib
 import os
 import select
 import signal
-import sys
 import threading
 import weakref
 from collections.abc import Sequence
@@ -23,6 +22,7 @@ from sojourn.process.calls import OK, NoAnswer, WorkerDied, call_meta
 from sojourn.process.lanes import Lanes, under_way
 from sojourn.process.output import Output
 from sojourn.process.protocol import Close, Fork
+from sojourn.process.surroundings import Surroundings
 from sojourn.process.zygote import twice, zygote
 from sojourn.transport import frames
 from sojourn.transport.lane import PeerGone
@@ -63,7 +63,9 @@ class Worker:
         environment: dict[str, str] | None = None,
         readable_paths: list[str] | None = None,
         best_effort_sandbox: bool = False,
+        deadline: float | None = None,
     ) -> None:
+        """Raises NoAnswer if there is none by the deadline."""
         self.name = name
         self._limit = ""
         if memory_bytes is not None:
@@ -80,18 +82,20 @@ class Worker:
             ticket=0,
             name=name,
             client_pid=os.getpid(),
-            cwd=_cwd(),
-            environment={**os.environ, **(environment or {}), marks.NAME: self._mark},
-            path=list(sys.path),
+            mark=self._mark,
+            surroundings=Surroundings.here(
+                {**(environment or {}), marks.NAME: self._mark},
+                secretive=readable_paths is not None,
+            ),
             memory_bytes=memory_bytes,
             readable_paths=readable_paths,
             best_effort_sandbox=best_effort_sandbox,
         )
-        twice(lambda: self._start(order))
+        twice(lambda: self._start(order, deadline))
         _live.add(self)
         events.emit("worker.started", name, worker_pid=self.pid)
 
-    def _start(self, order: Fork) -> None:
+    def _start(self, order: Fork, deadline: float | None) -> None:
         # Whatever is refused or interrupted here, what was made before it goes; a process that was
         # forked already ends with its lifeline.
         with contextlib.ExitStack() as undo, contextlib.ExitStack() as theirs:
@@ -102,7 +106,7 @@ class Worker:
             self._lifeline, their_lifeline = map(undo.enter_context, lifeline.pair())
             theirs.callback(their_lifeline.close)
             given = [their_control.fileno(), their_lifeline.fileno(), self.output.out.fd]
-            self.pid, self.pidfd = zygote.fork(order, [*given, self.output.err.fd])
+            self.pid, self.pidfd = zygote.fork(order, [*given, self.output.err.fd], deadline)
             undo.callback(self._discard)
             self._lanes = Lanes(self.name, self._control, self.pidfd)
             undo.pop_all()
@@ -326,13 +330,6 @@ def _forget_all_in_child() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_all_in_child)
-
-
-def _cwd() -> str | None:
-    try:
-        return os.getcwd()
-    except OSError:
-        return None
 
 
 def _pidfds(pids: list[int]) -> list[int]:

@@ -100,18 +100,7 @@ def _redirect(output: int, errors: int) -> None:
 
 
 def _take_on_surroundings(request: Fork) -> None:
-    """See the world as the client sees it now, not as the zygote saw it when it started."""
-    for name in os.environ.keys() - request.environment.keys():
-        del os.environ[name]
-    for name, value in request.environment.items():
-        if os.environ.get(name) != value:
-            os.environ[name] = value
-    sys.path[:] = request.path
-    if request.cwd is not None:
-        try:
-            os.chdir(request.cwd)
-        except OSError:
-            pass  # the client's folder has been removed; paths are made absolute by the client
+    request.surroundings.take_on()
     # A forked copy of numpy's generator would give every session the same random numbers.
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:

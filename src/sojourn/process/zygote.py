@@ -23,6 +23,8 @@ from sojourn.engines import frameworks
 from sojourn.errors import InternalError, PlatformError, SojournError
 from sojourn.probes.platform import require_process_isolation
 from sojourn.process import exits, huge_pages, interrupts, marks
+from sojourn.process.calls import NoAnswer
+from sojourn.process.deadlines import held, left_until
 from sojourn.process.output import Stream
 from sojourn.process.protocol import (
     Ended,
@@ -35,6 +37,7 @@ from sojourn.process.protocol import (
     ToZygote,
     from_zygote,
 )
+from sojourn.process.surroundings import import_path
 from sojourn.transport import frames
 
 T = TypeVar("T")
@@ -66,7 +69,7 @@ class _Running:
     def __init__(self) -> None:
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
         environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-        environment["SOJOURN_PATH"] = os.pathsep.join(sys.path)
+        environment["SOJOURN_PATH"] = os.pathsep.join(import_path())
         environment[marks.NAME] = marks.for_zygote()
         huge_pages.ask_malloc(environment)
         with contextlib.ExitStack() as undo:
@@ -108,24 +111,38 @@ class _Running:
         self.process.kill()  # our child, and not yet waited for
         self.process.wait()
 
-    def wait_ready(self) -> dict[str, str]:
+    def wait_ready(self, deadline: float | None = None) -> dict[str, str]:
         """Wait until the framework is imported; tell its version."""
         while self.frameworks is None:
-            _close_all(self._receive(None)[1])
+            timeout = None if deadline is None else left_until(deadline)
+            try:
+                _close_all(self._receive(timeout)[1])
+            except TimeoutError:
+                raise NoAnswer from None  # it goes on importing, for others
         return self.frameworks
 
     def ask(
-        self, request: ToZygote, fds: list[int], kind: type[T], timeout: float
+        self,
+        request: ToZygote,
+        fds: list[int],
+        kind: type[T],
+        most: float,
+        deadline: float | None = None,
     ) -> tuple[T, list[int]]:
         """Send a request that carries the next ticket, and wait for its reply.
 
-        One that does not answer is stopped or hangs, and is treated as gone.
+        One that does not answer within the most it may take is stopped or hangs, and is treated as
+        gone. An earlier deadline is the caller's own matter.
         """
         try:
             frames.send(self.channel, request, fds)
         except (BrokenPipeError, ConnectionError):
             raise ZygoteGone from None
-        return self._reply(request.ticket, kind, timeout)
+        timeout = left_until(deadline, most)
+        try:
+            return self._reply(request.ticket, kind, timeout)
+        except TimeoutError:
+            raise (NoAnswer if timeout < most else ZygoteGone) from None
 
     def next_ticket(self) -> int:
         self._ticket += 1
@@ -134,7 +151,7 @@ class _Running:
     def _receive(self, timeout: float | None) -> tuple[FromZygote, list[int]]:
         try:
             message, fds = frames.receive(self.channel, from_zygote, timeout)
-        except (EOFError, ConnectionError, TimeoutError):
+        except (EOFError, ConnectionError):
             raise ZygoteGone from None
         except (ValueError, msgspec.DecodeError):
             raise ZygoteGone from None  # what it says is no message
@@ -214,21 +231,22 @@ class Zygote:
         require_process_isolation()
         return twice(lambda: self._ask(_Running.wait_ready))
 
-    def fork(self, order: Fork, fds: list[int]) -> tuple[int, int]:
+    def fork(self, order: Fork, fds: list[int], deadline: float | None = None) -> tuple[int, int]:
         """A new worker's pid and pidfd. The ticket in the order is filled in here.
 
-        Raises ZygoteGone if it died before it answered. It may have forked a worker by then, which
-        ends with its lifeline: whoever asks again needs other descriptors, or two workers listen.
+        Raises ZygoteGone if it died before it answered, and NoAnswer at the deadline. It may have
+        forked a worker by then, which ends with its lifeline: whoever asks again needs other
+        descriptors, or two workers listen.
         """
         require_process_isolation()
 
         def ask(running: _Running) -> tuple[int, int]:
-            running.wait_ready()
+            running.wait_ready(deadline)
             request = msgspec.structs.replace(order, ticket=running.next_ticket())
-            reply, received = running.ask(request, fds, Forked, _FORK_SECONDS)
+            reply, received = running.ask(request, fds, Forked, _FORK_SECONDS, deadline)
             return reply.pid, received[0]
 
-        return self._ask(ask)
+        return self._ask(ask, deadline)
 
     def status_of(self, pid: int) -> tuple[int | None, list[int]]:
         """How a worker ended (None if nobody knows), and which of its children were ended."""
@@ -287,8 +305,8 @@ class Zygote:
             self._running = _Running()
         return self._running
 
-    def _ask(self, ask: Callable[[_Running], T]) -> T:
-        with self._lock:
+    def _ask(self, ask: Callable[[_Running], T], deadline: float | None = None) -> T:
+        with self._lock if deadline is None else held(self._lock, deadline):
             running = self._ensure()
             try:
                 return ask(running)

@@ -131,7 +131,7 @@ class _Zygote:
             try:
                 from sojourn.process.worker_main import main as worker_main
 
-                marks.wear(request.environment[marks.NAME])
+                marks.wear(request.mark)
                 worker_main(request, fds)
             except BaseException:
                 traceback.print_exc()  # into what the client shows as last words

@@ -87,7 +87,7 @@ def write(path: str, produce: Callable[[str], Written], session: str) -> None:
 
     When this returns, the state is on the disk. When it raises, what was there before still is.
     """
-    path = os.path.abspath(path)
+    path = os.path.realpath(path)  # a link stays, and leads to the new state
     with _explaining(path):
         os.makedirs(os.path.dirname(path), exist_ok=True)
         settle(path)
@@ -103,7 +103,7 @@ def find(path: str) -> Saved:
 
     Also a plain checkpoint of TensorFlow's, by its prefix; those have no checksums of ours.
     """
-    path = os.path.abspath(path)
+    path = os.path.realpath(path)
     if not os.path.isdir(path) and os.path.isfile(path + ".index"):
         return Saved(path, [])
     with _explaining(path, writing=False):
@@ -263,7 +263,7 @@ def _read_manifest(folder: str) -> Manifest:
             manifest = msgspec.json.decode(file.read(), type=Manifest)
     except FileNotFoundError:
         raise CheckpointError(f"a part is missing: {MANIFEST}") from None
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CheckpointError(f"{MANIFEST} is damaged: {error}") from None
     if manifest.seal != manifest.sealed().seal:
         raise CheckpointError(f"{MANIFEST} is damaged: its checksum differs")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from sojourn import events
 from sojourn.errors import SessionClosed
 from sojourn.process import exits, interrupts
+from sojourn.process.deadlines import deadline_after, left_until
 from sojourn.session import totals
 from sojourn.session.states import CLOSABLE, Input, State
 from sojourn.values import Footprint, Place, Receipt
@@ -28,17 +29,20 @@ class Ending:
     def __init__(self, stay: Stay) -> None:
         self._stay = stay
         self._finishing = threading.Lock()
+        self.is_impatient = False  # somebody who closes it waits for no worker that comes back
 
     def close(self, timeout: float | None, place: Place) -> Receipt:
         """Refuse new steps, let running ones finish, end the worker, hand over the receipt."""
         stay = self._stay
         if stay.is_foreign:
             raise stay.refusal(stay.lifecycle.state)
+
+        def note() -> None:
+            # Before it is told: who is refused from now on wants to know.
+            stay.closed_at = place
+
         with self._nobody_replaces_it(timeout):
-            if stay.lifecycle.state in CLOSABLE:
-                # Before it is told: who is refused from now on wants to know.
-                stay.closed_at = place
-            before = stay.lifecycle.happened_in(CLOSABLE, Input.CLOSE_ASKED, place)
+            before = stay.lifecycle.happened_in(CLOSABLE, Input.CLOSE_ASKED, place, note)
         if before is State.CLOSED:
             if stay.receipt is None:
                 raise SessionClosed(f"session {stay.name!r} was never opened")
@@ -92,7 +96,8 @@ class Ending:
     def _nobody_replaces_it(self, timeout: float | None) -> Iterator[None]:
         """A worker that is being replaced comes first, for as long as we have time."""
         lock = self._stay.keeping.lock
-        if not lock.acquire(timeout=-1 if timeout is None else timeout):
+        if not lock.acquire(timeout=left_until(deadline_after(timeout))):
+            self.is_impatient = True  # the worker that is next on its way ends as well
             self._stay.hurry()
             lock.acquire()
         try:

@@ -11,13 +11,13 @@ import numpy as np
 from sojourn import events
 from sojourn.errors import CheckpointError, SessionBroken
 from sojourn.process.calls import WorkerDied
+from sojourn.process.deadlines import held
 from sojourn.session import checkpoints
 from sojourn.session.backend import Backend
-from sojourn.session.deadlines import held
 from sojourn.session.states import Input, State
 
 if TYPE_CHECKING:
-    from sojourn.session.stay import Stay
+    from sojourn.session.stay import MakeBackend, Stay
 
 _ATTEMPTS = 3
 _READY = frozenset({State.READY})
@@ -84,7 +84,7 @@ class Keeping:
 
     def comeback_with(
         self,
-        new_backend: Callable[[], Backend],
+        new_backend: MakeBackend,
         arguments: dict[str, Any],
         arrays: Sequence[np.ndarray],
     ) -> Callable[[float | None], None]:
@@ -108,7 +108,11 @@ class Keeping:
                 except BaseException as error:
                     self._backend.kill()
                     stay.lifecycle.happened(Input.DIED)
-                    raise _failed(stay.name, error) from None
+                    if isinstance(error, WorkerDied):
+                        raise SessionBroken(
+                            f"session {stay.name!r}: its new worker {error.how} as well"
+                        ) from None
+                    raise
                 if not stay.came_back():
                     return
             events.emit("session.restarted", stay.name, stay.owner, path=self.acknowledged)
@@ -157,9 +161,3 @@ class Keeping:
                 f"session {self._stay.name!r} has no variables that are known here, so there is "
                 f"nothing to {operation}"
             )
-
-
-def _failed(name: str, error: BaseException) -> BaseException:
-    if isinstance(error, WorkerDied):
-        return SessionBroken(f"session {name!r}: its new worker {error.how} as well")
-    return error

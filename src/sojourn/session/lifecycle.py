@@ -179,11 +179,20 @@ class Lifecycle:
             self._changed.notify_all()
             return before
 
-    def happened_in(self, states: frozenset[State], what: Input, place: Place | None) -> State:
-        """The same, but only if it stands in one of these states. Returns the state before."""
+    def happened_in(
+        self,
+        states: frozenset[State],
+        what: Input,
+        place: Place | None,
+        first: Callable[[], None] | None = None,
+    ) -> State:
+        """The same, but only if it stands in one of these states; `first` is done before anybody
+        is told. Returns the state before."""
         with self._lock:
             before = self.state
             if before in states:
+                if first is not None:
+                    first()
                 self._to(what, place)
                 self._changed.notify_all()
             return before

@@ -14,7 +14,7 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-from sojourn.engines.choosing import refuse_what_is_ignored
+from sojourn.engines.choosing import by_short_name, refuse_what_is_ignored
 from sojourn.engines.paths import kind_of_path
 from sojourn.errors import ModelError
 from sojourn.probes import gpu
@@ -111,8 +111,8 @@ class Blueprint:
         chosen = {
             "signature": signature,
             "tags": [tags] if isinstance(tags, str) else None if tags is None else list(tags),
-            "inputs": _mapping(inputs),
-            "outputs": _mapping(outputs),
+            "inputs": by_short_name("inputs", inputs),
+            "outputs": by_short_name("outputs", outputs),
             "initializer": initializer,
         }
         refuse_what_is_ignored(told["kind"], chosen)
@@ -146,7 +146,7 @@ class Blueprint:
         name = name or f"{self._base_name}-{next(_counter)}"
         stay = Stay(name, self._isolation, choice.label, owner)
 
-        def new_backend() -> Backend:
+        def new_backend(deadline: float | None) -> Backend:
             if self._inline:
                 return InlineBackend(os.getpid(), told["kind"])
             require_process_isolation()
@@ -159,6 +159,7 @@ class Blueprint:
                 on_gpu=choice.gpu is not None,
                 readable_paths=self._confined.readable,
                 best_effort_sandbox=self._confined.best_effort,
+                deadline=deadline,
             )
 
         try:
@@ -253,17 +254,9 @@ def _described_if_live(model: Any, inputs: Names) -> tuple[dict[str, Any], Array
         told = {"kind": "graph", "initializer": tensorflow.initializers_of(model)}
         return told, [np.frombuffer(graph_def.SerializeToString(), np.uint8)]
     if tracing.is_traceable(model):
-        packed, arrays = tracing.pack(model, _mapping(inputs))
+        packed, arrays = tracing.pack(model, by_short_name("inputs", inputs))
         return {**packed, "inputs": None}, arrays
     return None
-
-
-def _mapping(names: Names) -> dict[str, Any] | None:
-    if names is None or isinstance(names, Mapping):
-        return dict(names) if names is not None else None
-    if isinstance(names, str):
-        names = [names]
-    return {name.partition(":")[0]: name for name in names}
 
 
 def _base_name(model: Any) -> str:

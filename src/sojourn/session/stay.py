@@ -17,8 +17,8 @@ import numpy as np
 
 from sojourn.errors import InputError, SessionBroken, SessionClosed, StepTimeout
 from sojourn.process.calls import NoAnswer, WorkerDied
+from sojourn.process.deadlines import deadline_after, held, left_until
 from sojourn.session.backend import Backend
-from sojourn.session.deadlines import deadline_after, held, left_until
 from sojourn.session.ending import Ending, open_stays
 from sojourn.session.keeping import Keeping
 from sojourn.session.lifecycle import Lifecycle
@@ -34,6 +34,9 @@ T = TypeVar("T")
 _COMING_BACK = frozenset({State.BROKEN, State.OPENING})
 _OPENING = frozenset({State.OPENING})
 _NOT_OPENING = frozenset(State) - _OPENING
+_HAS_A_WORKER = _NOT_OPENING - {State.DRAINING, State.CLOSED}
+# Makes the place of an engine, by a deadline.
+MakeBackend = Callable[[float | None], Backend]
 
 
 class Stay:
@@ -72,14 +75,14 @@ class Stay:
         started = self._begin(deadline)
         counts = False  # what never reaches the engine is no run
         failed = True
+        wanted = fetches
         try:
             try:
-                plan = self._plans[
-                    fetches if fetches is None or isinstance(fetches, str) else tuple(fetches),
-                    tuple(feeds),
-                ]
+                if fetches is not None and not isinstance(fetches, str):
+                    wanted = tuple(fetches)  # once: it may be a generator
+                plan = self._plans[wanted, tuple(feeds)]
             except (KeyError, TypeError):  # a new one, or no names at all
-                plan = self._make_plan(fetches, feeds, deadline)
+                plan = self._make_plan(wanted, feeds, deadline)
             arrays = plan.arrays(feeds)
             if plan.changes_state:
                 self.changed = True  # before, because a step that fails may have changed some
@@ -92,11 +95,18 @@ class Stay:
             failed = False
             return plan.results(outputs)
         except WorkerDied as death:
-            raise self.broken_by(death, "a step was under way: its outcome is unknown") from None
+            consequence = (
+                "a step was under way: its outcome is unknown"
+                if counts
+                else "a step was being prepared and has not begun"
+            )
+            raise self.broken_by(death, consequence) from None
         except NoAnswer:
+            consequence = (
+                "the outcome of the step is unknown" if counts else "the step has not begun"
+            )
             raise StepTimeout(
-                f"session {self.name!r} did not answer within {timeout:g} s; "
-                "the outcome of the step is unknown"
+                f"session {self.name!r} did not answer within {timeout:g} s; {consequence}"
             ) from None
         finally:
             self.lifecycle.end_step(counts, started, failed=failed)  # told, counted or not
@@ -180,38 +190,45 @@ class Stay:
         for name in feeds:
             if not isinstance(name, str):
                 raise InputError(f"inputs go by name; {name!r} is of type {type(name).__name__}")
-        key = fetches if fetches is None or isinstance(fetches, str) else tuple(names)
         with held(self._plan_lock, deadline):
-            plan = self._plans.get((key, tuple(feeds)))
+            plan = self._plans.get((fetches, tuple(feeds)))
             if plan is None:
                 wanted = {"feeds": list(feeds), "fetches": names}
                 facts, _ = self._operate("plan", wanted, (), PlanFacts, deadline)
                 if not facts.fits(len(feeds), len(names)):
                     raise self._broke_protocol("made a plan for something else")
                 plan = Plan(fetches, names, list(feeds), facts)
-                self._plans[key, tuple(feeds)] = plan
+                self._plans[fetches, tuple(feeds)] = plan
             return plan
 
     # -- opening -------------------------------------------------------------------------------
 
     def open(
         self,
-        make_backend: Callable[[], Backend],
+        make_backend: MakeBackend,
         arguments: dict[str, Any],
         arrays: Sequence[np.ndarray] = (),
         timeout: float | None = None,
         is_under_way: Callable[[Stay], None] | None = None,
     ) -> None:
-        """Make the backend and load the engine. If this raises, nothing of it is left.
+        """Make the backend and load the engine, both within the timeout. If this raises, nothing
+        of it is left.
 
         `is_under_way` is told once there is a worker to end.
         """
+        deadline = deadline_after(timeout)
         try:
             self.lifecycle.announce(self.owner)
-            self.start(make_backend())
+            self.start(make_backend(deadline))
             if is_under_way is not None:
                 is_under_way(self)
-            self.load(arguments, arrays, timeout)
+            self.load(arguments, arrays, deadline)
+        except NoAnswer:
+            self.abandon()
+            missing = "get a worker" if self.backend is None else "load its model"
+            raise StepTimeout(
+                f"session {self.name!r} did not {missing} within {timeout:g} s"
+            ) from None
         except BaseException:
             self.abandon()  # Ctrl-C may come at any moment, and nobody else has this session
             raise
@@ -235,31 +252,23 @@ class Stay:
         self,
         arguments: dict[str, Any],
         arrays: Sequence[np.ndarray],
-        timeout: float | None = None,
+        deadline: float | None = None,
     ) -> None:
-        """Load the engine. On failure the worker is gone when this raises."""
-        deadline = deadline_after(timeout)
+        """Load the engine."""
         try:
             loaded, _ = self._operate("load", arguments, arrays, _Loaded, deadline)
-        except BaseException as error:
-            self.abandon()
-            if isinstance(error, NoAnswer):
-                raise StepTimeout(
-                    f"session {self.name!r} did not load its model within {timeout:g} s"
-                ) from None
-            if isinstance(error, WorkerDied):
-                raise SessionBroken(
-                    f"session {self.name!r}: the worker {error.how} while it loaded the model"
-                    + _quoted(error.last_words)
-                ) from None
-            raise
+        except WorkerDied as death:
+            raise SessionBroken(
+                f"session {self.name!r}: the worker {death.how} while it loaded the model"
+                + _quoted(death.last_words)
+            ) from None
         self.signature = loaded.signature
         self.keeping.operations = frozenset(loaded.operations)
         before = self.lifecycle.happened_in(_OPENING, Input.OPENED, self.owner)
         if before not in _OPENING:  # the program exits
             raise self.refusal(before)
 
-    def replace_backend(self, new_backend: Callable[[], Backend], deadline: float | None) -> bool:
+    def replace_backend(self, new_backend: MakeBackend, deadline: float | None) -> bool:
         """Another worker in the place of one that has died; its engine is not loaded yet.
 
         False, and nothing is left, if somebody who heard of it has closed the session meanwhile.
@@ -272,13 +281,15 @@ class Stay:
         self.backend.end(Footprint(0))
         self.backend.release()
         self.forget_plans()
-        backend = new_backend()
+        backend = new_backend(deadline)
         if self.lifecycle.state is not State.OPENING:
             backend.kill()
             backend.end(Footprint(0))
             backend.release()
             return False
         self.start(backend)
+        if self.ending.is_impatient:
+            backend.kill()
         return True
 
     def came_back(self) -> bool:
@@ -343,6 +354,8 @@ class Stay:
         """What it holds now; zero once closed."""
         if self.receipt is not None or self.backend is None:
             return Footprint(0)
+        if self.is_foreign:
+            return Footprint(0)  # whatever it is, it is the parent's
         held = self.backend.footprint()
         if held.host_bytes:
             self.last_held = held
@@ -354,14 +367,18 @@ class Stay:
         """Record that the worker has died; returns what to raise."""
         if self.is_foreign:
             return self.refusal(self.lifecycle.state)
+
+        def note() -> None:
+            # Before it is told: who is refused from now on wants to know.
+            if self.lifecycle.state in _HAS_A_WORKER:
+                self.how_it_died = death.how + _quoted(death.last_words)
+
         # While a worker is being replaced, those who saw the last one die tell nothing new.
-        before = self.lifecycle.happened_in(_NOT_OPENING, Input.DIED, None)
+        before = self.lifecycle.happened_in(_NOT_OPENING, Input.DIED, None, note)
         if before in (State.DRAINING, State.CLOSED):
             return SessionClosed(
                 f"session {self.name!r} was closed at {self.closed_at} while {consequence}"
             )
-        if before is not State.OPENING:
-            self.how_it_died = death.how + _quoted(death.last_words)
         return SessionBroken(
             f"session {self.name!r}: the worker {death.how}; {consequence}"
             + _quoted(death.last_words)

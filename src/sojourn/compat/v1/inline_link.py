@@ -24,7 +24,7 @@ class InlineLink(Link):
             name,
             "inline",
             place,
-            lambda: InlineBackend(os.getpid(), "session"),
+            lambda deadline: InlineBackend(os.getpid(), "session"),
             {"object": self._session},
         )
 

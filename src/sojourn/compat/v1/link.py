@@ -21,7 +21,7 @@ from sojourn.errors import SessionBroken, SessionClosed
 from sojourn.process.calls import WorkerDied, step_meta
 from sojourn.session.backend import Backend
 from sojourn.session.plans import PlanFacts
-from sojourn.session.stay import Stay
+from sojourn.session.stay import MakeBackend, Stay
 from sojourn.values import Place
 
 _STEPS_KEPT = 256
@@ -86,7 +86,7 @@ class Link(ABC):
         name: str,
         isolation: str,
         place: Place,
-        make: Callable[[], Backend],
+        make: MakeBackend,
         arguments: dict[str, Any],
     ) -> Backend:
         self.stay = Stay(name, isolation, "cpu", place)

@@ -40,10 +40,10 @@ class WorkerLink(Link):
         self._folder: str | None = None
         limit = None if memory is None else parse_bytes(memory)
 
-        def make() -> Backend:
+        def make(deadline: float | None) -> Backend:
             from sojourn.session.isolation import WorkerBackend
 
-            return WorkerBackend(name, memory_bytes=limit)
+            return WorkerBackend(name, memory_bytes=limit, deadline=deadline)
 
         self._open(name, "process", place, make, {"config": config.SerializeToString()})
 

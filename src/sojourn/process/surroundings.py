@@ -1,0 +1,70 @@
+"""What a worker sees of the world: the environment, folder and import path of its client now.
+
+All of it travels as bytes. A variable or a folder may be named by bytes that are no text, and
+whoever has such a one wants to open sessions, too.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+
+import msgspec
+
+# All that a stranger's model is told; anything else in the environment may be a key to something.
+_HARMLESS = frozenset({"LANG", "LANGUAGE", "TZ", "GLIBC_TUNABLES", "NUMEXPR_MAX_THREADS"})
+_HARMLESS_BEGINNINGS = (
+    "LC_", "TF_", "XLA_", "KERAS_", "OMP_", "KMP_", "GOMP_", "MKL_", "OPENBLAS_", "MALLOC_",
+    "ONEDNN_", "DNNL_", "CUDA_VISIBLE_",
+)  # fmt: skip
+
+
+class Surroundings(msgspec.Struct, frozen=True):
+    """What the client sees, for a worker to take on."""
+
+    environment: dict[bytes, bytes]
+    path: list[bytes]
+    folder: bytes | None  # None if it has been removed
+
+    @classmethod
+    def here(cls, more: Mapping[str, str], secretive: bool = False) -> Surroundings:
+        """Those of this process, with some more variables. Secretive ones have no variables that
+        could be secret, and let nothing be imported from the current folder."""
+        environment = dict(os.environb)
+        path = import_path()
+        if secretive:
+            environment = {n: v for n, v in environment.items() if _is_harmless(os.fsdecode(n))}
+            path = [entry for entry in path if entry not in ("", ".")]
+        environment.update((os.fsencode(name), os.fsencode(more[name])) for name in more)
+        return cls(environment, [os.fsencode(entry) for entry in path], _folder())
+
+    def take_on(self) -> None:
+        """See the world as the client sees it now, not as the zygote saw it when it started."""
+        for name in os.environb.keys() - self.environment.keys():
+            del os.environb[name]
+        for name, value in self.environment.items():
+            if os.environb.get(name) != value:
+                os.environb[name] = value
+        sys.path[:] = [os.fsdecode(entry) for entry in self.path]
+        if self.folder is not None:
+            try:
+                os.chdir(self.folder)
+            except OSError:
+                pass  # the client's folder has been removed; paths are made absolute by the client
+
+
+def import_path() -> list[str]:
+    """Where this process imports from. What is not text there, Python ignores as well."""
+    return [entry for entry in sys.path if isinstance(entry, str)]
+
+
+def _is_harmless(name: str) -> bool:
+    return name in _HARMLESS or name.startswith(_HARMLESS_BEGINNINGS)
+
+
+def _folder() -> bytes | None:
+    try:
+        return os.getcwdb()
+    except OSError:
+        return None

@@ -1,0 +1,56 @@
+"""A worker sees the world as its client sees it, whatever is in it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import models
+import pytest
+
+import sojourn
+from sojourn.process.surroundings import Surroundings
+from sojourn.process.zygote import zygote as the_zygote
+
+
+def _environment():
+    return lambda: repr(dict(os.environb))
+
+
+def test_a_variable_of_bytes_that_are_no_text_reaches_the_worker(zygote, monkeypatch):
+    monkeypatch.setitem(os.environb, b"ODD\xff", b"\xfe\xff")
+    with sojourn.open(_environment) as session:
+        assert eval(session.run("output"))[b"ODD\xff"] == b"\xfe\xff"
+
+
+def test_a_path_object_among_the_import_paths_disturbs_nobody(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "path", [*sys.path, Path(tmp_path)])
+    the_zygote.end()  # its successor is told of it as well
+    with sojourn.open(models.adder) as session:
+        assert session.run("output", {"a": 1.0, "b": 2.0}) == 3.0
+
+
+def test_a_folder_that_was_removed_keeps_nobody_from_opening(zygote, monkeypatch, tmp_path):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with sojourn.open(models.adder) as session:
+        assert session.run("output", {"a": 1.0, "b": 2.0}) == 3.0
+
+
+@pytest.mark.parametrize("name", ["AWS_SECRET_ACCESS_KEY", "PGPASSWORD", "HOME", "PATH"])
+def test_a_strangers_model_is_told_no_variable_that_could_be_a_secret(name, monkeypatch):
+    monkeypatch.setenv(name, "x")
+    monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "1")
+    told = Surroundings.here({"SOJOURN_WORKER": "mark"}, secretive=True).environment
+    assert name.encode() not in told
+    assert told[b"TF_NUM_INTRAOP_THREADS"] == b"1"
+    assert told[b"SOJOURN_WORKER"] == b"mark"
+
+
+def test_a_strangers_model_lets_nothing_be_imported_from_the_current_folder(monkeypatch):
+    monkeypatch.setattr(sys, "path", ["", ".", *sys.path])
+    assert Surroundings.here({}).path[:2] == [b"", b"."]
+    assert not {b"", b"."} & set(Surroundings.here({}, secretive=True).path)
