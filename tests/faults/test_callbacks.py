@@ -120,6 +120,8 @@ DROP_IN = """
 del os.environ["SOJOURN_PRELOAD"]
 warnings.simplefilter("ignore")
 import tensorflow as tf
+from tensorflow.python.ops import script_ops
+from sojourn.process.calls import FAILED
 v1 = tf.compat.v1
 
 def outcome(act):
@@ -151,6 +153,15 @@ with v1.Graph().as_default():
         raise KeyboardInterrupt
     interrupts = v1.py_func(interrupt, [tf.constant(1.0)], tf.float32)
     tell(outcome(lambda: sess.run(interrupts)) is not None, sess.run(plain))
+    import msgspec
+    from sojourn.engines.remote_session_functions import Question
+    with v1.Graph().as_default():
+        v1.py_func(lambda x: tell("called") or x, [tf.constant(1.0)], tf.float32)
+    others = set(script_ops._py_funcs._funcs) - sess._link._functions.tokens
+    questions = [b"", b"\\xff", b"\\x93\\x01"]
+    questions += [msgspec.msgpack.encode(Question(token)) for token in [*others, "", "open"]]
+    answer = sess._link._functions.answer
+    tell(len(others) > 0, {answer(question, [])[0] for question in questions} == {FAILED})
     def kill(x):
         os.kill(sess._link.stay.pid, signal.SIGKILL)
         return x
@@ -171,6 +182,7 @@ def test_a_function_of_the_graph_may_close_its_own_session_fail_or_kill_the_work
         "True",
         "InvalidArgumentError 3.0",
         "True 3.0",
+        "True True",
         "broken",
         "True",
     ]

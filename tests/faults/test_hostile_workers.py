@@ -11,13 +11,16 @@ import random
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 import models
 import sojourn
+from faults.lies import LIES
 from faults.tools import Background, wait_until
 
 TYPED = (sojourn.StepTimeout, sojourn.SessionBroken)
+SQUARE = ("output", {"number": np.ones((2, 2))})
 
 
 def with_its_lane(act: Any) -> Any:
@@ -124,6 +127,77 @@ def test_a_worker_that_closes_its_sockets_is_ended():
             session.run("output", {"number": 2})  # needs a new lane
         wait_until(lambda: not os.path.exists(f"/proc/{session.pid}"))
     assert session.receipt.clean
+
+
+def lying(tell: Any) -> Any:
+    """A model whose worker answers its first step as it should. From then on `tell(lane, meta)`
+    changes each answer after it was written, and before the client is told of it."""
+
+    def build() -> Any:
+        def lie(number: Any) -> Any:
+            import gc
+
+            from sojourn.transport import messages
+            from sojourn.transport.lane import ServerLane, ring
+
+            def answer(lane: Any, status: int, meta: bytes, arrays: Any) -> None:
+                lane.outbox._layouts.clear()  # so that it has a header
+                lane.outbox.put(meta, arrays)
+                tell(lane, meta)
+                lane._mine[messages.STATUS] = status
+                lane._mine[messages.SEQUENCE] = lane._sequence
+                ring(lane._their_bell)
+
+            for lane in [o for o in gc.get_objects() if type(o) is ServerLane]:
+                lane.answer = lambda *told, lane=lane: answer(lane, *told)
+            return number
+
+        return lie
+
+    return build
+
+
+def must_break(tell: Any, says: str) -> None:
+    """The client refuses the answer, ends the worker, and says why."""
+    with sojourn.open(lying(tell)) as session:
+        assert session.run(*SQUARE).tolist() == [[1, 1], [1, 1]]
+        with pytest.raises(sojourn.SessionBroken, match=rf"broke the protocol \(.*{says}"):
+            session.run(*SQUARE, timeout=60)
+        wait_until(lambda: not os.path.exists(f"/proc/{session.pid}"))
+    assert session.receipt.clean
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_worker_whose_answer_cannot_be_is_ended(lie):
+    tell, says = LIES[lie]
+    must_break(tell, says)
+
+
+def test_a_worker_that_dies_half_way_through_an_answer_broke_in_that_step():
+    """Part of the answer is written, larger memory announced or not; nothing of it is believed."""
+
+    def dying(moment: str) -> Any:
+        def tell(lane: Any, meta: bytes) -> None:
+            import os
+            import signal
+
+            from sojourn.transport import messages
+
+            if moment == "half a header":
+                lane.outbox._buffer[8:40] = bytes(32)
+            if moment == "memory announced":
+                lane._mine[messages.GENERATION] += 1
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        return tell
+
+    for moment in ("whole but not told", "half a header", "memory announced"):
+        with sojourn.open(lying(dying(moment))) as session:
+            session.run(*SQUARE)
+            with pytest.raises(sojourn.SessionBroken, match=r"SIGKILL.*outcome is unknown"):
+                session.run(*SQUARE)
+            wait_until(lambda session=session: not os.path.exists(f"/proc/{session.pid}"))
+        assert session.receipt.clean
 
 
 def saying(answer: bytes) -> Any:

@@ -274,10 +274,8 @@ class ServerLane:
     def stop(self) -> None:
         """Wake the thread that waits here, for good."""
         self._stopped = True
-        try:
+        if self._my_bell >= 0:  # else it has left already, and closed
             ring(self._my_bell)
-        except OSError:
-            pass  # it has left already, and closed
 
     def close(self) -> None:
         """Give back the descriptors."""
