@@ -28,8 +28,9 @@ from sojourn.probes.model_files import (
     ops,
 )
 from sojourn.probes.model_files.checkpoints import parse_index
-from sojourn.probes.model_files.graphs import parse_graph, parse_meta_graph, parse_saved_model
+from sojourn.probes.model_files.graphs import parse_graph
 from sojourn.probes.model_files.keras_files import inspect_keras
+from sojourn.probes.model_files.meta_graphs import parse_meta_graph, parse_saved_model
 from sojourn.values import TensorSpec
 
 

@@ -12,15 +12,12 @@ from collections.abc import Iterable
 
 from sojourn.errors import ModelError
 from sojourn.probes.model_files.checkpoints import parse_index
-from sojourn.probes.model_files.graphs import (
-    MetaGraph,
-    parse_graph,
-    parse_meta_graph,
-    parse_saved_model,
-)
+from sojourn.probes.model_files.graphs import parse_graph
 from sojourn.probes.model_files.keras_files import inspect_hdf5, inspect_keras
+from sojourn.probes.model_files.meta_graphs import MetaGraph, parse_meta_graph, parse_saved_model
 from sojourn.probes.model_files.ops import RUNS_CODE, judge, known_ops, unknown_ops
 from sojourn.probes.model_files.summary import Finding, ModelSummary, Weight
+from sojourn.probes.model_files.wire import shown
 from sojourn.values import Signature
 
 _LARGEST_MESSAGE = 2 << 30  # of protobuf itself
@@ -88,7 +85,7 @@ def _inspect_frozen(path: str, size: int, known: frozenset[str] | None) -> Model
         meta = MetaGraph(parse_graph(_content(path)))
     except ModelError as error:
         raise ModelError(f"{path}: not a model: {_NEITHER} ({error})") from error
-    if not any(node.op for node in meta.graph.nodes.values()):
+    if not any(node.op for node in meta.graph.every_node()):
         raise ModelError(f"{path}: not a model: {_NEITHER}")
     return _summary(path, "frozen graph", size, [meta], known)
 
@@ -137,11 +134,11 @@ def _summary(
     signatures: dict[str, Signature] = {}
     found: dict[Finding, None] = dict.fromkeys(findings)
     for meta in metas:
-        own = Counter(node.op for node in meta.graph.every_node())
+        own = Counter(shown(node.op) for node in meta.graph.every_node())
         ops += own
         # Several graphs in one SavedModel are told apart by their tags.
         prefix = f"{'+'.join(meta.tags)}/" if len(metas) > 1 else ""
-        signatures |= {prefix + name: spec for name, spec in meta.signatures.items()}
+        signatures |= {prefix + shown(name): spec for name, spec in meta.signatures.items()}
         found |= dict.fromkeys(judge(meta))
         if known is not None:
             found |= dict.fromkeys(unknown_ops(meta, known, own))
@@ -159,7 +156,7 @@ def _summary(
         functions=sum(len(meta.graph.functions) for meta in metas),
         weights=weights,
         weight_bytes=sum(weight.size_bytes for weight in weights),
-        assets=tuple(dict.fromkeys(name for meta in metas for name in meta.assets)),
+        assets=tuple(dict.fromkeys(asset.filename for meta in metas for asset in meta.assets)),
         findings=tuple(sorted(found, key=lambda f: (f.severity, f.what, f.name, f.where))),
         unchecked=unchecked,
     )

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sojourn.errors import ModelError
-from sojourn.probes.model_files.graphs import dtype_name, parse_shape
 from sojourn.probes.model_files.summary import Weight
+from sojourn.probes.model_files.tensor_specs import dtype_name, parse_shape
 from sojourn.probes.model_files.wire import fields, message, number, varint
 from sojourn.values import TensorSpec
 

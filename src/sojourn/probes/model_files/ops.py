@@ -11,8 +11,10 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from sojourn.probes.model_files.graphs import MetaGraph, Node
+from sojourn.probes.model_files.graphs import Node
+from sojourn.probes.model_files.meta_graphs import MetaGraph
 from sojourn.probes.model_files.summary import Finding, Severity
+from sojourn.probes.model_files.wire import shown
 
 
 def _named(what: str, names: str) -> dict[str, str]:
@@ -69,30 +71,27 @@ _BY_ATTRIBUTE = {
 # Writes only if it is given a file name, which a graph may compute.
 _CACHES = ("CacheDataset", "CacheDatasetV2")
 WHEN_LOADING = "when loading"
-_MOST_SIGNATURES = 100
+_MOST_STEPS = 10_000_000
+_Finding = tuple[Severity, str, str, str]
 
 
 def judge(meta: MetaGraph) -> list[Finding]:
     """Everything in a graph that reaches out of it, and when it would run."""
-    when: dict[int, list[str]] = {}
-    for node in meta.graph.reachable(meta.init_ops):
-        when.setdefault(id(node), []).append(WHEN_LOADING)
-    roots = meta.signature_tensors
-    if len(roots) > _MOST_SIGNATURES:  # one walk for all: many walks of a large graph never end
-        roots = {"(any)": [tensor for tensors in roots.values() for tensor in tensors]}
-    for name, tensors in roots.items():
-        for node in meta.graph.reachable(tensors):
-            when.setdefault(id(node), []).append(f"signature {name}")
-    counted: Counter[tuple[Severity, str, str, str]] = Counter()
-    moments: dict[tuple[Severity, str, str, str], set[str]] = {}
+    when = _moments(meta)
+    # What every saver does when it is asked to is fine there, and nowhere else.
+    restoring = {id(node) for node in meta.graph.reachable(meta.restore_ops)}
+    counted: Counter[_Finding] = Counter()
+    moments: dict[_Finding, set[str]] = {}
     for node in meta.graph.every_node():
         own = when.get(id(node), [])
-        verdict = _verdict(node, bool(own), bool(meta.assets))
+        verdict = _verdict(node, bool(own), id(node) in restoring, bool(meta.assets))
         if verdict:
             severity, what, detail = verdict
-            key = (severity, what, node.op, detail)
+            key = (severity, what, shown(node.op), detail)
             counted[key] += 1
             moments.setdefault(key, set()).update(own)
+            if id(node) in restoring:
+                moments[key].add(WHEN_LOADING)
     return [
         Finding(severity, what, op, ", ".join(sorted(moments[key])), detail, count)
         for key, count in counted.items()
@@ -100,21 +99,40 @@ def judge(meta: MetaGraph) -> list[Finding]:
     ]
 
 
-def _verdict(node: Node, runs: bool, has_assets: bool) -> tuple[Severity, str, str] | None:
-    if node.op in _DANGEROUS:
-        return "danger", _DANGEROUS[node.op], ""
-    if node.op in _SAVER:
-        if runs:
-            return "danger", _SAVER[node.op], "outside of saving and restoring"
-        return "note", _SAVER[node.op], "as every saver does"
-    if node.op in _TABLE_FROM_FILE:
+def _moments(meta: MetaGraph) -> dict[int, list[str]]:
+    """When which node runs, by its identity; not what a saver does for itself."""
+    roots = [(f"signature {shown(name)}", names) for name, names in meta.signature_tensors.items()]
+    if not roots:  # then any of it may be asked for, but nobody asks a saver for its parts
+        names = (name for name in meta.graph.nodes if not name.startswith((b"save/", b"save_")))
+        roots = [("when run", list(names))]
+    # One walk for all where there are many: many walks of a large graph never end.
+    if len(roots) * meta.graph.node_count > _MOST_STEPS:
+        roots = [("signature (any)", [tensor for _, tensors in roots for tensor in tensors])]
+    when: dict[int, list[str]] = {}
+    for moment, tensors in ((WHEN_LOADING, meta.init_ops), *roots):
+        for node in meta.graph.reachable(tensors):
+            when.setdefault(id(node), []).append(moment)
+    return when
+
+
+def _verdict(
+    node: Node, runs: bool, restores: bool, has_assets: bool
+) -> tuple[Severity, str, str] | None:
+    op = shown(node.op)
+    if op in _DANGEROUS:
+        return "danger", _DANGEROUS[op], ""
+    if op in _SAVER:
+        if runs or (restores and _SAVER[op] == WRITES):
+            return "danger", _SAVER[op], "outside of saving and restoring"
+        return "note", _SAVER[op], "as every saver does"
+    if op in _TABLE_FROM_FILE:
         if has_assets:
             return "note", READS, "a table, from the model's assets"
         return "danger", READS, "a table, and the model has no assets"
-    if node.op in _CACHES:
+    if op in _CACHES:
         return "note", WRITES, "if it is given a file name"
-    if node.op in _BY_ATTRIBUTE:
-        attribute, harmless, what = _BY_ATTRIBUTE[node.op]
+    if op in _BY_ATTRIBUTE:
+        attribute, harmless, what = _BY_ATTRIBUTE[op]
         for value in node.texts(attribute):
             if value and not value.startswith(harmless):
                 where = NETWORK if value.startswith("grpc://") else what
@@ -140,7 +158,7 @@ def known_ops() -> frozenset[str] | None:
 
 def unknown_ops(meta: MetaGraph, known: frozenset[str], ops: Iterable[str]) -> list[Finding]:
     """Ops that this TensorFlow does not have: they come from a library of their own."""
-    listed = {*_DANGEROUS, *_SAVER, *meta.graph.functions}
+    listed = {*_DANGEROUS, *_SAVER, *(shown(name) for name in meta.graph.functions)}
     return [
         Finding("note", "unknown op", op, detail="not in the TensorFlow installed here")
         for op in sorted(ops)

@@ -77,17 +77,33 @@ def number(value: Value) -> int:
     return value - (1 << 64) if value >> 63 else value
 
 
+def raw(value: Value) -> bytes:
+    """A text as it is. Names are compared by this: two that only begin alike are two."""
+    return bytes(message(value))
+
+
+def shown(name: bytes | memoryview) -> str:
+    """A text for people: a long one is cut, wrong characters are replaced."""
+    cut = bytes(name[:_LONGEST_TEXT]).decode("utf-8", "replace")
+    return cut if len(name) <= _LONGEST_TEXT else f"{cut}... ({len(name)} bytes)"
+
+
 def text(value: Value) -> str:
-    """A field that should be a text. Long ones are cut, wrong characters replaced."""
-    return bytes(message(value)[:_LONGEST_TEXT]).decode("utf-8", "replace")
+    """A field that should be a text, for people."""
+    return shown(message(value))
 
 
-def entry(value: Value) -> tuple[str, memoryview]:
+def merged(parts: list[memoryview]) -> memoryview:
+    """A message that comes in several parts, which protobuf takes for one: their bytes in turn."""
+    return parts[0] if len(parts) == 1 else memoryview(b"".join(parts))
+
+
+def entry(value: Value) -> tuple[bytes, memoryview]:
     """The key and value of one entry of a map from text to messages."""
-    key, content = "", memoryview(b"")
+    key, parts = b"", []
     for field, part in fields(message(value)):
         if field == 1:
-            key = text(part)
+            key = raw(part)
         elif field == 2:
-            content = message(part)
-    return key, content
+            parts.append(message(part))
+    return key, merged(parts)

@@ -1,0 +1,163 @@
+"""Meta graphs: a graph with what a saver wrote beside it, and SavedModels, which hold some."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from sojourn.errors import ModelError
+from sojourn.probes.model_files.graphs import Graph
+from sojourn.probes.model_files.tensor_specs import dtype_name, parse_shape
+from sojourn.probes.model_files.wire import Value, entry, fields, message, number, raw, shown, text
+from sojourn.values import Signature, TensorSpec
+
+_MOST_GRAPHS = 64
+_MOST_NAMES = 1_000_000  # of signatures, tensors, tags and assets together
+# What runs while a model is being loaded: how TensorFlow 1 names it in a SavedModel, and the
+# tables, which are filled when a meta graph is opened with its checkpoint.
+_RUN_WHEN_LOADING = (b"saved_model_main_op", b"legacy_init_op", b"table_initializer")
+
+
+@dataclass(slots=True)
+class Asset:
+    """A file beside the model, and the tensors that its path is fed to."""
+
+    filename: str
+    tensors: list[bytes]
+
+
+@dataclass(slots=True)
+class MetaGraph:
+    """A graph with what a saver wrote beside it."""
+
+    graph: Graph = field(default_factory=Graph)
+    tags: list[str] = field(default_factory=list)
+    version: str = ""
+    signatures: dict[bytes, Signature] = field(default_factory=dict)
+    signature_tensors: dict[bytes, list[bytes]] = field(default_factory=dict)
+    init_ops: list[bytes] = field(default_factory=list)
+    restore_ops: list[bytes] = field(default_factory=list)  # run by every saver when loading
+    save_ops: list[bytes] = field(default_factory=list)
+    assets: list[Asset] = field(default_factory=list)
+    name_count: int = 0
+
+    def count(self) -> None:
+        """Called before something is kept, so that a hostile file cannot fill the memory."""
+        self.name_count += 1
+        if self.name_count > _MOST_NAMES:
+            raise ModelError(f"more than {_MOST_NAMES:,} names, which no honest model has")
+
+
+def parse_saved_model(data: memoryview) -> list[MetaGraph]:
+    """A SavedModel: one meta graph or more."""
+    graphs: list[memoryview] = []
+    for part, value in fields(data):
+        if part == 2:
+            graphs.append(message(value))
+            if len(graphs) > _MOST_GRAPHS:
+                raise ModelError(f"damaged: it claims to hold more than {_MOST_GRAPHS} graphs")
+    return [parse_meta_graph(graph) for graph in graphs]
+
+
+def parse_meta_graph(data: memoryview) -> MetaGraph:
+    """A MetaGraphDef. A part that comes twice is read twice, as protobuf merges both."""
+    meta = MetaGraph()
+    for part, value in fields(data):
+        if part == 1:
+            _meta_info(meta, value)
+        elif part == 2:
+            meta.graph.read(message(value))
+        elif part == 3:
+            _saver(meta, value)
+        elif part == 4:
+            _collection(meta, *entry(value))
+        elif part == 5:
+            name, content = entry(value)
+            _signature(meta, name, content)
+        elif part == 6:
+            _asset(meta, message(value))
+    return meta
+
+
+def _meta_info(meta: MetaGraph, value: Value) -> None:
+    for part, content in fields(message(value)):
+        if part == 4:
+            meta.count()
+            meta.tags.append(text(content))
+        elif part == 5:
+            meta.version = text(content)
+
+
+def _saver(meta: MetaGraph, value: Value) -> None:
+    for part, content in fields(message(value)):
+        if part in (2, 3):
+            meta.count()
+            (meta.save_ops if part == 2 else meta.restore_ops).append(raw(content))
+
+
+def _collection(meta: MetaGraph, name: bytes, content: memoryview) -> None:
+    for part, value in fields(content):
+        if part == 1 and name in _RUN_WHEN_LOADING:
+            for inner, node in fields(message(value)):
+                if inner == 1:
+                    meta.count()
+                    meta.init_ops.append(raw(node))
+        elif part == 5 and name == b"saved_model_assets":
+            each = (message(v) for p, v in fields(message(value)) if p == 1)
+            for inner, asset in (item for content in each for item in fields(content)):
+                if inner == 2:
+                    _asset(meta, message(asset))
+
+
+def _asset(meta: MetaGraph, content: memoryview) -> None:
+    meta.count()
+    asset = Asset("", [])
+    for part, value in fields(content):
+        if part == 1:
+            asset.tensors += _tensor(meta, message(value))[1]
+        elif part == 2:
+            asset.filename = text(value)
+    meta.assets.append(asset)
+
+
+def _signature(meta: MetaGraph, name: bytes, content: memoryview) -> None:
+    meta.count()
+    sides: dict[int, dict[str, TensorSpec]] = {1: {}, 2: {}}
+    tensors: dict[int, list[bytes]] = {1: [], 2: []}
+    for part, value in fields(content):
+        if part in sides:
+            key, info = entry(value)
+            sides[part][shown(key)], names = _tensor(meta, info)
+            tensors[part] += names
+    # How TensorFlow 2 names it. It is no signature that anybody calls.
+    if name == b"__saved_model_init_op":
+        meta.init_ops += tensors[2]
+    elif name != b"__saved_model_train_op":
+        meta.signatures[name] = Signature(sides[1], sides[2])
+        meta.signature_tensors.setdefault(name, []).extend(tensors[2])
+
+
+def _tensor(meta: MetaGraph, info: memoryview) -> tuple[TensorSpec, list[bytes]]:
+    """A TensorInfo: its own dtype and shape, and the tensors it stands for."""
+    dtype, shape, names = "unknown", None, []
+    pending = [info]
+    while pending:
+        content = pending.pop()
+        for part, value in fields(content):
+            meta.count()
+            if part == 1:
+                names.append(raw(value))
+            elif part == 2 and content is info:
+                dtype = dtype_name(number(value))
+            elif part == 3 and content is info:
+                shape = parse_shape(message(value))
+            elif part == 4:  # sparse: three tensors
+                for inner, name in fields(message(value)):
+                    if inner in (1, 2, 3):
+                        meta.count()
+                        names.append(raw(name))
+            elif part == 5:  # ragged and others: made of tensors, which may be made of more
+                for inner, component in fields(message(value)):
+                    if inner == 2:
+                        meta.count()
+                        pending.append(message(component))
+    return TensorSpec(dtype, shape), names

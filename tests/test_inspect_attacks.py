@@ -1,0 +1,171 @@
+"""Files made to deceive `sojourn inspect`, or to bring it down: what it says all the same."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sojourn.errors import ModelError
+from sojourn.probes.model_files import ModelSummary, graphs, inspect_model, meta_graphs
+from sojourn.probes.model_files.graphs import parse_graph
+from sojourn.probes.model_files.meta_graphs import parse_saved_model
+from wire_writer import collection, field, node, saved_model, signature
+
+LONG = "x" * 5000
+
+
+def told(folder: Path, content: bytes) -> ModelSummary:
+    """What is said of a SavedModel with this content."""
+    folder.mkdir(exist_ok=True)
+    (folder / "saved_model.pb").write_bytes(content)
+    return inspect_model(folder, check_ops=False)
+
+
+def dangers(summary: ModelSummary) -> set[tuple[str, str]]:
+    return {(f.name, f.where) for f in summary.findings if f.severity == "danger"}
+
+
+# What protobuf sees is seen here
+
+
+def test_a_second_graph_does_not_hide_the_first(tmp_path: Path) -> None:
+    evil, benign = field(2, node("w", "WriteFile")), field(2, node("c", "Const"))
+    summary = told(tmp_path / "m", saved_model(evil, benign))
+    assert dict(summary.ops) == {"WriteFile": 1, "Const": 1}
+    assert summary.is_dangerous
+
+
+def test_a_second_node_or_function_of_the_same_name_does_not_hide_the_first(tmp_path: Path) -> None:
+    body = (node("w", "WriteFile"), node("c", "Const"))
+    functions = [field(1, field(1, field(1, "f")), field(3, n[2:])) for n in body]
+    same = node("n", "ReadFile") + node("n", "Const")
+    summary = told(tmp_path / "m", saved_model(field(2, same, field(2, *functions))))
+    assert dict(summary.ops) == {"WriteFile": 1, "ReadFile": 1, "Const": 2}
+
+
+def test_names_that_only_begin_alike_are_told_apart(tmp_path: Path) -> None:
+    nodes = node(LONG + "1", "WriteFile", LONG + "3") + node(LONG + "2", "Const")
+    calls = node(LONG + "3", LONG + "f1") + node("c", LONG + "f2")
+    functions = [
+        field(1, field(1, field(1, LONG + "f1")), field(3, node("s", "SaveV2")[2:])),
+        field(1, field(1, field(1, LONG + "f2")), field(3, node("c", "Const")[2:])),
+    ]
+    signatures = signature(LONG + "s1", LONG + "1") + signature(LONG + "s2", "c")
+    summary = told(
+        tmp_path / "m", saved_model(field(2, nodes, calls, field(2, *functions)), signatures)
+    )
+    assert summary.ops["WriteFile"] == summary.ops["SaveV2"] == 1
+    assert {name for name, _ in dangers(summary)} == {"WriteFile", "SaveV2"}
+    assert all(len(name) < 5000 for name in summary.ops)
+
+
+def test_a_map_entry_in_several_parts_is_read_as_one(tmp_path: Path) -> None:
+    outputs = [field(2, field(1, k), field(2, field(1, k))) for k in ("s", "c")]
+    parts = field(5, field(1, "serve"), *(field(2, output) for output in outputs))
+    graph = field(2, node("s", "SaveV2"), node("c", "Const"))
+    assert dangers(told(tmp_path / "m", saved_model(graph, parts))) == {
+        ("SaveV2", "signature serve")
+    }
+
+
+def test_parts_of_a_composite_output_belong_to_the_signature(tmp_path: Path) -> None:
+    inner = field(5, field(2, field(1, "s:0")))
+    composite = field(5, field(1, "serve"), field(2, field(2, field(1, "y"), field(2, inner))))
+    summary = told(tmp_path / "m", saved_model(field(2, node("s", "SaveV2")), composite))
+    assert dangers(summary) == {("SaveV2", "signature serve")}
+
+
+def test_a_function_given_to_a_function_is_called(tmp_path: Path) -> None:
+    given = field(2, field(1, "then"), field(2, field(10, field(1, "evil"))))
+    call = field(5, field(1, "f"), field(2, field(10, field(1, "outer"), given)))
+    caller = field(1, field(1, "call"), field(2, "PartitionedCall"), call)
+    evil = field(1, field(1, field(1, "evil")), field(3, node("s", "SaveV2")[2:]))
+    graph = field(2, caller, field(2, evil))
+    summary = told(tmp_path / "m", saved_model(graph, signature("serve", "call:0")))
+    assert dangers(summary) == {("SaveV2", "signature serve")}
+
+
+def test_random_models_look_here_as_they_look_to_protobuf() -> None:
+    code = "import wire_writer; print(wire_writer.differences(7, 1500))"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent), "TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "[]"
+
+
+# What runs when a model is loaded
+
+
+@pytest.mark.parametrize(
+    "runs",
+    [field(3, field(3, "w")), collection("table_initializer", "w")],
+    ids=["restore op", "table initializer"],
+)
+def test_a_writer_run_by_restoring_or_by_filling_tables_runs_when_loading(
+    tmp_path: Path, runs: bytes
+) -> None:
+    graph = field(2, node("w", "NoOp", "^f", "^s"), node("f", "WriteFile"), node("s", "SaveV2"))
+    content = graph + runs + signature("serve", "nothing")
+    for summary in (told(tmp_path / "m", saved_model(content)), checkpoint(tmp_path, content)):
+        assert dangers(summary) == {("WriteFile", "when loading"), ("SaveV2", "when loading")}
+
+
+def checkpoint(folder: Path, content: bytes) -> ModelSummary:
+    (folder / "model.meta").write_bytes(content)
+    return inspect_model(folder / "model.meta", check_ops=False)
+
+
+def test_restoring_by_the_restore_op_is_what_every_saver_does(tmp_path: Path) -> None:
+    graph = field(2, node("save/all", "NoOp", "^save/r"), node("save/r", "RestoreV2"))
+    summary = checkpoint(tmp_path, graph + field(3, field(3, "save/all")))
+    [finding] = summary.findings
+    assert (finding.severity, finding.where) == ("note", "when loading")
+
+
+def test_without_signatures_what_writes_outside_of_the_saver_is_a_danger(tmp_path: Path) -> None:
+    graph = node("y", "Identity", "x", "^save/s") + node("save/s", "SaveV2")
+    (tmp_path / "frozen.pb").write_bytes(graph)
+    assert dangers(inspect_model(tmp_path / "frozen.pb", check_ops=False)) == {
+        ("SaveV2", "when run")
+    }
+
+
+# What would fill the memory or never end
+
+
+def test_what_is_counted_is_counted_before_it_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphs, "_MOST_NODES", 100)
+    monkeypatch.setattr(graphs, "_MOST_INPUTS", 100)
+    monkeypatch.setattr(meta_graphs, "_MOST_NAMES", 100)
+    for content, reason in (
+        (field(2, field(1) * 200), "100 nodes"),  # empty functions
+        (field(1, field(3) * 200), "100 inputs"),
+    ):
+        with pytest.raises(ModelError, match=reason):
+            parse_graph(memoryview(content))
+    sparse = field(5, field(2, field(2, field(2, field(4, field(1) * 200)))))
+    composite = field(5, field(2, field(2, field(2, field(5, field(2) * 200)))))
+    for content in (
+        *(field(1, field(4) * 200), field(3, field(3) * 200), field(5) * 200, field(6) * 200),
+        *(sparse, composite, collection("legacy_init_op", *[""] * 200)),
+    ):
+        with pytest.raises(ModelError, match="100 names"):
+            parse_saved_model(memoryview(saved_model(content)))
+
+
+def test_many_signatures_of_a_large_graph_are_walked_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sojourn.probes.model_files.ops._MOST_STEPS", 5)
+    graph = field(2, node("s", "SaveV2"), node("c", "Const"))
+    signatures = [signature(f"s{i}", "s", "c") for i in range(3)]
+    summary = told(tmp_path / "m", saved_model(graph, *signatures))
+    assert dangers(summary) == {("SaveV2", "signature (any)")}

@@ -1,0 +1,147 @@
+"""Writes protobuf messages field by field, also such as no honest program would write."""
+
+from __future__ import annotations
+
+import random
+
+from sojourn.probes.model_files.meta_graphs import parse_saved_model
+
+
+def number(value: int) -> bytes:
+    parts = bytearray()
+    while value > 0x7F:
+        parts.append(0x80 | value & 0x7F)
+        value >>= 7
+    return bytes([*parts, value])
+
+
+def field(index: int, *content: bytes | str) -> bytes:
+    """One field of bytes: a text, or a message given by its fields."""
+    joined = b"".join(c.encode() if isinstance(c, str) else c for c in content)
+    return number(index << 3 | 2) + number(len(joined)) + joined
+
+
+def node(name: str, op: str, *inputs: str, **texts: str) -> bytes:
+    """A NodeDef in a GraphDef."""
+    attributes = [field(5, field(1, k), field(2, field(2, v))) for k, v in texts.items()]
+    return field(1, field(1, name), field(2, op), *(field(3, i) for i in inputs), *attributes)
+
+
+def collection(name: str, *nodes: str) -> bytes:
+    """A collection of a MetaGraphDef."""
+    return field(4, field(1, name), field(2, field(1, *(field(1, n) for n in nodes))))
+
+
+def signature(name: str, *outputs: str) -> bytes:
+    """A signature of a MetaGraphDef."""
+    tensors = (field(2, field(1, o), field(2, field(1, o))) for o in outputs)
+    return field(5, field(1, name), field(2, *tensors))
+
+
+def saved_model(*meta_graph: bytes) -> bytes:
+    """A SavedModel of one MetaGraphDef, given by its fields."""
+    return field(2, *meta_graph)
+
+
+def random_saved_model(draw: random.Random) -> bytes:
+    """Names repeat, singular messages come in parts, the order is anyone's."""
+    names = ["", "a", "b", "save/c", "x" * 5000 + "1", "x" * 5000 + "2"]
+    ops = ["Const", "WriteFile", "SaveV2", "f", "g", "x" * 5000 + "1", "x" * 5000 + "2"]
+
+    def some(make: object, most: int = 4) -> list[bytes]:
+        assert callable(make)
+        return [make() for _ in range(draw.randint(0, most))]
+
+    def parts(index: int, content: list[bytes]) -> list[bytes]:
+        cut = draw.randint(0, len(content))
+        halves = [content] if draw.random() < 0.5 else [content[:cut], content[cut:]]
+        return [field(index, *half) for half in halves]
+
+    def function_name() -> bytes:
+        return b"".join(parts(10, some(lambda: field(1, draw.choice(ops)), 2)))
+
+    def attribute() -> bytes:
+        value = parts(2, some(function_name, 2) + some(lambda: field(2, draw.choice(names)), 1))
+        return field(5, field(1, draw.choice(names)), *value)
+
+    def any_node(index: int) -> bytes:
+        content = some(lambda: field(1, draw.choice(names)), 2)
+        content += some(lambda: field(2, draw.choice(ops)), 2)
+        content += some(lambda: field(3, draw.choice(names))) + some(attribute, 2)
+        draw.shuffle(content)
+        return field(index, *content)
+
+    def function() -> bytes:
+        signed = parts(1, some(lambda: field(1, draw.choice(ops)), 2))
+        content = signed + some(lambda: any_node(3))
+        draw.shuffle(content)
+        return field(1, *content)
+
+    def graph() -> list[bytes]:
+        content = some(lambda: any_node(1)) + parts(2, some(function)) + parts(2, some(function))
+        draw.shuffle(content)
+        return parts(2, content)
+
+    def any_collection() -> bytes:
+        name = draw.choice(["saved_model_main_op", "table_initializer", *names])
+        return collection(name, *draw.choices(names, k=2))
+
+    def any_signature() -> bytes:
+        name = draw.choice(["__saved_model_init_op", *names])
+        return signature(name, *draw.choices(names, k=2))
+
+    def meta_graph() -> bytes:
+        content = graph() + graph() + some(any_collection) + some(any_signature)
+        content += parts(3, some(lambda: field(3, draw.choice(names)), 2))
+        draw.shuffle(content)
+        return field(2, *content)
+
+    return b"".join(some(meta_graph, 2))
+
+
+def differences(seed: int, count: int) -> list[str]:
+    """Of random models, what protobuf sees and our reader does not. Needs TensorFlow."""
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    found = []
+    for i in range(count):
+        content = random_saved_model(random.Random(f"{seed} {i}"))
+        theirs = saved_model_pb2.SavedModel.FromString(content)
+        ours = parse_saved_model(memoryview(content))
+        for meta, own in zip(theirs.meta_graphs, ours, strict=True):
+            nodes = [*meta.graph_def.node]
+            nodes += [n for f in meta.graph_def.library.function for n in f.node_def]
+            seen = [(n.name, n.op, list(n.input)) for n in nodes]
+            called = {(n.op, a.func.name) for n in nodes for a in n.attr.values() if a.func.name}
+            init = [
+                n
+                for key in ("saved_model_main_op", "table_initializer")
+                for n in meta.collection_def[key].node_list.value
+            ]
+            init += [o.name for o in meta.signature_def["__saved_model_init_op"].outputs.values()]
+            signed = {
+                (name, o.name)
+                for name, s in meta.signature_def.items()
+                for o in s.outputs.values()
+                if name != "__saved_model_init_op"
+            }
+            own_nodes = list(own.graph.every_node())
+            own_seen = [
+                (n.name.decode(), n.op.decode(), [x.decode() for x in n.inputs]) for n in own_nodes
+            ]
+            own_called = {(n.op.decode(), f.decode()) for n in own_nodes for f in n.calls()}
+            own_signed = {
+                (k.decode(), t.decode()) for k, v in own.signature_tensors.items() for t in v
+            }
+            checks = {
+                "nodes": sorted(seen) == sorted(own_seen),
+                "calls": called <= own_called,
+                "functions": {f.signature.name for f in meta.graph_def.library.function}
+                == {name.decode() for name in own.graph.functions},
+                "init": set(init) <= {n.decode() for n in own.init_ops},
+                "restore": not meta.saver_def.restore_op_name
+                or meta.saver_def.restore_op_name.encode() in own.restore_ops,
+                "signatures": signed <= own_signed,
+            }
+            found += [f"{what} of model {seed} {i}" for what, same in checks.items() if not same]
+    return found
