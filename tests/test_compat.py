@@ -65,6 +65,26 @@ def test_an_isolated_session_runs_in_a_process_of_its_own(graph: Any) -> None:
         os.kill(pid, 0)
 
 
+def test_a_function_is_called_where_no_further_thread_can_be_had(
+    graph: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with graph.as_default():
+        three = tf.numpy_function(lambda: np.float32(3), [], tf.float32)
+    start, started = threading.Thread.start, []
+
+    def scarce(thread: threading.Thread) -> None:
+        started.append(thread.name)
+        if started.count("sojourn-answers-short") > 1:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", scarce)
+    with Session(graph=graph, name="short") as s:
+        assert [s.run(three) for _ in range(3)] == [3, 3, 3]
+    assert started.count("sojourn-answers-short") > 1
+    assert s.receipt.clean
+
+
 @ISOLATIONS
 def test_a_closed_session_has_a_receipt(graph: Any, isolation: str) -> None:
     s = Session(graph=graph, isolation=isolation, name="counted")

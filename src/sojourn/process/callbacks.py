@@ -6,13 +6,14 @@ always one more lane than calls under way.
 
 from __future__ import annotations
 
+import queue
 import threading
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from sojourn.errors import SessionBusy
-from sojourn.transport.lane import CallerLane, PeerGone, ServerLane
+from sojourn.transport.lane import CallerLane, LaneRefused, PeerGone, ServerLane
 from sojourn.transport.messages import ProtocolError
 
 Answer = Callable[[bytes, Sequence[np.ndarray]], tuple[int, bytes, Sequence[np.ndarray]]]
@@ -23,27 +24,44 @@ class Asking:
 
     def __init__(self) -> None:
         self._free: list[CallerLane] = []
+        self._count = 0  # of those that are free or under way
         self._came_back = threading.Condition()
 
     def add(self, lane: CallerLane) -> None:
         """One more lane to ask over."""
         with self._came_back:
+            self._count += 1
             self._free.append(lane)
             self._came_back.notify()
 
     def ask(self, meta: bytes, arrays: Sequence[np.ndarray]) -> tuple[int, bytes, list[np.ndarray]]:
         """The client's answer, in memory of our own."""
+        while True:
+            lane = self._take()
+            try:
+                status, answer, views = lane.exchange(meta, arrays)
+                return status, answer, [view.copy() for view in views]
+            except LaneRefused:  # the client was stopped as it opened it, and has heard nothing
+                lane.close()
+            finally:
+                self._put_back(lane)
+
+    def _take(self) -> CallerLane:
         with self._came_back:
             while not self._free:
+                if not self._count:
+                    raise LaneRefused("the client answers no questions")
                 self._came_back.wait()
-            lane = self._free.pop()
-        try:
-            status, answer, views = lane.exchange(meta, arrays)
-            results = [view.copy() for view in views]
-        finally:
+            return self._free.pop()
+
+    def _put_back(self, lane: CallerLane) -> None:
+        with self._came_back:
             if lane.is_free:  # also when what was to be sent was refused: others need the lane
-                self.add(lane)
-        return status, answer, results
+                self._free.append(lane)
+                self._came_back.notify()
+            else:
+                self._count -= 1
+                self._came_back.notify_all()
 
 
 class Answering:
@@ -63,42 +81,50 @@ class Answering:
         self._lock = threading.Lock()
         self._idle = 0
         self._stopped = False
-        self._threads: list[tuple[threading.Thread, ServerLane]] = []
+        self._threads: list[threading.Thread] = []
+        self._lanes: list[ServerLane] = []  # those that are open
         self._start()
 
     def stop(self, timeout: float = 5.0) -> None:
         """Let the threads end; one that is still answering ends when it has."""
         with self._lock:
             self._stopped = True
-            threads = list(self._threads)
-            for _, lane in threads:
+            for lane in self._lanes:
                 lane.stop()
-        for thread, _ in threads:
+        for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join(timeout)
 
     def is_answering_here(self) -> bool:
         """Whether this thread is one of those that answer."""
         me = threading.current_thread()
-        return any(thread is me for thread, _ in self._threads)
+        return any(thread is me for thread in self._threads)
 
     def forget(self) -> None:
         """We are a fork: the threads are not here, only their descriptors."""
-        for _, lane in self._threads:
+        for lane in self._lanes:
             lane.close()
+        self._lanes.clear()
         self._threads.clear()
 
     def _start(self) -> None:
         with self._lock:
             if self._stopped:
                 return
-            lane = self._open_lane()
+            # The thread first: a lane that the worker knows and nobody serves would hang it.
+            given: queue.SimpleQueue[ServerLane | None] = queue.SimpleQueue()
             thread = threading.Thread(
-                target=self._serve, args=(lane,), name=f"sojourn-answers-{self._name}", daemon=True
+                target=self._serve, args=(given,), name=f"sojourn-answers-{self._name}", daemon=True
             )
-            self._threads.append((thread, lane))
-            self._idle += 1
-            thread.start()
+            lane = None
+            try:
+                thread.start()
+                lane = self._open_lane()
+                self._threads.append(thread)
+                self._lanes.append(lane)
+                self._idle += 1
+            finally:  # also after a Ctrl-C
+                given.put(lane)
 
     def _start_another(self) -> None:
         try:
@@ -108,7 +134,10 @@ class Answering:
             # that are there; the one who has asked now is answered all the same.
             pass
 
-    def _serve(self, lane: ServerLane) -> None:
+    def _serve(self, given: queue.SimpleQueue[ServerLane | None]) -> None:
+        lane = given.get()
+        if lane is None:
+            return
         try:
             while True:
                 meta, arrays = lane.wait()
@@ -134,3 +163,5 @@ class Answering:
         finally:
             with self._lock:  # `stop` must not ring a bell whose number is somebody else's by now
                 lane.close()
+                if lane in self._lanes:
+                    self._lanes.remove(lane)
