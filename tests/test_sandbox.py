@@ -15,6 +15,7 @@ import os
 import resource
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -156,7 +157,8 @@ def test_what_is_to_be_readable_is_reached_over_no_link(model: Path, secret: Pat
 
 
 def test_the_environment_with_its_secrets_cannot_be_read() -> None:
-    for path in ("/proc/self/environ", "/proc/self/task", "/proc/thread-self/environ"):
+    own = ("environ", "maps", "mem", "auxv", "task", "fd")
+    for path in (*(f"/proc/self/{name}" for name in own), "/proc/thread-self/environ"):
         told = sandboxed(read, path)
         assert told.get("errno") in REFUSALS | {errno.EISDIR}, path
 
@@ -292,6 +294,50 @@ def test_the_channel_that_was_open_before_still_carries_messages_and_descriptors
         assert (message, os.pread(descriptors[0], 100, 0)) == (b"hello", b"answer to question")
         assert ours.recv(100) == b"also so"
         os.close(descriptors[0])
+
+
+def make_blocking(number: int) -> list[int]:
+    """Every way to change how a descriptor behaves for whoever holds it too."""
+    ways: list[Callable[[], object]] = [
+        lambda: fcntl.fcntl(number, fcntl.F_SETFL, os.O_NONBLOCK | os.O_ASYNC),
+        lambda: os.set_blocking(number, True),
+        lambda: fcntl.fcntl(number, fcntl.F_SETFL, 0),
+        lambda: fcntl.ioctl(number, 0x5452, struct.pack("i", 1)),  # FIOASYNC
+        lambda: fcntl.fcntl(number, fcntl.F_SETOWN, os.getpid()),
+    ]
+    return [error_of(way) for way in ways]
+
+
+def error_of(way: Callable[[], object]) -> int:
+    try:
+        way()
+    except OSError as error:
+        return error.errno or 0
+    return 0
+
+
+def test_a_bell_that_others_hold_too_cannot_be_made_to_block_them() -> None:
+    bell = os.eventfd(0, os.EFD_NONBLOCK)
+    try:
+        assert set(sandboxed(make_blocking, descriptors=(bell,))["value"]) == {errno.EPERM}
+        with pytest.raises(BlockingIOError):
+            os.eventfd_read(bell)
+        assert 0 in sandboxed(make_blocking, descriptors=(bell,), prepared=True)["value"]
+        assert os.get_blocking(bell)  # without the sandbox it can
+    finally:
+        os.close(bell)
+
+
+def set_option(number: int) -> None:
+    with socket.socket(fileno=number) as channel:
+        channel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2**16)
+
+
+def test_no_option_of_a_socket_can_be_set() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        assert is_refused(sandboxed(set_option, descriptors=(theirs.fileno(),)))
+        assert sandboxed(set_option, descriptors=(theirs.fileno(),), prepared=True)["value"] is None
 
 
 # Programs and processes
@@ -673,8 +719,12 @@ def test_no_call_is_in_two_tables(machine: str) -> None:
         ("openat", (0, 0, os.O_RDONLY | os.O_CREAT), errno.EACCES),
         ("fcntl", (0, 1033), 0),
         ("fcntl", (0, 8), errno.EPERM),
+        ("fcntl", (0, fcntl.F_SETFL), errno.EPERM),
         ("ioctl", (0, 0x5401), 0),
         ("ioctl", (0, 0x5412), errno.EPERM),
+        ("ioctl", (0, 0x5421), errno.EPERM),
+        ("memfd_create", (1 << 40, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), 0),
+        ("memfd_create", (1 << 40, os.MFD_HUGETLB | os.MFD_ALLOW_SEALING), errno.EPERM),
         ("prctl", (15,), 0),
         ("prctl", (4,), errno.EPERM),
         ("tgkill", (4242,), 0),

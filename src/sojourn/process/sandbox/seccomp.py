@@ -63,17 +63,20 @@ Rule = Masked | OneOf | Null
 _THREAD = 0x00010000 | 0x00000100  # CLONE_THREAD, CLONE_VM
 _NEW_NAMESPACES = 0x7E020080  # every CLONE_NEW* flag
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
-# Not among them: F_SETOWN and F_SETSIG, by which a descriptor can be made to signal others.
+# Not among them: F_SETOWN and F_SETSIG, by which a descriptor can be made to signal others; and
+# F_SETFL, by which one that the client holds too (a bell) could be made to block the client.
 _FCNTL = (
-    *(fcntl.F_DUPFD, fcntl.F_GETFD, fcntl.F_SETFD, fcntl.F_GETFL, fcntl.F_SETFL),
+    *(fcntl.F_DUPFD, fcntl.F_GETFD, fcntl.F_SETFD, fcntl.F_GETFL),
     *(fcntl.F_GETLK, fcntl.F_SETLK, fcntl.F_SETLKW, fcntl.F_GETOWN, fcntl.F_GETSIG),
     *(36, 37, 38),  # F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW
     *(1030, 1031, 1032, 1033, 1034),  # F_DUPFD_CLOEXEC, pipe sizes, seals of a memfd
 )
-# Is it a terminal, and how wide; bytes waiting; blocking; close on exec. Never TIOCSTI.
-_IOCTL = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451, 0x802C542A)
+# Is it a terminal, and how wide; bytes waiting; close on exec. Never TIOCSTI, nor FIONBIO, which
+# is another F_SETFL.
+_IOCTL = (0x5401, 0x5413, 0x541B, 0x5450, 0x5451, 0x802C542A)
 # Names of threads and of mappings, and questions; nothing that changes who the process is.
 _PRCTL = (2, 3, 15, 16, 21, 23, 39, 51, 0x53564D41)
+_HUGE_PAGES = 0x0004  # MFD_HUGETLB: who reads such memory dies when the system has no page to give
 _ARCH_PRCTL = (0x1021, 0x1022, 0x1023, 0x1024, 0x1025)  # asks for the AMX matrix registers
 
 
@@ -88,6 +91,7 @@ def rules(pid: int) -> dict[str, Rule]:
         "ioctl": OneOf(1, _IOCTL),
         "prctl": OneOf(0, _PRCTL),
         "arch_prctl": OneOf(0, _ARCH_PRCTL),
+        "memfd_create": Masked(1, _HUGE_PAGES, 0),
         "kill": OneOf(0, (pid,)),
         "tgkill": OneOf(0, (pid,)),
         "sched_setaffinity": OneOf(0, (0, pid)),

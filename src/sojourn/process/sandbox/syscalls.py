@@ -36,13 +36,13 @@ ALLOWED: Numbers = {
     # Sockets that are already connected.
     "recvfrom": (45, 207), "sendmsg": (46, 211), "recvmsg": (47, 212), "recvmmsg": (299, 243),
     "shutdown": (48, 210), "getsockname": (51, 204), "getpeername": (52, 205),
-    "getsockopt": (55, 209), "setsockopt": (54, 208),
+    "getsockopt": (55, 209),
     # Memory of its own.
     "brk": (12, 214), "mmap": (9, 222), "munmap": (11, 215), "mprotect": (10, 226),
     "mremap": (25, 216), "madvise": (28, 233), "msync": (26, 227), "mincore": (27, 232),
     "mlock": (149, 228), "mlock2": (325, 284), "munlock": (150, 229), "mlockall": (151, 230),
     "munlockall": (152, 231), "mbind": (237, 235), "get_mempolicy": (239, 236),
-    "set_mempolicy": (238, 237), "memfd_create": (319, 279), "pkey_alloc": (330, 289),
+    "set_mempolicy": (238, 237), "pkey_alloc": (330, 289),
     "pkey_free": (331, 290), "pkey_mprotect": (329, 288), "mseal": (462, 462),
     "membarrier": (324, 283),
     # Threads, their scheduling and their locks.
@@ -83,6 +83,7 @@ REFUSED: Numbers = {
     # The network, and sockets that others listen on.
     "socket": (41, 198), "socketpair": (53, 199), "connect": (42, 203), "bind": (49, 200),
     "listen": (50, 201), "accept": (43, 202), "accept4": (288, 242), "sendmmsg": (307, 269),
+    "setsockopt": (54, 208),
     # Changing files by name: a second lock beside Landlock, and the only one for modes and times.
     "creat": (85, None), "truncate": (76, 45), "mkdir": (83, None), "mkdirat": (258, 34),
     "mknod": (133, None), "mknodat": (259, 33), "unlink": (87, None), "unlinkat": (263, 35),
@@ -123,6 +124,6 @@ CHECKED: Numbers = {
     "clone": (56, 220), "open": (2, None), "openat": (257, 56),
     "fcntl": (72, 25), "ioctl": (16, 29), "prctl": (157, 167), "arch_prctl": (158, None),
     "kill": (62, 129), "tgkill": (234, 131), "sendto": (44, 206), "prlimit64": (302, 261),
-    "sched_setaffinity": (203, 122),
+    "sched_setaffinity": (203, 122), "memfd_create": (319, 279),
 }
 # fmt: on

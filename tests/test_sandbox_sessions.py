@@ -1,0 +1,164 @@
+"""What code can do that has taken over the worker of an untrusted model, in sessions as users open
+them. A model in a file has no code to begin with, so here a function is closed off in its place."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import models
+import sojourn
+from sojourn.session import opening
+from sojourn.session.trust import Confinement
+
+pytestmark = pytest.mark.usefixtures("zygote")
+
+
+@pytest.fixture
+def taken_over(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Opens a session in which this function runs, closed off as an untrusted model is."""
+
+    def open_(function: Callable[..., Any], **options: Any) -> Any:
+        def confinement(*_: Any) -> Confinement:
+            return Confinement([])
+
+        monkeypatch.setattr(opening, "confinement", confinement)
+        try:
+            return sojourn.open(lambda: function, untrusted=True, **options)
+        finally:
+            monkeypatch.undo()
+
+    return open_
+
+
+def test_neither_network_nor_programs_nor_processes(taken_over):
+    def errors(port: int) -> list[int]:
+        import os
+        import socket
+        import subprocess
+
+        def connect() -> None:
+            socket.create_connection(("127.0.0.1", int(port)))
+
+        told = []
+        for way in (connect, lambda: subprocess.run(["/bin/true"]), os.fork):
+            try:
+                way()
+            except OSError as error:
+                told.append(error.errno or 0)
+            else:
+                told.append(0)
+        return told
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        with taken_over(errors) as session:
+            refused = session(port=listener.getsockname()[1])
+            assert refused.tolist() == [errno.EPERM] * 3
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+
+
+def test_only_its_own_descriptors_are_open(taken_over, tmp_path):
+    def descriptors() -> list[str]:
+        import fcntl
+        import os
+        import stat
+
+        def kind(number: int) -> str:
+            if stat.S_ISSOCK(os.fstat(number).st_mode):
+                return "socket"
+            try:
+                fcntl.fcntl(number, 1034)  # F_GET_SEALS
+            except OSError:
+                return "other"
+            return "memory"
+
+        told = []
+        for number in range(3, 1024):
+            try:
+                told.append(kind(number))
+            except OSError:
+                continue
+        return sorted(told)
+
+    ours, theirs = socket.socketpair()
+    with (
+        open(tmp_path / "private", "w"),
+        ours,
+        theirs,
+        sojourn.open(models.adder) as neighbour,
+        taken_over(descriptors) as session,
+    ):
+        assert neighbour(a=1, b=2) == 3
+        assert session().tolist() == [
+            *[b"memory"] * 3,  # the board, and the lane's in both directions
+            *[b"other"] * 3,  # the client, and the lane's two bells
+            *[b"socket"] * 3,  # the control socket, the lifeline and the lane
+        ]
+
+
+def test_another_session_s_memory_is_out_of_reach(taken_over):
+    def spy(pid: int) -> list[int]:
+        import os
+
+        told = []
+        for name in ("mem", "maps", "fd", "environ", "cmdline"):
+            try:
+                os.close(os.open(f"/proc/{int(pid)}/{name}", os.O_RDONLY))
+            except OSError as error:
+                told.append(error.errno or 0)
+            else:
+                told.append(0)
+        return told
+
+    with sojourn.open(models.adder) as neighbour, taken_over(spy) as session:
+        assert session(pid=neighbour.pid).tolist() == [errno.EACCES] * 5
+        assert session(pid=os.getpid()).tolist() == [errno.EACCES] * 5
+        assert neighbour(a=1, b=2) == 3
+
+
+def test_a_bell_that_it_fills_and_would_make_blocking_holds_nobody_up(taken_over):
+    def fill(x: float) -> bool:
+        import fcntl
+        import os
+
+        opened = refused = 0
+        for number in range(3, 100):
+            try:
+                fcntl.fcntl(number, fcntl.F_GETFL)
+            except OSError:
+                continue
+            opened += 1
+            try:
+                fcntl.fcntl(number, fcntl.F_SETFL, 0)
+            except PermissionError:
+                refused += 1
+            try:
+                os.eventfd_write(number, 2**64 - 2)
+            except OSError:
+                pass  # no bell, or full
+        return opened == refused > 5
+
+    with taken_over(fill) as session:
+        assert session.run(None, {"x": 1.0}, timeout=20)["output"]
+        # Another call rings the bell that is full now.
+        assert session.run(None, {"x": 1.0}, timeout=20)["output"]
+        assert session.close(timeout=5).clean
+
+
+def test_a_step_without_end_ends_at_its_deadline(taken_over):
+    def endless(x: float) -> float:
+        while True:
+            x += 1
+
+    with taken_over(endless) as session:
+        with pytest.raises(sojourn.StepTimeout):
+            session.run(None, {"x": np.float32(1)}, timeout=0.3)
+        assert session.close(timeout=0.1).clean
