@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from sojourn.errors import ModelError
 from sojourn.probes.model_files import ModelSummary, graphs, inspect_model, meta_graphs
+from sojourn.probes.model_files.checkpoints import parse_index
 from sojourn.probes.model_files.graphs import parse_graph
 from sojourn.probes.model_files.meta_graphs import parse_saved_model
-from wire_writer import collection, field, node, saved_model, signature
+from wire_writer import collection, field, node, number, saved_model, signature
 
 LONG = "x" * 5000
 
@@ -169,3 +171,54 @@ def test_many_signatures_of_a_large_graph_are_walked_once(
     signatures = [signature(f"s{i}", "s", "c") for i in range(3)]
     summary = told(tmp_path / "m", saved_model(graph, *signatures))
     assert dangers(summary) == {("SaveV2", "signature (any)")}
+
+
+def index_of(*entries: tuple[int, bytes]) -> bytes:
+    """A `.index` file: each key by how much it shares with the one before, and what it adds."""
+
+    def block(content: bytes) -> bytes:
+        return content + bytes(4) + b"\1\0\0\0"  # where it restarts, and how often it does
+
+    def entry(shared: int, fresh: bytes, value: bytes) -> bytes:
+        return number(shared) + number(len(fresh)) + number(len(value)) + fresh + value
+
+    data = block(b"".join(entry(shared, fresh, b"") for shared, fresh in entries))
+    listed = block(entry(0, b"z", number(0) + number(len(data))))
+    handles = number(0) + number(0) + number(len(data) + 5) + number(len(listed))
+    magic = (0xDB4775248B80FB57).to_bytes(8, "little")
+    return data + bytes(5) + listed + bytes(5) + handles.ljust(40, b"\0") + magic
+
+
+def test_long_names_made_of_few_bytes_do_not_fill_the_memory() -> None:
+    assert [w.name for w in parse_index(memoryview(index_of((0, b"ab"), (1, b"c"))))] == [
+        "ab",
+        "ac",
+    ]
+    [weight] = parse_index(memoryview(index_of((0, b"a" * 60_000))))
+    assert len(weight.name) < 5000
+    bomb = index_of((0, b"a" * 60_000), *[(60_000, b"")] * 5000)
+    assert len(bomb) < 100_000
+    with pytest.raises(ModelError, match="longer than any model's"):
+        parse_index(memoryview(bomb))
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_an_archive_compressed_in_ways_without_bound_is_refused(
+    tmp_path: Path, method: int
+) -> None:
+    path = tmp_path / "bomb.keras"
+    with zipfile.ZipFile(path, "w", method) as archive:
+        archive.writestr("config.json", b" " * 100)
+    with pytest.raises(ModelError, match="compressed in a way that no Keras file is"):
+        inspect_model(path)
+
+
+def test_an_archive_with_an_endless_table_of_contents_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "many.keras"
+    directory = b"PK\1\2" + bytes(42)
+    count = (17 << 20) // len(directory)
+    size = (count * len(directory)).to_bytes(4, "little")
+    end = b"PK\5\6" + bytes(4) + b"\xff\xff" * 2 + size + bytes(6)
+    path.write_bytes(directory * count + end)
+    with pytest.raises(ModelError, match="table of contents"):
+        inspect_model(path)

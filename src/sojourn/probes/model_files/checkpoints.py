@@ -11,13 +11,15 @@ from collections.abc import Iterator
 from sojourn.errors import ModelError
 from sojourn.probes.model_files.summary import Weight
 from sojourn.probes.model_files.tensor_specs import dtype_name, parse_shape
-from sojourn.probes.model_files.wire import fields, message, number, varint
+from sojourn.probes.model_files.wire import fields, message, number, shown, varint
 from sojourn.values import TensorSpec
 
 _MAGIC = 0xDB4775248B80FB57
 _FOOTER = 48
 _LONGEST_KEY = 1 << 16
-_MOST_WEIGHTS = 1_000_000
+_MOST_WEIGHTS = 200_000
+# Keys are stored as what differs from the one before: five bytes can make one of 64 KiB.
+_MOST_KEY_BYTES = 64 << 20
 # Not a variable: how the objects of a Keras or TensorFlow 2 model hang together.
 _OBJECT_GRAPH = b"_CHECKPOINTABLE_OBJECT_GRAPH"
 
@@ -30,7 +32,7 @@ def parse_index(data: memoryview) -> tuple[Weight, ...]:
     _, at = _handle(footer, 0)  # of the table's own metadata
     blocks, _ = _handle(footer, at)
     weights: list[Weight] = []
-    covered = 0
+    covered = key_bytes = 0
     for _, value in _entries(_block(data, *blocks)):
         handle, _ = _handle(value, 0)
         # Blocks do not overlap in an honest file; in another they could make it read for ever.
@@ -38,6 +40,9 @@ def parse_index(data: memoryview) -> tuple[Weight, ...]:
         if covered > len(data):
             raise ModelError("damaged: the blocks of the index overlap")
         for name, entry in _entries(_block(data, *handle)):
+            key_bytes += len(name)
+            if key_bytes > _MOST_KEY_BYTES:
+                raise ModelError("damaged: the names in the index are longer than any model's")
             if name not in (b"", _OBJECT_GRAPH):
                 weights.append(_weight(name, entry))
             if len(weights) > _MOST_WEIGHTS:
@@ -60,7 +65,7 @@ def _block(data: memoryview, offset: int, size: int) -> memoryview:
 
 
 def _entries(block: memoryview) -> Iterator[tuple[bytes, memoryview]]:
-    """Keys are stored as what differs from the one before."""
+    """The keys of a block, put together from their parts, and the values."""
     if len(block) < 4:
         raise ModelError("damaged: an empty block in the index")
     restarts = int.from_bytes(block[-4:], "little")
@@ -90,4 +95,4 @@ def _weight(key: bytes, value: memoryview) -> Weight:
             shape = parse_shape(message(content))
         elif part == 5:
             size = max(0, number(content))
-    return Weight(key.decode("utf-8", "replace"), TensorSpec(dtype, shape), size)
+    return Weight(shown(key), TensorSpec(dtype, shape), size)

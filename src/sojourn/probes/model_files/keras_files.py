@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -37,10 +38,23 @@ class _Config:
         )
 
 
+class _Unhurried(io.FileIO):
+    """A file of which nothing large is read at once.
+
+    The table of an archive is, and each of its entries takes ten times as much as a value here.
+    """
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        most = _LARGEST_CONFIG + 1
+        if size is not None and size > most:
+            raise ModelError("its table of contents is larger than any model's")
+        return super().read(most if size is None or size < 0 else size)
+
+
 def inspect_keras(path: str, size: int) -> ModelSummary:
     """A `.keras` archive. Nothing is unpacked but its two small descriptions."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with _Unhurried(path) as file, zipfile.ZipFile(file) as archive:
             members = archive.infolist()
             config = _member(archive, "config.json")
             metadata = _member(archive, "metadata.json")
@@ -77,6 +91,9 @@ def inspect_keras(path: str, size: int) -> ModelSummary:
 def _member(archive: zipfile.ZipFile, name: str) -> bytes | None:
     if name not in archive.namelist():
         return None
+    # What other methods unpack to cannot be bounded. Keras itself writes neither of them.
+    if archive.getinfo(name).compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise ModelError(f"its {name} is compressed in a way that no Keras file is")
     with archive.open(name) as file:
         # Not the size that it claims to have: an archive can unpack to a million times itself.
         content = file.read(_LARGEST_CONFIG + 1)
