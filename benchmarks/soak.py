@@ -4,148 +4,33 @@
 
 Everything follows from the seed. A round that breaks an invariant is printed with what was done in
 it, and can be run again: `--seed S --round R`, with `--times N` if it fails only now and then.
+
+Two kinds of round take place, each in a process of its own: in one of nine the sessions are graphs
+of TensorFlow's, in the others plain functions. This process only watches: one that crashes or hangs
+is told of with its round, and where each of its threads was.
 """
 
 from __future__ import annotations
 
 import argparse
 import collections
-import contextlib
-import itertools
+import faulthandler
 import json
-import logging
 import os
 import random
+import select
+import signal
+import subprocess
 import sys
 import tempfile
-import threading
 import time
-import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
-from soak_rounds import Round, kill_zygote, killed_zygotes
+from soak_rounds import FUNCTIONS, GRAPHS, GRAPHS_EVERY, kind_of
 
-import sojourn
-from sojourn import events
-from sojourn.process.zygote import zygote
-from sojourn.testing import Watch, leftovers, take_snapshot
-from sojourn.testing.injection import INJECTED
-
-GROWTH_BYTES = 5 * 2**20
-FIRST_ROUNDS = 3  # until everything that is loaded once has been
-TELL_EVERY = 1000  # sessions
-complaints: list[str] = []  # of threads and finalizers, which nobody would hear otherwise
-MATRIX = np.random.default_rng(7).normal(size=(16, 16))
-
-
-def product() -> Any:
-    return lambda x: x @ x.T
-
-
-class Soak:
-    """Rounds, one after the other, and what must hold after each."""
-
-    def __init__(self, seed: int, bystander: sojourn.Session) -> None:
-        self._seed = seed
-        self._bystander = bystander
-        self._expected = self._answer()
-        self._before = take_snapshot()
-        self._growth_bytes: int | None = None  # any, until there is a baseline
-        self._ended_zygotes: set[int] = set()
-        self.sessions = 0
-        self.rounds = 0
-        self.faults: collections.Counter[str] = collections.Counter()
-
-    def run(self, number: int) -> None:
-        """One round; AssertionError with everything that is needed to see it again."""
-        round = Round(f"{self._seed}:{number}")
-        try:
-            with Watch() as watch, self._zygotes_watched():
-                round.run()
-                sojourn.warm_up(wait=True)  # it may have been killed
-                wrong = self._leftovers()
-            wrong += watch.wrong() + complaints
-            wrong += [f"zygote {pid} ended by itself" for pid in self._unexplained()]
-            assert not wrong, "; ".join(wrong)
-            assert self._answer() == self._expected, "another session gave other bits"
-        except BaseException as error:
-            told = f"seed {self._seed}, round {number}: {', '.join(round.done)}: {error!r}"
-            raise AssertionError(told) from error
-        self.sessions += round.sessions
-        self.rounds += 1
-        self.faults.update(round.faults)
-
-    def take_baseline(self) -> None:
-        """Nothing may be there from now on that is not there now."""
-        if zygote.pid is not None:
-            kill_zygote(zygote.pid)  # so that it is one that knows of nobody, as those to come
-        sojourn.warm_up(wait=True)
-        self._before, self._growth_bytes = take_snapshot(), GROWTH_BYTES
-
-    def _leftovers(self) -> list[str]:
-        return leftovers(self._before, seconds=10.0, growth_bytes=self._growth_bytes)
-
-    def _answer(self) -> bytes:
-        return bytes(self._bystander.run("output", {"x": MATRIX}).tobytes())
-
-    def _unexplained(self) -> list[int]:
-        return sorted(self._ended_zygotes - killed_zygotes)
-
-    @contextlib.contextmanager
-    def _zygotes_watched(self) -> Iterator[None]:
-        """One that finds itself unfit ends, and is replaced without a word: that is a leak too."""
-
-        def hear(event: events.Event) -> None:
-            if event.kind == "zygote.ended":
-                self._ended_zygotes.add(event.detail["zygote_pid"])
-
-        stop = events.subscribe(hear)
-        try:
-            yield
-        finally:
-            stop()
-
-
-def soak(seed: int, sessions: int, rounds: Iterable[int], seconds: float) -> dict[str, Any]:
-    """Run these rounds until there were enough sessions, or the time is over."""
-    started = time.monotonic()
-    # A session that no fault is about; its answer never changes.
-    with sojourn.open(product, name="bystander") as bystander:
-        whole = Soak(seed, bystander)
-        for number in range(1, FIRST_ROUNDS + 1):
-            whole.run(number)
-        whole.take_baseline()
-        told = 0
-        for number in rounds:
-            if whole.sessions >= sessions or time.monotonic() - started > seconds:
-                break
-            whole.run(number)
-            if whole.sessions // TELL_EVERY > told:
-                told = whole.sessions // TELL_EVERY
-                passed = time.monotonic() - started
-                print(f"{whole.sessions} sessions, {passed:.0f} s", file=sys.stderr, flush=True)
-    return {
-        "seed": seed,
-        "sessions": whole.sessions,
-        "faults": whole.faults.total(),
-        "rounds": whole.rounds,
-        "seconds": round(time.monotonic() - started, 1),
-        "left": 0,
-        "faults_by_kind": dict(sorted(whole.faults.items())),
-    }
-
-
-def _hear_complaints() -> None:
-    def from_finalizer(told: Any) -> None:
-        if str(told.exc_value) != INJECTED:  # that one Python could not raise where it came
-            complaints.append(f"{told.exc_value!r} in {told.object!r}")
-
-    def from_thread(told: threading.ExceptHookArgs) -> None:
-        complaints.append(f"{told.exc_value!r} in {told.thread}")
-
-    sys.unraisablehook, threading.excepthook = from_finalizer, from_thread
+HUNG_SECONDS = 600.0  # a round takes one or two
+GRAPHS_TIME = 1 / 3  # of the time, where that is what is limited
 
 
 def main() -> None:
@@ -155,25 +40,84 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=None, help="of a failure, to see it again")
     parser.add_argument("--round", type=int, default=None, help="only this one")
     parser.add_argument("--times", type=int, default=1, help="how often, with --round")
+    parser.add_argument("--kind", choices=[FUNCTIONS, GRAPHS], help=argparse.SUPPRESS)
     options = parser.parse_args()
-    os.environ.setdefault("SOJOURN_PRELOAD", "none")  # the faults are not TensorFlow's
-    warnings.simplefilter("ignore", ResourceWarning)  # forgetting is one of the faults
-    logging.disable(logging.CRITICAL)
-    _hear_complaints()
-    seed = options.seed if options.seed is not None else random.SystemRandom().randrange(10**6)
-    rounds: Iterable[int] = itertools.count(FIRST_ROUNDS + 1)
-    sessions = options.sessions
+    if options.kind is not None:
+        _run_one_kind(options)
+        return
+    if options.seed is None:
+        options.seed = random.SystemRandom().randrange(10**6)
+    print(f"seed {options.seed}", file=sys.stderr, flush=True)
+    whole: dict[str, Any] = collections.Counter()
+    by_kind: collections.Counter[str] = collections.Counter()
+    for kind, sessions, seconds in _shares(options):
+        told = _watched(kind, sessions, seconds, options)
+        by_kind.update(told.pop("faults_by_kind"))
+        for key, count in told.items():
+            whole[key] += count
+    result = {"seed": options.seed, **whole, "seconds": round(whole["seconds"], 1), "left": 0}
+    print(json.dumps({**result, "faults_by_kind": dict(sorted(by_kind.items()))}))
+
+
+def _shares(options: argparse.Namespace) -> Iterable[tuple[str, int, float]]:
+    """How many sessions of which kind, and in which time at most."""
     if options.round is not None:
-        rounds, sessions = [options.round] * options.times, sys.maxsize
-    try:
-        with tempfile.TemporaryDirectory(prefix="sojourn-soak-") as own:
-            tempfile.tempdir = os.environ["TMPDIR"] = own  # what is left there is ours
-            os.environ["XDG_RUNTIME_DIR"] = os.path.join(own, "runtime")
-            os.mkdir(os.environ["XDG_RUNTIME_DIR"])
-            print(json.dumps(soak(seed, sessions, rounds, options.seconds)))
-    except AssertionError as failure:
-        print(failure, file=sys.stderr)
+        yield kind_of(options.round), sys.maxsize, options.seconds
+        return
+    started = time.monotonic()
+    of_graphs = max(1, options.sessions // GRAPHS_EVERY)
+    yield GRAPHS, of_graphs, options.seconds * GRAPHS_TIME
+    passed = time.monotonic() - started
+    yield FUNCTIONS, options.sessions - of_graphs, options.seconds - passed
+
+
+def _watched(
+    kind: str, sessions: int, seconds: float, options: argparse.Namespace
+) -> dict[str, Any]:
+    """Run one kind in a process of its own; what it told in the end. Exits if it failed."""
+    command = [sys.executable, os.path.abspath(__file__), "--kind", kind]
+    command += ["--seed", str(options.seed), "--sessions", str(sessions)]
+    command += ["--seconds", str(seconds), "--times", str(options.times)]
+    if options.round is not None:
+        command += ["--round", str(options.round)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        said = b""  # a line when a round begins, and in the end the result
+        while True:
+            ready, _, _ = select.select([process.stdout], [], [], HUNG_SECONDS)
+            if not ready:
+                print("it hangs", file=sys.stderr)
+                process.send_signal(signal.SIGABRT)  # it says where
+                break
+            more = os.read(process.stdout.fileno(), 65536)
+            if not more:
+                break
+            said = (said + more).splitlines(keepends=True)[-1]
+    last = said.decode().strip()
+    if process.returncode != 0:
+        told = f"seed {options.seed}, {last}: ended with {process.returncode}"
+        print(told, file=sys.stderr)
         sys.exit(1)
+    return dict(json.loads(last))
+
+
+def _run_one_kind(options: argparse.Namespace) -> None:
+    faulthandler.enable()
+    # A shell that starts us in the background has it ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with tempfile.TemporaryDirectory(prefix="sojourn-soak-") as own:
+        tempfile.tempdir = os.environ["TMPDIR"] = own  # what is left there is ours
+        os.environ["XDG_RUNTIME_DIR"] = os.path.join(own, "runtime")
+        os.mkdir(os.environ["XDG_RUNTIME_DIR"])
+        from soak_invariants import soak
+
+        rounds = [options.round] * options.times if options.round is not None else None
+        try:
+            told = soak(options.kind, options.seed, options.sessions, rounds, options.seconds)
+        except AssertionError as failure:
+            print(failure, file=sys.stderr)
+            sys.exit(1)
+        print(json.dumps(told), flush=True)
 
 
 if __name__ == "__main__":

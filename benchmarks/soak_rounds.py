@@ -1,110 +1,189 @@
-"""What a round of `soak.py` is made of: sessions, steps, and faults that are done to them.
+"""What a round of `soak.py` is: sessions, used and abused until the last of them is closed.
 
 A round leaves nothing, and its sessions have counted right; whatever else must hold after it is
-checked by who runs it.
+checked by who runs it. What can happen in one is in the files beside this, by theme.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
-import gc
 import os
 import random
+import shutil
 import signal
+import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
+import soak_models
+from soak_models import ECHO, MANY, PLAIN
 
 import sojourn
 from sojourn.process.zygote import zygote
-from sojourn.testing.injection import Refusals, interrupted
 
+FUNCTIONS, GRAPHS = "functions", "graphs"
+GRAPHS_EVERY = 9  # rounds: the others need no TensorFlow, and are many times faster
+EACH_IN_TURN = {GRAPHS: 0, FUNCTIONS: 1}  # the first round of a kind does whatever there is
+MOST_UNKNOWN = 20  # steps of one session: as many as a sum has digits for
+RARE = 0.2  # the weight of what takes seconds
+SECONDS = 60.0  # until something that should happen is said not to
+
+# True if it was a fault that took place: an interrupt may come too late to be one.
+Operation = Callable[["Round"], bool | None]
+operations: dict[str, dict[Operation, float]] = {FUNCTIONS: {}, GRAPHS: {}}
 killed_zygotes: set[int] = set()
-PLAIN, FAIL, SLEEP, SPAWN, DIE = range(5)
 
 
-def model() -> Any:
-    """A sum that the worker keeps, and ways to misbehave."""
-    total = 0.0
+def kind_of(number: int) -> str:
+    """Which kind of round this is."""
+    return GRAPHS if number % GRAPHS_EVERY == 0 else FUNCTIONS
 
-    def step(amount: Any, how: Any) -> Any:
-        nonlocal total
-        if how == FAIL:
-            raise ValueError("as it was asked to")
-        if how == SLEEP:
-            time.sleep(float(amount))
-        elif how == SPAWN:
-            if os.fork() == 0:
-                os.setsid()
-                if os.fork() == 0:
-                    os.execvp("sleep", ["sleep", "600"])
-                os._exit(0)
-            os.wait()
-        elif how == DIE:
-            os._exit(3)
-        else:
-            total += float(amount)
-        return np.array(total)
 
-    return step
+def happens(*kinds: str, weight: float = 1.0) -> Callable[[Operation], Operation]:
+    """In rounds of these kinds (or all) this may happen, the more often the more weight it has."""
+
+    def register(operation: Operation) -> Operation:
+        for kind in kinds or operations:
+            operations[kind][operation] = weight
+        return operation
+
+    return register
 
 
 class Kept:
-    """A session, and what its sum must be."""
+    """A session, and what its sum must be.
 
-    def __init__(self) -> None:
-        self.session = sojourn.open(model)
-        self.total: float | None = 0.0  # None: a step has an unknown outcome
+    A step of unknown outcome asks for a power of four of its own: so the sum tells which of them
+    took place, and that none did twice.
+    """
+
+    model = staticmethod(soak_models.function)
+
+    def __init__(self, **options: Any) -> None:
+        self.session = sojourn.open(self.model, **options)
+        self.total = 0.0
+        self.landed: set[float] = set()
+        self._unknown: list[float] = []
+
+    def ask(self, amount: Any, how: int, **options: Any) -> Any:
+        return self.session.run("output", {"amount": amount, "how": how}, **options)
+
+    def many(self, size: int) -> Any:
+        return self.ask(size, MANY)
+
+    def same(self, words: Any) -> Any:
+        return self.ask(words, ECHO)
 
     def add(self, amount: float) -> None:
-        result = self.session.run("output", {"amount": amount, "how": PLAIN})
-        if self.total is not None:
-            self.total += amount
-            assert result == self.total, f"{result} instead of {self.total}"
+        result = self.ask(amount, PLAIN)
+        self.total += amount
+        self.check(result)
 
-    def ask(self, amount: float, how: int, **options: Any) -> Any:
-        return self.session.run("output", {"amount": amount, "how": how}, **options)
+    def check(self, result: Any) -> None:
+        """The sum is what was added for certain, and any of the unknown, once."""
+        rest = float(result) - self.total
+        landed = set()
+        for amount in self._unknown:
+            if rest >= amount:
+                rest -= amount
+                landed.add(amount)
+        assert rest == 0, f"{result} instead of {self.total} with any of {self._unknown}"
+        assert landed >= self.landed, f"{result}: {self.landed - landed} were there before"
+        self.landed = landed
+
+    def attempt(self, **options: Any) -> None:
+        """A step that may not get to its end."""
+        amount = 0.25 ** (len(self._unknown) + 1)
+        self._unknown.append(amount)
+        self.ask(amount, PLAIN, **options)
+
+    @property
+    def can_attempt(self) -> bool:
+        return len(self._unknown) < MOST_UNKNOWN
+
+
+class KeptGraph(Kept):
+    """The same in TensorFlow."""
+
+    model = staticmethod(soak_models.graph)
+
+    def ask(self, amount: Any, how: int, **options: Any) -> Any:
+        if how == PLAIN:
+            return self.session.run("total", {"amount": amount}, **options)
+        return super().ask(amount, how, **options)
+
+    def many(self, size: int) -> Any:
+        return self.session.run("many", {"amount": size})
+
+    def same(self, words: Any) -> Any:
+        return self.session.run("same", {"words": words})
 
 
 class Round:
-    """Some sessions, used and abused until the last is closed."""
+    """Some sessions, and what happens to them. Everything follows from the seed."""
 
-    def __init__(self, seed: str) -> None:
-        self.chosen = random.Random(seed)
+    def __init__(self, seed: int, number: int) -> None:
+        self.chosen = random.Random(f"{seed}:{number}")
+        self.kind = kind_of(number)
+        self.number = number
         self.done: list[str] = []
         self.sessions = 0
         self.faults: list[str] = []
         self.open: list[Kept] = []
         self.others: list[threading.Thread] = []
+        self._folder: str | None = None
 
     def run(self) -> None:
-        for _ in range(self.chosen.randrange(1, 4)):
-            self.open_one()
-        for _ in range(self.chosen.randrange(3, 12)):
-            if not self.open:
+        try:
+            for _ in range(self.chosen.randrange(1, 4)):
                 self.open_one()
-            act = self.chosen.choice(OPERATIONS)
-            self.note(act.__name__)
-            act(self)
-            if act in FAULTS:
-                self.faults.append(act.__name__)
-        while self.open:
-            self.end(self.open.pop())
-        for thread in self.others:
-            thread.join(60)
-            assert not thread.is_alive(), "a thread hangs"
+            for operation in self._operations():
+                if not self.open:
+                    self.open_one()
+                self.note(operation.__name__)
+                if operation(self):
+                    self.faults.append(operation.__name__)
+            while self.open:
+                self.end(self.open.pop())
+            for thread in self.others:
+                thread.join(SECONDS)
+                assert not thread.is_alive(), "a thread hangs"
+        finally:
+            if self._folder is not None:
+                shutil.rmtree(self._folder)
+
+    def _operations(self) -> list[Operation]:
+        known = operations[self.kind]
+        if self.number == EACH_IN_TURN[self.kind]:
+            return [operation for operation, weight in known.items() if weight > RARE]
+        count = self.chosen.randrange(3, 12)
+        return self.chosen.choices(list(known), list(known.values()), k=count)
 
     def note(self, what: str) -> None:
         self.done.append(what)
 
+    @property
+    def folder(self) -> str:
+        """For files; gone with the round."""
+        if self._folder is None:
+            self._folder = tempfile.mkdtemp(prefix="round-")
+        return self._folder
+
+    def path(self) -> str:
+        """For a file that is not there yet."""
+        return os.path.join(self.folder, f"{self.chosen.getrandbits(64):x}")
+
+    def new(self, **options: Any) -> Kept:
+        """A session of this round's kind that who asks for it ends."""
+        self.sessions += 1
+        return (KeptGraph if self.kind == GRAPHS else Kept)(**options)
+
     def open_one(self) -> None:
         self.note("open")
-        self.open.append(Kept())
-        self.sessions += 1
+        self.open.append(self.new())
 
     def pick(self) -> Kept:
         return self.chosen.choice(self.open)
@@ -127,7 +206,7 @@ class Round:
             for closer in closers:
                 closer.start()
             for closer in closers:
-                closer.join(60)
+                closer.join(SECONDS)
         else:
             session.close(0.0 if how == "timeout" else None)
         assert session.receipt is not None, f"no receipt after {how}"
@@ -142,106 +221,38 @@ class Round:
         thread.start()
         self.others.append(thread)
 
-
-# -- operations: those that are no fault, and those that are ------------------------------------
-
-
-def step(round: Round) -> None:
-    round.pick().add(round.chosen.randrange(1, 9))
-
-
-def many_steps(round: Round) -> None:
-    kept = round.pick()
-    for _ in range(round.chosen.randrange(5, 50)):
-        kept.add(1)
+    @contextlib.contextmanager
+    def meanwhile(self, call: Callable[..., Any], *arguments: Any) -> Iterator[None]:
+        """Something that is done to the block, after a time in which a session is opened."""
+        timer = threading.Timer(self.chosen.uniform(0, 0.02), call, arguments)
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.join()
 
 
-def large_step(round: Round) -> None:
-    size = round.chosen.randrange(1, 200_000)
-    with contextlib.suppress(sojourn.EngineError, TypeError, ValueError):
-        round.pick().ask(np.ones(size), PLAIN)  # no single number: the model refuses it
+@contextlib.contextmanager
+def refused(*expected: type[BaseException]) -> Iterator[None]:
+    """A block that must not succeed."""
+    with contextlib.suppress(*expected):
+        yield
+        raise AssertionError(f"it did not raise {', '.join(e.__name__ for e in expected)}")
 
 
-def one_more(round: Round) -> None:
-    round.open_one()
+def failures() -> tuple[type[BaseException], ...]:
+    """What a step raises that cannot be done, whoever refuses it."""
+    if "tensorflow" not in sys.modules:
+        return ValueError, sojourn.EngineError
+    return ValueError, sojourn.EngineError, sys.modules["tensorflow"].errors.OpError
 
 
-def close_one(round: Round) -> None:
-    round.end(round.lose())
-
-
-def borrow(round: Round) -> None:
-    kept = round.pick()
-    with kept.session.lend() as lease:
-        assert lease.run("output", {"amount": 0, "how": PLAIN}) == kept.total
-
-
-def failing_step(round: Round) -> None:
-    with contextlib.suppress(ValueError):
-        round.pick().ask(1, FAIL)
-        raise AssertionError("it did not fail")
-
-
-def killed_idle(round: Round) -> None:
-    kept = round.lose()
-    number = round.chosen.choice([signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT])
-    os.kill(kept.session.pid, number)
-    with contextlib.suppress(sojourn.SessionBroken):
-        for _ in range(10_000):  # the kernel may take its time
-            kept.ask(0, PLAIN)
-        raise AssertionError("it lives")
-    round.end(kept)
-
-
-def killed_in_a_step(round: Round) -> None:
-    kept = round.lose()
-    timer = threading.Timer(round.chosen.uniform(0, 0.02), os.kill, (kept.session.pid, 9))
-    timer.start()
-    with contextlib.suppress(sojourn.SessionBroken):
-        while True:
-            kept.ask(0.01, round.chosen.choice([PLAIN, SLEEP]))
-    timer.join()
-    round.end(kept)
-
-
-def dies_by_itself(round: Round) -> None:
-    kept = round.lose()
-    with contextlib.suppress(sojourn.SessionBroken):
-        kept.ask(1, DIE)
-        raise AssertionError("it lives")
-    round.end(kept)
-
-
-def stopped(round: Round) -> None:
-    kept = round.pick()
-    os.kill(kept.session.pid, signal.SIGSTOP)
-    with contextlib.suppress(sojourn.StepTimeout):
-        kept.ask(0, PLAIN, timeout=0.02)
-    if round.chosen.random() < 0.3:
-        round.open.remove(kept)
-        round.end(kept)
-    else:
-        os.kill(kept.session.pid, signal.SIGCONT)
-        kept.add(1)
-
-
-def timed_out(round: Round) -> None:
-    with contextlib.suppress(sojourn.StepTimeout):
-        round.pick().ask(0.05, SLEEP, timeout=0.01)
-
-
-def zygote_killed(round: Round) -> None:
-    if zygote.pid is not None:
-        kill_zygote(zygote.pid)
-
-
-def zygote_killed_in_a_fork(round: Round) -> None:
-    sojourn.warm_up(wait=True)
-    timer = threading.Timer(round.chosen.uniform(0, 0.02), kill_zygote, (zygote.pid,))
-    timer.start()
-    with contextlib.suppress(sojourn.SojournError):
-        round.open_one()
-    timer.join()
+def wait_until(question: Callable[[], Any]) -> None:
+    """Wait for something that happens beside us."""
+    deadline = time.monotonic() + SECONDS
+    while not question():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.001)
 
 
 def kill_zygote(pid: int) -> None:
@@ -251,93 +262,8 @@ def kill_zygote(pid: int) -> None:
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # a kill takes its time
 
 
-def interrupted_opening(round: Round) -> None:
-    with contextlib.suppress(KeyboardInterrupt), interrupted(round.chosen.randrange(1, 400)):
-        round.open_one()
-    gc.collect()
-
-
-def interrupted_step(round: Round) -> None:
-    kept = round.pick()
-    try:
-        with interrupted(round.chosen.randrange(1, 60)):
-            kept.ask(0, PLAIN)
-    except KeyboardInterrupt:
-        pass
-    kept.add(1)
-
-
-def interrupted_close(round: Round) -> None:
-    kept = round.lose()
-    with contextlib.suppress(KeyboardInterrupt), interrupted(round.chosen.randrange(1, 60)):
-        kept.session.close()
-    round.end(kept)
-
-
-def refused_memory(round: Round) -> None:
-    with Refusals(lambda: OSError(errno.ENOMEM, "refused")) as refusals:
-        for name in ("memfd_create", "ftruncate", "eventfd"):
-            refusals.cover(os, name)
-        refusals.at(round.chosen.randrange(1, 12))
-        with contextlib.suppress(OSError):
-            round.open_one()
-
-
-def closed_in_a_step(round: Round) -> None:
-    kept = round.lose()
-    round.background(lambda: kept.ask(30, SLEEP), sojourn.SessionClosed)
-    time.sleep(0.01)
-    kept.session.close(timeout=round.chosen.choice([0.0, 0.01]))
-
-
-def closed_while_many_run(round: Round) -> None:
-    kept = round.lose()
-
-    def run() -> None:
-        while True:
-            kept.ask(0, PLAIN)
-
-    for _ in range(3):
-        round.background(run, sojourn.SessionClosed)
-    time.sleep(round.chosen.uniform(0, 0.02))
-    round.end(kept)
-
-
-def forgotten(round: Round) -> None:
-    kept = round.lose()
-    del kept
-    gc.collect()
-
-
-def left_a_daemon(round: Round) -> None:
-    kept = round.lose()
-    kept.ask(1, SPAWN)
-    if round.chosen.random() < 0.5:
-        os.kill(kept.session.pid, signal.SIGKILL)
-    round.end(kept)
-
-
-def forked_client(round: Round) -> None:
-    kept = round.pick()
-    child = os.fork()
-    if child == 0:
-        code = 1
-        with contextlib.suppress(BaseException):
-            try:
-                kept.ask(1, PLAIN)
-            except sojourn.SessionClosed:
-                code = 0
-        os._exit(code)
-    _, status = os.waitpid(child, 0)
-    assert status == 0, "a fork could use the session"
-    kept.add(1)
-
-
-FAULTS = [
-    *(failing_step, killed_idle, killed_in_a_step, dies_by_itself, stopped, timed_out),
-    *(zygote_killed, zygote_killed_in_a_fork, interrupted_opening, interrupted_step),
-    *(interrupted_close, refused_memory, closed_in_a_step, closed_while_many_run, forgotten),
-    *(left_a_daemon, forked_client),
-]
-OTHERS = [step, many_steps, large_step, one_more, close_one, borrow]
-OPERATIONS = FAULTS + OTHERS * 2
+def zygote_pid() -> int:
+    """Of one that is ready."""
+    sojourn.warm_up(wait=True)
+    assert zygote.pid is not None
+    return zygote.pid

@@ -1,0 +1,459 @@
+"""Random rounds: workers, zygotes and whole programs that are killed, stopped or refused things."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import gc
+import mmap
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import soak_models
+from soak_models import DIE, PLAIN, SLEEP, SPAWN
+from soak_rounds import (
+    FUNCTIONS,
+    GRAPHS,
+    Round,
+    happens,
+    kill_zygote,
+    killed_zygotes,
+    refused,
+    wait_until,
+    zygote_pid,
+)
+
+import sojourn
+from sojourn.probes import processes
+from sojourn.process import zygote as zygote_module
+from sojourn.process.zygote import zygote
+from sojourn.testing.injection import Refusals, interrupted
+from sojourn.transport import frames
+
+# -- the worker ---------------------------------------------------------------------------------
+
+
+@happens()
+def killed_idle(round: Round) -> bool:
+    kept = round.lose()
+    number = round.chosen.choice([signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT])
+    os.kill(kept.session.pid, number)
+    with refused(sojourn.SessionBroken):
+        for _ in range(10_000):  # the kernel may take its time
+            kept.ask(0, PLAIN)
+    round.end(kept)
+    return True
+
+
+@happens()
+def killed_in_a_step(round: Round) -> bool:
+    kept = round.lose()
+    with round.meanwhile(os.kill, kept.session.pid, 9), refused(sojourn.SessionBroken):
+        while True:
+            kept.ask(0.01, round.chosen.choice([PLAIN, SLEEP]))
+    round.end(kept)
+    return True
+
+
+@happens()
+def dies_by_itself(round: Round) -> bool:
+    kept = round.lose()
+    with refused(sojourn.SessionBroken):
+        kept.ask(1, DIE)
+    round.end(kept)
+    return True
+
+
+@happens()
+def dies_while_loading(round: Round) -> bool:
+    how = round.chosen.choice([0, signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT])
+    round.sessions += 1
+    with refused(sojourn.SessionBroken):
+        sojourn.open(soak_models.dying(how))
+    return True
+
+
+@happens()
+def cannot_be_loaded(round: Round) -> bool:
+    round.sessions += 1
+    with refused(ValueError):
+        sojourn.open(soak_models.unfit)
+    return True
+
+
+@happens()
+def loads_for_too_long(round: Round) -> bool:
+    round.sessions += 1
+    with refused(sojourn.StepTimeout):
+        sojourn.open(soak_models.endless(), timeout=round.chosen.uniform(0, 0.1))
+    return True
+
+
+@happens()
+def stopped(round: Round) -> bool:
+    kept = round.pick()
+    if not kept.can_attempt:
+        return False
+    os.kill(kept.session.pid, signal.SIGSTOP)
+    with contextlib.suppress(sojourn.StepTimeout):  # a stop takes its time, too
+        kept.attempt(timeout=0.02)
+    if round.chosen.random() < 0.3:
+        round.open.remove(kept)
+        round.end(kept)
+    else:
+        os.kill(kept.session.pid, signal.SIGCONT)
+        kept.add(1)
+    return True
+
+
+@happens()
+def timed_out(round: Round) -> bool:
+    kept = round.pick()
+    with refused(sojourn.StepTimeout):
+        kept.ask(0.05, SLEEP, timeout=0.01)
+    kept.add(1)
+    return True
+
+
+@happens()
+def closed_in_a_step(round: Round) -> bool:
+    kept = round.lose()
+    round.background(lambda: kept.ask(30, SLEEP), sojourn.SessionClosed)
+    wait_until(lambda: kept.session.state is sojourn.State.RUNNING)
+    kept.session.close(timeout=round.chosen.choice([0.0, 0.01]))
+    return True
+
+
+@happens()
+def closed_while_many_run(round: Round) -> bool:
+    kept = round.lose()
+
+    def run() -> None:
+        while True:
+            kept.ask(0, PLAIN)
+
+    for _ in range(3):
+        round.background(run, sojourn.SessionClosed)
+    time.sleep(round.chosen.uniform(0, 0.02))
+    round.end(kept)
+    return True
+
+
+@happens()
+def left_a_daemon(round: Round) -> bool:
+    kept = round.lose()
+    kept.ask(1, SPAWN)
+    if round.chosen.random() < 0.5:
+        os.kill(kept.session.pid, signal.SIGKILL)
+    round.end(kept)
+    return True
+
+
+@happens()
+def worker_may_not_open_files(round: Round) -> bool:
+    """A limit on its descriptors: the step that needs one fails, or the session does."""
+    kept = round.new()
+    with _no_more_files(kept.session.pid, round.chosen.randrange(3)):
+        try:
+            kept.many(300_000)
+            failed = False
+        except (OSError, sojourn.SojournError):
+            failed = True
+    if kept.session.state is not sojourn.State.BROKEN:
+        kept.add(1)
+    round.end(kept)
+    return failed
+
+
+# -- the zygote ---------------------------------------------------------------------------------
+
+
+@happens(FUNCTIONS)
+@happens(GRAPHS, weight=0.1)  # the next one imports TensorFlow
+def zygote_killed(round: Round) -> bool:
+    kill_zygote(zygote_pid())
+    return True
+
+
+@happens(FUNCTIONS)
+@happens(GRAPHS, weight=0.1)
+def zygote_killed_in_a_fork(round: Round) -> bool:
+    victim = zygote_pid()
+    with round.meanwhile(kill_zygote, victim), contextlib.suppress(sojourn.SojournError):
+        round.open_one()
+    return True
+
+
+@happens(FUNCTIONS)
+def zygote_killed_while_it_imports(round: Round) -> bool:
+    kill_zygote(zygote_pid())
+    sojourn.warm_up()
+    victim = zygote.pid
+    assert victim is not None
+    with round.meanwhile(kill_zygote, victim), contextlib.suppress(sojourn.SojournError):
+        round.open_one()
+    return True
+
+
+@happens()
+def zygote_stopped(round: Round) -> bool:
+    """For a moment: whoever needs it waits."""
+    victim = zygote_pid()
+    os.kill(victim, signal.SIGSTOP)
+    with round.meanwhile(os.kill, victim, signal.SIGCONT):
+        if round.chosen.random() < 0.5:
+            round.end(round.lose())
+        else:
+            round.open_one()
+    return True
+
+
+@happens(FUNCTIONS, weight=0.5)
+def zygote_stopped_for_good(round: Round) -> bool:
+    """Nobody waits for ever: a close does without it, an open replaces it."""
+    victim = zygote_pid()
+    killed_zygotes.add(victim)
+    patience = zygote_module._STATUS_SECONDS, zygote_module._FORK_SECONDS
+
+    def be_patient(status: float, fork: float) -> None:
+        zygote_module._STATUS_SECONDS, zygote_module._FORK_SECONDS = status, fork
+
+    def hear(event: sojourn.events.Event) -> None:
+        if event.kind == "zygote.ended":
+            be_patient(*patience)  # with the next one: only this one is known not to answer
+
+    kept = round.lose()
+    os.kill(victim, signal.SIGSTOP)
+    stop = sojourn.events.subscribe(hear)
+    be_patient(0.1, 0.1)
+    try:
+        if round.chosen.random() < 0.5:
+            round.end(kept)
+            round.open_one()
+        else:
+            round.open_one()
+            round.end(kept)
+    finally:
+        be_patient(*patience)
+        stop()
+    return True
+
+
+@happens()
+def zygote_may_not_open_files(round: Round) -> bool:
+    with _no_more_files(zygote_pid(), round.chosen.randrange(12)):
+        try:
+            kept = round.new()
+        except (sojourn.PlatformError, sojourn.SessionBroken, sojourn.ModelError, OSError):
+            return True
+        with contextlib.suppress(sojourn.SojournError, OSError):
+            kept.add(1)  # the limit is the worker's, too
+    round.end(kept)
+    return False
+
+
+@contextlib.contextmanager
+def _no_more_files(pid: int, more: int) -> Iterator[None]:
+    """It may open this many more than it has now."""
+    soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    has = len(os.listdir(f"/proc/{pid}/fd"))
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (has + more, hard))
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (soft, hard))
+
+
+# -- the client ---------------------------------------------------------------------------------
+
+
+@happens()
+def interrupted_opening(round: Round) -> bool:
+    with _interrupted(round, 260) as where:
+        round.open_one()
+    gc.collect()
+    return bool(where)
+
+
+@happens()
+def interrupted_step(round: Round) -> bool:
+    kept = round.pick()
+    if not kept.can_attempt:
+        return False
+    with _interrupted(round, 170) as where:
+        kept.attempt()
+    kept.add(1)
+    return bool(where)
+
+
+@happens()
+def interrupted_close(round: Round) -> bool:
+    kept = round.lose()
+    with _interrupted(round, 40) as where:
+        kept.session.close()
+    round.end(kept)
+    return bool(where)
+
+
+@contextlib.contextmanager
+def _interrupted(round: Round, points: int) -> Iterator[list[str]]:
+    """A Ctrl-C at one of the first points of the block; the list tells where, if it came."""
+    point = round.chosen.randrange(1, points)
+    with contextlib.suppress(KeyboardInterrupt), interrupted(point) as where:
+        yield where
+
+
+@happens()
+def ctrl_c(round: Round) -> bool:
+    """A real one, while we wait: for a model that loads, for a step, for others' steps."""
+    kept = round.lose()
+    how = round.chosen.choice(["loading", "step", "close"])
+    round.note(how)
+    begun = round.path()
+
+    def wait() -> None:
+        if how == "loading":
+            sojourn.open(soak_models.endless(begun))
+        elif how == "step":
+            kept.ask(30, SLEEP)
+        else:
+            round.background(lambda: kept.ask(30, SLEEP), sojourn.SessionClosed)
+            wait_until(lambda: kept.session.state is sojourn.State.RUNNING)
+            kept.session.close()
+
+    def press() -> None:
+        states = {"step": sojourn.State.RUNNING, "close": sojourn.State.DRAINING}
+        if how == "loading":
+            wait_until(lambda: os.path.exists(begun))
+        else:
+            wait_until(lambda: kept.session.state is states[how])
+        time.sleep(0.02)  # until what is told of it has been
+        os.kill(os.getpid(), signal.SIGINT)
+
+    round.sessions += how == "loading"
+    finger = threading.Thread(target=press)
+    finger.start()
+    try:
+        with refused(KeyboardInterrupt):
+            wait()
+    finally:
+        finger.join()
+    kept.session.close(0)
+    assert kept.session.receipt is not None
+    assert kept.session.receipt.clean, str(kept.session.receipt)
+    return True
+
+
+REFUSED: list[list[tuple[Any, str]]] = [
+    [(os, "memfd_create"), (os, "ftruncate"), (os, "eventfd")],
+    [(mmap, "mmap")],
+    [(os, "pidfd_open")],
+    [(socket, "socketpair")],
+    [(fcntl, "fcntl")],
+]
+REFUSED_ON_CHANNELS: list[list[tuple[Any, str]]] = [
+    [(socket, "send_fds")],
+    [(frames, "receive_fds")],
+]
+
+
+@happens()
+def refused_by_the_system(round: Round) -> bool:
+    return _refused(round, REFUSED)
+
+
+@happens(FUNCTIONS, weight=0.5)
+def refused_on_a_channel(round: Round) -> bool:
+    """The zygote is replaced where nobody can know what it has heard."""
+    victim = zygote_pid()
+    has_failed = _refused(round, REFUSED_ON_CHANNELS)
+    if has_failed:
+        killed_zygotes.add(victim)
+    return has_failed
+
+
+def _refused(round: Round, what: list[list[tuple[Any, str]]]) -> bool:
+    with Refusals(lambda: OSError(errno.ENOMEM, "refused")) as refusals:
+        for owner, name in round.chosen.choice(what):
+            refusals.cover(owner, name)
+        refusals.at(round.chosen.randrange(1, 12))
+        with contextlib.suppress(OSError, sojourn.SojournError):
+            round.open_one()
+    return refusals.has_failed
+
+
+@happens()
+def forked_client(round: Round) -> bool:
+    kept = round.pick()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        with contextlib.suppress(BaseException):
+            try:
+                kept.ask(1, PLAIN)
+            except sojourn.SessionClosed:
+                code = 0
+        os._exit(code)
+    _, status = os.waitpid(child, 0)
+    assert status == 0, "a fork could use the session"
+    kept.add(1)
+    return True
+
+
+PROGRAM = """
+import os, signal, sys, threading
+import soak_models, sojourn
+session = sojourn.open(soak_models.function)
+session.run("output", {"amount": 1, "how": 0})
+step = {"amount": 600, "how": soak_models.SLEEP}
+if sys.argv[1] == "1":
+    threading.Thread(target=session.run, args=("output", step), daemon=True).start()
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+ENDS = {
+    "killed": "signal.pause()",
+    "exits": "",
+    "fails": "raise SystemExit(3)",
+    "leaves": "os._exit(3)",
+    "aborts": "os.abort()",
+    "becomes another": "os.execvp('sleep', ['sleep', '0.01'])",
+    "ends politely": "os.kill(os.getpid(), signal.SIGTERM)",
+}
+
+
+@happens(FUNCTIONS, weight=0.15)  # it costs a process that imports all
+def program_ends(round: Round) -> bool:
+    """Whatever end another program comes to, its worker and zygote end with it."""
+    how = round.chosen.choice(list(ENDS))
+    in_a_step = round.chosen.choice("01")
+    round.note(f"{how}{' in a step' * int(in_a_step)}")
+    round.sessions += 1
+    environment = {**os.environ, "PYTHONPATH": os.path.dirname(soak_models.__file__)}
+    with subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", PROGRAM + ENDS[how], in_a_step],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as program:
+        assert program.stdout is not None
+        assert program.stdin is not None
+        assert program.stdout.readline() == b"ready\n", "a program could not open a session"
+        program.stdin.write(b"\n")
+        program.stdin.flush()
+        if how == "killed":
+            program.kill()
+        wait_until(lambda: program.poll() is not None)
+    wait_until(lambda: not processes.of_client(program.pid))
+    return True

@@ -1,0 +1,213 @@
+"""What must hold after every round of `soak.py`, and the loop over the rounds of one kind."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import gc
+import importlib
+import itertools
+import logging
+import os
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+from soak_rounds import (
+    EACH_IN_TURN,
+    FUNCTIONS,
+    GRAPHS,
+    Kept,
+    KeptGraph,
+    Round,
+    kill_zygote,
+    killed_zygotes,
+    kind_of,
+)
+
+import sojourn
+from sojourn import events
+from sojourn.process.zygote import zygote
+from sojourn.testing import Watch, leftovers, take_snapshot
+from sojourn.testing.injection import INJECTED
+
+GROWTH_BYTES = 5 * 2**20
+TELL_EVERY = 1000  # sessions
+OPEN_SECONDS, OPEN_SECONDS_WITH_ZYGOTE = 1.0, 10.0
+THEMES = {
+    FUNCTIONS: ["soak_uses", "soak_faults", "soak_functions"],
+    GRAPHS: ["soak_uses", "soak_faults", "soak_functions", "soak_graphs"],
+}
+complaints: list[str] = []  # of threads and finalizers, which nobody would hear otherwise
+MATRIX = np.random.default_rng(7).normal(size=(16, 16))
+
+
+def product() -> Any:
+    return lambda x: x @ x.T
+
+
+class Soak:
+    """Rounds, one after the other, and what must hold after each."""
+
+    def __init__(self, kind: str, seed: int, bystander: sojourn.Session) -> None:
+        self._kind = kind
+        self._seed = seed
+        self._bystander = bystander
+        self._expected = self._answer()
+        self._before = take_snapshot()
+        self._growth_bytes: int | None = None  # any, until there is a baseline
+        self._ended_zygotes: set[int] = set()
+        self.sessions = 0
+        self.rounds = 0
+        self.faults: collections.Counter[str] = collections.Counter()
+
+    def run(self, number: int) -> None:
+        """One round; AssertionError with everything that is needed to see it again."""
+        print(f"round {number}", flush=True)
+        round = Round(self._seed, number)
+        try:
+            with Watch() as watch, self._zygotes_watched():
+                before = zygote.pid
+                round.run()
+                self._check_next_open(before)
+                wrong = self._leftovers()
+            wrong += watch.wrong() + complaints
+            wrong += [f"zygote {pid} ended by itself" for pid in self._unexplained()]
+            assert not wrong, "; ".join(wrong)
+            assert self._answer() == self._expected, "another session gave other bits"
+        except BaseException as error:
+            told = f"seed {self._seed}, round {number}: {', '.join(round.done)}: {error!r}"
+            raise AssertionError(told) from error
+        self.sessions += round.sessions + 1
+        self.rounds += 1
+        self.faults.update(round.faults)
+
+    def take_baseline(self) -> None:
+        """Nothing may be there from now on that is not there now."""
+        if zygote.pid is not None and self._kind == FUNCTIONS:
+            kill_zygote(zygote.pid)  # so that it is one that knows of nobody, as those to come
+        sojourn.warm_up(wait=True)
+        self._before, self._growth_bytes = take_snapshot(), GROWTH_BYTES
+
+    def _check_next_open(self, zygote_before: int | None) -> None:
+        """A second, ten if there has to be a new zygote; a machine that is busy has longer."""
+        for _ in range(3):  # what was slow once may have been somebody else's doing
+            started = time.monotonic()
+            kept = (KeptGraph if self._kind == GRAPHS else Kept)()
+            with kept.session:
+                kept.add(1)
+            seconds = time.monotonic() - started
+            is_new, zygote_before = zygote.pid != zygote_before, zygote.pid
+            limit = OPEN_SECONDS_WITH_ZYGOTE if is_new else OPEN_SECONDS
+            limit *= max(1.0, os.getloadavg()[0])
+            if seconds <= limit:
+                return
+        raise AssertionError(f"the next open took {seconds:.1f} s")
+
+    def _leftovers(self) -> list[str]:
+        return leftovers(self._before, seconds=10.0, growth_bytes=self._growth_bytes)
+
+    def _answer(self) -> bytes:
+        return bytes(self._bystander.run("output", {"x": MATRIX}).tobytes())
+
+    def _unexplained(self) -> list[int]:
+        return sorted(self._ended_zygotes - killed_zygotes)
+
+    @contextlib.contextmanager
+    def _zygotes_watched(self) -> Iterator[None]:
+        """One that finds itself unfit ends, and is replaced without a word: that is a leak too."""
+
+        def hear(event: events.Event) -> None:
+            if event.kind == "zygote.ended":
+                self._ended_zygotes.add(event.detail["zygote_pid"])
+
+        stop = events.subscribe(hear)
+        try:
+            yield
+        finally:
+            stop()
+
+
+def soak(
+    kind: str, seed: int, sessions: int, rounds: Iterable[int] | None, seconds: float
+) -> dict[str, Any]:
+    """Run these rounds, or all of a kind, until there were enough sessions or time is over."""
+    started = time.monotonic()
+    _prepare(kind)
+    # A session that no fault is about; its answer never changes.
+    with sojourn.open(product, name="bystander") as bystander:
+        whole = Soak(kind, seed, bystander)
+        whole.run(EACH_IN_TURN[kind])  # whatever is loaded once has been
+        whole.take_baseline()
+        enough = sessions + whole.sessions  # beside those of the first round
+        told = 0
+        for number in rounds if rounds is not None else _numbers(kind):
+            if whole.sessions >= enough or time.monotonic() - started > seconds:
+                break
+            whole.run(number)
+            if whole.sessions // TELL_EVERY > told:
+                told = whole.sessions // TELL_EVERY
+                passed = time.monotonic() - started
+                line = f"{whole.sessions} sessions of {kind}, {passed:.0f} s"
+                print(line, file=sys.stderr, flush=True)
+    return {
+        "sessions": whole.sessions,
+        f"sessions_of_{kind}": whole.sessions,
+        "faults": whole.faults.total(),
+        "rounds": whole.rounds,
+        "seconds": time.monotonic() - started,
+        "faults_by_kind": dict(whole.faults),
+    }
+
+
+def _numbers(kind: str) -> Iterator[int]:
+    every = (number for number in itertools.count() if kind_of(number) == kind)
+    return (number for number in every if number != EACH_IN_TURN[kind])
+
+
+def _prepare(kind: str) -> None:
+    warnings.simplefilter("ignore", ResourceWarning)  # forgetting is one of the faults
+    logging.disable(logging.CRITICAL)
+    _hear_complaints()
+    for theme in THEMES[kind]:
+        importlib.import_module(theme)
+    if kind == FUNCTIONS:
+        os.environ["SOJOURN_PRELOAD"] = "none"
+        return
+    from soak_graphs import write_files
+
+    with _silence():  # TensorFlow has much to say
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+        sojourn.warm_up()
+        importlib.import_module("tensorflow")  # for graphs that are built here
+        write_files(os.environ["TMPDIR"])
+    gc.collect()
+    gc.freeze()  # nothing of all that is garbage, and looking through it takes its time
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    kept = os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(nowhere)
+        os.close(kept)
+
+
+def _hear_complaints() -> None:
+    def from_finalizer(told: Any) -> None:
+        if str(told.exc_value) != INJECTED:  # that one Python could not raise where it came
+            complaints.append(f"{told.exc_value!r} in {told.object!r}")
+
+    def from_thread(told: threading.ExceptHookArgs) -> None:
+        complaints.append(f"{told.exc_value!r} in {told.thread}")
+
+    sys.unraisablehook, threading.excepthook = from_finalizer, from_thread
