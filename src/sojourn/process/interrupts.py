@@ -1,24 +1,29 @@
-"""Work that Ctrl-C must not stop halfway."""
+"""Work that no signal must stop halfway."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 
 
 def to_the_end(work: Callable[[], None], hurry: Callable[[], None]) -> None:
-    """Do the work, whatever is raised meanwhile, and only then raise it.
+    """Do the work, whatever is raised meanwhile, and only then raise the first of it.
 
-    Ctrl-C is raised on the main thread only, so there the work is done on another one, which a
-    second and a third Ctrl-C cannot reach. `hurry` is called for each.
+    Handlers of signals run, and raise, on the main thread only: KeyboardInterrupt for Ctrl-C,
+    SystemExit or anything else as the program likes. So there the work is done on another one,
+    which a second and a third signal cannot reach. `hurry` is called for each.
     """
     if threading.current_thread() is not threading.main_thread():
         work()
         return
     failures: list[BaseException] = []
     is_done = threading.Event()
+    to_be_begun = threading.Lock()
 
     def run() -> None:
+        if not to_be_begun.acquire(blocking=False):
+            return  # the one before us has started after all
         try:
             work()
         except BaseException as error:
@@ -26,21 +31,32 @@ def to_the_end(work: Callable[[], None], hurry: Callable[[], None]) -> None:
         finally:
             is_done.set()
 
-    thread = threading.Thread(target=run, name="sojourn-to-the-end")
-    try:
-        thread.start()
-    except RuntimeError:  # the interpreter exits, and starts no threads any more
-        work()
-        return
-    interrupt: KeyboardInterrupt | None = None
+    raised: list[BaseException] = []
+    answered = 0
+    thread: threading.Thread | None = None
     while not is_done.is_set():
         try:
+            if thread is None:
+                starting = threading.Thread(target=run, name="sojourn-to-the-end")
+                starting.start()
+                thread = starting
+            while answered < len(raised):
+                answered += 1
+                with contextlib.suppress(Exception):
+                    hurry()
             is_done.wait()
-        except KeyboardInterrupt as error:
-            interrupt = error
-            hurry()
-    thread.join()
-    if interrupt is not None:
-        raise interrupt
-    if failures:
-        raise failures[0]
+        except BaseException as error:
+            if thread is None and isinstance(error, RuntimeError):
+                break
+            raised.append(error)
+    if thread is not None:
+        thread.join()
+    else:  # the interpreter exits, or there is no thread to be had: then here, as well as it goes
+        run()
+        is_done.wait()
+    try:
+        if failures:
+            raise failures[0]
+    finally:
+        if raised:
+            raise raised[0]
