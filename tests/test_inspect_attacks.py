@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from sojourn.engines.paths import kind_of_path
 from sojourn.errors import ModelError
 from sojourn.probes.model_files import ModelSummary, graphs, inspect_model, meta_graphs
 from sojourn.probes.model_files.checkpoints import parse_index
@@ -222,3 +223,91 @@ def test_an_archive_with_an_endless_table_of_contents_is_refused(tmp_path: Path)
     path.write_bytes(directory * count + end)
     with pytest.raises(ModelError, match="table of contents"):
         inspect_model(path)
+
+
+# What is looked at is what is opened
+
+
+def checkpoints(folder: Path, *names: str, note: str | None = None) -> Path:
+    """A folder of meta graphs that can be told apart: each has a node of its own name."""
+    folder.mkdir()
+    for name in names:
+        (folder / f"{name}.meta").write_bytes(field(2, node(name, f"Op{name}")))
+        (folder / f"{name}.index").write_bytes(index_of())
+    if note is not None:
+        (folder / "checkpoint").write_text(note)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("note", "chosen"),
+    [
+        ('model_checkpoint_path: "a"', "Opa"),
+        ('model_checkpoint_path: "/elsewhere/b"', "Opb"),
+        ('model_checkpoint_path: "gone"', "Opc"),
+        ("", "Opc"),
+    ],
+)
+def test_of_several_checkpoints_the_one_that_open_takes_is_looked_at(
+    tmp_path: Path, note: str, chosen: str
+) -> None:
+    folder = checkpoints(tmp_path / "m", "a", "b", "c", note=note)
+    os.utime(folder / "b.index", (2e9, 2e9))  # the newest, which means nothing
+    (folder / "z.index").write_bytes(index_of())
+    summary = inspect_model(folder, check_ops=False)
+    assert dict(summary.ops) == {chosen: 1}
+    assert kind_of_path(str(folder)) == ("metagraph", summary.path)
+
+
+def test_where_open_cannot_tell_which_checkpoint_neither_can_inspect(tmp_path: Path) -> None:
+    folder = checkpoints(tmp_path / "m", "a", "b")
+    for look in (inspect_model, kind_of_path):
+        with pytest.raises(ModelError):
+            look(str(folder))
+
+
+def test_a_pipe_that_is_called_checkpoint_stops_nobody(tmp_path: Path) -> None:
+    folder = checkpoints(tmp_path / "m", "a", "b")
+    os.mkfifo(folder / "checkpoint")
+    assert dict(inspect_model(folder, check_ops=False).ops) == {"Opb": 1}
+
+
+def test_a_prefix_with_a_graph_and_no_variables_is_looked_at(tmp_path: Path) -> None:
+    folder = checkpoints(tmp_path / "m", "a")
+    (folder / "a.index").unlink()
+    assert dict(inspect_model(folder / "a", check_ops=False).ops) == {"Opa": 1}
+
+
+HDF5 = b"\x89HDF\r\n\x1a\n"
+
+
+def test_a_keras_file_that_begins_as_hdf5_is_read_as_the_archive_that_keras_loads(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "m.keras"
+    path.write_bytes(HDF5 + bytes(100))
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("config.json", '{"class_name": "Lambda", "config": {}}')
+    summary = inspect_model(path)
+    assert summary.kind == "Keras file"
+    assert dangers(summary) == {("m.keras", ""), ("Lambda", "")}
+    assert "loaded as archive, but begins as HDF5" in [f.detail for f in summary.findings]
+
+
+@pytest.mark.parametrize("start", [HDF5 + b"\x0a\x00", b"PK", b"PK\x1d\x04\x04\x04\x04"])
+def test_a_graph_that_begins_as_something_else_is_read_as_the_graph_that_open_loads(
+    tmp_path: Path, start: bytes
+) -> None:
+    path = tmp_path / "m.pb"
+    path.write_bytes(start + node("w", "WriteFile"))
+    assert kind_of_path(str(path)) == ("frozen", str(path))
+    assert ("WriteFile", "when run") in dangers(inspect_model(path, check_ops=False))
+
+
+def test_a_graph_that_ends_as_an_archive_is_a_danger(tmp_path: Path) -> None:
+    path = tmp_path / "m.pb"
+    ending = b"PK\5\6" + bytes(18)
+    path.write_bytes(node("c", "Const") + field(100, ending))
+    [finding] = inspect_model(path, check_ops=False).findings
+    assert finding.severity == "danger"
+    assert finding.detail == "loaded as graph, but ends as an archive"

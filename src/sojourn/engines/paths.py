@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from sojourn.errors import ModelError
+from sojourn.probes.model_paths import chosen_checkpoint
 
 _SAVED_MODEL = ("saved_model.pb", "saved_model.pbtxt")
 _HDF5 = b"\x89HDF\r\n\x1a\n"
@@ -35,11 +36,9 @@ def _kind_of_folder(path: str) -> tuple[str, str]:
         return "savedmodel", path
     if "manifest.json" in names:
         raise ModelError(f"{path} is saved state, not a model: open the model and restore it")
-    prefixes = [name.removesuffix(".meta") for name in names if name.endswith(".meta")]
-    if "checkpoint" in names and prefixes:
-        return "metagraph", os.path.join(path, _latest(path, prefixes))
-    if len(prefixes) == 1:
-        return "metagraph", os.path.join(path, prefixes[0])
+    prefix = chosen_checkpoint(path, ".meta")
+    if prefix is not None:
+        return "metagraph", prefix
     if not names:
         raise ModelError(f"the folder {path} is empty")
     shown = ", ".join(names[:8]) + (" and more" if len(names) > 8 else "")
@@ -47,16 +46,6 @@ def _kind_of_folder(path: str) -> tuple[str, str]:
         f"the folder {path} is neither a SavedModel (no saved_model.pb) nor a checkpoint with a "
         f"meta graph; it has {shown}"
     )
-
-
-def _latest(path: str, prefixes: list[str]) -> str:
-    with open(os.path.join(path, "checkpoint"), encoding="utf-8", errors="replace") as file:
-        for line in file:
-            key, _, value = line.partition(":")
-            name = os.path.basename(value.strip().strip('"'))
-            if key.strip() == "model_checkpoint_path" and name in prefixes:
-                return name
-    return prefixes[-1]
 
 
 def _kind_of_file(path: str) -> str:

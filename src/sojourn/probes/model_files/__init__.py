@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import glob
 import os
+import zipfile
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from sojourn.errors import ModelError
 from sojourn.probes.model_files.checkpoints import parse_index
@@ -18,6 +20,7 @@ from sojourn.probes.model_files.meta_graphs import MetaGraph, parse_meta_graph, 
 from sojourn.probes.model_files.ops import RUNS_CODE, judge, known_ops, unknown_ops
 from sojourn.probes.model_files.summary import Finding, ModelSummary, Weight
 from sojourn.probes.model_files.wire import shown
+from sojourn.probes.model_paths import chosen_checkpoint
 from sojourn.values import Signature
 
 _LARGEST_MESSAGE = 2 << 30  # of protobuf itself
@@ -41,7 +44,7 @@ def inspect_model(path: str | os.PathLike[str], check_ops: bool = True) -> Model
             return _inspect_folder(path, known)
         if os.path.isfile(path):
             return _inspect_file(path, known)
-        if os.path.isfile(path + ".index"):
+        if os.path.isfile(path + ".meta") or os.path.isfile(path + ".index"):
             return _inspect_checkpoint(path, known)
     except OSError as error:
         raise ModelError(f"{path}: {error.strerror or error}") from error
@@ -56,9 +59,12 @@ def _inspect_folder(path: str, known: frozenset[str] | None) -> ModelSummary:
     for name in ("saved_model.pbtxt", "saved_model.cpb"):
         if os.path.isfile(os.path.join(path, name)):
             raise ModelError(f"{path}: {name} is not read here; save it again as saved_model.pb")
-    indexes = sorted(glob.glob(os.path.join(glob.escape(path), "*.index")), key=_modified)
-    if indexes:
-        return _inspect_checkpoint(indexes[-1].removesuffix(".index"), known)
+    # A checkpoint that `open` takes has a graph; variables alone are worth a look, too.
+    prefix = chosen_checkpoint(path, ".meta") or chosen_checkpoint(path, ".index")
+    if prefix is not None:
+        return _inspect_checkpoint(prefix, known)
+    if any(name.endswith((".meta", ".index")) for name in os.listdir(path)):
+        raise ModelError(f"{path}: several checkpoints, and nothing says which; name one of them")
     raise ModelError(f"{path}: not a model: it has no saved_model.pb and no checkpoint")
 
 
@@ -71,13 +77,46 @@ def _inspect_file(path: str, known: frozenset[str] | None) -> ModelSummary:
     size = os.path.getsize(path)
     with open(path, "rb") as file:
         start = file.read(8)
-    if start == _HDF5_MAGIC or name.endswith((".h5", ".hdf5")):
-        return inspect_hdf5(path, size)
-    if start.startswith(b"PK") or name.endswith(".keras"):
-        return inspect_keras(path, size)
-    if name.endswith(".pbtxt"):
+    form = _form(path, start)
+    if form == "text":
         raise ModelError(f"{path}: the text form of a graph is not read here; save it as .pb")
-    return _inspect_frozen(path, size, known)
+    if form == "archive":
+        summary = inspect_keras(path, size)
+    elif form == "HDF5":
+        summary = inspect_hdf5(path, size)
+    else:
+        summary = _inspect_frozen(path, size, known)
+    return replace(summary, findings=(*_second_forms(path, start, form), *summary.findings))
+
+
+def _form(path: str, start: bytes) -> str:
+    """What it is loaded as. Its name decides before its content, as for those who load it."""
+    if path.endswith(".keras"):  # Keras looks for an archive at the end, and only then for HDF5
+        is_archive = zipfile.is_zipfile(path) or start != _HDF5_MAGIC
+        return "archive" if is_archive else "HDF5"
+    if path.endswith((".h5", ".hdf5")):
+        return "HDF5"
+    if path.endswith((".pb", ".pbtxt")):
+        return "text" if path.endswith("txt") else "graph"
+    if start == _HDF5_MAGIC:
+        return "HDF5"
+    return "archive" if start.startswith(b"PK") else "graph"
+
+
+def _second_forms(path: str, start: bytes, form: str) -> Iterator[Finding]:
+    """A file can be read in two ways at once, and then shows each reader another model."""
+    others = []
+    if start == _HDF5_MAGIC and form != "HDF5":
+        others.append("begins as HDF5")
+    elif form == "archive" and not start.startswith(b"PK"):
+        others.append("has something before it")
+    elif form == "graph" and start.startswith(b"PK\3\4"):
+        others.append("begins as an archive")
+    if form != "archive" and zipfile.is_zipfile(path):
+        others.append("ends as an archive")
+    for other in others:
+        detail = f"loaded as {form}, but {other}"
+        yield Finding("danger", "two files in one", os.path.basename(path), "", detail)
 
 
 def _inspect_frozen(path: str, size: int, known: frozenset[str] | None) -> ModelSummary:
@@ -211,10 +250,6 @@ def _content(path: str) -> memoryview:
         raise ModelError("damaged: larger than the 2 GiB that protobuf allows")
     with open(path, "rb") as file:
         return memoryview(file.read(_LARGEST_MESSAGE))
-
-
-def _modified(path: str) -> float:
-    return os.path.getmtime(path)
 
 
 __all__ = ["Finding", "ModelSummary", "Weight", "inspect_model"]
