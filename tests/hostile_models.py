@@ -20,11 +20,16 @@ def write(folder: str, secret: str) -> None:
             y = build(x)
             op = main_op() if main_op else None
             builder = v1.saved_model.Builder(os.path.join(folder, name))
-            signature = v1.saved_model.predict_signature_def({"x": x}, {"y": y})
+            outputs = y if isinstance(y, dict) else {"y": y}
+            signature = v1.saved_model.predict_signature_def({"x": x}, outputs)
             builder.add_meta_graph_and_variables(
                 session, ["serve"], {"serving_default": signature}, main_op=op
             )
             builder.save()
+
+    def copies(x: Any) -> dict[str, Any]:
+        big = tf.fill([2**23], x[0])
+        return {f"y{i}": tf.identity(big) for i in range(12)}
 
     def endless() -> Any:
         return tf.while_loop(lambda i: i < 1, lambda i: i * 0, [tf.constant(0)])[0].op
@@ -35,6 +40,7 @@ def write(folder: str, secret: str) -> None:
     saved_model(
         "writes", lambda x: x, lambda: tf.io.write_file(os.path.join(folder, "pwned"), "pwned")
     )
+    saved_model("copies", copies)
     saved_model("endless", lambda x: x, endless)
     saved_model("giant", lambda x: tf.reduce_sum(tf.ones(tf.cast([x[0], x[0]], tf.int32))))
     model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Lambda(lambda x: x + 1)])

@@ -472,11 +472,52 @@ def test_every_privilege_is_given_up_and_limits_stay_as_they_are() -> None:
     }
     told = sandboxed(raise_limits)
     assert is_refused(told) or "not allowed" in told["error"]
-    assert sandboxed(core_limit)["value"] == [0, 0]
 
 
-def core_limit() -> tuple[int, int]:
-    return resource.getrlimit(resource.RLIMIT_CORE)
+def limits() -> list[tuple[int, int]]:
+    return [resource.getrlimit(which) for which in (resource.RLIMIT_CORE, resource.RLIMIT_NOFILE)]
+
+
+def limits_where_cores_are_off() -> list[tuple[int, int]]:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
+    sandbox.apply(sandbox.Policy())
+    return limits()
+
+
+def test_a_crash_leaves_no_core_and_few_files_can_be_open() -> None:
+    assert sandboxed(limits)["value"] == [[1, 1], [512, 512]]
+    # Root could raise what is 0 already, others could not: both leave none.
+    core, files = sandboxed(limits_where_cores_are_off, prepared=True)["value"]
+    assert core in ([0, 0], [1, 1])
+    assert files == [100, 100]
+
+
+def thread_bomb(user: int) -> list[int]:
+    """How many threads can be started, and whether the sandbox says that there is a limit."""
+    if user:
+        os.setgid(user)
+        os.setuid(user)
+    applied = sandbox.apply(sandbox.Policy())
+    started, done = 0, threading.Event()
+    threading.stack_size(2**16)
+    try:
+        while started < 512 + 8 * (os.cpu_count() or 1) + 100:
+            threading.Thread(target=done.wait, daemon=True).start()
+            started += 1
+    except RuntimeError:
+        pass
+    done.set()
+    return [started, int(any("limit on its threads" in text for text in applied.missing))]
+
+
+def test_threads_are_limited_or_it_is_said_that_they_are_not() -> None:
+    most = 512 + 8 * (os.cpu_count() or 1)
+    users = [0] if os.getuid() else [0, 65534]  # root is never limited, so somebody else as well
+    for user in users:
+        started, is_missing = sandboxed(thread_bomb, user, prepared=True)["value"]
+        assert is_missing or started < most, user
+        assert is_missing == (user == os.getuid() == 0), user
 
 
 # What must go on working

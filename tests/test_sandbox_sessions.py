@@ -14,6 +14,7 @@ import pytest
 
 import models
 import sojourn
+from sojourn.process import limits
 from sojourn.session import opening
 from sojourn.session.trust import Confinement
 
@@ -162,3 +163,72 @@ def test_a_step_without_end_ends_at_its_deadline(taken_over):
         with pytest.raises(sojourn.StepTimeout):
             session.run(None, {"x": np.float32(1)}, timeout=0.3)
         assert session.close(timeout=0.1).clean
+
+
+def test_no_memory_file_grows_beyond_the_limit(taken_over):
+    def grow(x: int) -> list[int]:
+        import os
+
+        memory = os.memfd_create("large")
+        told = []
+        for way in (
+            lambda: os.ftruncate(memory, 2**40),
+            lambda: os.pwrite(memory, b"x", 2**40),
+            lambda: os.posix_fallocate(memory, 0, 2**40),
+            lambda: os.pwrite(1, b"x", 2**40),  # what it prints is memory, too
+        ):
+            try:
+                way()
+            except OSError as error:
+                told.append(error.errno or 0)
+            else:
+                told.append(0)
+        os.close(memory)
+        return told
+
+    with taken_over(grow, memory="256MiB") as session:
+        assert session(x=1).tolist()[:3] == [errno.EFBIG] * 3
+
+
+def test_an_answer_beyond_the_limit_is_not_even_mapped(taken_over, monkeypatch):
+    # The worker's own limits are what they are: here only its client believes in smaller ones.
+    monkeypatch.setattr(limits, "answer_bytes", lambda memory_bytes: 2**20)
+    with taken_over(lambda n: np.zeros(int(n), np.uint8), memory="256MiB") as session:
+        assert session(n=1000).size == 1000
+        with pytest.raises(sojourn.SessionBroken, match=r"4.0 MiB, and 1.0 MiB are the most"):
+            session(n=2**22 - 10_000)
+    assert session.receipt.clean
+
+
+def test_descriptors_that_nobody_takes_run_out_for_it_alone(taken_over):
+    def send(x: int) -> int:
+        import os
+        import socket
+
+        memory = os.memfd_create("sent")
+        sent = 0
+        for number in range(3, 100):
+            try:
+                lane = socket.socket(fileno=os.dup(number))
+            except OSError:
+                continue
+            try:
+                while True:
+                    socket.send_fds(lane, [b"x"], [memory] * 200, socket.MSG_DONTWAIT)
+                    sent += 200
+            except OSError:
+                pass  # full, or too many
+        opened = 0
+        try:
+            while opened < 10_000:
+                os.dup(0)
+                opened += 1
+        except OSError:
+            pass
+        return max(sent, opened)
+
+    with taken_over(send) as session:
+        assert int(session.run("output", {"x": 1}, timeout=30)) <= 1024
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            socket.send_fds(ours, [b"x"], [0])  # we still can

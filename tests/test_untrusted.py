@@ -110,6 +110,15 @@ def test_a_giant_tensor_meets_the_limit_that_untrusted_models_have(folder):
         session.run("y", {"x": [2.0**17]})
 
 
+def test_many_copies_of_a_tensor_meet_the_limit_too(folder):
+    with sojourn.open(folder / "copies", untrusted=True, memory="256MiB") as session:
+        assert session.run("y3", {"x": [2.0]})[-1] == 2
+        with pytest.raises(MemoryError, match=r"message of 384 MiB is more than"):
+            session.run(None, {"x": [2.0]})
+        assert session.run("y4", {"x": [3.0]})[-1] == 3  # it goes on
+    assert session.receipt.clean
+
+
 def test_a_lambda_layer_with_code_is_refused(folder):
     with pytest.raises(sojourn.ModelError, match=r"(?i)lambda"):
         sojourn.open(folder / "lambda.keras", untrusted=True)

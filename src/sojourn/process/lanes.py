@@ -37,8 +37,12 @@ class Lanes:
 
     _board_fd = -1
 
-    def __init__(self, name: str, control: socket.socket, pidfd: int) -> None:
+    def __init__(
+        self, name: str, control: socket.socket, pidfd: int, most_bytes: int | None = None
+    ) -> None:
+        """`most_bytes` is the most that an answer may take, None if the worker is trusted."""
         self._name = name
+        self._most_bytes = most_bytes
         self._control = control
         self._pidfd = pidfd
         self._board: Segment | None
@@ -142,7 +146,7 @@ class Lanes:
     def _caller_lane(
         self, index: int, rows: _Rows, ours: socket.socket, bells: _Bells
     ) -> CallerLane:
-        return CallerLane(index, rows, ours, bells, self._pidfd)
+        return CallerLane(index, rows, ours, bells, self._pidfd, self._most_bytes)
 
     def _has_peer_ended(self) -> bool:
         poll = select.poll()

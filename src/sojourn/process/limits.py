@@ -44,6 +44,11 @@ def cap_data(extra_bytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
+def answer_bytes(memory_bytes: int) -> int:
+    """The most that a worker with this limit can have to say at once, if it is honest."""
+    return memory_bytes + _BOOKKEEPING_BYTES
+
+
 def _limit_stacks() -> int:
     """Give the threads that a framework starts smaller stacks than usual, ours the usual ones.
 

@@ -70,6 +70,10 @@ class Worker:
         self._limit = ""
         if memory_bytes is not None:
             self._limit = f" (its memory is limited to {format_bytes(memory_bytes)})"
+        # Who trusts a worker takes whatever it answers.
+        self._most_bytes: int | None = None
+        if memory_bytes is not None and readable_paths is not None:
+            self._most_bytes = limits.answer_bytes(memory_bytes)
         self._answering: callbacks.Answering | None = None
         self._lock = threading.Lock()
         self._ending: Ending | None = None
@@ -108,7 +112,7 @@ class Worker:
             given = [their_control.fileno(), their_lifeline.fileno(), self.output.out.fd]
             self.pid, self.pidfd = zygote.fork(order, [*given, self.output.err.fd], deadline)
             undo.callback(self._discard)
-            self._lanes = Lanes(self.name, self._control, self.pidfd)
+            self._lanes = Lanes(self.name, self._control, self.pidfd, self._most_bytes)
             undo.pop_all()
             self._is_released = False
 

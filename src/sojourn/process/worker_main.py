@@ -60,16 +60,22 @@ def main(request: Fork, fds: list[int]) -> NoReturn:
         limits.cap_data(request.memory_bytes)
     host = Host()
     if request.readable_paths is not None:
-        _confine(host, request.readable_paths, request.best_effort_sandbox)
+        _confine(host, request, request.readable_paths)
     _Worker(control, client, host).serve()
 
 
-def _confine(host: Host, readable: list[str], best_effort: bool) -> None:
+def _confine(host: Host, request: Fork, readable: list[str]) -> None:
     """Close the worker off before anything of the model is looked at."""
     from sojourn.process import sandbox
 
+    limit = request.memory_bytes
+    policy = sandbox.Policy(
+        readable=tuple(readable),
+        file_bytes=None if limit is None else limits.answer_bytes(limit),
+        best_effort=request.best_effort_sandbox,
+    )
     try:
-        sandbox.apply(sandbox.Policy(readable=tuple(readable), best_effort=best_effort))
+        sandbox.apply(policy)
     except SandboxError as error:
         host.refusal = error  # told to the client when it asks for anything
 

@@ -71,13 +71,14 @@ class CallerLane:
         channel: socket.socket,
         bells: tuple[int, int],
         peer_pidfd: int,
+        most_bytes: int | None = None,
     ) -> None:
         self.index = index
         self._mine, self._theirs = rows
         self._channel = channel
         self._their_bell, self._my_bell = bells
         self.outbox = Outbox(self._mine, channel)
-        self.inbox = Inbox(self._theirs, channel)
+        self.inbox = Inbox(self._theirs, channel, most_bytes)
         self._peer_pidfd = peer_pidfd
         self._sequence = 0
         self._taken = 0  # whose answer was read

@@ -198,9 +198,12 @@ class _Block:
 class Inbox:
     """The reading end. Arrays it gives are views: valid until the next message, read-only."""
 
-    def __init__(self, words: memoryview, channel: socket.socket) -> None:
+    def __init__(
+        self, words: memoryview, channel: socket.socket, most_bytes: int | None = None
+    ) -> None:
         self._words = words
         self._channel = channel
+        self._most_bytes = most_bytes
         self._segment: Segment | None = None
         self._generation = 0
         self._layouts: dict[int, tuple[bytes, list[np.ndarray]]] = {}
@@ -236,7 +239,7 @@ class Inbox:
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))  # our own trouble
             if len(fds) != 1 or flags & socket.MSG_CTRUNC:
                 raise ProtocolError(f"expected one descriptor with the memory, got {len(fds)}")
-            self._segment = Segment.receive(fds[0])
+            self._segment = Segment.receive(fds[0], most_bytes=self._most_bytes)
         except SegmentError as error:
             raise ProtocolError(str(error)) from None
         finally:

@@ -6,9 +6,12 @@ A segment that came from a peer is checked before it is mapped.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import mmap
 import os
+
+from sojourn.values import format_bytes
 
 # Not in the fcntl module of every Python we support.
 F_ADD_SEALS = 1033
@@ -39,7 +42,7 @@ class Segment:
         size = max(PAGE, -(-size // PAGE) * PAGE)
         fd = os.memfd_create("sojourn", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
-            os.ftruncate(fd, size)
+            _grow(fd, size)
             fcntl.fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
             return cls(mmap.mmap(fd, size), size), fd
         except BaseException:
@@ -47,8 +50,11 @@ class Segment:
             raise
 
     @classmethod
-    def receive(cls, fd: int, *, writable: bool = False) -> Segment:
-        """Map a segment that the peer made, after checking that he cannot shrink it."""
+    def receive(cls, fd: int, *, writable: bool = False, most_bytes: int | None = None) -> Segment:
+        """Map a segment that the peer made, after checking that he cannot shrink it.
+
+        A large one costs the peer nothing as long as it is empty, but whoever copies it.
+        """
         try:
             seals = fcntl.fcntl(fd, F_GET_SEALS)
         except OSError as error:
@@ -58,5 +64,21 @@ class Segment:
         size = os.fstat(fd).st_size
         if size < PAGE:
             raise SegmentError(f"the peer's memory has only {size} bytes")
+        if most_bytes is not None and size > most_bytes:
+            raise SegmentError(
+                f"the peer's memory has {format_bytes(size)}, and {format_bytes(most_bytes)} are "
+                "the most it may send"
+            )
         access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
         return cls(mmap.mmap(fd, size, access=access), size)
+
+
+def _grow(fd: int, size: int) -> None:
+    try:
+        os.ftruncate(fd, size)
+    except OSError as error:
+        if error.errno != errno.EFBIG:
+            raise
+        raise MemoryError(
+            f"a message of {format_bytes(size)} is more than this process may send"
+        ) from None

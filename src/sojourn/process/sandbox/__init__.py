@@ -12,14 +12,13 @@ additional: what they close is closed by seccomp as well.
 from __future__ import annotations
 
 import os
-import resource
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
 from sojourn.errors import SandboxError
-from sojourn.process.sandbox import landlock, libc, namespaces, seccomp
+from sojourn.process.sandbox import landlock, libc, namespaces, quotas, seccomp
 
 # Of /proc/self only what is needed: `environ` holds the user's secrets, `mem` is the code itself,
 # and `maps` tells where everything is, which is half of taking it over.
@@ -62,6 +61,7 @@ class Policy:
 
     readable: tuple[str, ...] = ()
     libraries: tuple[str, ...] = field(default_factory=interpreter_paths)
+    file_bytes: int | None = None  # the most that one memory file of its own may hold
     best_effort: bool = False  # apply what can be, and say in `Applied` what could not
 
 
@@ -94,6 +94,7 @@ def apply(policy: Policy) -> Applied:
         except OSError as error:
             raise SandboxError(f"{path} cannot be made readable: {error.strerror}") from error
     missing: list[str] = []
+    additional: list[str] = []
 
     def essential(protection: str, needs: str, act: Callable[[], object]) -> bool:
         try:
@@ -106,15 +107,23 @@ def apply(policy: Policy) -> Applied:
             return False
         return True
 
-    # A crash must not write its memory to a file either.
-    no_core = partial(resource.setrlimit, resource.RLIMIT_CORE, (0, 0))
-    essential("no core files", "setrlimit(RLIMIT_CORE)", no_core)
-    own_network = True
+    has_own = True
     try:
         namespaces.isolate()
     except OSError as error:
-        own_network = False
-        missing.append(f"namespaces of its own (additional): not permitted ({error.strerror})")
+        has_own = False
+        additional.append(f"namespaces of its own (additional): not permitted ({error.strerror})")
+    counts: list[bool] = []
+    essential(
+        "limits on files and cores",
+        "setrlimit",
+        lambda: counts.append(quotas.set_all(policy.file_bytes, has_own_users=has_own)),
+    )
+    if not any(counts):
+        additional.append(
+            "a limit on its threads (additional): needs a user namespace of its own, Linux 5.14, "
+            "and a user other than root"
+        )
     essential("no privileges", "prctl(PR_SET_NO_NEW_PRIVS)", libc.set_no_new_privs)
     version = landlock.abi()
     closed = essential(
@@ -128,7 +137,7 @@ def apply(policy: Policy) -> Applied:
         "needs seccomp filters on x86-64 or arm64, CONFIG_SECCOMP_FILTER",
         _filter_system_calls,
     )
-    return Applied(version if closed else 0, filtered, own_network, tuple(missing))
+    return Applied(version if closed else 0, filtered, has_own, (*missing, *additional))
 
 
 def unavailable() -> tuple[str, ...]:
