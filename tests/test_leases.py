@@ -94,6 +94,36 @@ def test_a_lease_ends_by_itself_after_its_time(session):
         lease.run(*SUM)
 
 
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda lease: not lease.is_active,
+        lambda lease: repr(lease).startswith("<Lease of 'sum' ended |"),
+    ],
+    ids=["is_active", "repr"],
+)
+def test_a_lease_whose_time_is_over_says_so_to_whoever_asks_first(session, ask):
+    told: list[sojourn.events.Event] = []
+    stop = sojourn.events.subscribe(told.append)
+    lease = session.lend(max_seconds=0)
+    time.sleep(0.001)
+    assert ask(lease)
+    assert ask(lease)
+    stop()
+    assert [e.detail["why"] for e in told if e.kind == "lease.ended"] == ["its 0 s are over"]
+
+
+def test_a_lease_whose_time_is_over_is_not_called_forgotten(session):
+    told: list[sojourn.events.Event] = []
+    stop = sojourn.events.subscribe(told.append)
+    lease = session.lend(max_seconds=0)
+    time.sleep(0.001)
+    del lease  # a warning would be an error
+    gc.collect()
+    stop()
+    assert [e.detail["why"] for e in told if e.kind == "lease.ended"] == ["its 0 s are over"]
+
+
 def test_a_forgotten_lease_is_given_back_with_a_warning(session):
     lease = session.lend()
     with pytest.warns(ResourceWarning, match=r"taken at .*test_leases.py:\d+, was never given"):

@@ -83,6 +83,9 @@ class Lease(Usable):
     owner closes the session, or `max_seconds` have passed, the next call raises LeaseExpired.
     """
 
+    _until: float | None = None
+    _max_seconds: float | None = None
+
     def __init__(
         self,
         stay: Stay,
@@ -92,19 +95,24 @@ class Lease(Usable):
         lease_warning_seconds: float | None = None,
     ) -> None:
         self._terms = Terms(stay, holder)
-        self._until = None if max_seconds is None else time.monotonic() + max_seconds
-        self._max_seconds = max_seconds
+        if max_seconds is not None:
+            self._max_seconds = max_seconds
+            self._until = self._terms.since + max_seconds
         if lease_warning_seconds is not None:
             self._terms.warn_after(lease_warning_seconds)
 
     @property
     def _stay(self) -> Stay:  # type: ignore[override]
-        terms = self._terms
-        if self._until is not None and time.monotonic() > self._until:
-            terms.end(f"its {self._max_seconds:g} s are over")
-        if terms.ended is not None:
+        if self._has_ended():
             raise self._expired()
-        return terms.stay
+        return self._terms.stay
+
+    def _has_ended(self) -> bool:
+        """Whether it is over. That its time is up is found out by whoever asks first."""
+        terms = self._terms
+        if terms.ended is None and self._until is not None and time.monotonic() > self._until:
+            terms.end(f"its {self._max_seconds:g} s are over")
+        return terms.ended is not None
 
     @property
     def holder(self) -> Place:
@@ -124,7 +132,7 @@ class Lease(Usable):
     @property
     def is_active(self) -> bool:
         """Whether it can still be used."""
-        return self._terms.ended is None
+        return not self._has_ended()
 
     def run(
         self,
@@ -158,12 +166,12 @@ class Lease(Usable):
     def __del__(self) -> None:
         # Not by weakref.finalize, which costs more than all the rest of a warm lease.
         terms = self._terms
-        if terms.ended is None and not sys.is_finalizing():
+        if terms.ended is None and not sys.is_finalizing() and not self._has_ended():
             terms.forgotten()
 
     def __repr__(self) -> str:
         terms = self._terms
-        state = "active" if terms.ended is None else "ended"
+        state = "ended" if self._has_ended() else "active"
         return (
             f"<Lease of {terms.stay.name!r} {state} | {terms.steps} runs | held by {terms.holder}>"
         )
