@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from collections.abc import Iterator
 
 import pytest
 
+import models
+import sojourn
 from sojourn.process.output import Stream
 
 CHATTER = b"2026-01-01 00:00:00.000000: I tensorflow/core/platform/cpu_feature_guard.cc:1] hello\n"
@@ -46,3 +50,34 @@ def test_a_line_that_is_not_finished_is_shown_at_once(errors):
     assert errors.take() == "\r 10 %"
     os.write(errors.fd, b"\r 20 %")
     assert errors.take() == "\r 20 %"
+
+
+def test_a_stream_that_is_closed_while_it_is_read_has_no_more_words():
+    stream = Stream("errors", filters_chatter=False)
+    os.write(stream.fd, b"words")
+    problems = []
+
+    def read():
+        try:
+            while stream.tail():
+                stream.take()
+        except BaseException as error:
+            problems.append(error)
+
+    readers = [threading.Thread(target=read) for _ in range(4)]
+    for reader in readers:
+        reader.start()
+    stream.close()
+    for reader in readers:
+        reader.join(60)
+    assert problems == []
+    assert (stream.tail(), stream.take()) == ("", "")
+
+
+@pytest.mark.usefixtures("zygote")
+def test_how_a_worker_died_can_still_be_asked_by_who_is_late():
+    session = sojourn.open(models.adder)
+    backend = session._stay.backend
+    os.kill(session.pid, signal.SIGKILL)
+    session.close()
+    assert "SIGKILL" in str(backend.death().how)

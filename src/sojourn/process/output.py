@@ -44,15 +44,15 @@ class Stream:
         self.fd = os.memfd_create(name, os.MFD_CLOEXEC)
 
     def __del__(self) -> None:
-        self.close()  # only after a Ctrl-C that came before anybody else could know of it
+        if self.fd >= 0:  # only after a Ctrl-C that came before anybody else could know of it
+            self.close()
 
     def take(self) -> str:
         """What has been written since the last call; of very much, the end."""
-        size = os.fstat(self.fd).st_size
-        if size <= self._shown:
-            return ""
         with self._lock:
-            end = os.fstat(self.fd).st_size
+            end = self._size()
+            if end <= self._shown:
+                return ""
             start = max(self._shown, end - _MOST_AT_ONCE)
             data = os.pread(self.fd, end - start, start)
             self._shown = start + len(data)
@@ -72,16 +72,26 @@ class Stream:
 
     def tail(self) -> str:
         """The last lines."""
-        size = os.fstat(self.fd).st_size
-        data = os.pread(self.fd, _KEPT_BYTES, max(0, size - _KEPT_BYTES))
+        with self._lock:
+            start = max(0, self._size() - _KEPT_BYTES)
+            data = os.pread(self.fd, _KEPT_BYTES, start) if self.fd >= 0 else b""
         lines = data.decode(errors="replace").strip().splitlines()
         return "\n".join(lines[-_LAST_LINES:])
 
     def close(self) -> None:
-        """Give the memory back."""
-        fd, self.fd = self.fd, -1
-        if fd >= 0:
-            os.close(fd)
+        """Give the memory back. Whoever reads meanwhile has his words first."""
+        with self._lock:
+            fd, self.fd = self.fd, -1
+            if fd >= 0:
+                os.close(fd)
+
+    def become_foreign(self) -> None:
+        """We are in a fork. The lock may belong to a thread that does not exist here."""
+        self._lock = threading.Lock()
+        self.close()
+
+    def _size(self) -> int:
+        return os.fstat(self.fd).st_size if self.fd >= 0 else 0
 
     def _give_back(self) -> None:
         end = self._shown - _KEPT_BYTES
@@ -111,8 +121,6 @@ class Output:
     def show(self) -> None:
         """Pass on what has come to the caller's own streams."""
         for stream, target in ((self.out, sys.stdout), (self.err, sys.stderr)):
-            if stream.fd < 0:
-                continue
             text = stream.take()
             if text and target is not None:
                 target.write(text)
@@ -120,9 +128,14 @@ class Output:
 
     def last_words(self) -> str:
         """What the worker said last on standard error."""
-        return self.err.tail() if self.err.fd >= 0 else ""
+        return self.err.tail()
 
     def close(self) -> None:
         """Give the memory back."""
         self.out.close()
         self.err.close()
+
+    def become_foreign(self) -> None:
+        """We are in a fork: let go of them."""
+        self.out.become_foreign()
+        self.err.become_foreign()

@@ -290,8 +290,11 @@ class Worker:
         return ending
 
     def _wait_for_end(self, seconds: float) -> bool:
+        pidfd = self.pidfd
+        if pidfd < 0:
+            return True  # released, which it is only once it has ended
         poll = select.poll()
-        poll.register(self.pidfd, select.POLLIN)
+        poll.register(pidfd, select.POLLIN)
         return bool(poll.poll(seconds * 1000))
 
     def release(self) -> None:
@@ -319,6 +322,7 @@ class Worker:
         if self._answering is not None:
             self._answering.forget()
         self._lanes.after_fork_in_child()
+        self.output.become_foreign()
         self._close_descriptors()
 
 

@@ -202,7 +202,7 @@ class _Running:
         """We are a fork of its client: let go of it without touching it."""
         self.channel.close()
         os.close(self.pidfd)
-        self.errors.close()
+        self.errors.become_foreign()
         self.process.returncode = 0  # not our child: keep Popen from waiting or warning
 
 
