@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 import time
+import traceback
 import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -208,6 +209,8 @@ def _hear_complaints() -> None:
             complaints.append(f"{told.exc_value!r} in {told.object!r}")
 
     def from_thread(told: threading.ExceptHookArgs) -> None:
-        complaints.append(f"{told.exc_value!r} in {told.thread}")
+        where = traceback.extract_tb(told.exc_traceback)[-3:]
+        lines = " < ".join(f"{frame.filename}:{frame.lineno}" for frame in reversed(where))
+        complaints.append(f"{told.exc_value!r} in {told.thread} at {lines}")
 
     sys.unraisablehook, threading.excepthook = from_finalizer, from_thread
