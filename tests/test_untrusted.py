@@ -141,3 +141,35 @@ def test_what_makes_no_sense_is_refused(folder):
         sojourn.open(folder / "honest", untrusted=True, device="gpu")
     with pytest.raises(ValueError, match="best-effort"):
         sojourn.open(folder / "honest", untrusted="somewhat")
+
+
+@pytest.mark.parametrize("what", ["a pipe", "a device", "a huge line", "a folder", "gone"])
+def test_opening_waits_for_nothing_in_a_hostile_folder(folder, tmp_path, what):
+    """The client itself looks at `checkpoint`, before there is a worker or a deadline."""
+    for part in ("beside.meta", "beside.index", "beside.data-00000-of-00001"):
+        shutil.copy(folder / part, tmp_path / part)
+        shutil.copy(folder / part, tmp_path / part.replace("beside", "older"))
+    listed = tmp_path / "checkpoint"
+    match what:
+        case "a pipe":
+            os.mkfifo(listed)
+        case "a device":
+            listed.symlink_to("/dev/zero")
+        case "a folder":
+            listed.mkdir()
+        case "gone":
+            listed.symlink_to(tmp_path / "nowhere")
+        case "a huge line":
+            with open(listed, "wb") as file:
+                file.truncate(2**40)
+    # It names none of them, so the last by name is the model.
+    with sojourn.open(tmp_path, untrusted=True, outputs={"y": "y:0"}) as session:
+        assert session.run("y", {"x": str(tmp_path / "older.meta")})
+
+
+def test_opening_a_pipe_or_a_device_as_a_model_is_refused_at_once(tmp_path):
+    os.mkfifo(tmp_path / "model.keras")
+    (tmp_path / "model.pb").symlink_to("/dev/zero")
+    for name in ("model.keras", "model.pb"):
+        with pytest.raises(sojourn.ModelError, match="nothing at"):
+            sojourn.open(tmp_path / name, untrusted=True)

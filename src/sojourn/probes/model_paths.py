@@ -28,7 +28,10 @@ def chosen_checkpoint(folder: str, ending: str) -> str | None:
 def _named_in(path: str) -> str:
     """The latest checkpoint according to TensorFlow's note; its name alone, as folders move."""
     # Not blocking: what is called so may be a pipe into which nobody writes.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return ""  # a link to nowhere, or closed to us
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             return ""
