@@ -18,8 +18,10 @@ import models
 import pool_models
 import sojourn
 from clients import client, told
+from sojourn.pool.leasing import Resident
 from sojourn.pool.parking import Parking
-from sojourn.pool.terms import CopyId
+from sojourn.pool.terms import CopyId, Holder
+from sojourn.values import caller
 
 pytestmark = pytest.mark.usefixtures("zygote")
 
@@ -161,8 +163,10 @@ def test_ten_training_loops_in_a_budget_for_three_end_as_if_each_had_run_alone()
 
 def test_what_a_killed_program_had_parked_is_removed_by_the_next_pool(pool, tmp_path):
     code = f"""
+from sojourn.pool.leasing import Resident
 from sojourn.pool.parking import Parking
-from sojourn.pool.terms import CopyId
+from sojourn.pool.terms import CopyId, Holder
+from sojourn.values import caller
 parking = Parking({str(tmp_path)!r})
 os.mkdir(parking.place_for(CopyId("m", 0, 1)))
 tell("parked")
@@ -249,6 +253,61 @@ def test_a_copy_that_keeps_growing_is_recycled(pool):
             pids.add(session.pid)
         time.sleep(0.1)
     assert count(pool, "recycled") == 1
+
+
+# -- waiting ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def offers_of_dead_copies(pool, monkeypatch):
+    """Whatever is offered is dead by the time somebody wants to take it, and nobody has noticed."""
+    pool.register("mine", models.adder, exclusive=True)
+    pool.preload("mine")
+    with monkeypatch.context() as context:
+        context.setattr(Resident, "is_alive", lambda resident: False)
+        yield
+
+
+@pytest.mark.usefixtures("offers_of_dead_copies")
+def test_whoever_is_offered_a_dead_copy_waits_no_longer_than_he_has_time(pool):
+    with pytest.raises(sojourn.PoolTimeout, match="mine: the copy that was offered died"):
+        pool.lease("mine", timeout=0.01)
+    assert pool.stats().waiting == 0
+
+
+@pytest.mark.usefixtures("offers_of_dead_copies")
+def test_a_task_that_is_offered_a_dead_copy_waits_no_longer_than_it_has_time(pool):
+    async def main() -> None:
+        with pytest.raises(sojourn.PoolTimeout, match="mine: the copy that was offered died"):
+            await asyncio.wait_for(pool.alease("mine", timeout=0.01).__aenter__(), 60)
+
+    asyncio.run(main())
+    assert pool.stats().waiting == 0
+
+
+def test_what_is_offered_at_the_last_moment_is_taken(pool):
+    pool.register("mine", models.adder, exclusive=True)
+    driver = pool._driver
+    with pool.lease("mine"):
+        waiter = driver.ask("mine", Holder("other", caller(), "other"), pool)
+    lease = driver.wait(waiter, time.monotonic() - 1, pool)
+    with lease as session:
+        assert session.run(*SUM) == 3
+
+
+def test_the_time_for_preloading_is_for_all_copies_together(pool, monkeypatch):
+    pool.register("many", models.adder, copies=3)
+    driver, deadlines = pool._driver, []
+    wait = driver.wait
+
+    def noted(waiter, deadline, owner):
+        deadlines.append(deadline)
+        return wait(waiter, deadline, owner)
+
+    monkeypatch.setattr(driver, "wait", noted)
+    pool.preload("sum", "many", timeout=60)
+    assert len(deadlines) == 4
+    assert len(set(deadlines)) == 1
 
 
 # -- asyncio ------------------------------------------------------------------------------------

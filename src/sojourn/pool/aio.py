@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from sojourn.pool.leasing import PoolLease, Waiter
 from sojourn.pool.terms import Holder
+from sojourn.process.deadlines import deadline_after, left_until
 from sojourn.values import Place
 
 if TYPE_CHECKING:
@@ -42,8 +43,11 @@ class AsyncLease:
 
         holder = Holder(task, self._place, task.get_name())
         driver = self._pool._driver
+        deadline = deadline_after(self._timeout)
         got = driver.ask(self._model, holder, self._pool, ring)
-        self._lease = got if isinstance(got, PoolLease) else await self._wait(got, bell)
+        if isinstance(got, Waiter):
+            got = await self._wait(got, deadline, bell)
+        self._lease = got
         return self._lease
 
     async def __aexit__(
@@ -55,21 +59,15 @@ class AsyncLease:
         if self._lease is not None:
             self._lease.close()
 
-    async def _wait(self, waiter: Waiter, bell: asyncio.Event) -> PoolLease:
+    async def _wait(self, waiter: Waiter, deadline: float | None, bell: asyncio.Event) -> PoolLease:
         driver = self._pool._driver
-        loop = asyncio.get_running_loop()
-        deadline = None if self._timeout is None else loop.time() + self._timeout
         try:
             while True:
                 bell.clear()
-                got = driver.take(waiter, self._pool)
+                got = driver.look(waiter, deadline, self._pool)
                 if isinstance(got, PoolLease):
                     return got
-                left = None if deadline is None else deadline - loop.time()
-                if left is not None and left <= 0:
-                    driver.time_out(waiter)
-                    deadline = None
-                    continue
+                left = None if deadline is None else left_until(deadline)
                 try:
                     await asyncio.wait_for(bell.wait(), left)
                 except (TimeoutError, asyncio.TimeoutError):

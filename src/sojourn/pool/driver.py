@@ -16,6 +16,7 @@ from sojourn.pool.leasing import PoolLease, PoolTerms, Resident, Waiter
 from sojourn.pool.parking import Parking
 from sojourn.pool.status import PoolStatus
 from sojourn.pool.terms import CopyId, Holder, Model, Policy, Request
+from sojourn.process.deadlines import deadline_after, left_until
 from sojourn.session.stay import Stay
 from sojourn.values import Place
 
@@ -110,9 +111,17 @@ class Driver(Books):
         holder = waiter.request.holder
         return PoolLease(PoolTerms(self, ticket, resident, holder, owner, clock()), holder)
 
-    def time_out(self, waiter: Waiter) -> None:
-        """His time is up: he is refused, unless he has been offered something meanwhile."""
-        self.tell(lambda s, now: s.on_timeout(waiter.request.ticket, now))
+    def look(self, waiter: Waiter, deadline: float | None, owner: Any) -> PoolLease | bool:
+        """The same. But False only for as long as he has time: then he is refused, unless he has
+        been offered something at the last moment."""
+        got = self.take(waiter, owner)
+        if got is False and deadline is not None and clock() >= deadline:
+            self.tell(lambda s, now: s.on_timeout(waiter.request.ticket, now))
+            got = self.take(waiter, owner)
+            if got is False:
+                model = waiter.request.model
+                raise PoolTimeout(f"{model}: the copy that was offered died, and time was up")
+        return got
 
     def leave_if_waiting(self, waiter: Waiter) -> None:
         """Whoever has not got anything by now waits no longer."""
@@ -123,30 +132,23 @@ class Driver(Books):
             self._route(self._scheduler.on_cancel(ticket, clock()))
         self._afterwards()
 
-    def wait(self, waiter: Waiter, timeout: float | None, owner: Any) -> PoolLease | bool:
+    def wait(self, waiter: Waiter, deadline: float | None, owner: Any) -> PoolLease | bool:
         """Wait on this thread."""
-        deadline = None if timeout is None else clock() + timeout
         try:
             while True:
-                got = self.take(waiter, owner)
+                got = self.look(waiter, deadline, owner)
                 if got is not False:
                     return got
-                left = None if deadline is None else deadline - clock()
-                if left is not None and left <= 0:
-                    self.time_out(waiter)
-                    deadline = None
-                    if waiter.answer is None:  # a copy that died under his hands
-                        raise PoolTimeout(f"{waiter.request.model} did not become free in time")
-                    continue
-                waiter.wait(left)
+                waiter.wait(None if deadline is None else left_until(deadline))
         finally:
             self.leave_if_waiting(waiter)
 
     def lease(self, model: str, holder: Holder, timeout: float | None, owner: Any) -> PoolLease:
         """Ask, and wait on this thread if need be."""
+        deadline = deadline_after(timeout)
         got: PoolLease | Waiter | bool = self.ask(model, holder, owner)
         if isinstance(got, Waiter):
-            got = self.wait(got, timeout, owner)
+            got = self.wait(got, deadline, owner)
         assert isinstance(got, PoolLease)
         return got
 

@@ -21,6 +21,7 @@ from sojourn.pool.parking import Parking
 from sojourn.pool.status import PoolStatus
 from sojourn.pool.terms import Holder, Model, Policy
 from sojourn.process import exits
+from sojourn.process.deadlines import deadline_after
 from sojourn.session.metrics import others as others_with_metrics
 from sojourn.session.opening import Blueprint
 from sojourn.values import Place, arguments, caller
@@ -139,10 +140,13 @@ class Pool:
         return AsyncLease(self, name, arguments.timeout(timeout), caller())
 
     def preload(self, *names: str, timeout: float | None = None) -> None:
-        """Open every copy of these models now, or of all; returns when they are ready."""
+        """Open every copy of these models now, or of all; returns when they are ready.
+
+        `timeout` is for all of them together.
+        """
         driver = self._driver
         holder = _this_thread(caller())
-        timeout = arguments.timeout(timeout)
+        deadline = deadline_after(timeout)
         for name in names:
             arguments.text("a model's name", name)
         wanted = [
@@ -152,7 +156,7 @@ class Pool:
         waiters = [waiter for waiter in asked if isinstance(waiter, Waiter)]
         try:
             for waiter in waiters:
-                driver.wait(waiter, timeout, self)
+                driver.wait(waiter, deadline, self)
         finally:
             for waiter in waiters:
                 driver.leave_if_waiting(waiter)
