@@ -11,6 +11,7 @@ import sys
 import zipfile
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from click.testing import CliRunner, Result
@@ -23,6 +24,7 @@ from sojourn.probes.model_files import (
     Finding,
     ModelSummary,
     graphs,
+    hdf5_files,
     inspect_model,
     keras_files,
     ops,
@@ -394,8 +396,8 @@ def test_a_file_on_which_the_hdf5_library_loops_or_crashes_is_a_model_error(
     script, model = tmp_path / "reader.py", tmp_path / "m.h5"
     script.write_text(reader)
     model.write_bytes(b"\x89HDF\r\n\x1a\n")
-    monkeypatch.setattr(keras_files.hdf5_reader, "__file__", str(script))
-    monkeypatch.setattr(keras_files.hdf5_reader, "LIMIT_SECONDS", 1)
+    monkeypatch.setattr(hdf5_files, "_READER", (sys.executable, str(script)))
+    monkeypatch.setattr(hdf5_files, "_LIMIT_SECONDS", 1)
     with pytest.raises(ModelError, match=reason):
         inspect_model(model)
 
@@ -406,10 +408,14 @@ def test_without_h5py_an_hdf5_file_is_not_looked_into(
     script, model = tmp_path / "reader.py", tmp_path / "m.h5"
     script.write_text("import sys; sys.stdout.write('{\"missing\": true}')")
     model.write_bytes(b"\x89HDF\r\n\x1a\n")
-    monkeypatch.setattr(keras_files.hdf5_reader, "__file__", str(script))
-    assert inspect_model(model).unchecked == (
-        "its content: h5py, which reads HDF5, is not installed",
-    )
+    monkeypatch.setattr(hdf5_files, "_READER", (sys.executable, str(script)))
+    assert inspect_model(model).unread == ("its content: h5py, which reads HDF5, is not installed",)
+    said = run(model)
+    assert said.exit_code == 1
+    assert "Nothing dangerous" not in said.output
+    assert "Not all of it was looked at" in said.output
+    archive = inspect_model(keras_file(tmp_path / "m.keras", {}, **{"model.weights.h5": "x"}))
+    assert archive.unread == ("its weights: h5py, which reads HDF5, is not installed",)
 
 
 def test_folders_that_are_no_model_say_what_is_missing(tmp_path: Path) -> None:
@@ -490,7 +496,8 @@ def test_mutated_archives_give_a_result_or_a_model_error(
     path = tmp_path_factory.getbasetemp() / "mutated.keras"
     path.write_bytes(mutated((models / "lambda.keras").read_bytes(), data))
     try:
-        inspect_keras(str(path), 0)
+        with mock.patch.object(keras_files, "read_hdf5"):  # a process for each would take minutes
+            inspect_keras(str(path), 0)
     except ModelError:
         pass
 

@@ -23,8 +23,8 @@ def command(path: str, show_all: bool, as_json: bool) -> None:
     """Tell what a model contains by reading it, without loading it and without TensorFlow.
 
     PATH is a SavedModel folder, a .keras or .h5 file, a frozen .pb, or a checkpoint. The exit
-    code is 1 when something in it touches files or the network or runs code, or when it cannot
-    be read.
+    code is 1 when something in it touches files or the network or runs code, or when it or a
+    part of it cannot be read.
     """
     try:
         summary = inspect_model(path)
@@ -38,7 +38,7 @@ def command(path: str, show_all: bool, as_json: bool) -> None:
         click.echo(json.dumps(summary.to_dict(), indent=2))
     else:
         _print(summary, show_all)
-    sys.exit(1 if summary.is_dangerous else 0)
+    sys.exit(1 if summary.is_dangerous or summary.unread else 0)
 
 
 def _plain(text: str) -> str:
@@ -103,7 +103,11 @@ def _print(summary: ModelSummary, show_all: bool) -> None:
         line(f"and {len(summary.findings) - len(findings)} more (--all shows them)", "dim")
     for reason in summary.unchecked:
         line(f"not checked: {reason}", "yellow")
+    for reason in summary.unread:
+        line(f"not read: {reason}", "bold red")
     if summary.is_dangerous:
         line("Open it only with untrusted=True, or not at all.", "bold red")
+    elif summary.unread:
+        line("Not all of it was looked at: open it only with untrusted=True.", "bold red")
     else:
         line("Nothing dangerous was found.", "green")

@@ -138,8 +138,9 @@ def _inspect_saved_model(folder: str, known: frozenset[str] | None) -> ModelSumm
     if not metas:
         raise ModelError(f"{path}: damaged: it holds no graph")
     findings, size = _folder_findings(folder)
-    weights, unchecked = _weights(os.path.join(folder, "variables", "variables"))
-    return _summary(folder, "SavedModel", size, metas, known, weights, findings, unchecked)
+    weights, unchecked, unread = _weights(os.path.join(folder, "variables", "variables"))
+    summary = _summary(folder, "SavedModel", size, metas, known, weights, findings, unchecked)
+    return replace(summary, unread=unread)
 
 
 def _inspect_checkpoint(prefix: str, known: frozenset[str] | None) -> ModelSummary:
@@ -149,14 +150,15 @@ def _inspect_checkpoint(prefix: str, known: frozenset[str] | None) -> ModelSumma
             metas = [parse_meta_graph(_content(prefix + ".meta"))]
         except ModelError as error:
             raise ModelError(f"{prefix}.meta: {error}") from error
-    weights, unchecked = _weights(prefix)
+    weights, unchecked, unread = _weights(prefix)
     if not metas and not os.path.isfile(prefix + ".index"):
         raise ModelError(f"{prefix}: not a checkpoint: it has neither .index nor .meta")
     if not metas:
         unchecked = (*unchecked, "ops: the checkpoint has no .meta file with a graph")
     files = [prefix + ".index", prefix + ".meta", *_shards(prefix)]
     size = sum(os.path.getsize(file) for file in files if os.path.isfile(file))
-    return _summary(prefix, "checkpoint", size, metas, known, weights, (), unchecked)
+    summary = _summary(prefix, "checkpoint", size, metas, known, weights, (), unchecked)
+    return replace(summary, unread=unread)
 
 
 def _summary(
@@ -201,19 +203,22 @@ def _summary(
     )
 
 
-def _weights(prefix: str) -> tuple[tuple[Weight, ...], tuple[str, ...]]:
-    """The variables beside a graph, and what is wrong with them. A model may have none."""
+def _weights(prefix: str) -> tuple[tuple[Weight, ...], tuple[str, ...], tuple[str, ...]]:
+    """The variables beside a graph, what is wrong with them, and what could not be read.
+
+    A model may have none.
+    """
     if not os.path.isfile(prefix + ".index"):
-        return (), ()
+        return (), (), ()
     try:
         weights = parse_index(_content(prefix + ".index"))
     except ModelError as error:
-        return (), (f"weights: {prefix}.index: {error}",)
+        return (), (), (f"weights: {prefix}.index: {error}",)
     stored = sum(os.path.getsize(shard) for shard in _shards(prefix))
     needed = sum(weight.size_bytes for weight in weights)
     if stored < needed:
-        return weights, (f"weights: incomplete: {stored} of {needed} bytes are there",)
-    return weights, ()
+        return weights, (f"weights: incomplete: {stored} of {needed} bytes are there",), ()
+    return weights, (), ()
 
 
 def _shards(prefix: str) -> list[str]:

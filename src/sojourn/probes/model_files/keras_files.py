@@ -1,41 +1,24 @@
-"""Keras files: the `.keras` archive and the older HDF5. Their configuration is read, not obeyed."""
+"""Keras files: the `.keras` archive and the older HDF5."""
 
 from __future__ import annotations
 
 import io
 import json
-import os
-import subprocess
-import sys
 import zipfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
 from sojourn.errors import ModelError
-from sojourn.probes.model_files import hdf5_reader
-from sojourn.probes.model_files.ops import READS, RUNS_CODE
+from sojourn.probes.model_files.hdf5_files import NO_H5PY, read_hdf5
+from sojourn.probes.model_files.keras_configs import KerasConfig, walk
 from sojourn.probes.model_files.summary import Finding, ModelSummary, Weight
-from sojourn.values import Signature, TensorSpec
+from sojourn.values import Signature
 
 _LARGEST_CONFIG = 16 << 20
-_OWN_MODULES = ("keras", "tf_keras", "tensorflow", "keras_hub", "keras_nlp", "keras_cv")
-_READS_VOCABULARY = ("StringLookup", "IntegerLookup", "TextVectorization")
-
-
-@dataclass(slots=True)
-class _Config:
-    layers: Counter[str] = field(default_factory=Counter)
-    inputs: dict[str, TensorSpec] = field(default_factory=dict)
-    findings: Counter[Finding] = field(default_factory=Counter)
-
-    def counted(self) -> tuple[Finding, ...]:
-        return tuple(
-            Finding(f.severity, f.what, f.name, f.where, f.detail, count)
-            for f, count in self.findings.items()
-        )
+_WEIGHTS = "model.weights.h5"
 
 
 class _Unhurried(io.FileIO):
@@ -65,14 +48,8 @@ def inspect_keras(path: str, size: int) -> ModelSummary:
         raise ModelError(f"{path}: damaged: not a readable archive ({error})") from error
     if config is None:
         raise ModelError(f"{path}: not a Keras file: it has no config.json")
-    found = _walk(_json(config, path))
-    findings = list(found.counted())
-    for member in members:
-        name = PurePosixPath(member.filename)
-        if name.is_absolute() or ".." in name.parts:
-            findings.append(
-                Finding("danger", "writes files", member.filename, "when unpacked", "leads outside")
-            )
+    found = walk(_json(config, path))
+    weights, weight_findings, unread = _weights(path, members)
     about = _json(metadata, path) if metadata else {}
     version = about.get("keras_version") if isinstance(about, dict) else None
     return ModelSummary(
@@ -82,10 +59,42 @@ def inspect_keras(path: str, size: int) -> ModelSummary:
         made_with=f"Keras {version}" if isinstance(version, str) else "",
         signatures={"inputs": Signature(found.inputs)} if found.inputs else {},
         layers=dict(found.layers.most_common()),
-        weight_bytes=sum(m.file_size for m in members if m.filename.endswith(".h5")),
+        weights=weights,
+        weight_bytes=sum(weight.size_bytes for weight in weights),
         assets=tuple(m.filename for m in members if m.filename.startswith("assets/")),
-        findings=tuple(findings),
+        findings=(*found.counted(), *_odd_members(members), *weight_findings),
+        unread=unread,
     )
+
+
+def _odd_members(members: list[zipfile.ZipInfo]) -> Iterator[Finding]:
+    for member in members:
+        name = PurePosixPath(member.filename)
+        if name.is_absolute() or ".." in name.parts:
+            yield Finding(
+                "danger", "writes files", member.filename, "when unpacked", "leads outside"
+            )
+    for filename, count in Counter(member.filename for member in members).items():
+        if count > 1:
+            detail = "each reader takes another of them"
+            yield Finding("danger", "two files in one", filename, "", detail, count)
+
+
+def _weights(
+    path: str, members: list[zipfile.ZipInfo]
+) -> tuple[tuple[Weight, ...], tuple[Finding, ...], tuple[str, ...]]:
+    """The weights in an archive, what leads out of them, and what was not looked at."""
+    names = {member.filename for member in members if member.filename.startswith("model.weights.")}
+    if _WEIGHTS not in names:
+        return (), (), tuple(f"its weights: {name} is not read here" for name in sorted(names))
+    try:
+        told = read_hdf5(path, _WEIGHTS)
+    except ModelError as error:
+        return (), (), (f"its weights: {error}",)
+    if told is None:
+        return (), (), (f"its weights: {NO_H5PY}",)
+    findings = (replace(finding, where=_WEIGHTS) for finding in told.findings)
+    return told.weights, tuple(findings), ()
 
 
 def _member(archive: zipfile.ZipFile, name: str) -> bytes | None:
@@ -104,49 +113,26 @@ def _member(archive: zipfile.ZipFile, name: str) -> bytes | None:
 
 def inspect_hdf5(path: str, size: int) -> ModelSummary:
     """A Keras HDF5 file, as far as h5py is installed to look into it."""
-    told = _read_hdf5(path)
+    try:
+        told = read_hdf5(path)
+    except ModelError as error:
+        raise ModelError(f"{path}: {error}") from error
     if told is None:
-        reason = "its content: h5py, which reads HDF5, is not installed"
-        return ModelSummary(path, "Keras HDF5 file", size, unchecked=(reason,))
-    config = told["config"]
-    found = _walk(_json(config.encode("utf-8", "replace"), path)) if config else _Config()
-    weights = tuple(
-        Weight(name, TensorSpec(dtype, tuple(shape)), count)
-        for name, dtype, shape, count in told["weights"]
-    )
-    outside = (Finding("danger", READS, name, detail=detail) for name, detail in told["outside"])
+        return ModelSummary(path, "Keras HDF5 file", size, unread=(f"its content: {NO_H5PY}",))
+    config = told.config
+    found = walk(_json(config.encode("utf-8", "replace"), path)) if config else KerasConfig()
     return ModelSummary(
         path,
         "Keras HDF5 file",
         size,
-        made_with=f"Keras {told['version']}" if told["version"] else "",
+        made_with=f"Keras {told.version}" if told.version else "",
         signatures={"inputs": Signature(found.inputs)} if found.inputs else {},
         layers=dict(found.layers.most_common()),
-        weights=weights,
-        weight_bytes=sum(weight.size_bytes for weight in weights),
-        findings=(*found.counted(), *outside),
+        weights=told.weights,
+        weight_bytes=sum(weight.size_bytes for weight in told.weights),
+        findings=(*found.counted(), *told.findings),
         unchecked=() if config else ("its layers: it holds weights only",),
     )
-
-
-def _read_hdf5(path: str) -> dict[str, Any] | None:
-    """What the reader says, from a process of its own; `None` without h5py."""
-    try:
-        done = subprocess.run(
-            # Absolute, so that no name of a file is taken for an option.
-            [sys.executable, hdf5_reader.__file__, os.path.abspath(path)],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=hdf5_reader.LIMIT_SECONDS,
-        )
-        told = json.loads(done.stdout)
-    except subprocess.TimeoutExpired as error:
-        raise ModelError(f"{path}: damaged: reading it as HDF5 never ends") from error
-    except ValueError as error:
-        raise ModelError(f"{path}: damaged: the HDF5 library fails on it") from error
-    if "error" in told:
-        raise ModelError(f"{path}: damaged: not a readable HDF5 file ({told['error']})")
-    return None if "missing" in told else dict(told)
 
 
 def _json(content: bytes, path: str) -> Any:
@@ -154,67 +140,3 @@ def _json(content: bytes, path: str) -> Any:
         return json.loads(content)
     except (ValueError, RecursionError) as error:
         raise ModelError(f"{path}: damaged: its configuration is not JSON ({error})") from error
-
-
-def _walk(config: Any) -> _Config:
-    """Look at every object of a configuration. A loop, as it may be nested without end."""
-    found = _Config()
-    pending: list[tuple[str, Any]] = [("layer", config)]
-    while pending:
-        key, value = pending.pop()
-        if isinstance(value, list):
-            pending += [(key, item) for item in reversed(value)]
-        elif isinstance(value, dict):
-            if isinstance(value.get("class_name"), str):
-                is_layer = key in ("layer", "layers")
-                _look_at(found, value["class_name"], value, is_layer)
-            pending += reversed(value.items())
-    return found
-
-
-def _look_at(found: _Config, name: str, value: Mapping[str, Any], is_layer: bool) -> None:
-    inner = value.get("config")
-    config: Mapping[str, Any] = inner if isinstance(inner, dict) else {}
-    if is_layer:
-        found.layers[name[:200]] += 1
-        if name == "InputLayer":
-            _note_input(found, config)
-    for finding in _judge(name, value, config):
-        found.findings[finding] += 1
-
-
-def _judge(name: str, value: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[Finding]:
-    module, registered = value.get("module"), value.get("registered_name")
-    registered = registered if isinstance(registered, str) else ""
-    if name in ("Lambda", "__lambda__"):
-        yield Finding("danger", RUNS_CODE, name, detail="Python code stored in the model")
-    elif isinstance(module, str) and module == "builtins":
-        named = value.get("config")
-        detail = f"a function that you must supply: {named}" if isinstance(named, str) else ""
-        yield Finding("note", "custom object", name, detail=detail[:200])
-    elif isinstance(module, str) and module.split(".", 1)[0] not in _OWN_MODULES:
-        # Also where a name is registered: Keras imports the module when it knows no such name.
-        registration = f", registered as {registered}" if registered else ""
-        detail = f"imports {module}{registration}"[:200]
-        yield Finding("danger", "custom object", name, detail=detail)
-    elif isinstance(module, str) and ".utils" in module:
-        # Helpers that download and unpack files were used as layers by attackers.
-        yield Finding("danger", RUNS_CODE, name, detail=f"a helper of {module[:200]}")
-    elif module is None and ">" in (known_as := registered or name):
-        # HDF5 files name no module at all: the class is the registered name.
-        detail = f"a class that you must supply: {known_as[:200]}"
-        yield Finding("note", "custom object", name[:200], detail=detail)
-    if name in _READS_VOCABULARY and isinstance(config.get("vocabulary"), str):
-        yield Finding("danger", READS, name, detail=f"vocabulary is {config['vocabulary'][:200]}")
-
-
-def _note_input(found: _Config, config: Mapping[str, Any]) -> None:
-    shape = config.get("batch_shape") or config.get("batch_input_shape")
-    dtype = config.get("dtype")
-    if isinstance(dtype, dict):  # a policy, which has the dtype as its name
-        inner = dtype.get("config")
-        dtype = inner.get("name") if isinstance(inner, dict) else None
-    if isinstance(shape, list) and all(d is None or isinstance(d, int) for d in shape):
-        name = str(config.get("name", "input"))[:200]
-        spec = TensorSpec(dtype if isinstance(dtype, str) else "unknown", tuple(shape))
-        found.inputs[name] = spec

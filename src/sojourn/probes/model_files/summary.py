@@ -55,7 +55,8 @@ class ModelSummary:
     weight_bytes: int = 0
     assets: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
-    unchecked: tuple[str, ...] = ()  # what could not be looked at, and why
+    unchecked: tuple[str, ...] = ()  # what it does not tell, and why
+    unread: tuple[str, ...] = ()  # what is in it and was not looked at: it may be anything
 
     @property
     def is_dangerous(self) -> bool:
