@@ -99,9 +99,10 @@ def _narrowed(name: str, spec: TensorSpec, array: np.ndarray, wanted: np.dtype) 
     except FloatingPointError:
         with np.errstate(all="ignore"):
             converted = array.astype(wanted)
-    too_large = np.isfinite(array) & ~np.isfinite(converted)
+    # In one dimension: numpy cannot pick out elements of arrays of every rank that it has.
+    too_large = (np.isfinite(array) & ~np.isfinite(converted)).reshape(-1)
     if too_large.any():
-        raise _refusal(name, spec, f"{array[too_large].flat[0]} does not fit")
+        raise _refusal(name, spec, f"{array.reshape(-1)[too_large][0]} does not fit")
     return converted
 
 
@@ -143,7 +144,7 @@ def _encoded(name: str, spec: TensorSpec, value: Any, array: np.ndarray) -> np.n
                 raise _refusal(name, spec, f"{item!r} cannot be sent: {error}") from None
         elif not isinstance(item, bytes):
             raise _refusal(name, spec, f"got the element {_shortened(item)}")
-        encoded[i] = item
+        encoded[i] = bytes(item)  # numpy's own kind of bytes would drop its last NULs later on
     return encoded.reshape(array.shape)
 
 
@@ -181,7 +182,7 @@ def _described(array: np.ndarray) -> str:
 
 
 def _first(array: np.ndarray) -> str:
-    return _shortened(array.flat[0])
+    return _shortened(array.reshape(-1)[0])
 
 
 def _shortened(item: object) -> str:
