@@ -88,6 +88,7 @@ def test_what_is_too_fine_for_the_type_is_rounded_as_tensorflow_does():
         ("float32", np.ma.array([1.0, 2.0], mask=[False, True])),
         ("float32", np.ma.array(np.ones(2, np.float32), mask=[False, True])),
         ("float32", [np.ones(2), np.ma.array([1.0, 2.0], mask=[False, True])]),
+        ("any", [[np.ma.array([1.0, 2.0], mask=[False, True])]]),
         ("string", np.ma.array(["a", "b"], mask=[False, True])),
         ("any", np.ma.masked),
         ("float32", np.zeros(1, [("a", "f4")])),

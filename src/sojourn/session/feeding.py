@@ -27,7 +27,7 @@ _MAX_TEXT_RANK = 32
 
 def as_array(name: str, spec: TensorSpec, value: Any) -> np.ndarray:
     """The array to send for this input."""
-    if _hides_elements(value):
+    if type(value) is not np.ndarray and _hides_elements(value):
         raise _refusal(name, spec, "got a masked array, and what is masked would be fed")
     if spec.dtype == STRING:
         array = _as_strings(name, spec, value)
@@ -160,15 +160,17 @@ def _taken(name: str, spec: TensorSpec, value: Any, dtype: Any = None) -> np.nda
         raise _refusal(name, spec, f"the value is no array: {error}") from error
 
 
-def _hides_elements(value: Any) -> bool:
-    """Whether it is a masked array, or a list of arrays with one, that masks anything."""
+def _hides_elements(value: Any, depth: int = 3) -> bool:
+    """Whether it is a masked array that masks anything, or a list of arrays with such a one."""
     if "numpy.ma" not in sys.modules:
         return False
     if isinstance(value, np.ndarray):
         return isinstance(value, np.ma.MaskedArray) and bool(np.ma.is_masked(value))
-    if isinstance(value, list | tuple) and value and isinstance(value[0], np.ndarray):
-        return any(map(_hides_elements, value))
-    return False
+    if not (depth and isinstance(value, list | tuple) and value):
+        return False
+    # A list of numbers may be long, and shows it by its first.
+    holds_arrays = isinstance(value[0], np.ndarray | list | tuple)
+    return holds_arrays and any(_hides_elements(part, depth - 1) for part in value)
 
 
 def _refusal(name: str, spec: TensorSpec, why: str) -> InputError:
