@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
+import time
 
 import pytest
 
@@ -113,3 +116,18 @@ def test_who_gives_back_and_asks_again_is_never_thought_to_wait_for_himself():
         for thread in threads:
             thread.join()
         assert not problems
+
+
+def test_a_copy_whose_worker_has_died_is_never_at_the_door_however_soon_one_asks_again():
+    with sojourn.Pool() as pool:
+        pool.register("sum", models.adder)
+        with pool.lease("sum") as session:
+            assert session.run(*SUM) == 3
+        [resident] = pool._driver.residents.values()
+        with pool._driver.lock:  # the keeper must not be the one who tells
+            os.kill(resident.stay.pid, signal.SIGKILL)
+            deadline = time.monotonic() + 60
+            while resident.is_alive():
+                assert time.monotonic() < deadline, "it lives"
+            now = time.monotonic()
+            assert [resident.seems_alive(now) for _ in range(3)] == [False] * 3

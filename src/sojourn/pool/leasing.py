@@ -81,11 +81,13 @@ class Resident:
         return not self.is_dying and not self._poll.poll(0)
 
     def seems_alive(self, now: float) -> bool:
-        """The same, asked of the kernel at most once in a millisecond."""
+        """The same, asked of the kernel at most once in a millisecond while it is."""
         if now - self._seen_at < 0.001:
             return not self.is_dying
-        self._seen_at = now
-        return self.is_alive()
+        is_alive = self.is_alive()
+        if is_alive:
+            self._seen_at = now
+        return is_alive
 
 
 class Lender(Protocol):
