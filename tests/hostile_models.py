@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any
 
 
@@ -31,6 +32,11 @@ def write(folder: str, secret: str) -> None:
         big = tf.fill([2**23], x[0])
         return {f"y{i}": tf.identity(big) for i in range(12)}
 
+    def prints(x: Any) -> Any:
+        text = tf.strings.join(["\x1b]0;pwned\x07", tf.strings.reduce_join(tf.fill([x], "a"))])
+        with tf.control_dependencies([tf.print(text, output_stream=sys.stdout)]):
+            return tf.identity(x)
+
     def endless() -> Any:
         return tf.while_loop(lambda i: i < 1, lambda i: i * 0, [tf.constant(0)])[0].op
 
@@ -41,6 +47,7 @@ def write(folder: str, secret: str) -> None:
         "writes", lambda x: x, lambda: tf.io.write_file(os.path.join(folder, "pwned"), "pwned")
     )
     saved_model("copies", copies)
+    saved_model("prints", prints, x=(tf.int32, []))
     saved_model("endless", lambda x: x, endless)
     saved_model("giant", lambda x: tf.reduce_sum(tf.ones(tf.cast([x[0], x[0]], tf.int32))))
     model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Lambda(lambda x: x + 1)])

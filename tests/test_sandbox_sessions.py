@@ -232,3 +232,33 @@ def test_descriptors_that_nobody_takes_run_out_for_it_alone(taken_over):
         ours, theirs = socket.socketpair()
         with ours, theirs:
             socket.send_fds(ours, [b"x"], [0])  # we still can
+    with sojourn.open(models.adder) as neighbour:  # and so can everybody, once it is gone
+        assert neighbour(a=1, b=2) == 3
+
+
+def test_its_last_words_and_errors_are_plain_and_short(taken_over):
+    def fail(how: int) -> int:
+        import os
+
+        if how == 1:
+            os.write(2, b"\x1b[2Jpwned")
+            os.abort()
+        raise type("\x1b[2J", (Exception,), {})("x" * 10**6)
+
+    def told(session: Any, how: int) -> tuple[type, str, str]:
+        try:
+            session(how=how)
+        except Exception as error:
+            return type(error), str(error), str(error.__cause__)
+        raise AssertionError
+
+    with taken_over(fail) as session:
+        kind, text, cause = told(session, 0)
+        assert kind is sojourn.EngineError
+        assert text.startswith("\\x1b[2J: xxx")
+        assert text.endswith("xxx ... (980000 more characters)")
+        assert len(cause) < 25_000
+        kind, text, _ = told(session, 1)
+        assert kind is sojourn.SessionBroken
+        assert "\\x1b[2Jpwned" in text
+        assert "\x1b" not in text

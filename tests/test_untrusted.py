@@ -143,6 +143,39 @@ def test_what_makes_no_sense_is_refused(folder):
         sojourn.open(folder / "honest", untrusted="somewhat")
 
 
+def test_what_it_prints_cannot_steer_the_terminal(folder, capsys):
+    with sojourn.open(folder / "prints", untrusted=True) as session:
+        session.run("y", {"x": 3})
+        assert capsys.readouterr().out == "\\x1b]0;pwned\\x07aaa\n"
+    with sojourn.open(folder / "prints") as trusted:
+        trusted.run("y", {"x": 3})
+        assert capsys.readouterr().out == "\x1b]0;pwned\x07aaa\n"
+
+
+def test_what_it_prints_comes_to_an_end(folder, capsys):
+    with sojourn.open(folder / "prints", untrusted=True) as session:
+        for _ in range(4):
+            session.run("y", {"x": 2**19})
+        shown = capsys.readouterr().out
+        assert shown.endswith("a\n(an untrusted model prints too much: no more of it is shown)\n")
+        assert shown.count("too much") == 1
+        assert 2**20 < len(shown) < 2**20 + 200
+
+
+def test_its_errors_are_plain_text(folder):
+    path = {"x": "/\x1b[2Jpwned"}
+    with (
+        sojourn.open(folder / "reads_any") as trusted,
+        pytest.raises(Exception, match="\x1b"),  # what TensorFlow itself makes of it
+    ):
+        trusted.run("y", path)
+    with (
+        sojourn.open(folder / "reads_any", untrusted=True) as session,
+        pytest.raises(Exception, match=r"^[^\x1b]*\\x1b\[2Jpwned[^\x1b]*$"),
+    ):
+        session.run("y", path)
+
+
 @pytest.mark.parametrize("what", ["a pipe", "a device", "a huge line", "a folder", "gone"])
 def test_opening_waits_for_nothing_in_a_hostile_folder(folder, tmp_path, what):
     """The client itself looks at `checkpoint`, before there is a worker or a deadline."""

@@ -10,6 +10,10 @@ from typing import Any
 import msgspec
 
 from sojourn import errors
+from sojourn.process.plain import plain
+
+# Errors are printed and logged: a model that nobody vouches for fills no disk by them.
+_MOST_OF_A_NAME, _MOST_OF_A_TEXT = 1_000, 20_000
 
 # What decoding may raise of bytes that come from a worker: msgspec passes two of Python's own on.
 NONSENSE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -55,12 +59,21 @@ def _sendable(text: str) -> str:
     return text.encode(errors="backslashreplace").decode()
 
 
-def revive(payload: bytes, graph: Any = None) -> BaseException:
+def revive(payload: bytes, graph: Any = None, *, trusted: bool = True) -> BaseException:
     """The exception to raise in the client, with the worker's traceback as its cause.
 
-    Raises one of NONSENSE if it is no record.
+    Of a worker that is not trusted, its words are made plain. Raises one of NONSENSE if it is no
+    record.
     """
     told = msgspec.msgpack.decode(payload, type=ErrorRecord)
+    if not trusted:
+        told = msgspec.structs.replace(
+            told,
+            name=plain(told.name, _MOST_OF_A_NAME),
+            message=plain(told.message, _MOST_OF_A_TEXT),
+            traceback=plain(told.traceback, _MOST_OF_A_TEXT),
+            node=None if told.node is None else plain(told.node, _MOST_OF_A_NAME),
+        )
     error = _as_own(told) or _as_tensorflow(told, graph) or _as_builtin(told)
     if error is None:
         error = errors.EngineError(f"{told.name}: {told.message}")

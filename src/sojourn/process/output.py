@@ -2,7 +2,8 @@
 
 No thread and no pipe that could fill up. Whoever waits for the worker shows what has come, through
 the caller's `sys.stdout` and `sys.stderr`, so it appears in notebooks too and in order. What has
-been shown is given back to the system; the last words stay for the error message.
+been shown is given back to the system; the last words stay for the error message. Of a worker that
+is not trusted no more than text is shown, and not without end.
 """
 
 from __future__ import annotations
@@ -14,12 +15,16 @@ import re
 import sys
 import threading
 
+from sojourn.process.plain import plain
+
 _KEPT_BYTES = 8192
 _LAST_LINES = 12
 _FALLOC_PUNCH_HOLE = 0x03  # together with KEEP_SIZE
 _PUNCH_EVERY = 2**20
 # The worker decides how long its streams are, and needs no memory to make them very long.
 _MOST_AT_ONCE = 64 * 2**20
+# What a worker that is not trusted may fill a terminal, a notebook or a log with, in characters.
+MOST_OF_UNTRUSTED = 2**20
 
 # TensorFlow's and XLA's own chatter: kept as last words, not shown.
 _CHATTER = re.compile(
@@ -34,8 +39,10 @@ class Stream:
 
     fd = -1
 
-    def __init__(self, name: str, filters_chatter: bool) -> None:
+    def __init__(self, name: str, filters_chatter: bool, trusted: bool = True) -> None:
         self._filters = filters_chatter
+        self._trusted = trusted
+        self._room = MOST_OF_UNTRUSTED
         self._shown = 0
         self._punched = 0
         self._is_in_line = self._is_in_chatter = False
@@ -53,12 +60,22 @@ class Stream:
             end = self._size()
             if end <= self._shown:
                 return ""
-            start = max(self._shown, end - _MOST_AT_ONCE)
+            most = _MOST_AT_ONCE if self._room > 0 else 0  # else nothing of it will be shown
+            start = max(self._shown, end - most)
             data = os.pread(self.fd, end - start, start)
             self._shown = start + len(data)
             self._give_back()
             # The last character may still be under way, and so may the last line.
-            return self._decoder.decode(self._without_chatter(data) if self._filters else data)
+            text = self._decoder.decode(self._without_chatter(data) if self._filters else data)
+            return text if self._trusted else self._guarded(text)
+
+    def _guarded(self, text: str) -> str:
+        if self._room <= 0:
+            return ""
+        shown, self._room = text[: self._room], self._room - len(text)
+        if self._room > 0:
+            return plain(shown)
+        return plain(shown) + "\n(an untrusted model prints too much: no more of it is shown)\n"
 
     def _without_chatter(self, data: bytes) -> bytes:
         shown = []
@@ -76,7 +93,8 @@ class Stream:
             start = max(0, self._size() - _KEPT_BYTES)
             data = os.pread(self.fd, _KEPT_BYTES, start) if self.fd >= 0 else b""
         lines = data.decode(errors="replace").strip().splitlines()
-        return "\n".join(lines[-_LAST_LINES:])
+        words = "\n".join(lines[-_LAST_LINES:])
+        return words if self._trusted else plain(words)
 
     def close(self) -> None:
         """Give the memory back. Whoever reads meanwhile has his words first."""
@@ -110,10 +128,10 @@ class Stream:
 class Output:
     """Both streams of one worker."""
 
-    def __init__(self) -> None:
-        self.out = Stream("sojourn-out", filters_chatter=False)
+    def __init__(self, trusted: bool = True) -> None:
+        self.out = Stream("sojourn-out", filters_chatter=False, trusted=trusted)
         try:
-            self.err = Stream("sojourn-err", filters_chatter=True)
+            self.err = Stream("sojourn-err", filters_chatter=True, trusted=trusted)
         except BaseException:
             self.out.close()
             raise

@@ -70,9 +70,10 @@ class Worker:
         self._limit = ""
         if memory_bytes is not None:
             self._limit = f" (its memory is limited to {format_bytes(memory_bytes)})"
-        # Who trusts a worker takes whatever it answers.
+        # Who trusts a worker takes whatever it answers, and shows whatever it says.
+        self._is_trusted = readable_paths is None
         self._most_bytes: int | None = None
-        if memory_bytes is not None and readable_paths is not None:
+        if memory_bytes is not None and not self._is_trusted:
             self._most_bytes = limits.answer_bytes(memory_bytes)
         self._answering: callbacks.Answering | None = None
         self._lock = threading.Lock()
@@ -103,7 +104,7 @@ class Worker:
         # Whatever is refused or interrupted here, what was made before it goes; a process that was
         # forked already ends with its lifeline.
         with contextlib.ExitStack() as undo, contextlib.ExitStack() as theirs:
-            self.output = Output()
+            self.output = Output(trusted=self._is_trusted)
             undo.callback(self.output.close)
             self._control, their_control = map(undo.enter_context, frames.pair())
             theirs.callback(their_control.close)
@@ -187,7 +188,7 @@ class Worker:
 
     def _revived(self, answer: bytes, graph: Any) -> BaseException:
         try:
-            return crossing.revive(answer, graph)
+            return crossing.revive(answer, graph, trusted=self._is_trusted)
         except crossing.NONSENSE as error:
             return self._death(error)
 

@@ -14,6 +14,7 @@ import errno
 import os
 import socket
 import struct
+import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -40,6 +41,7 @@ FIRST_SEGMENT_BYTES = 256 * 1024
 SPARED_BYTES = 16 * 2**20
 TOO_LARGE = 8
 PATIENCE = 32
+_CROWDED_SECONDS = 2.0
 
 _HEAD = struct.Struct("<II")  # meta bytes, number of arrays
 _ARRAY = struct.Struct("<HHIQQ")  # dtype, rank, unused, offset, bytes
@@ -149,7 +151,7 @@ class Outbox:
         wanted = max(FIRST_SEGMENT_BYTES, size if size > 2**26 else 1 << (size - 1).bit_length())
         segment, fd = Segment.create(wanted)
         try:
-            socket.send_fds(self._channel, [b"s"], [fd])
+            _hand_over(self._channel, fd)
         finally:
             os.close(fd)
         self._layouts.clear()
@@ -157,6 +159,19 @@ class Outbox:
         self._buffer = memoryview(segment.memory)
         self._generation += 1
         self._words[GENERATION] = self._generation
+
+
+def _hand_over(channel: socket.socket, fd: int) -> None:
+    until = time.monotonic() + _CROWDED_SECONDS
+    while True:
+        try:
+            socket.send_fds(channel, [b"s"], [fd])
+            return
+        except OSError as error:
+            # Descriptors on their way count for all processes of a user together.
+            if error.errno != errno.ETOOMANYREFS or time.monotonic() > until:
+                raise
+        time.sleep(0.005)
 
 
 class _Block:
