@@ -56,6 +56,7 @@ class FunctionEngine:
 
 class FunctionPlan:
     adoptable = False
+    may_echo = False  # it is given copies
     prints = True
     changes_state = False  # what a function keeps cannot be saved anyway
 

@@ -27,6 +27,7 @@ class PreparedStep:
     outputs: Sequence[TensorSpec] = ()
     slots: Sequence[int] = ()
     adoptable = False
+    may_echo = False  # whoever asks for the step decides that
     prints = True
     changes_state = True
 

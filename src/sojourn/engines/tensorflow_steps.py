@@ -19,6 +19,7 @@ from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.client import pywrap_tf_session as c_api
 
 from sojourn.engines.base import Arrays
+from sojourn.engines.feed_flow import may_outlive_the_step
 from sojourn.engines.variables import CHANGING_PARTS
 from sojourn.values import TensorSpec
 
@@ -39,7 +40,7 @@ _CONTROL_FLOW = frozenset(
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 _BRANCHES = frozenset({"Switch", "RefSwitch"})
 _PRINTING_PARTS = ("Print", "PyFunc", "Logging")
-# Ops that only compute: they read their inputs and keep nothing.
+# They may keep what they are given beyond the step; the others only compute with it.
 _KEEPING_PARTS = (
     "Assign", "Queue", "Stack", "TensorArray", "Stage", "Barrier", "Accumulator", "SessionHandle",
     "PyFunc", "Dataset", "Iterator", "Lookup", "HashTable", "Buffer", "List", "Map", "Scatter",
@@ -141,6 +142,7 @@ class CompiledStep:
         self.outputs = outputs
         self.slots = slots
         self.adoptable = not facts.may_keep_feeds
+        self.may_echo = may_outlive_the_step(feeds, fetches)
         self.prints = facts.prints
         self.changes_state = facts.changes_state
         # TensorFlow refuses to fetch what is fed; the answer is what came.

@@ -104,6 +104,8 @@ class Blueprint:
         path = os.path.abspath(os.fspath(model)) if isinstance(model, str | os.PathLike) else None
         self._confined = confinement(untrusted, path, isolation)
         self._limit = memory_limit(memory, self._confined)
+        if self._inline and self._limit is not None:
+            raise ValueError("memory= limits a worker, and an inline session has none")
         self._timeout = arguments.timeout(timeout)
         self._restart = restart
         self._base_name = _base_name(model)

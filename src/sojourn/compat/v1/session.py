@@ -74,6 +74,8 @@ class _Stays(tf_session.BaseSession):  # type: ignore[misc]
             # and what servers and sessions of one process share would be lost.
             self._isolation = "inline"
         if self._isolation == "inline":
+            if self._memory is not None:
+                raise ValueError("memory= limits a worker, and this session has none")
             super().__init__(target, graph, config)
             self._link = InlineLink(name, place, self._graph, self._target or b"", self._session)
         else:
