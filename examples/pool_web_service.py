@@ -2,7 +2,7 @@
 
 `python examples/pool_web_service.py` serves it with the standard library alone; the same handler
 goes into Flask (`flask_app`) or FastAPI (`fastapi_app`). Each process needs a pool of its own: with
-`gunicorn --preload` make it after the fork, in `post_fork` or when the first request comes.
+`gunicorn --preload` make it after the fork, in `post_worker_init` or when the first request comes.
 """
 
 from __future__ import annotations
@@ -42,10 +42,14 @@ def predict(pool: sojourn.Pool, name: str, values: list[float]) -> tuple[int, di
     try:
         with pool.lease(name, timeout=10) as session:
             result = session.run("y", {"x": np.array(values, np.float32)})
-    except (sojourn.ModelError, sojourn.InputError) as error:
-        return 404, {"error": str(error)}
+    except sojourn.ModelError as error:
+        return 404, {"error": str(error)}  # no such model, or it cannot be loaded
+    except sojourn.InputError as error:
+        return 400, {"error": str(error)}
     except (sojourn.PoolTimeout, sojourn.BudgetExceeded) as error:
         return 503, {"error": str(error)}  # come again later
+    except sojourn.SessionBroken as error:
+        return 500, {"error": str(error)}  # its worker died; the next lease has a new one
     return 200, {"y": result.tolist()}
 
 

@@ -1,8 +1,9 @@
 """TensorFlow sessions that leave nothing behind.
 
-The layers, from the top: `cli`; `compat` and `audit`; `pool`; `session`; `process`; `engines` and
-`transport`; `probes`; `events`, `values`, `errors`. Imports go down only. Importing sojourn loads
-no TensorFlow, starts no process and does no work.
+The layers, from the top: `cli`; `bench` and `demo`; `testing`; `compat` and `audit`; `pool` and
+`functions`; `session`; `process`; `engines` and `transport`; `probes`; `events` and `program`;
+`values` and `errors`. Imports go down only. Importing sojourn loads no TensorFlow, starts no process
+and does no work.
 """
 
 from __future__ import annotations
