@@ -33,12 +33,21 @@ def test_a_name_that_is_no_text_never_reaches_the_zygote() -> None:
         sojourn.isolated(name=3)(adder)  # type: ignore[call-overload]
 
 
-@pytest.mark.parametrize("seed", ["seven", 1.5, -1, True])
-def test_a_seed_is_a_whole_number(seed: Any) -> None:
-    with pytest.raises(ValueError, match="a seed is a whole number from 0"):
+@pytest.mark.parametrize(
+    ("seed", "error"), [("seven", TypeError), (1.5, TypeError), (True, TypeError), (-1, ValueError)]
+)
+def test_a_seed_is_a_whole_number(seed: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match="a seed is a whole number from 0, not"):
         sojourn.open(adder, seed=seed)
-    with pytest.raises(ValueError, match="a seed is a whole number from 0"):
+    with pytest.raises(error, match="a seed is a whole number from 0, not"):
         sojourn.isolated(seed=seed)(adder)
+
+
+def test_deterministic_ops_need_a_seed() -> None:
+    with pytest.raises(ValueError, match="deterministic=True needs a seed"):
+        sojourn.open(adder, deterministic=True)
+    with pytest.raises(ValueError, match="deterministic=True needs a seed"):
+        sojourn.isolated(deterministic=True)(adder)
 
 
 @pytest.mark.parametrize("timeout", ["x", True, [1], float("nan")])

@@ -19,10 +19,11 @@ import pytest
 
 import models
 import sojourn
+from sojourn.functions.options import Options
 from sojourn.probes import gpu
 from sojourn.probes.gpu import Gpu
 from sojourn.session import devices, opening
-from sojourn.session.devices import choose
+from sojourn.session.devices import choose, everything
 from stand_in_nvml import GIB, Device, StandIn
 
 A = Gpu("GPU-aaaa", "A100", 40 * GIB, 10 * GIB)
@@ -225,6 +226,83 @@ def test_a_worker_sees_only_its_device(zygote, on_gpu):
         assert session() == b"-1"
     with sojourn.open(build) as session:
         assert session() == b"GPU-bbbb"
+
+
+# -- functions -------------------------------------------------------------------------------------
+
+
+def seen() -> tuple[str | None, str | None]:
+    return os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ.get("CUDA_DEVICE_ORDER")
+
+
+@pytest.fixture
+def worker_sees_gpus(nvml, monkeypatch):
+    """As if the worker's TensorFlow could use the devices of the stand-in."""
+    monkeypatch.setattr(
+        Options, "engine_arguments", lambda options: {"kind": "calling", "device": "auto"}
+    )
+
+
+@pytest.mark.usefixtures("zygote", "worker_sees_gpus")
+@pytest.mark.parametrize("device", ["gpu", "gpu:0", "GPU:1", "gpu:GPU-aaaa", "gpu:bb"])
+def test_a_function_and_a_session_mean_the_same_gpu_by_the_same_name(device):
+    expected = choose(device, gpu.found())
+    assert sojourn.isolated(seen, device=device)() == (expected.gpu.uuid, "PCI_BUS_ID")
+
+
+@pytest.mark.usefixtures("zygote", "worker_sees_gpus")
+def test_numbers_count_what_this_process_sees_for_functions_too(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert sojourn.isolated(seen, device="gpu:0")()[0] == "GPU-bbbb"
+    with pytest.raises(sojourn.DeviceError, match=r"no 'gpu:1' here: found gpu:0 .*GPU-bbbb"):
+        sojourn.isolated(seen, device="gpu:1")()
+
+
+@pytest.mark.usefixtures("zygote")
+def test_a_function_sees_what_this_process_sees_unless_told_otherwise(nvml, monkeypatch):
+    assert sojourn.isolated(seen)() == (None, None)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
+    assert sojourn.isolated(seen)() == ("1,0", None)
+    assert sojourn.isolated(seen, device="cpu")()[0] == "-1"
+
+
+def test_what_a_function_may_use_is_told_by_number():
+    assert everything((A, B)).label == "gpu:0,1"
+    assert everything((A, B), "1").label == "gpu:0"
+    assert everything((A, B), "1,0", only="1").label == "gpu:1"
+    assert everything((A, B), "-1").label == "cpu"
+    assert everything(()).label == "cpu"
+    assert everything((A, B)).on_gpu
+    assert not everything(()).on_gpu
+
+
+@pytest.mark.usefixtures("zygote")
+def test_the_receipt_of_a_function_tells_the_bytes_of_devices(nvml, monkeypatch):
+    @sojourn.isolated
+    def allocate() -> Iterator[int]:
+        yield os.getpid()
+
+    stream = allocate()
+    nvml.devices[0].processes[next(stream)] = GIB
+    answer = nvml.nvmlDeviceGetComputeRunningProcesses
+    readings = nvml.readings
+
+    def later(handle: Device) -> Any:
+        if nvml.readings > readings + 8:  # the driver takes its time
+            nvml.devices[0].processes.clear()
+        return answer(handle)
+
+    nvml.nvmlDeviceGetComputeRunningProcesses = later
+    assert list(stream) == []
+    assert allocate.receipt.clean
+    assert allocate.receipt.held_on_device == {"GPU-aaaa": GIB}
+    assert allocate.receipt.returned_on_device == {"GPU-aaaa": GIB}
+    monkeypatch.setattr(gpu, "wait_until_back", lambda pids: gpu.held_by(pids))
+    stream = allocate()
+    nvml.devices[0].processes[next(stream)] = GIB
+    nvml.nvmlDeviceGetComputeRunningProcesses = answer
+    stream.close()
+    assert allocate.receipt.residue.device_bytes == {"GPU-aaaa": GIB}
 
 
 def test_a_graph_that_asks_for_a_gpu_runs_without_one(zygote):

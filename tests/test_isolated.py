@@ -211,7 +211,7 @@ def test_an_argument_that_cannot_travel_is_named() -> None:
 
 
 def test_a_result_that_cannot_travel_is_an_error_here() -> None:
-    with pytest.raises(sojourn.InputError, match="the result, a lock, cannot be sent back"):
+    with pytest.raises(sojourn.InputError, match="the result, of type lock, cannot be sent back"):
         sojourn.isolated(lambda: threading.Lock())()
 
 
@@ -322,26 +322,10 @@ def test_a_gpu_that_is_not_there_is_an_error_that_says_what_is() -> None:
     # Hidden, so that this holds on a machine with one too.
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     try:
-        with pytest.raises(sojourn.DeviceError, match="it sees CPU:0"):
+        with pytest.raises(sojourn.DeviceError, match="there is no 'gpu' here: "):
             sojourn.isolated(lambda: 1, device="gpu")()
     finally:
         del os.environ["CUDA_VISIBLE_DEVICES"]
-
-
-def test_a_numbered_gpu_counts_among_those_this_process_sees(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    from sojourn.functions.options import Options
-
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert Options(device="gpu:1").environment() == {"CUDA_VISIBLE_DEVICES": "1"}
-    assert Options(device="gpu:GPU-8f1a-02").environment() == {
-        "CUDA_VISIBLE_DEVICES": "GPU-8f1a-02"
-    }
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5")
-    assert Options(device="gpu:1").environment() == {"CUDA_VISIBLE_DEVICES": "5"}
-    assert Options(device="gpu:2").environment() == {"CUDA_VISIBLE_DEVICES": "-1"}
-    assert Options(device="gpu").environment() == {}
 
 
 # -- output ------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ def prepare(arguments: Mapping[str, Any]) -> None:
     limit = arguments.get("gpu_bytes")
     if limit is not None:
         _cap_devices(limit)
-    if str(arguments.get("device") or "").startswith("gpu"):
+    if str(arguments.get("device") or "").lower().startswith("gpu"):
         _require_gpu(str(arguments["device"]))
 
 
@@ -49,12 +49,6 @@ def seed_process(seed: int) -> None:
     keras = sys.modules.get("keras")
     if keras is not None:
         keras.utils.set_random_seed(seed % 2**32)
-
-
-def seed_graph(seed: int | None) -> None:
-    """Seed the graph that is the default now, before ops are added to it."""
-    if seed is not None:
-        sys.modules["tensorflow"].compat.v1.set_random_seed(seed)
 
 
 def seed_graph_def(graph_def: Any, seed: int) -> None:

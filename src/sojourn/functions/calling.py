@@ -53,13 +53,15 @@ class Call:
         from sojourn.functions.backend import CallBackend
 
         options = self._options
-        stay = Stay(_label(self.name), "process", options.device, self._place)
+        choice = options.choice()
+        stay = Stay(_label(self.name), "process", choice.label, self._place)
 
         def new_backend(deadline: float | None) -> CallBackend:
             self._backend = CallBackend(
                 stay.name,
                 memory_bytes=options.memory_bytes,
-                environment=options.environment(),
+                environment=dict(choice.environment),
+                on_gpu=choice.on_gpu,
                 deadline=deadline,
             )
             if self._is_cut_off:

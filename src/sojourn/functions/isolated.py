@@ -177,10 +177,11 @@ def isolated(
     prints appears here, what it raises is raised here, what it yields arrives item by item.
 
     `timeout`: seconds after which a call (each item, of a generator) is ended as StepTimeout.
-    `memory`: the most the worker may allocate, such as `"4GiB"`. `device`: `"auto"`, `"cpu"`,
-    `"gpu"`, `"gpu:1"` or `"gpu:GPU-<uuid>"`. `seed`: seeds Python, numpy and TensorFlow before
-    each call, so that the same work gives the same bits; `deterministic` has TensorFlow use
-    deterministic ops only.
+    `memory`: the most the worker may allocate, such as `"4GiB"`. `device`: what it sees, `"auto"`
+    (all that this process sees), `"cpu"`, `"gpu"` (the one with the most room), `"gpu:1"` or
+    `"gpu:GPU-<uuid>"`. `seed`: seeds Python, numpy and TensorFlow before each call, so that the
+    same work gives the same bits; `deterministic`, with a seed, has TensorFlow use deterministic
+    ops only.
     """
     options = Options(timeout, memory, device, name, seed, deterministic)
     if function is None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any
 
+from sojourn.probes import gpu
+from sojourn.session.devices import Choice, choose, everything
 from sojourn.values import arguments, format_bytes, parse_bytes
 
 
@@ -25,10 +26,7 @@ class Options:
         if self.timeout is not None and arguments.seconds("timeout", self.timeout) == 0:
             raise ValueError(f"timeout is a number of seconds above 0, not {self.timeout!r}")
         arguments.device("device", self.device)
-        if self.seed is not None and (
-            isinstance(self.seed, bool) or not isinstance(self.seed, Integral) or self.seed < 0
-        ):
-            raise ValueError(f"a seed is a whole number from 0, not {self.seed!r}")
+        arguments.seed(self.seed, self.deterministic)
         if self.name is not None:
             arguments.text("a name", self.name)
         if self.memory is not None:
@@ -39,28 +37,17 @@ class Options:
         """The most the worker may allocate."""
         return None if self.memory is None else parse_bytes(self.memory)
 
-    def environment(self) -> dict[str, str]:
-        """Variables that show the worker the right device. CUDA reads them at its first use."""
-        kind, _, which = self.device.partition(":")
-        if kind.lower() == "cpu":
-            return {"CUDA_VISIBLE_DEVICES": "-1"}
-        if not which:
-            return {}
-        if not which.isdigit():
-            full = which if which.upper().startswith("GPU-") else f"GPU-{which}"
-            return {"CUDA_VISIBLE_DEVICES": full}
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-        if visible:
-            # Numbers count among the devices that this process sees.
-            shown = visible.split(",")
-            which = shown[int(which)] if int(which) < len(shown) else "-1"
-        return {"CUDA_VISIBLE_DEVICES": which}
+    def choice(self) -> Choice:
+        """Where the call runs. A function may use several devices, so `"auto"` hides none."""
+        wanted, visible = self.device.lower(), os.environ.get("CUDA_VISIBLE_DEVICES")
+        gpus = () if wanted == "cpu" else gpu.found()
+        return everything(gpus, visible) if wanted == "auto" else choose(wanted, gpus, visible)
 
     def engine_arguments(self) -> dict[str, Any]:
         """What the engine is told before the call."""
         return {
             "kind": "calling",
-            "seed": None if self.seed is None else int(self.seed),
+            "seed": arguments.seed(self.seed),
             "deterministic": self.deterministic,
             "device": self.device,
         }

@@ -27,6 +27,11 @@ class Choice:
     environment: Mapping[str, str] = field(default_factory=dict)
     warning: str = ""
 
+    @property
+    def on_gpu(self) -> bool:
+        """Whether bytes may be held on a GPU."""
+        return self.label.startswith("gpu")
+
 
 def choose(
     wanted: str, gpus: Sequence[Gpu], visible: str | None = None, needed_bytes: int | None = None
@@ -58,6 +63,16 @@ def choose(
         trouble = "there is no" if not matching else "more than one matches"
         raise DeviceError(f"{trouble} {wanted!r} here: {_found(shown, None)}")
     return _on(shown, matching[0])
+
+
+def everything(gpus: Sequence[Gpu], visible: str | None = None, only: str | None = None) -> Choice:
+    """All that the caller sees, for code that chooses by itself; nothing is hidden from it.
+
+    `only`, in the way of `visible`, are those of them that it will use.
+    """
+    shown = _shown(gpus, visible)
+    used = [str(shown.index(gpu)) for gpu in _shown(shown, only)]
+    return Choice(f"gpu:{','.join(used)}" if used else "cpu")
 
 
 def _automatic(shown: Sequence[Gpu], needed_bytes: int | None) -> Choice:

@@ -8,7 +8,6 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from numbers import Integral
 from typing import Any
 
 import cloudpickle
@@ -98,7 +97,8 @@ class Blueprint:
         untrusted: bool | str = False,
         timeout: float | None = None,
     ) -> None:
-        _check(isolation, restart, seed, deterministic)
+        _check(isolation, restart)
+        seed = arguments.seed(seed, deterministic)
         self._isolation = isolation
         self._inline = isolation == "inline"
         path = os.path.abspath(os.fspath(model)) if isinstance(model, str | os.PathLike) else None
@@ -122,7 +122,7 @@ class Blueprint:
         self._arguments = {
             **chosen,
             **{key: value for key, value in told.items() if key != "initializer"},
-            "seed": None if seed is None else int(seed),
+            "seed": seed,
             "deterministic": deterministic,
         }
 
@@ -184,17 +184,13 @@ def _without_gpu(device: str) -> str:
     return "cpu"
 
 
-def _check(isolation: str, restart: str | None, seed: int | None, deterministic: bool) -> None:
+def _check(isolation: str, restart: str | None) -> None:
     if isolation not in ("process", "inline"):
         raise ValueError(f'isolation is "process" or "inline", not {isolation!r}')
     if restart not in (None, FROM_CHECKPOINT):
         raise ValueError(f'restart is "{FROM_CHECKPOINT}" or None, not {restart!r}')
     if restart is not None and isolation == "inline":
         raise ValueError("an inline session has no worker that could be restarted")
-    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, Integral) or seed < 0):
-        raise ValueError(f"a seed is a whole number from 0, not {seed!r}")
-    if deterministic and seed is None:
-        raise ValueError("deterministic=True needs a seed: without one, every run starts elsewhere")
 
 
 def _chosen(device: str, limit: int | None, inline: bool) -> Choice:

@@ -35,6 +35,16 @@ def whole(what: str, value: Any, least: int = 1) -> int:
     return int(value)
 
 
+def seed(value: Any, deterministic: bool = False) -> int | None:
+    """What random numbers start from. Deterministic ops need one: TensorFlow's random ones refuse
+    to start elsewhere at every run."""
+    if value is not None:
+        return whole("a seed", value, least=0)
+    if deterministic:
+        raise ValueError("deterministic=True needs a seed: without one, every run starts elsewhere")
+    return None
+
+
 def seconds(what: str, value: Any) -> float:
     """A duration that ends; 0 is one."""
     if isinstance(value, bool) or not isinstance(value, Real):
