@@ -16,7 +16,7 @@ from sojourn.probes.model_files import ModelSummary, graphs, inspect_model, meta
 from sojourn.probes.model_files.checkpoints import parse_index
 from sojourn.probes.model_files.graphs import parse_graph
 from sojourn.probes.model_files.meta_graphs import parse_saved_model
-from wire_writer import collection, field, node, number, saved_model, signature
+from wire_writer import asset, collection, constant, field, node, number, saved_model, signature
 
 LONG = "x" * 5000
 
@@ -141,6 +141,108 @@ def test_without_signatures_what_writes_outside_of_the_saver_is_a_danger(tmp_pat
     }
 
 
+# Tables and their files
+
+TABLE = "InitializeTableFromTextFileV2"
+READ = (
+    node("t", TABLE, "h", "r:0")
+    + node("r", "ReadVariableOp", "v")
+    + node("v", "VarHandleOp", shared_name="same")
+)
+FILL = collection("saved_model_main_op", "t")
+
+
+@pytest.mark.parametrize(
+    ("graph", "danger"),
+    [
+        (node("t", TABLE, "h", "a:0"), None),
+        (node("t", TABLE, "h", "i:0") + node("i", "Identity", "a:0"), None),
+        (node("t", TABLE, "h", "p:0") + constant("p", "/etc/passwd"), "a table, from /etc/passwd"),
+        (
+            node("t", TABLE, "h", "j:0") + node("j", "StringJoin", "a:0"),
+            "a table, from a file whose name is computed",
+        ),
+        (node("t", TABLE, "h", "none"), "a table, from a file that cannot be told"),
+        (node("t", TABLE), "a table, from a file that cannot be told"),
+        (READ + node("s", "AssignVariableOp", "v", "a:0"), None),
+        (
+            READ + node("s", "AssignVariableOp", "v", "p:0") + constant("p", "/etc/passwd"),
+            "a table, from /etc/passwd",
+        ),
+        (
+            READ + node("s", "AssignVariableOp", "v", "a:0") + node("c", "SomeCall", "v"),
+            "a table, from a file whose name is computed",
+        ),
+        (
+            READ
+            + node("s", "AssignVariableOp", "v", "a:0")
+            + node("v2", "VarHandleOp", shared_name="same")
+            + node("s2", "AssignVariableOp", "v2", "p:0")
+            + constant("p", "/etc/passwd"),
+            "a table, from /etc/passwd",
+        ),
+    ],
+)
+def test_a_table_is_harmless_if_its_file_is_an_asset(
+    tmp_path: Path, graph: bytes, danger: str | None
+) -> None:
+    content = field(2, graph, constant("a", "words.txt")) + asset("words.txt", "a:0") + FILL
+    summary = told(tmp_path / "m", saved_model(content, signature("serve", "a")))
+    details = [f.detail for f in summary.findings if f.severity == "danger"]
+    assert details == ([] if danger is None else [danger])
+
+
+@pytest.mark.parametrize(("given", "is_danger"), [("a:0", False), ("p:0", True)])
+def test_the_file_of_a_table_is_followed_into_functions(
+    tmp_path: Path, given: str, is_danger: bool
+) -> None:
+    arguments = field(2, field(1, "table")) + field(2, field(1, "file"))
+    body = field(3, node("t", TABLE, "table", "file")[2:])
+    fill = field(1, field(1, field(1, "fill"), arguments), body)
+    caller = field(1, field(1, "t"), field(2, "StatefulPartitionedCall"), field(3, "h"))
+    named = field(5, field(1, "f"), field(2, field(10, field(1, "fill"))))
+    call = field(1, caller[2:], field(3, given), named)
+    graph = field(2, call, constant("a", "w"), constant("p", "/etc/passwd"), field(2, fill))
+    content = saved_model(graph, asset("w", "a:0"), FILL, signature("serve", "a"))
+    summary = told(tmp_path / "m", content)
+    [finding] = [f for f in summary.findings if f.name == TABLE]
+    assert (finding.severity == "danger") is is_danger
+    assert ("/etc/passwd" in finding.detail) is is_danger
+
+
+def test_an_asset_is_one_only_while_a_saved_model_is_loaded(tmp_path: Path) -> None:
+    graph = field(2, node("t", TABLE, "h", "a:0"), constant("a", "/etc/passwd"))
+    content = graph + asset("words.txt", "a:0")
+    assert dangers(told(tmp_path / "m", saved_model(content, signature("serve", "t")))) == {
+        (TABLE, "signature serve")
+    }
+    assert {name for name, _ in dangers(checkpoint(tmp_path, content))} == {TABLE}
+
+
+@pytest.mark.parametrize("filename", ["../../secret", "/etc/passwd", "a/../../b"])
+def test_an_asset_that_leads_out_of_the_model_is_a_danger(tmp_path: Path, filename: str) -> None:
+    wrapped = field(2, field(1, field(1, "a:0")), field(2, filename))
+    listed = field(4, field(1, "saved_model_assets"), field(2, field(5, field(1, wrapped))))
+    for content in (asset(filename, "a:0"), listed):
+        summary = told(tmp_path / "m", saved_model(field(2, node("a", "Const")), content))
+        assert dangers(summary) == {(filename, "when loading")}
+
+
+@pytest.mark.parametrize(
+    ("content", "is_danger"),
+    [
+        (node("n", "DatasetFromGraph"), True),
+        (node("n", "Skipgram", filename="/etc/passwd"), True),
+        (node("n", "FixedUnigramCandidateSampler", vocab_file="/etc/passwd"), True),
+        (node("n", "FixedUnigramCandidateSampler", vocab_file=""), False),
+    ],
+)
+def test_ops_that_read_what_an_attribute_names_are_dangers(
+    tmp_path: Path, content: bytes, is_danger: bool
+) -> None:
+    assert told(tmp_path / "m", saved_model(field(2, content))).is_dangerous is is_danger
+
+
 # What would fill the memory or never end
 
 
@@ -172,6 +274,31 @@ def test_many_signatures_of_a_large_graph_are_walked_once(
     signatures = [signature(f"s{i}", "s", "c") for i in range(3)]
     summary = told(tmp_path / "m", saved_model(graph, *signatures))
     assert dangers(summary) == {("SaveV2", "signature (any)")}
+
+
+def test_findings_and_their_moments_have_an_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sojourn.probes.model_files.ops._MOST_DETAILS", 10)
+    prints = [node(f"p{i}", "PrintV2", output_stream=f"file:///{i}") for i in range(30)]
+    signatures = [signature(f"s{i}", "p0", "p29") for i in range(30)]
+    content = saved_model(field(2, *prints), *signatures, collection("legacy_init_op", "p0"))
+    summary = told(tmp_path / "m", content)
+    assert sum(f.count for f in summary.findings) == 30
+    assert len(summary.findings) == 11
+    [first] = [f for f in summary.findings if f.detail.endswith("///0")]
+    assert "when loading" in first.where
+    assert len(first.where.split(", ")) <= 20
+
+
+def test_tables_that_lead_everywhere_are_followed_only_so_far(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sojourn.probes.model_files.table_files._MOST_STEPS", 50)
+    chain = [node(f"i{i}", "Identity", f"i{i + 1}") for i in range(100)]
+    graph = field(2, node("t", TABLE, "h", "i0"), *chain, node("i100", "Identity", "i0"))
+    summary = told(tmp_path / "m", saved_model(graph, asset("w", "a:0"), FILL))
+    assert [f.detail for f in summary.findings] == ["a table, from a file that cannot be told"]
 
 
 def index_of(*entries: tuple[int, bytes]) -> bytes:

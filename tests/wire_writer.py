@@ -27,6 +27,17 @@ def node(name: str, op: str, *inputs: str, **texts: str) -> bytes:
     return field(1, field(1, name), field(2, op), *(field(3, i) for i in inputs), *attributes)
 
 
+def constant(name: str, content: str) -> bytes:
+    """A Const node of a text."""
+    value = field(5, field(1, "value"), field(2, field(8, field(8, content))))
+    return field(1, field(1, name), field(2, "Const"), value)
+
+
+def asset(filename: str, tensor: str) -> bytes:
+    """An asset of a MetaGraphDef."""
+    return field(6, field(1, field(1, tensor)), field(2, filename))
+
+
 def collection(name: str, *nodes: str) -> bytes:
     """A collection of a MetaGraphDef."""
     return field(4, field(1, name), field(2, field(1, *(field(1, n) for n in nodes))))

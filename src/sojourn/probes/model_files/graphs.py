@@ -63,9 +63,9 @@ class Node:
 
 @dataclass(slots=True)
 class Function:
-    """The body of a function, and what its arguments are called."""
+    """The body of a function, and which of its arguments is called how."""
 
-    arguments: list[bytes] = field(default_factory=list)
+    arguments: dict[bytes, int] = field(default_factory=dict)
     nodes: list[Node] = field(default_factory=list)
 
 
@@ -127,7 +127,7 @@ class Graph:
 
     def _function(self, value: Value) -> None:
         self._count()  # an empty one takes its place, too
-        name, function = b"", Function()
+        name, function, argument_count = b"", Function(), 0
         for part, content in fields(message(value)):
             if part == 1:  # its OpDef, which has the name and the arguments
                 for inner, told in fields(message(content)):
@@ -135,8 +135,9 @@ class Graph:
                         name = raw(told)
                     elif inner == 2:
                         self._count_input()
-                        names = [raw(v) for p, v in fields(message(told)) if p == 1]
-                        function.arguments.append(names[-1] if names else b"")
+                        for _, argument in (f for f in fields(message(told)) if f[0] == 1):
+                            function.arguments[raw(argument)] = argument_count
+                        argument_count += 1
             elif part == 3:
                 function.nodes.append(self._node(content))
         self.functions.setdefault(name, []).append(function)

@@ -8,12 +8,13 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections import Counter
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Iterable, Iterator
+from pathlib import Path, PurePosixPath
 
 from sojourn.probes.model_files.graphs import Node
 from sojourn.probes.model_files.meta_graphs import MetaGraph
 from sojourn.probes.model_files.summary import Finding, Severity
+from sojourn.probes.model_files.table_files import TABLES_FROM_FILES, TableFiles
 from sojourn.probes.model_files.wire import shown
 
 
@@ -24,7 +25,11 @@ def _named(what: str, names: str) -> dict[str, str]:
 RUNS_CODE, READS, WRITES, NETWORK = "runs code", "reads files", "writes files", "uses the network"
 
 _DANGEROUS = {
-    **_named(RUNS_CODE, "PyFunc PyFuncStateless EagerPyFunc RemoteFusedGraphExecute"),
+    **_named(
+        RUNS_CODE,
+        "PyFunc PyFuncStateless EagerPyFunc RemoteFusedGraphExecute _XlaHostComputeMlir",
+    ),
+    **_named("runs a graph that is hidden in a text", "DatasetFromGraph"),
     **_named(
         WRITES,
         "WriteFile SaveDataset SaveDatasetV2 DatasetToTFRecord ExperimentalDatasetToTFRecord "
@@ -41,7 +46,7 @@ _DANGEROUS = {
         "ExperimentalSqlDataset CSVDataset CSVDatasetV2 ExperimentalCSVDataset LoadDataset "
         "RecordInput ImmutableConst LoadAndRemapMatrix GenerateVocabRemapping "
         "ListSnapshotChunksDataset SnapshotChunkDataset SnapshotDatasetReader "
-        "SnapshotNestedDatasetReader",
+        "SnapshotNestedDatasetReader Skipgram",
     ),
     **_named(
         NETWORK,
@@ -56,7 +61,6 @@ _SAVER = {
     **_named(WRITES, "Save SaveSlices SaveV2 MergeV2Checkpoints"),
     **_named(READS, "Restore RestoreSlice RestoreV2 DTensorRestoreV2"),
 }
-_TABLE_FROM_FILE = ("InitializeTableFromTextFile", "InitializeTableFromTextFileV2")
 # Only some of their attributes lead out: the attribute, what is harmless in it, and what it does.
 _BY_ATTRIBUTE = {
     "PrintV2": ("output_stream", ("stdout", "stderr", "log(", "stdin"), WRITES),
@@ -67,11 +71,15 @@ _BY_ATTRIBUTE = {
     "DebugNumericSummary": ("debug_urls", (), WRITES),
     "DecodeProtoV2": ("descriptor_source", ("local://", "bytes://"), READS),
     "EncodeProto": ("descriptor_source", ("local://", "bytes://"), READS),
+    "FixedUnigramCandidateSampler": ("vocab_file", (), READS),
 }
 # Writes only if it is given a file name, which a graph may compute.
 _CACHES = ("CacheDataset", "CacheDatasetV2")
 WHEN_LOADING = "when loading"
-_MOST_STEPS = 10_000_000
+_MOST_STEPS = 20_000_000
+_MOST_DETAILS = 10_000
+_MOST_MOMENTS = 20
+_Verdict = tuple[Severity, str, str]
 _Finding = tuple[Severity, str, str, str]
 
 
@@ -80,33 +88,53 @@ def judge(meta: MetaGraph) -> list[Finding]:
     when = _moments(meta)
     # What every saver does when it is asked to is fine there, and nowhere else.
     restoring = {id(node) for node in meta.graph.reachable(meta.restore_ops)}
+    tables = TableFiles(meta)
     counted: Counter[_Finding] = Counter()
     moments: dict[_Finding, set[str]] = {}
     for node in meta.graph.every_node():
         own = when.get(id(node), [])
-        verdict = _verdict(node, bool(own), id(node) in restoring, bool(meta.assets))
+        verdict: _Verdict | None
+        if node.op in TABLES_FROM_FILES:
+            # The path of an asset is fed while the init op runs, and at no other time.
+            is_fed = id(node) not in restoring and {*own} <= {WHEN_LOADING}
+            verdict = _verdict_on_table(tables.not_assets(node), bool(meta.assets) and is_fed)
+        else:
+            verdict = _verdict(node, bool(own), id(node) in restoring)
         if verdict:
             severity, what, detail = verdict
-            key = (severity, what, shown(node.op), detail)
+            # Details and moments are told, but not without end: a file may have any number.
+            key = (severity, what, shown(node.op), detail if len(counted) < _MOST_DETAILS else "")
             counted[key] += 1
-            moments.setdefault(key, set()).update(own)
-            if id(node) in restoring:
-                moments[key].add(WHEN_LOADING)
+            told = moments.setdefault(key, set())
+            told.update([WHEN_LOADING] if id(node) in restoring else own[:1])
+            told.update(own[: max(0, _MOST_MOMENTS - len(told))])
     return [
-        Finding(severity, what, op, ", ".join(sorted(moments[key])), detail, count)
-        for key, count in counted.items()
-        for severity, what, op, detail in [key]
+        *_odd_assets(meta),
+        *(
+            Finding(severity, what, op, ", ".join(sorted(moments[key])), detail, count)
+            for key, count in counted.items()
+            for severity, what, op, detail in [key]
+        ),
     ]
+
+
+def _odd_assets(meta: MetaGraph) -> Iterator[Finding]:
+    for asset in meta.assets:
+        path = PurePosixPath(asset.filename)
+        if path.is_absolute() or ".." in path.parts:
+            detail = "an asset that leads out of the model"
+            yield Finding("danger", READS, asset.filename, WHEN_LOADING, detail)
 
 
 def _moments(meta: MetaGraph) -> dict[int, list[str]]:
     """When which node runs, by its identity; not what a saver does for itself."""
-    roots = [(f"signature {shown(name)}", names) for name, names in meta.signature_tensors.items()]
+    signatures = meta.signature_tensors.items()
+    roots = [(f"signature {shown(name[:200])}", tensors) for name, tensors in signatures]
     if not roots:  # then any of it may be asked for, but nobody asks a saver for its parts
         names = (name for name in meta.graph.nodes if not name.startswith((b"save/", b"save_")))
         roots = [("when run", list(names))]
     # One walk for all where there are many: many walks of a large graph never end.
-    if len(roots) * meta.graph.node_count > _MOST_STEPS:
+    if len(roots) * (meta.graph.node_count + meta.graph.input_count) > _MOST_STEPS:
         roots = [("signature (any)", [tensor for _, tensors in roots for tensor in tensors])]
     when: dict[int, list[str]] = {}
     for moment, tensors in ((WHEN_LOADING, meta.init_ops), *roots):
@@ -115,9 +143,15 @@ def _moments(meta: MetaGraph) -> dict[int, list[str]]:
     return when
 
 
-def _verdict(
-    node: Node, runs: bool, restores: bool, has_assets: bool
-) -> tuple[Severity, str, str] | None:
+def _verdict_on_table(not_assets: list[str], can_be_asset: bool) -> _Verdict:
+    if not_assets:
+        return "danger", READS, f"a table, from {', '.join(not_assets[:3])}"
+    if can_be_asset:
+        return "note", READS, "a table, from the model's assets"
+    return "danger", READS, "a table, and not when assets are there"
+
+
+def _verdict(node: Node, runs: bool, restores: bool) -> _Verdict | None:
     op = shown(node.op)
     if op in _DANGEROUS:
         return "danger", _DANGEROUS[op], ""
@@ -125,10 +159,6 @@ def _verdict(
         if runs or (restores and _SAVER[op] == WRITES):
             return "danger", _SAVER[op], "outside of saving and restoring"
         return "note", _SAVER[op], "as every saver does"
-    if op in _TABLE_FROM_FILE:
-        if has_assets:
-            return "note", READS, "a table, from the model's assets"
-        return "danger", READS, "a table, and the model has no assets"
     if op in _CACHES:
         return "note", WRITES, "if it is given a file name"
     if op in _BY_ATTRIBUTE:
