@@ -52,8 +52,10 @@ def write(folder: str, secret: str) -> None:
     saved_model("giant", lambda x: tf.reduce_sum(tf.ones(tf.cast([x[0], x[0]], tf.int32))))
     model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Lambda(lambda x: x + 1)])
     model.save(os.path.join(folder, "lambda.keras"))
+    model.save(os.path.join(folder, "lambda.h5"))
     model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1)])
     model.save(os.path.join(folder, "honest.keras"))
+    model.save(os.path.join(folder, "honest.h5"))
     for name in ("beside", "beside.meta.old"):
         with tf.Graph().as_default(), v1.Session() as session:
             tf.io.read_file(v1.placeholder(tf.string, [], name="x"), name="y")

@@ -25,9 +25,9 @@ pytestmark = pytest.mark.usefixtures("zygote")
 def taken_over(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Opens a session in which this function runs, closed off as an untrusted model is."""
 
-    def open_(function: Callable[..., Any], **options: Any) -> Any:
+    def open_(function: Callable[..., Any], readable: Any = (), **options: Any) -> Any:
         def confinement(*_: Any) -> Confinement:
-            return Confinement([])
+            return Confinement([str(path) for path in readable])
 
         monkeypatch.setattr(opening, "confinement", confinement)
         try:
@@ -262,3 +262,46 @@ def test_its_last_words_and_errors_are_plain_and_short(taken_over):
         assert kind is sojourn.SessionBroken
         assert "\\x1b[2Jpwned" in text
         assert "\x1b" not in text
+
+
+def test_nothing_is_imported_from_the_model(taken_over, tmp_path, monkeypatch):
+    def found() -> list[str]:
+        import importlib.util
+        import sys
+
+        assert importlib.util.find_spec("came_with_the_model") is None
+        return sys.path
+
+    (tmp_path / "came_with_the_model.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    for entry in ("", ".", str(tmp_path), str(tmp_path / "below")):
+        monkeypatch.syspath_prepend(entry)
+    with taken_over(found, readable=[tmp_path]) as session:
+        path = [os.fsdecode(entry) for entry in session()]
+    assert path
+    assert all(os.path.isabs(entry) for entry in path)
+    assert not any(entry.startswith(str(tmp_path)) for entry in path)
+
+
+def test_no_library_of_ops_is_loaded(taken_over):
+    def load(x: int) -> int:
+        import tensorflow as tf
+
+        tf.load_op_library("/no/such/library.so")
+        return x
+
+    with taken_over(load) as session, pytest.raises(sojourn.ModelError, match="no library of ops"):
+        session(x=1)
+
+
+def test_secrets_of_the_environment_are_not_there(taken_over, monkeypatch):
+    def environment() -> list[str]:
+        import os
+
+        return [f"{name}={value}" for name, value in os.environ.items()]
+
+    monkeypatch.setenv("SOME_API_KEY", "the secret")
+    with taken_over(environment) as session:
+        told = session()
+        assert len(told)
+        assert not any(b"the secret" in text for text in told)

@@ -11,6 +11,8 @@ import pytest
 import hostile_models
 import models
 import sojourn
+from sojourn.process.sandbox import Applied
+from sojourn.session.isolation import WorkerBackend
 
 pytestmark = pytest.mark.usefixtures("zygote")
 
@@ -122,6 +124,11 @@ def test_many_copies_of_a_tensor_meet_the_limit_too(folder):
 def test_a_lambda_layer_with_code_is_refused(folder):
     with pytest.raises(sojourn.ModelError, match=r"(?i)lambda"):
         sojourn.open(folder / "lambda.keras", untrusted=True)
+    # Not every version of Keras refuses it in the older format, so that is not left to Keras.
+    with pytest.raises(sojourn.ModelError, match=r"lambda\.h5 holds Python code"):
+        sojourn.open(folder / "lambda.h5", untrusted=True)
+    with sojourn.open(folder / "honest.h5", untrusted=True) as session:
+        assert session(**{next(iter(session.signature.inputs)): [[1.0]]}).shape == (1, 1)
 
 
 def test_saving_from_an_untrusted_worker_is_refused(folder, tmp_path):
@@ -206,3 +213,45 @@ def test_opening_a_pipe_or_a_device_as_a_model_is_refused_at_once(tmp_path):
     for name in ("model.keras", "model.pb"):
         with pytest.raises(sojourn.ModelError, match="nothing at"):
             sojourn.open(tmp_path / name, untrusted=True)
+
+
+def test_what_is_in_force_can_be_asked(folder):
+    with sojourn.open(folder / "honest", untrusted=True) as session:
+        assert session.sandbox.is_whole
+        assert session.sandbox.landlock_abi >= 1
+        assert str(session.sandbox).startswith("sandbox: landlock (version ")
+        assert all("(additional)" in text for text in session.sandbox.missing)
+    with sojourn.open(folder / "honest") as trusted:
+        assert trusted.sandbox is None
+
+
+@pytest.fixture
+def without_landlock(monkeypatch):
+    """Workers that tell what those tell whose kernel has no Landlock."""
+    real = WorkerBackend.call
+
+    def call(self, name, *arguments, **options):
+        if name == "sandbox":
+            return Applied(0, True, True, ("closing off the file system: needs Landlock",)), []
+        return real(self, name, *arguments, **options)
+
+    monkeypatch.setattr(WorkerBackend, "call", call)
+
+
+def test_best_effort_with_a_protection_missing_is_a_warning_and_an_event(folder, without_landlock):
+    heard = []
+    stop = sojourn.events.subscribe(heard.append)
+    with (
+        pytest.warns(RuntimeWarning, match="not closed off: .*needs Landlock") as warned,
+        sojourn.open(folder / "honest", untrusted="best-effort") as session,
+    ):
+        assert not session.sandbox.is_whole
+    stop()
+    assert warned[0].filename == __file__
+    told = [event for event in heard if event.kind == "sandbox.incomplete"]
+    assert [event.session for event in told] == [session.name]
+
+
+def test_who_makes_that_warning_an_error_gets_no_session(folder, without_landlock):
+    with pytest.raises(RuntimeWarning, match="not closed off"):
+        sojourn.open(folder / "honest", untrusted="best-effort")

@@ -10,6 +10,7 @@ from tensorflow.python.trackable.resource import CapturableResource
 
 from sojourn.engines import tracing
 from sojourn.engines.base import Arrays, Engine
+from sojourn.engines.distrust import refuse_code_in_hdf5
 from sojourn.engines.savedmodel import first_lines
 from sojourn.errors import ModelError
 
@@ -20,8 +21,11 @@ class KerasFileEngine:
     @staticmethod
     def load(arguments: dict[str, Any], arrays: Arrays) -> Engine:
         path = arguments["path"]
+        if arguments.get("untrusted"):
+            refuse_code_in_hdf5(path)
         try:
-            model = tf.keras.models.load_model(path, compile=False)
+            # Safe mode is what Keras does by itself today: code in a file is not run.
+            model = tf.keras.models.load_model(path, compile=False, safe_mode=True)
         except Exception as error:
             # Whatever a damaged archive or an unknown layer makes Keras, zipfile or h5py raise.
             raise ModelError(f"Keras cannot load {path}: {first_lines(error)}") from error

@@ -15,6 +15,7 @@ _LEVELS = {
     "session.forgotten": logging.WARNING,
     "worker.died": logging.WARNING,
     "worker.stuck": logging.WARNING,
+    "sandbox.incomplete": logging.WARNING,
     "lease.overdue": logging.WARNING,
     "pool.park_failed": logging.WARNING,
     "pool.state_lost": logging.WARNING,

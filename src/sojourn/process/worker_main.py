@@ -13,12 +13,13 @@ import signal
 import socket
 import sys
 import threading
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import msgspec
 import numpy as np
 
-from sojourn.engines.base import Host
+from sojourn.engines.base import Arrays, Host
+from sojourn.engines.distrust import refuse_custom_ops
 from sojourn.engines.tensorflow_memory import bound_tensors
 from sojourn.errors import SandboxError
 from sojourn.process import callbacks, crossing, lifeline, limits
@@ -58,26 +59,47 @@ def main(request: Fork, fds: list[int]) -> NoReturn:
     if request.memory_bytes is not None:
         bound_tensors(request.memory_bytes)
         limits.cap_data(request.memory_bytes)
-    host = Host()
-    if request.readable_paths is not None:
-        _confine(host, request, request.readable_paths)
+    host = Host() if request.readable_paths is None else _confined(request, request.readable_paths)
     _Worker(control, client, host).serve()
 
 
-def _confine(host: Host, request: Fork, readable: list[str]) -> None:
+class _ConfinedHost(Host):
+    """Of a worker that is closed off: it says by what, and trusts no model."""
+
+    in_force: Any = None
+
+    def call(self, name: str, arguments: dict[str, Any], arrays: Arrays) -> tuple[Any, Arrays]:
+        if name == "sandbox" and self.refusal is None:
+            return self.in_force, ()
+        if name == "load":
+            refuse_custom_ops()
+            arguments = {**arguments, "untrusted": True}
+        return super().call(name, arguments, arrays)
+
+
+def _confined(request: Fork, readable: list[str]) -> Host:
     """Close the worker off before anything of the model is looked at."""
     from sojourn.process import sandbox
 
+    # Nothing is imported from the model, nor from wherever the client happens to be.
+    inside = tuple(os.path.join(path, "") for path in readable)
+    sys.path[:] = [
+        entry
+        for entry in sys.path
+        if os.path.isabs(entry) and not os.path.join(os.path.realpath(entry), "").startswith(inside)
+    ]
     limit = request.memory_bytes
     policy = sandbox.Policy(
         readable=tuple(readable),
         file_bytes=None if limit is None else limits.answer_bytes(limit),
         best_effort=request.best_effort_sandbox,
     )
+    host = _ConfinedHost()
     try:
-        sandbox.apply(policy)
+        host.in_force = sandbox.apply(policy)
     except SandboxError as error:
         host.refusal = error  # told to the client when it asks for anything
+    return host
 
 
 def _keep_only(keep: set[int]) -> None:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from sojourn import events
+from sojourn.errors import SandboxError
 from sojourn.probes import gpu
+from sojourn.process.calls import NoAnswer, WorkerDied
 from sojourn.process.limits import descendants
 from sojourn.process.worker import Worker
 from sojourn.session.backend import Account
-from sojourn.values import Footprint, Residue
+from sojourn.values import Footprint, Residue, caller
+
+if TYPE_CHECKING:
+    from sojourn.process.sandbox import Applied
 
 
 class WorkerBackend(Worker):
@@ -18,6 +25,32 @@ class WorkerBackend(Worker):
     def __init__(self, name: str, *, on_gpu: bool = False, **options: Any) -> None:
         super().__init__(name, **options)
         self._on_gpu = on_gpu
+        self.sandbox: Applied | None = None
+        if options.get("readable_paths") is not None:
+            try:
+                self._learn_what_is_in_force(options.get("deadline"))
+            except BaseException:  # a Ctrl-C, or a warning that is an error
+                self.kill()
+                super().end()
+                self.release()
+                raise
+
+    def _learn_what_is_in_force(self, deadline: float | None) -> None:
+        """Ask while nothing of the model has been loaded that could answer instead."""
+        from sojourn.process.sandbox import Applied
+
+        try:
+            self.sandbox, _ = self.call("sandbox", {}, result=Applied, deadline=deadline)
+        except (SandboxError, WorkerDied, NoAnswer):
+            return  # whoever loads the model next is told the same
+        if not self.sandbox.is_whole:
+            missing = self.sandbox.missing
+            events.emit("sandbox.incomplete", self.name, worker_pid=self.pid, missing=list(missing))
+            place = caller()
+            warnings.warn_explicit(
+                f"the untrusted model of {self.name!r} is not closed off: {self.sandbox}",
+                *(RuntimeWarning, place.file, place.line),
+            )
 
     def footprint(self) -> Footprint:
         """What it holds now, on the host and on devices."""

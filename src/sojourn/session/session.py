@@ -24,6 +24,7 @@ from sojourn.values import (
 )
 
 if TYPE_CHECKING:
+    from sojourn.process.sandbox import Applied
     from sojourn.session.lease import Lease
 
 
@@ -56,6 +57,14 @@ class Usable:
     def signature(self) -> Signature:
         """The model's inputs and outputs."""
         return self._stay.signature
+
+    @property
+    def sandbox(self) -> Applied | None:
+        """What an untrusted model is closed off by; None if the model is trusted.
+
+        It was asked of the worker before the model was loaded.
+        """
+        return getattr(self._stay.backend, "sandbox", None)
 
     def run(
         self,

@@ -74,6 +74,11 @@ class Applied:
     namespaces: bool = False
     missing: tuple[str, ...] = ()
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether everything essential is in force: what is missing is additional."""
+        return self.landlock_abi > 0 and self.seccomp
+
     def __str__(self) -> str:
         on = [f"landlock (version {self.landlock_abi})"] if self.landlock_abi else []
         on += ["seccomp"] if self.seccomp else []

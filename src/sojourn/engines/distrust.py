@@ -1,0 +1,62 @@
+"""What an engine does not do for a model that nobody vouches for: run code that came with it.
+
+The sandbox contains such code. This keeps it from starting at all.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from typing import Any, NoReturn
+
+from sojourn.errors import ModelError
+
+_HDF5 = b"\x89HDF\r\n\x1a\n"
+# Keras keeps Python code in a file as either of these: a layer, or a function as an argument.
+_CODE = ("Lambda", "__lambda__")
+_LOADERS = ("TF_LoadLibrary", "TF_LoadPluggableDeviceLibrary", "TF_RegisterFilesystemPlugin")
+
+
+def refuse_custom_ops() -> None:
+    """Have TensorFlow load no library of ops, devices or file systems from now on.
+
+    A graph cannot ask for it, but whatever reaches Python's names by their spelling could.
+    """
+    if "tensorflow" not in sys.modules:
+        return
+    from tensorflow.python.client import pywrap_tf_session
+
+    for name in _LOADERS:
+        if hasattr(pywrap_tf_session, name):
+            setattr(pywrap_tf_session, name, _refuse)
+
+
+def _refuse(*_: Any) -> NoReturn:
+    raise ModelError("an untrusted model loads no library of ops")
+
+
+def refuse_code_in_hdf5(path: str) -> None:
+    """Refuse a Keras file in HDF5 that holds Python code, as not every version of Keras does."""
+    with open(path, "rb") as file:
+        if file.read(len(_HDF5)) != _HDF5:
+            return
+    h5py = importlib.import_module("h5py")
+    try:
+        with h5py.File(path, "r") as stored:
+            config = stored.attrs.get("model_config")
+        todo = [json.loads(config)] if config is not None else []
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise ModelError(f"{path} cannot be read: {error}") from None
+    while todo:
+        value = todo.pop()
+        if isinstance(value, dict):
+            if value.get("class_name") in _CODE or value.get("function_type") == "lambda":
+                raise ModelError(
+                    f"{os.path.basename(path)} holds Python code (a Lambda layer), which an "
+                    "untrusted model may not"
+                )
+            todo.extend(value.values())
+        elif isinstance(value, list):
+            todo.extend(value)
