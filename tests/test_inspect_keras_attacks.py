@@ -16,6 +16,7 @@ import pytest
 from sojourn.errors import ModelError
 from sojourn.probes.model_files import Finding, ModelSummary, hdf5_files, inspect_model
 from sojourn.probes.model_files.hdf5_files import read_hdf5
+from wire_writer import field, node, saved_model
 
 PLAIN = {"class_name": "Sequential", "config": {}}
 
@@ -108,6 +109,68 @@ def test_a_member_that_is_there_twice_is_a_danger(tmp_path: Path) -> None:
     with zipfile.ZipFile(path, "a") as file:
         file.writestr("config.json", json.dumps(PLAIN))
     assert dangers(inspect_model(path)) == {("config.json", "each reader takes another of them")}
+
+
+# Configurations
+
+
+@pytest.mark.parametrize(
+    ("layer", "detail"),
+    [
+        (
+            {"class_name": "TFSMLayer", "config": {"filepath": "/tmp/evil"}},
+            "loads a SavedModel from elsewhere, /tmp/evil",
+        ),
+        ({"class_name": "TorchModuleWrapper", "config": {}}, "a pickled PyTorch module"),
+        ({"class_name": "Custom>Lambda", "config": {}}, "Python code stored in the model"),
+        (
+            {"class_name": "TFOpLambda", "config": {"function": "io.write_file"}},
+            "calls io.write_file",
+        ),
+        (
+            {"class_name": "function", "module": "builtins", "config": "load_model"},
+            "calls load_model",
+        ),
+        (
+            {"class_name": "enable_unsafe_deserialization", "module": "keras.config"},
+            "calls enable_unsafe_deserialization",
+        ),
+        ({"class_name": "X", "module": "keras.src.datasets.x"}, "a helper of keras.src.datasets.x"),
+        ({"class_name": "f", "module": "tensorflow.io"}, "a helper of tensorflow.io"),
+        ({"class_name": "f", "module": "tensorflow"}, "a helper of tensorflow"),
+    ],
+)
+def test_what_a_configuration_can_run_is_a_danger(
+    tmp_path: Path, layer: dict[str, Any], detail: str
+) -> None:
+    summary = inspect_model(archive(tmp_path / "m.keras", {"class_name": "M", "config": [layer]}))
+    assert dangers(summary) == {(layer["class_name"], detail)}
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        {"class_name": "Dense", "module": "keras.layers"},
+        {"class_name": "Functional", "module": "keras.src.models.functional"},
+        {"class_name": "Sequential", "module": "keras"},
+        {"class_name": "DTypePolicy", "module": "keras"},
+        {"class_name": "Adam", "module": "keras.src.legacy.optimizers"},
+        {"class_name": "Dense", "module": "tensorflow.keras.layers"},
+        {"class_name": "Dense", "module": "tensorflow.python.keras.layers.core"},
+        {"class_name": "TFOpLambda", "config": {"function": "math.add"}},
+        {"class_name": "BertBackbone", "module": "keras_hub.src.models.bert.bert_backbone"},
+    ],
+)
+def test_what_honest_models_are_made_of_is_none(tmp_path: Path, layer: dict[str, Any]) -> None:
+    assert inspect_model(archive(tmp_path / "m.keras", {"config": [layer]})).findings == ()
+
+
+def test_a_lambda_noted_beside_a_saved_model_is_found_however_it_is_spelled(tmp_path: Path) -> None:
+    (tmp_path / "saved_model.pb").write_bytes(saved_model(field(2, node("c", "Const"))))
+    spelled = r'{"config":{"layers":[{"class_name":"\u004cambda"}]}}'
+    (tmp_path / "keras_metadata.pb").write_bytes(field(1, field(3, "root"), field(5, spelled)) * 2)
+    [finding] = inspect_model(tmp_path, check_ops=False).findings
+    assert (finding.name, finding.where, finding.count) == ("Lambda", "keras_metadata.pb", 2)
 
 
 # The process that reads HDF5

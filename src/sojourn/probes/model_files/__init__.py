@@ -15,9 +15,9 @@ from dataclasses import replace
 from sojourn.errors import ModelError
 from sojourn.probes.model_files.checkpoints import parse_index
 from sojourn.probes.model_files.graphs import parse_graph
-from sojourn.probes.model_files.keras_files import inspect_hdf5, inspect_keras
+from sojourn.probes.model_files.keras_files import inspect_hdf5, inspect_keras, keras_metadata
 from sojourn.probes.model_files.meta_graphs import MetaGraph, parse_meta_graph, parse_saved_model
-from sojourn.probes.model_files.ops import RUNS_CODE, judge, known_ops, unknown_ops
+from sojourn.probes.model_files.ops import judge, known_ops, unknown_ops
 from sojourn.probes.model_files.summary import Finding, ModelSummary, Weight
 from sojourn.probes.model_files.wire import shown
 from sojourn.probes.model_paths import chosen_checkpoint
@@ -240,14 +240,10 @@ def _folder_findings(folder: str) -> tuple[list[Finding], int]:
                 findings.append(Finding("note", "link", os.path.relpath(path, folder), "", detail))
             elif name in files:
                 size += os.lstat(path).st_size
-    if _names_a_lambda(os.path.join(folder, "keras_metadata.pb")):
-        detail = "Python code stored in the model, which Keras would run"
-        findings.append(Finding("danger", RUNS_CODE, "Lambda", "keras_metadata.pb", detail))
+    metadata = os.path.join(folder, "keras_metadata.pb")
+    if os.path.isfile(metadata):
+        findings += keras_metadata(_content(metadata))
     return findings, size
-
-
-def _names_a_lambda(path: str) -> bool:
-    return os.path.isfile(path) and b'"class_name": "Lambda"' in _content(path).tobytes()
 
 
 def _content(path: str) -> memoryview:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +13,32 @@ from sojourn.probes.model_files.summary import Finding
 from sojourn.values import TensorSpec
 
 _OWN_MODULES = ("keras", "tf_keras", "tensorflow", "keras_hub", "keras_nlp", "keras_cv")
+# What models are made of in Keras itself. The rest of it opens, loads and downloads things.
+_FOR_MODELS = frozenset(
+    "activations constraints distribution dtype_policies engine initializers layers losses metrics "
+    "mixed_precision models ops optimizers quantizers random regularizers".split()
+)
+_ON_THE_WAY = ("keras", "src", "api", "python", "_tf_keras", "legacy", "experimental", "_v1", "_v2")
+_NO_MODEL_HAS = frozenset(
+    "deserialize_keras_object enable_unsafe_deserialization get_file load_img load_model "
+    "load_weights model_from_config model_from_json model_from_yaml save_img save_model "
+    "save_weights".split()
+)
 _READS_VOCABULARY = ("StringLookup", "IntegerLookup", "TextVectorization")
+_CARRIES = {
+    "Lambda": (RUNS_CODE, "Python code stored in the model"),
+    "__lambda__": (RUNS_CODE, "Python code stored in the model"),
+    "TFSMLayer": (RUNS_CODE, "loads a SavedModel from elsewhere"),
+    "TorchModuleWrapper": (RUNS_CODE, "a pickled PyTorch module"),
+    "JaxLayer": (RUNS_CODE, "a Python function of JAX"),
+    "FlaxLayer": (RUNS_CODE, "a Python class of Flax"),
+}
+# Layers of older models that call whatever function of TensorFlow they name.
+_CALLS_BY_NAME = ("TFOpLambda", "SlicingOpLambda", "TensorFlowOpLayer")
+_REACHES_OUT = re.compile(
+    r"(^|\.)(io|raw_ops|saved_model|summary|train|data|lookup|experimental|load_library|"
+    r"load_op_library|py_func\w*|py_function|numpy_function|print|debugging|distribute|test)(\.|$)"
+)
 
 
 @dataclass(slots=True)
@@ -60,10 +86,21 @@ def _look_at(found: KerasConfig, name: str, value: Mapping[str, Any], is_layer: 
 def _judge(name: str, value: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[Finding]:
     module, registered = value.get("module"), value.get("registered_name")
     registered = registered if isinstance(registered, str) else ""
-    if name in ("Lambda", "__lambda__"):
-        yield Finding("danger", RUNS_CODE, name, detail="Python code stored in the model")
+    named = value.get("config")
+    plain_name = name.rsplit(">", 1)[-1]
+    if plain_name in _CARRIES:
+        what, detail = _CARRIES[plain_name]
+        if isinstance(config.get("filepath"), str):
+            detail += f", {config['filepath'][:200]}"
+        yield Finding("danger", what, name[:200], detail=detail)
+    elif plain_name in _NO_MODEL_HAS or (isinstance(named, str) and named in _NO_MODEL_HAS):
+        called = plain_name if plain_name in _NO_MODEL_HAS else named
+        yield Finding("danger", RUNS_CODE, name[:200], detail=f"calls {called}")
+    elif plain_name in _CALLS_BY_NAME:
+        called = str(config.get("function") or config.get("node_def") or "")
+        if _REACHES_OUT.search(called) or plain_name == "TensorFlowOpLayer":
+            yield Finding("danger", RUNS_CODE, name[:200], detail=f"calls {called[:200]}")
     elif isinstance(module, str) and module == "builtins":
-        named = value.get("config")
         detail = f"a function that you must supply: {named}" if isinstance(named, str) else ""
         yield Finding("note", "custom object", name, detail=detail[:200])
     elif isinstance(module, str) and module.split(".", 1)[0] not in _OWN_MODULES:
@@ -71,7 +108,7 @@ def _judge(name: str, value: Mapping[str, Any], config: Mapping[str, Any]) -> It
         registration = f", registered as {registered}" if registered else ""
         detail = f"imports {module}{registration}"[:200]
         yield Finding("danger", "custom object", name, detail=detail)
-    elif isinstance(module, str) and ".utils" in module:
+    elif isinstance(module, str) and not _is_for_models(module):
         # Helpers that download and unpack files were used as layers by attackers.
         yield Finding("danger", RUNS_CODE, name, detail=f"a helper of {module[:200]}")
     elif module is None and ">" in (known_as := registered or name):
@@ -80,6 +117,15 @@ def _judge(name: str, value: Mapping[str, Any], config: Mapping[str, Any]) -> It
         yield Finding("note", "custom object", name[:200], detail=detail)
     if name in _READS_VOCABULARY and isinstance(config.get("vocabulary"), str):
         yield Finding("danger", READS, name, detail=f"vocabulary is {config['vocabulary'][:200]}")
+
+
+def _is_for_models(module: str) -> bool:
+    root, *rest = module.split(".")
+    if root not in ("keras", "tf_keras", "tensorflow"):  # libraries of whole models
+        return "utils" not in rest
+    below = [part for part in rest if part not in _ON_THE_WAY]
+    # Keras itself has models at its top, TensorFlow has everything there.
+    return below[0] in _FOR_MODELS if below else root != "tensorflow" or "keras" in rest
 
 
 def _note_input(found: KerasConfig, config: Mapping[str, Any]) -> None:

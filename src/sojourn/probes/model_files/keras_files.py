@@ -15,6 +15,7 @@ from sojourn.errors import ModelError
 from sojourn.probes.model_files.hdf5_files import NO_H5PY, read_hdf5
 from sojourn.probes.model_files.keras_configs import KerasConfig, walk
 from sojourn.probes.model_files.summary import Finding, ModelSummary, Weight
+from sojourn.probes.model_files.wire import fields, message
 from sojourn.values import Signature
 
 _LARGEST_CONFIG = 16 << 20
@@ -133,6 +134,18 @@ def inspect_hdf5(path: str, size: int) -> ModelSummary:
         findings=(*found.counted(), *told.findings),
         unchecked=() if config else ("its layers: it holds weights only",),
     )
+
+
+def keras_metadata(data: memoryview) -> list[Finding]:
+    """What an older Keras noted beside a SavedModel: a configuration for each of its objects."""
+    name = "keras_metadata.pb"
+    findings: Counter[Finding] = Counter()
+    for _, saved in fields(data):
+        for _, content in fields(message(saved)):
+            if isinstance(content, memoryview) and bytes(content[:1]) == b"{":
+                for finding in walk(_json(bytes(content), name)).counted():
+                    findings[replace(finding, where=name, count=1)] += finding.count
+    return [replace(finding, count=count) for finding, count in findings.items()]
 
 
 def _json(content: bytes, path: str) -> Any:
