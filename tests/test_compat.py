@@ -10,6 +10,7 @@ import sys
 import threading
 import unittest
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,10 @@ with warnings.catch_warnings():
     from compat_helpers_scenarios import opened_by_helpers
 
 import sojourn
-from sojourn.compat.v1 import InteractiveSession, Session
+from sojourn.compat.v1 import InteractiveSession, Session, link
+from sojourn.probes import gpu
+from sojourn.session.listing import Lister
+from stand_in_nvml import GIB, Device, StandIn
 
 v1 = tf.compat.v1
 pytestmark = [
@@ -83,6 +87,58 @@ def test_a_function_is_called_where_no_further_thread_can_be_had(
         assert [s.run(three) for _ in range(3)] == [3, 3, 3]
     assert started.count("sojourn-answers-short") > 1
     assert s.receipt.clean
+
+
+@pytest.fixture
+def nvml(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
+    """Two GPUs as the driver would show them, and a TensorFlow that was built for such."""
+    stand_in = StandIn(Device("GPU-aaaa"), Device("GPU-bbbb"))
+    monkeypatch.setitem(sys.modules, "pynvml", stand_in)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(link.tf_test, "is_built_with_gpu_support", lambda: True)
+    gpu.forget()
+    yield stand_in
+    gpu.forget()
+
+
+def test_the_bytes_on_gpus_are_asked_of_the_driver(
+    graph: Any, nvml: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Session(graph=graph, config=v1.ConfigProto()) as s:
+        nvml.devices[1].processes[s._link.stay.pid] = GIB
+        assert s._link.stay.footprint().device_bytes == {"GPU-bbbb": GIB}
+        monkeypatch.setattr(gpu, "wait_until_back", lambda pids: gpu.held_by(pids))
+    assert s.receipt.held_on_device == {"GPU-bbbb": GIB}
+    assert s.receipt.residue.device_bytes == {"GPU-bbbb": GIB}
+    assert not s.receipt.clean
+
+
+def test_a_session_is_listed_with_the_devices_that_it_may_use(
+    graph: Any, nvml: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Without one, TensorFlow's own default says how many there are, and here there are none.
+    plain = v1.ConfigProto()
+
+    def listed(config: Any = plain, **options: Any) -> str:
+        with Session(graph=graph, config=config, name="listed", **options):
+            [one] = [each for each in Lister().list() if each.name == "listed"]
+            return one.device
+
+    assert listed() == "gpu:0,1"
+    assert listed(isolation="inline") == "gpu:0,1"
+    assert listed(config=v1.ConfigProto(device_count={"GPU": 0})) == "cpu"
+    only = v1.ConfigProto(gpu_options=v1.GPUOptions(visible_device_list="1"))
+    assert listed(config=only) == "gpu:1"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert listed() == "gpu:0"
+    monkeypatch.setattr(link.tf_test, "is_built_with_gpu_support", lambda: False)
+    assert listed() == "cpu"
+
+
+@pytest.mark.parametrize("memory", [0, "0", "lots"])
+def test_a_limit_of_memory_that_makes_no_sense_is_refused(graph: Any, memory: Any) -> None:
+    with pytest.raises(ValueError, match="memory"):
+        Session(graph=graph, memory=memory)
 
 
 @ISOLATIONS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -13,13 +14,16 @@ import numpy as np
 from tensorflow.python.client import pywrap_tf_session as c_api
 from tensorflow.python.framework import dtypes
 from tensorflow.python.framework import errors_impl as tf_errors
+from tensorflow.python.platform import test as tf_test
 
 from sojourn.engines.feed_flow import may_outlive_the_step
 from sojourn.engines.remote_session import is_handle
 from sojourn.engines.tensorflow_steps import step_facts
 from sojourn.errors import SessionBroken, SessionClosed
+from sojourn.probes import gpu
 from sojourn.process.calls import WorkerDied, step_meta
 from sojourn.session.backend import Backend
+from sojourn.session.devices import Choice, everything
 from sojourn.session.plans import PlanFacts
 from sojourn.session.stay import MakeBackend, Stay
 from sojourn.values import Place
@@ -67,6 +71,22 @@ class Step:
         self._garbage.extend(self._numbers)
 
 
+def devices_for(config: Any) -> Choice:
+    """What a session with this configuration may use of all that this process sees.
+
+    Found without asking TensorFlow, which takes memory on every device to tell.
+    """
+    gpus: Sequence[gpu.Gpu] = gpu.found()
+    if not gpus or not tf_test.is_built_with_gpu_support():
+        gpus = ()
+    only = None
+    if config is not None:
+        if config.device_count.get("GPU", 1) == 0:
+            gpus = ()
+        only = config.gpu_options.visible_device_list or None
+    return everything(gpus, os.environ.get("CUDA_VISIBLE_DEVICES"), only)
+
+
 class Link(ABC):
     """What both isolations share."""
 
@@ -88,8 +108,9 @@ class Link(ABC):
         place: Place,
         make: MakeBackend,
         arguments: dict[str, Any],
+        device: str | None = None,
     ) -> Backend:
-        self.stay = Stay(name, isolation, "cpu", place)
+        self.stay = Stay(name, isolation, device or devices_for(None).label, place)
         self.stay.open(make, {"kind": "session", **arguments})
         assert self.stay.backend is not None
         return self.stay.backend

@@ -12,11 +12,11 @@ import numpy as np
 from tensorflow.python.framework import errors_impl as tf_errors
 
 from sojourn.compat.v1.functions import FunctionCalls
-from sojourn.compat.v1.link import CLOSE_SECONDS, Link
+from sojourn.compat.v1.link import CLOSE_SECONDS, Link, devices_for
 from sojourn.compat.v1.shipping import Shipment
 from sojourn.engines.remote_session import HANDLE, is_handle
 from sojourn.session.backend import Backend
-from sojourn.values import Place, parse_bytes
+from sojourn.values import Place, arguments
 
 
 class WorkerLink(Link):
@@ -38,14 +38,16 @@ class WorkerLink(Link):
         self._functions: FunctionCalls | None = None
         self._dead_callables: list[int] = []
         self._folder: str | None = None
-        limit = None if memory is None else parse_bytes(memory)
+        limit = None if memory is None else arguments.memory("memory", memory)
+        choice = devices_for(config)
 
         def make(deadline: float | None) -> Backend:
             from sojourn.session.isolation import WorkerBackend
 
-            return WorkerBackend(name, memory_bytes=limit, deadline=deadline)
+            return WorkerBackend(name, memory_bytes=limit, on_gpu=choice.on_gpu, deadline=deadline)
 
-        self._open(name, "process", place, make, {"config": config.SerializeToString()})
+        told = {"config": config.SerializeToString()}
+        self._open(name, "process", place, make, told, choice.label)
 
     def grow(self) -> None:
         self._follow()
