@@ -22,7 +22,7 @@ from sojourn.process import callbacks
 from sojourn.transport import board, frames, lane, messages, strings
 from sojourn.transport.dtypes import BY_NAME, name_of
 from sojourn.transport.messages import Inbox, Outbox, ProtocolError
-from sojourn.transport.segment import F_ADD_SEALS, F_SEAL_GROW, Segment, SegmentError
+from sojourn.transport.segment import F_ADD_SEALS, F_SEAL_GROW, F_SEAL_SHRINK, Segment, SegmentError
 
 
 class Wire:
@@ -236,6 +236,32 @@ def test_a_layout_that_was_never_sent_is_refused(wire):
     wire.words[messages.LAYOUT] = 99
     with pytest.raises(ProtocolError, match="never sent"):
         wire.inbox.take()
+
+
+def test_a_peer_cannot_have_us_keep_as_much_as_it_likes(wire, monkeypatch):
+    wire.out.put(b"m" * 17, [np.ones(3)])  # too long to come again, so it has no number
+    wire.words[messages.LAYOUT] = 1
+    with pytest.raises(ProtocolError, match="too large to be kept"):
+        wire.inbox.take()
+    monkeypatch.setattr(messages, "MAX_HEADER_BYTES", 10_000)
+    many = [np.zeros(0)] * 100  # 3,200 bytes of header
+    for i in range(10):
+        wire.send(b"same", *many[: 90 + i])  # one layout that changes is kept once
+    wire.send(b"other", *many)
+    wire.send(b"third", *many)
+    with pytest.raises(ProtocolError, match="too large to be kept"):
+        wire.send(b"fourth", *many)
+
+
+def test_a_segment_larger_than_what_a_peer_may_send_is_refused():
+    fd = os.memfd_create("hostile", os.MFD_ALLOW_SEALING)
+    try:
+        os.ftruncate(fd, 2**40)  # costs it nothing
+        fcntl.fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK)
+        with pytest.raises(SegmentError, match=r"has 1024 GiB, and 1\.0 GiB are the most"):
+            Segment.receive(fd, most_bytes=2**30)
+    finally:
+        os.close(fd)
 
 
 def test_what_is_changed_after_it_was_checked_changes_nothing(wire):

@@ -222,6 +222,8 @@ class Inbox:
         self._segment: Segment | None = None
         self._generation = 0
         self._layouts: dict[int, tuple[bytes, list[np.ndarray]]] = {}
+        self._sizes: dict[int, int] = {}  # of their headers
+        self._kept_bytes = 0  # their sum
 
     @property
     def size(self) -> int:
@@ -261,6 +263,8 @@ class Inbox:
             for fd in fds:
                 os.close(fd)
         self._layouts.clear()
+        self._sizes.clear()
+        self._kept_bytes = 0
         self._generation += 1
 
     def _read_layout(self, header_bytes: int, number: int) -> tuple[bytes, list[np.ndarray]]:
@@ -293,11 +297,21 @@ class Inbox:
         if at != header_bytes:
             raise ProtocolError("the header is longer than what it announces")
         if number and not has_strings:
-            # The writer keeps at most half as many, and of those it has numbered last.
-            if len(self._layouts) > 2 * LAYOUTS_KEPT:
-                self._layouts.pop(next(iter(self._layouts)))
-            self._layouts[number] = (meta, arrays)
+            self._keep(number, header_bytes, meta, arrays)
         return meta, arrays
+
+    def _keep(self, number: int, header_bytes: int, meta: bytes, arrays: list[np.ndarray]) -> None:
+        # The writer keeps at most half as many, and of those it has numbered last.
+        if len(self._layouts) > 2 * LAYOUTS_KEPT:
+            oldest = next(iter(self._layouts))
+            del self._layouts[oldest]
+            self._kept_bytes -= self._sizes.pop(oldest)
+        self._kept_bytes += header_bytes - self._sizes.get(number, 0)
+        # Else a peer could have us keep as much as it likes, one message after the other.
+        if len(meta) > MAX_REUSED_META or self._kept_bytes > MAX_HEADER_BYTES:
+            raise ProtocolError("the peer numbers messages that are too large to be kept")
+        self._sizes[number] = header_bytes
+        self._layouts[number] = (meta, arrays)
 
 
 def _view(
