@@ -80,6 +80,7 @@ def test_what_is_too_fine_for_the_type_is_rounded_as_tensorflow_does():
         ("bfloat16", np.float64(3.4e38)),
         ("float8_e4m3fn", 1000),
         ("complex64", 1e300j),
+        ("complex64", complex(np.inf, 1e300)),
         ("int4", 8),
         ("uint4", -1),
         ("int64", 2**63),

@@ -100,9 +100,12 @@ def _narrowed(name: str, spec: TensorSpec, array: np.ndarray, wanted: np.dtype) 
         with np.errstate(all="ignore"):
             converted = array.astype(wanted)
     # In one dimension: numpy cannot pick out elements of arrays of every rank that it has.
-    too_large = (np.isfinite(array) & ~np.isfinite(converted)).reshape(-1)
+    before, after = array.reshape(-1), converted.reshape(-1)
+    too_large = np.isfinite(before.real) & ~np.isfinite(after.real)
+    if wanted.kind == "c":
+        too_large |= np.isfinite(before.imag) & ~np.isfinite(after.imag)
     if too_large.any():
-        raise _refusal(name, spec, f"{array.reshape(-1)[too_large][0]} does not fit")
+        raise _refusal(name, spec, f"{before[too_large][0]} does not fit")
     return converted
 
 
