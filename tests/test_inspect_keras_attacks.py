@@ -240,6 +240,26 @@ def test_whatever_the_reader_of_hdf5_answers_is_checked(
         inspect_model(model)
 
 
+def test_an_answer_without_end_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "m.h5").write_bytes(hdf5(linked))
+    assert read_hdf5(str(tmp_path / "m.h5"))
+    monkeypatch.setattr(hdf5_files, "_LONGEST_ANSWER", 10)
+    with pytest.raises(ModelError, match="the HDF5 library fails on it"):
+        read_hdf5(str(tmp_path / "m.h5"))
+    code = (
+        "import sys; from sojourn.process import hdf5_reader as reader\n"
+        "reader._LONGEST_ANSWER = 10; reader.main(sys.argv[1])"
+    )
+    with (tmp_path / "answer").open("wb") as answer:
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(tmp_path / "m.h5")],
+            stdout=answer,
+            stderr=subprocess.DEVNULL,
+        )
+    assert done.returncode != 0
+    assert (tmp_path / "answer").stat().st_size <= 10
+
+
 def test_a_configuration_in_hdf5_that_is_too_large_is_refused(tmp_path: Path) -> None:
     def write(h5py: Any, file: Any) -> None:
         file.attrs["model_config"] = " " * (17 << 20)

@@ -140,7 +140,3 @@ def main(path: str, member: str = "") -> None:
         # HDF5 reports damage as OSError, RuntimeError, KeyError, ValueError and more.
         told = {"error": str(error)[:1000]}
     json.dump(told, sys.stdout)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from sojourn.errors import ModelError
@@ -16,8 +17,13 @@ from sojourn.probes.model_files.summary import Finding, Weight
 from sojourn.values import TensorSpec
 
 # By its name, as a program: it closes itself off with what lies above this layer. Isolated, so
-# that nothing in the current folder or the environment is imported as a part of it.
-_READER = (sys.executable, "-I", "-m", "sojourn.process.hdf5_reader")
+# that nothing in the current folder or the environment is imported as a part of it; where this
+# package lies is told, as it need not be installed.
+_PROGRAM = (
+    "import sys; sys.path.append(sys.argv[1]); "
+    "from sojourn.process.hdf5_reader import main; main(*sys.argv[2:])"
+)
+_READER = (sys.executable, "-I", "-c", _PROGRAM, str(Path(__file__).parents[3]))
 _LIMIT_SECONDS = 40  # by the clock; the reader allows itself half of it of the processor
 _LONGEST_ANSWER = 64 << 20
 # Nothing of the caller's environment, where secrets are, but what libraries are found by.

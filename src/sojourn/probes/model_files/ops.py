@@ -88,6 +88,7 @@ def judge(meta: MetaGraph) -> list[Finding]:
     when = _moments(meta)
     # What every saver does when it is asked to is fine there, and nowhere else.
     restoring = {id(node) for node in meta.graph.reachable(meta.restore_ops)}
+    saving = {id(node) for node in meta.graph.reachable(meta.save_ops)}
     tables = TableFiles(meta)
     counted: Counter[_Finding] = Counter()
     moments: dict[_Finding, set[str]] = {}
@@ -107,6 +108,7 @@ def judge(meta: MetaGraph) -> list[Finding]:
             counted[key] += 1
             told = moments.setdefault(key, set())
             told.update([WHEN_LOADING] if id(node) in restoring else own[:1])
+            told.update(["when saving"] if id(node) in saving else [])
             told.update(own[: max(0, _MOST_MOMENTS - len(told))])
     return [
         *_odd_assets(meta),
