@@ -88,3 +88,27 @@ def holds_the_interpreter_lock() -> Any:
         return seconds
 
     return sleep
+
+
+def counting_up() -> Any:
+    """Counts to `n` in C++, one at a time: a step that takes as long as one likes."""
+    import tensorflow as tf
+
+    n = tf.compat.v1.placeholder(tf.int32, [], name="n")
+    zero = tf.constant(0)
+    total = tf.while_loop(lambda i: i < n, lambda i: i + 1, [zero], parallel_iterations=1)
+    return {"n": n}, {"total": tf.identity(total[0] if isinstance(total, list) else total)}
+
+
+def wide_counter() -> Any:
+    """Like `counter`, with enough values to fill some pages of a disk."""
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+    amount = v1.placeholder(tf.float32, [], name="amount")
+    value = v1.get_variable("value", [5000], initializer=v1.zeros_initializer(), use_resource=True)
+    add = v1.assign_add(value, tf.fill([5000], amount))
+    store = v1.assign(value, tf.fill([5000], amount))
+    with tf.control_dependencies([store]):
+        stored = tf.no_op(name="stored")
+    return {"amount": amount}, {"total": add[0], "value": value.read_value(), "store": stored}

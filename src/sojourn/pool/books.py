@@ -179,6 +179,7 @@ class Books:
         """Something has happened at this moment."""
         with self.lock:
             self._route(event(self._scheduler, clock()))
+            self._changed.notify_all()
         self._afterwards()
 
     def _route(self, effects: Iterable[Effect]) -> None:

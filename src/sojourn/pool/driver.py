@@ -164,10 +164,14 @@ class Driver(Books):
             self._route(self._scheduler.on_evict(model, clock()))
             going = self._scheduler.leaving(model)
         self._afterwards()
+
+        def is_going(copy: CopyId) -> bool:
+            # One that could not be parked stays: there is nothing to wait for.
+            return self._is_there(copy) and not self._scheduler.has_stayed(copy)
+
         with self._changed:
-            return self._changed.wait_for(
-                lambda: not any(self._is_there(copy) for copy in going), timeout
-            )
+            self._changed.wait_for(lambda: not any(map(is_going, going)), timeout)
+            return not any(map(self._is_there, going))
 
     def close(self, timeout: float | None, place: Place) -> None:
         """End everything. May be called twice, and by several at the same time."""

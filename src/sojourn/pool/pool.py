@@ -164,7 +164,8 @@ class Pool:
     def evict(self, name: str, timeout: float | None = None) -> bool:
         """Let a model go: idle copies now, leased ones once they are given back.
 
-        Returns when the idle ones are gone; False if that takes longer than `timeout` seconds.
+        Returns when the idle ones are gone; False if that takes longer than `timeout` seconds, or
+        if one stays because it could not be parked (`stats().copies` has its `park_error`).
         """
         return self._driver.evict(name, arguments.timeout(timeout))
 

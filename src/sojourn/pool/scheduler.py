@@ -82,6 +82,11 @@ class Scheduler(LeaseEvents, CopyEvents):
         """The copies of a model that are on their way out."""
         return {copy.id for copy in self._state.residents.of(model) if copy.is_leaving}
 
+    def has_stayed(self, copy_id: CopyId) -> bool:
+        """Whether a copy that was on its way out is so no more."""
+        copy = self._state.residents.current(copy_id)
+        return copy is not None and not copy.is_leaving
+
     def status(self) -> PoolStatus:
         return self._state.status()
 
