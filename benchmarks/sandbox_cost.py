@@ -2,9 +2,10 @@
 
     python benchmarks/sandbox_cost.py [--json]
 
-Opening: `apply` in fresh forks of a small process. Calls: a step of the same small graph in a
-fork with and one without the sandbox, taking turns, so that both see the same machine. Bars: at
-most 20 ms when opening, and a ratio of calls that cannot be told from 1.
+Opening: `apply` in fresh forks of a small process, prepared as a zygote is; and `sojourn.open` of
+the same small model with and without `untrusted=True`, taking turns. Calls: a step of the same
+small graph in a fork with and one without the sandbox, taking turns, so that both see the same
+machine. Bars: at most 20 ms when opening, and a ratio of calls that cannot be told from 1.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ import tempfile
 import time
 from typing import Any
 
+import sojourn
 from sojourn.process import sandbox
 
-OPENINGS = 50
+OPENINGS, SESSIONS = 50, 20
 ROUNDS, CALLS = 8, 2000
 BAR_SECONDS = 0.020
 
@@ -68,20 +70,45 @@ def step_seconds(folder: str, is_sandboxed: bool) -> float:
     return statistics.median(times[CALLS // 4 :])
 
 
+def save_model(folder: str) -> str:
+    import tensorflow as tf
+
+    module = tf.Module()
+    module.double = tf.function(lambda x: 2 * x, [tf.TensorSpec([None])])
+    tf.saved_model.save(module, folder, module.double)
+    return folder
+
+
+def session_seconds(model: str, untrusted: bool) -> float:
+    """How long a session takes to open, without the first result."""
+    start = time.perf_counter()
+    with sojourn.open(model, untrusted=untrusted):
+        return time.perf_counter() - start
+
+
 def main() -> int:
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     with tempfile.TemporaryDirectory() as folder:
+        sandbox.prepare()
         measured = [in_fork(opening, folder) for _ in range(OPENINGS)]
-        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+        model = sojourn.isolated(save_model)(os.path.join(folder, "model"))
+        session_seconds(model, True)
+        sessions = [
+            (session_seconds(model, True), session_seconds(model, False)) for _ in range(SESSIONS)
+        ]
         importlib.import_module("tensorflow")  # imported, nothing run: as a zygote is
         pairs = [
             (in_fork(step_seconds, folder, True), in_fork(step_seconds, folder, False))
             for _ in range(ROUNDS)
         ]
-    ratios = [inside / outside for inside, outside in pairs]
+    ratios = [sandboxed / plain for sandboxed, plain in pairs]
     openings = [clock for clock, _ in measured]
     median = statistics.median(openings)
     processor = statistics.median(used for _, used in measured)
+    inside, outside = (statistics.median(side) for side in zip(*sessions, strict=True))
     told = {
+        "session_open_seconds_untrusted": inside,
+        "session_open_seconds_trusted": outside,
         "open_seconds": median,
         "open_processor_seconds": processor,
         "open_seconds_worst": max(openings),
@@ -97,6 +124,8 @@ def main() -> int:
         print(
             f"opening: {median * 1e3:.1f} ms more, {processor * 1e3:.1f} ms of the processor"
             f" (worst of {OPENINGS}: {max(openings) * 1e3:.1f}; bar {BAR_SECONDS * 1e3:.0f} ms)\n"
+            f"a session: {inside * 1e3:.1f} ms untrusted, {outside * 1e3:.1f} ms trusted"
+            f" (medians of {SESSIONS})\n"
             f"a step:  {told['step_seconds_sandboxed'] * 1e6:.1f} us sandboxed,"
             f" {told['step_seconds_plain'] * 1e6:.1f} us plain; ratio {told['step_ratio']:.3f}"
             f" (rounds {min(ratios):.3f} to {max(ratios):.3f})"

@@ -741,6 +741,12 @@ def test_the_filter_decides_every_number_as_the_tables_say(machine: str) -> None
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_a_filter_that_was_prepared_is_the_same(machine: str) -> None:
+    seccomp.prepare(machine)
+    assert seccomp.finished(machine, 4242) == compiled(machine)
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 def test_no_call_is_in_two_tables(machine: str) -> None:
     column, _ = seccomp.MACHINES[machine]
     tables = (syscalls.ALLOWED, syscalls.REFUSED, syscalls.CHECKED)

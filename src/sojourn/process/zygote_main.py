@@ -20,7 +20,7 @@ import traceback
 from typing import NoReturn
 
 from sojourn.engines import PRELOAD, prepare_workers
-from sojourn.process import huge_pages, lifeline, limits, marks
+from sojourn.process import huge_pages, lifeline, limits, marks, sandbox
 from sojourn.process.protocol import Ended, Fork, Forked, Ready, Refused, Status, to_zygote
 from sojourn.transport import frames
 
@@ -39,12 +39,13 @@ def main() -> NoReturn:
     found = {name: _import(name) for name in frameworks}
     # Our own modules as well, so that workers find everything loaded; also what a module of the
     # user's asks of sojourn when a worker imports it for one of its functions.
-    for module in ("process.worker_main", "process.sandbox", "functions"):
+    for module in ("process.worker_main", "functions"):
         importlib.import_module(f"sojourn.{module}")
     for name, version in found.items():
         for module in PRELOAD[name] if version else ():
             importlib.import_module(module)
     prepare_workers()
+    sandbox.prepare()
     limits.set_title(f"sojourn-zygote of {client_pid}")
     limits.adopt_orphans()
     gc.collect()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import fcntl
+import functools
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ _ERRNO = 0x00050000
 # Classic BPF: load a word, jump on it, return.
 _LOAD, _AND, _JUMP, _JUMP_EQUAL, _JUMP_AT_LEAST, _RETURN = 0x20, 0x54, 0x05, 0x15, 0x35, 0x06
 _AT_NUMBER, _AT_MACHINE, _AT_ARGUMENTS = 0, 4, 16
+
+_NOBODY = 0x7FFFFFFF  # a process id that nobody has, and no other value in the program
 
 Instruction = tuple[int, int, int, int]  # code, jump if true, jump if false, value
 
@@ -180,9 +183,27 @@ class _Program(ctypes.Structure):
     _fields_ = (("len", ctypes.c_uint16), ("filter", ctypes.POINTER(_Instruction)))
 
 
+@functools.cache
+def _for_anybody(machine: str) -> tuple[Instruction, ...]:
+    return tuple(compile_filter(machine, _NOBODY))
+
+
+def prepare(machine: str) -> None:
+    """Do what takes longest of `install`, once for every process that is forked from this one."""
+    _for_anybody(machine)
+
+
+def finished(machine: str, pid: int) -> list[Instruction]:
+    """The same as `compile_filter` makes, quickly where it was prepared."""
+    return [
+        (code, if_true, if_false, pid if value == _NOBODY else value)
+        for code, if_true, if_false, value in _for_anybody(machine)
+    ]
+
+
 def install(machine: str, pid: int) -> None:
     """Put this process under the filter, for good. `NO_NEW_PRIVS` must be set."""
-    code = compile_filter(machine, pid)
+    code = finished(machine, pid)
     instructions = (_Instruction * len(code))(*(_Instruction(*line) for line in code))
     program = _Program(len(code), instructions)
     libc.set_seccomp_filter(ctypes.addressof(program))
