@@ -532,6 +532,19 @@ def test_a_move_that_the_table_does_not_know_tells_the_history():
 # -- parking ----------------------------------------------------------------------------------
 
 
+def test_a_changed_session_that_cannot_be_parked_makes_room_and_the_loss_is_told():
+    script = Script(limit=1)
+    script.register("a", parks=False)
+    script.register("b")
+    script.use("a", changed=True)
+    script.ask("b")
+    assert not script.parking
+    assert script.closing == [CopyId("a", 0, 1)]
+    assert script.count(Report) == 1
+    script.settle()
+    assert CopyId("b", 0, 1) in script.granted.values()
+
+
 def test_a_changed_session_is_parked_before_it_closes_and_comes_back_with_its_state():
     script = Script(limit=1)
     script.register("a")

@@ -102,6 +102,7 @@ class Pool:
             copies=copies,
             exclusive=exclusive,
             pinned=pinned,
+            parks=not options.get("untrusted", False),  # such a worker writes nothing
             keep_seconds=keep_seconds,
             memory_bytes=None if memory is None else arguments.memory("memory", memory),
             estimate_bytes=_estimate(model),
@@ -248,12 +249,9 @@ def _estimate(model: Any) -> int | None:
     path = os.fspath(model)
     if not os.path.isdir(path):
         return _BASE_BYTES + os.path.getsize(path) if os.path.isfile(path) else None
-    sizes = (
-        os.path.getsize(os.path.join(folder, file))
-        for folder, _, files in os.walk(path)
-        for file in files
-    )
-    return _BASE_BYTES + sum(sizes)
+    files = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names)
+    # A link may lead to nothing, or to what is no part of the model.
+    return _BASE_BYTES + sum(os.lstat(file).st_size for file in files)
 
 
 # -- the ends that nobody asked for ------------------------------------------------------------

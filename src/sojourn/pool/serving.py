@@ -9,7 +9,7 @@ from __future__ import annotations
 from sojourn.errors import InternalError
 from sojourn.pool import explain
 from sojourn.pool.deadlock import find_deadlock
-from sojourn.pool.effects import Close, Grant, Open, Park, Refuse, Warmed
+from sojourn.pool.effects import Close, Grant, Open, Park, Refuse, Report, Warmed
 from sojourn.pool.planning import Claim, Demand, plan_room
 from sojourn.pool.queue import Lease
 from sojourn.pool.residents import Copy, CopyState, Slot
@@ -213,12 +213,15 @@ def evict(state: State, copy: Copy) -> None:
 
 def leave(state: State, copy: Copy, why: str) -> None:
     """Let a copy go, by way of parking if its variables have changed."""
-    if copy.changed and copy.state is CopyState.READY and state.closed_at is None:
+    loses = copy.changed and copy.state is CopyState.READY and state.closed_at is None
+    if loses and copy.model.parks:
         copy.move("park")
         state.out.append(Park(copy.id))
-    else:
-        copy.move("leave")
-        state.out.append(Close(copy.id, why))
+        return
+    if loses:
+        state.out.append(Report("pool.state_lost", copy.model.name, {"copy": str(copy.id)}))
+    copy.move("leave")
+    state.out.append(Close(copy.id, why))
 
 
 def end_leases(state: State, copy: Copy) -> None:

@@ -23,6 +23,7 @@ class Model:
     copies: int = 1
     exclusive: bool = False
     pinned: bool = False
+    parks: bool = True  # whether what it has learnt can be put away and brought back
     keep_seconds: float | None = None  # None: the pool's idle_seconds
     memory_bytes: int | None = None  # what the user declared
     estimate_bytes: int | None = None  # a guess for the very first open
