@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from sojourn.cli.program_command import ProgramCommand
+from sojourn.cli.terminal import wants_colour
 
 
 @click.command(cls=ProgramCommand, name="audit")
@@ -95,7 +96,7 @@ def command(
     if as_json:
         click.echo(json.dumps({**found.to_dict(), "exit_code": exit_code}, indent=2))
     else:
-        colour = sys.stderr.isatty() and "NO_COLOR" not in os.environ
+        colour = wants_colour(sys.stderr)
         click.echo("\n" + found.text(colour), err=True, color=colour)
         if page is not None:
             click.echo(f"report: {page}", err=True)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from typing import TYPE_CHECKING
 
 import click
 
 from sojourn._version import __version__
+from sojourn.cli.terminal import wants_colour
 
 if TYPE_CHECKING:
     from sojourn.probes.doctor import Check
@@ -45,7 +45,7 @@ def command(as_json: bool) -> None:
 
 
 def _show(checks: list[Check], heading: str) -> None:
-    colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    colour = wants_colour(sys.stdout)
     width = max(len(check.name) for check in checks)
     click.echo(heading)
     for check in checks:

@@ -7,6 +7,7 @@ import sys
 
 import click
 
+from sojourn.cli.terminal import plain
 from sojourn.errors import ModelError
 from sojourn.probes.model_files import ModelSummary, inspect_model
 from sojourn.values import format_bytes
@@ -32,18 +33,13 @@ def command(path: str, show_all: bool, as_json: bool) -> None:
         if as_json:
             click.echo(json.dumps({"path": path, "error": str(error)}))
         else:
-            click.echo(f"Error: {_plain(str(error))}", err=True)
+            click.echo(f"Error: {plain(str(error))}", err=True)
         sys.exit(1)
     if as_json:
         click.echo(json.dumps(summary.to_dict(), indent=2))
     else:
         _print(summary, show_all)
     sys.exit(1 if summary.is_dangerous or summary.unread else 0)
-
-
-def _plain(text: str) -> str:
-    """Names come from a stranger: none may move the cursor, change colours or fake a line."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _signatures(summary: ModelSummary) -> list[tuple[str, str]]:
@@ -59,13 +55,13 @@ def _print(summary: ModelSummary, show_all: bool) -> None:
     console = Console(highlight=False)  # honours NO_COLOR
 
     def line(text: str, style: str = "") -> None:
-        console.print(Text(_plain(text), style), soft_wrap=True)
+        console.print(Text(plain(text), style), soft_wrap=True)
 
     def table(title: str, rows: list[tuple[str, str]]) -> None:
         shown = rows if show_all else rows[:_SHOWN]
         grid = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
         for left, right in shown:
-            grid.add_row(Text("  " + _plain(left)), Text(_plain(right)))
+            grid.add_row(Text("  " + plain(left)), Text(plain(right)))
         line(title, "bold")
         console.print(grid)
         if len(rows) > len(shown):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from sojourn.audit.lint import Outcome, Settings, check_paths
 from sojourn.audit.lint.fix import FixerMissing, fix_source, require_libcst
 from sojourn.audit.lint.formats import FORMATS, as_text
 from sojourn.audit.lint.settings import SettingsError, read_settings
+from sojourn.cli.terminal import wants_colour
 
 
 @click.command(name="lint")
@@ -107,7 +107,7 @@ def _fix(outcome: Outcome, settings: Settings, diff: bool) -> int:
 
 def _show(outcome: Outcome, form: str, changed: int) -> None:
     if form == "text":
-        colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+        colour = wants_colour(sys.stdout)
         text = as_text(outcome, _coloured) if colour else as_text(outcome)
         if changed:
             text += f", {changed} file{'s' * (changed != 1)} fixed"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sojourn.cli.terminal import plain
 from sojourn.session.listing import Listed
 from sojourn.values import format_bytes, format_seconds
 
@@ -154,8 +155,3 @@ def place(owner: str, most: int = 36) -> str:
 def short(text: str, most: int = 28) -> str:
     """The beginning, if it is long."""
     return text if len(text) <= most else text[: most - 1] + "…"
-
-
-def plain(text: str) -> str:
-    """Names are anybody's: none may move the cursor or change colours."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

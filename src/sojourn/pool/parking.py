@@ -22,7 +22,7 @@ _PREFIX = "sojourn-pool-"
 
 
 class Parking:
-    """The folder of one pool. `place` returns a path for a copy; `leave` removes everything."""
+    """The folder of one pool. `place_for` returns a path for a copy; `leave` removes everything."""
 
     def __init__(self, folder: str | None) -> None:
         self._parent = folder

@@ -46,7 +46,7 @@ class Ending:
             return "ended (nobody could say how)"
         if os.WIFSIGNALED(self.status):
             number = os.WTERMSIG(self.status)
-            return f"was killed by {signal.Signals(number).name}"
+            return f"was killed by {_name_of_signal(number)}"
         return f"ended with code {os.WEXITSTATUS(self.status)}"
 
 
@@ -339,6 +339,13 @@ def _forget_all_in_child() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_all_in_child)
+
+
+def _name_of_signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"  # one of the realtime signals, most of which have no names
 
 
 def _pidfds(pids: list[int]) -> list[int]:

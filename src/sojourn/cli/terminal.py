@@ -1,0 +1,17 @@
+"""What a terminal may show, for every command alike."""
+
+from __future__ import annotations
+
+import os
+from typing import IO, Any
+
+
+def plain(text: str) -> str:
+    """Names are anybody's: none may move the cursor, change colours or fake a line."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def wants_colour(stream: IO[Any]) -> bool:
+    """Whether this is a terminal whose user has not asked for none (no-color.org: NO_COLOR is
+    there, and is not empty)."""
+    return stream.isatty() and not os.environ.get("NO_COLOR")
