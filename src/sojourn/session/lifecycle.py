@@ -272,6 +272,9 @@ class Lifecycle:
         frames = sys._current_frames()
         for threads in (self._inside, self._alone):
             threads[:] = [ident for ident in threads if _is_ours(frames.get(ident))]
+        # Ours is one of them: it would hold the others, and what callers have in their hands, until
+        # the garbage collector comes by.
+        frames.clear()
         if len(self._inside) != self.under_way:
             self.under_way = self._words[UNDER_WAY] = len(self._inside)
             if not self._inside:
