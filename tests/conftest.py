@@ -11,20 +11,21 @@ from collections.abc import Iterator
 import pytest
 
 import faults_table
+import invariants
 import sojourn
-from sojourn.testing import Watch
-from sojourn.testing.pytest_plugin import look_after
 
-SECONDS = 10.0  # until what is left is called so: the machine may be far too busy
 # Whatever a test, TensorFlow or sojourn puts into the temporary folder is seen.
 _private = tempfile.mkdtemp(prefix="sojourn-tests-")
 os.environ["TMPDIR"] = tempfile.tempdir = _private
 os.environ["XDG_RUNTIME_DIR"] = os.path.join(_private, "runtime")
 os.mkdir(os.environ["XDG_RUNTIME_DIR"])
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+invariants.mark_this_run()
 # Started in the background, we may have been told to ignore signals that the tests are about.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+_faults = faults_table.named_tests()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -42,10 +43,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--faults"):
-        names = faults_table.named_tests()
-        left_out = [item for item in items if item.function.__name__ not in names]  # type: ignore[attr-defined]
+        left_out = [item for item in items if item.function.__name__ not in _faults]  # type: ignore[attr-defined]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    invariants.forget_what_is_loaded()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -58,13 +62,20 @@ def zygote() -> None:
     sojourn.warm_up(wait=True)
 
 
+@pytest.fixture
+def bystander(zygote: None) -> Iterator[sojourn.Session]:
+    """Another session, for a test that the table of faults names."""
+    with invariants.open_bystander() as session:
+        invariants.open_and_close()  # whatever is loaded or allocated once, is from now on
+        yield session
+
+
 @pytest.fixture(autouse=True)
 def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
-    """No process, descriptor, thread, file or open port may be left when a test is over, and every
-    transition of a session must have been legal and told once."""
+    """What a test leaves behind, or breaks for others, fails it."""
     if "zygote" in request.fixturenames:
         request.getfixturevalue("zygote")
-    with Watch() as watch:
-        yield from look_after(request, seconds=SECONDS, temporary_folder=True)
-    wrong = watch.wrong()
-    assert not wrong, "; ".join(wrong)
+    others = None
+    if request.function.__name__ in _faults:
+        others = request.getfixturevalue("bystander")
+    yield from invariants.hold(request, others)

@@ -18,6 +18,7 @@ with warnings.catch_warnings():
 
     from test_compat_conformance import plain
 
+import invariants
 from sojourn.compat.v1 import Session
 
 v1 = tf.compat.v1
@@ -82,10 +83,10 @@ def bench(request: pytest.FixtureRequest) -> Any:
     bench.close()
 
 
-# The sessions stay open over many tests, which is the point; they are closed with the module.
 @pytest.fixture(autouse=True)
-def nothing_left_behind(bench: Any) -> None:
-    """The watch over single tests would see the sessions of the whole module."""
+def nothing_left_behind(request: pytest.FixtureRequest, bench: Any) -> Any:
+    """The sessions are there before a test is watched: they stay open, all examples share them."""
+    yield from invariants.hold(request)
 
 
 quick = settings(

@@ -132,7 +132,7 @@ def test_a_step_that_holds_the_interpreter_lock_cannot_hold_up_the_close():
         try:
             session.run("output", {"seconds": 60})
         except sojourn.SessionClosed as error:
-            errors.append(error)
+            errors.append(str(error))
 
     runner = threading.Thread(target=run)
     runner.start()

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import mmap
 import os
+import shutil
+import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -102,6 +107,65 @@ def test_shared_memory_is_caught_mapped_or_only_open():
     memory.read()
     assert "memory has grown" in "; ".join(leftovers(before, seconds=0.1, growth_bytes=5 * 2**20))
     memory.close()
+
+
+def test_memory_that_a_zygote_gave_back_as_it_ended_hides_none_of_ours():
+    before = take_snapshot()
+    before = dataclasses.replace(before, zygotes=frozenset([1]), zygote_bytes=2**32)
+    kept = bytearray(os.urandom(1) * (20 * 2**20))
+    assert "memory has grown" in "; ".join(leftovers(before, seconds=0.1, growth_bytes=5 * 2**20))
+    del kept
+
+
+class HoldsItself:
+    """Only the garbage collector ends it."""
+
+    def __init__(self) -> None:
+        self.fd, self.me = os.open("/dev/null", os.O_RDONLY), self
+
+    def __del__(self) -> None:
+        os.close(self.fd)
+
+
+def test_what_the_collector_would_close_is_left_only_for_a_strict_look():
+    before, strictly_before = take_snapshot(), take_snapshot(strict=True)
+    HoldsItself()
+    assert "/dev/null" in seen(strictly_before)
+    assert leftovers(before) == []
+
+
+def test_a_descriptor_in_the_place_of_another_is_left_for_a_strict_look():
+    fd = os.open("/dev/null", os.O_RDONLY)
+    before, strictly_before = take_snapshot(), take_snapshot(strict=True)
+    os.close(fd)
+    fd = os.open("/dev/zero", os.O_RDONLY)
+    assert "/dev/zero" in seen(strictly_before)
+    assert leftovers(before) == []
+    os.close(fd)
+
+
+def test_files_removed_changed_or_deep_down_are_told_by_a_strict_look():
+    folder = Path(tempfile.mkdtemp())
+    for name in ("removed", "changed"):
+        (folder / name).touch()
+    before = take_snapshot(strict=True)
+    (folder / "removed").unlink()
+    (folder / "changed").write_text("more")
+    (folder / "new").touch()
+    for what in ("removed was removed", "changed was changed", "new is left"):
+        assert f"{folder.name}/{what}" in seen(before)
+    shutil.rmtree(folder)
+
+
+def test_a_process_that_has_lost_its_parents_is_known_by_the_mark_of_the_run():
+    before = take_snapshot()
+    code = "import subprocess as s; print(s.Popen(['sleep', '60'], start_new_session=True).pid)"
+    with subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", code], stdout=subprocess.PIPE, text=True
+    ) as program:
+        pid = int(program.stdout.readline())
+    assert f"process {pid} that a program of this run started" in seen(before)
+    os.kill(pid, signal.SIGKILL)
 
 
 def told(*kinds: str) -> list[str]:

@@ -7,11 +7,14 @@ import subprocess
 
 from clients import client, remaining
 
-# Whatever a program does wrong shows on its standard error, which must stay empty.
+# Whatever a program does wrong shows on its standard error, which must stay empty: also what it
+# leaves behind in itself, when it exits.
 STRICT = """
 import gc, warnings
 warnings.simplefilter("error")
 import faulthandler; faulthandler.enable()
+from faults.judgement import Judgement
+judgement = Judgement()
 
 def descriptors():
     gc.collect()

@@ -163,8 +163,15 @@ tell(use(session))
     ),
     "it was imported and warmed up, nothing more": ("sojourn.warm_up()", []),
     "a thread is still starting the zygote": (
-        "threading.Thread(target=sojourn.warm_up, kwargs={'wait': True}, daemon=True).start()\n"
-        "time.sleep(0.02)",
+        """
+def start():
+    try:
+        sojourn.warm_up(wait=True)
+    except sojourn.SojournError:
+        pass  # the program exits
+threading.Thread(target=start, daemon=True).start()
+time.sleep(0.02)
+""",
         [],
     ),
 }
@@ -185,6 +192,7 @@ def late():
     with sojourn.open(models.adder) as other:
         tell(use(other))
     global forgotten
+    judgement.stop()
     forgotten = sojourn.open(models.adder)  # the kernel ends this one
     warnings.simplefilter("ignore")
 atexit.unregister(exits._run)  # as if the program's own had been registered before the import

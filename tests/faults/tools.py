@@ -62,6 +62,12 @@ class Background:
     def result(self, seconds: float = 180.0) -> Any:
         self.thread.join(seconds)
         assert not self.thread.is_alive(), "it hangs"
-        if self._error is not None:
-            raise self._error
-        return self._outcome[0]
+        # It knows the frame that knows us: kept, it would stay until the collector comes by, and
+        # with it all that the call had in hand.
+        error, self._error = self._error, None
+        if error is None:
+            return self._outcome[0]
+        try:
+            raise error
+        finally:
+            del error

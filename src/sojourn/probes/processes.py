@@ -11,38 +11,50 @@ _TITLE = re.compile(r"^(?:sojourn: (?P<name>.*)|(?P<zygote>sojourn-zygote)) of (
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A worker or a zygote that runs now (or is a zombie, waiting to be reaped)."""
+    """A worker or a zygote that runs now. One that has ended has no title any more."""
 
     pid: int
     name: str  # the session's, or "zygote"
     client_pid: int
     is_zygote: bool
-    is_zombie: bool
 
 
 def of_client(client_pid: int | None = None) -> list[Found]:
     """The workers and zygotes of one client, or of every client that may be seen."""
+    found = map(_look, _pids())
+    return [one for one in found if one is not None and client_pid in (None, one.client_pid)]
+
+
+def started_with(variable: str, value: str) -> list[int]:
+    """The processes that have this in their environment, or a value that begins so.
+
+    A program keeps what it was started with, wherever it went. Those of other users are not seen.
+    """
+    entry = f"\0{variable}={value}".encode()
     found = []
-    for entry in os.listdir("/proc"):
-        if not entry.isdigit():
-            continue
-        one = _look(int(entry))
-        if one is not None and client_pid in (None, one.client_pid):
-            found.append(one)
-    return sorted(found, key=lambda f: f.pid)
+    for pid in _pids():
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as environment:
+                if entry in b"\0" + environment.read():
+                    found.append(pid)
+        except OSError:
+            pass  # another user's, or it has ended
+    return found
+
+
+def _pids() -> list[int]:
+    return sorted(int(entry) for entry in os.listdir("/proc") if entry.isdigit())
 
 
 def _look(pid: int) -> Found | None:
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as cmdline:
             title = cmdline.read().rstrip(b"\0").decode(errors="replace")
-        with open(f"/proc/{pid}/stat", "rb") as stat:
-            state = stat.read().rpartition(b")")[2].split()[0]
-    except (OSError, IndexError):
+    except OSError:
         return None
     match = _TITLE.match(title)
     if match is None:
         return None
     is_zygote = match["zygote"] is not None
     name = "zygote" if is_zygote else match["name"]
-    return Found(pid, name, int(match["client"]), is_zygote, state == b"Z")
+    return Found(pid, name, int(match["client"]), is_zygote)

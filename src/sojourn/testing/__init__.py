@@ -1,6 +1,7 @@
 """For tests: what is left behind, which transitions were told, and a pytest plugin."""
 
-from sojourn.testing.leftovers import Snapshot, leftovers, take_snapshot
+from sojourn.testing.leftovers import leftovers
+from sojourn.testing.snapshots import Snapshot, take_snapshot
 from sojourn.testing.transitions import Watch
 
 __all__ = ["Snapshot", "Watch", "leftovers", "take_snapshot"]

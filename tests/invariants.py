@@ -1,0 +1,141 @@
+"""What must hold after every test, whatever it did: see `docs/faults.md`."""
+
+from __future__ import annotations
+
+import gc
+import os
+import secrets
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import models
+import sojourn
+from sojourn import events
+from sojourn.process.zygote import zygote
+from sojourn.testing import Watch
+from sojourn.testing.pytest_plugin import look_after
+from sojourn.testing.snapshots import RUN
+
+SECONDS = 10.0  # until what is left is called so: the machine may be far too busy
+GROWTH_BYTES = 5 * 2**20
+OPEN_SECONDS, REPLACED_SECONDS = 1.0, 10.0  # the latter if the zygote had to be replaced
+MATRIX = np.random.default_rng(7).normal(size=(16, 784)).astype(np.float32)
+
+
+def mark_this_run() -> None:
+    """Whatever is started from now on, by us or by what we start, is known by this mark."""
+    os.environ[RUN] = ".".join(filter(None, [os.environ.get(RUN), secrets.token_hex(8)]))
+
+
+def forget_what_is_loaded() -> None:
+    """Have the garbage collector leave alone what is there before the first test.
+
+    With TensorFlow loaded it takes a quarter of a second otherwise, for every test.
+    """
+    gc.collect()
+    gc.freeze()
+
+
+def open_bystander() -> sojourn.Session:
+    """A session that has nothing to do with any fault, and whose bits depend on all it is fed."""
+    weights = np.random.default_rng(8).normal(size=(784, 10)).astype(np.float32)
+
+    def build() -> Any:
+        import tensorflow as tf
+
+        v1 = tf.compat.v1
+        x = v1.placeholder(tf.float32, [None, 784], name="x")
+        return {"x": x}, {
+            "y": tf.nn.softmax(tf.matmul(x, v1.get_variable("w", initializer=weights)))
+        }
+
+    session = sojourn.open(build, name="bystander")
+    session.run("y", {"x": MATRIX})
+    return session
+
+
+def hold(
+    request: pytest.FixtureRequest, bystander: sojourn.Session | None = None
+) -> Iterator[None]:
+    """Nothing is left, memory has not grown, every transition was legal and told once, others
+    compute the same bits, and the next open succeeds in time."""
+    if zygote.pid is not None:
+        sojourn.warm_up(wait=True)  # the test before may have ended it, and this one is measured
+    heard: set[str] = set()
+    stop = events.subscribe(lambda event: heard.add(event.kind))
+    try:
+        expected = _bits(bystander)
+        # So that what only the collector would free is always there, and not just sometimes.
+        gc.disable()
+        with Watch() as watch:
+            yield from look_after(
+                request,
+                seconds=SECONDS,
+                temporary_folder=True,
+                strict=True,
+                growth_bytes=None if runs_tensorflow(request) else GROWTH_BYTES,
+            )
+        wrong = watch.wrong()
+        assert not wrong, "; ".join(wrong)
+        assert _bits(bystander) == expected, "another session computes other bits"
+        if bystander is not None or heard:
+            open_and_close(heard)
+    finally:
+        gc.enable()
+        stop()
+
+
+def runs_tensorflow(request: pytest.FixtureRequest) -> bool:
+    """Whether this test, or another of its module, runs TensorFlow in our process.
+
+    What it has taken it never gives back, and its pools of threads and of memory grow as it likes.
+    """
+    loaded = sys.modules.get("tensorflow")
+    imports = "tensorflow" in request.function.__code__.co_names
+    return imports or (
+        loaded is not None and any(value is loaded for value in vars(request.module).values())
+    )
+
+
+def open_and_close(heard: set[str] | None = None) -> None:
+    """A session can be opened, in the time that it may take. `heard` are the kinds of events."""
+    heard = set() if heard is None else heard
+    before = zygote.pid
+    delayed, started = _delay(before), time.monotonic()
+    with sojourn.open(models.adder) as session:
+        assert session.run("output", {"a": 1, "b": 2}) == 3
+        seconds = time.monotonic() - started
+        delayed = _delay(zygote.pid, session.pid) - (delayed if before == zygote.pid else 0)
+    was_replaced = "zygote.started" in heard or before != zygote.pid
+    allowed = REPLACED_SECONDS if was_replaced else OPEN_SECONDS
+    # What a busy machine kept us, the zygote and the worker waiting is nobody's fault.
+    assert seconds - delayed < allowed, (
+        f"the next open took {seconds:.2f} s, {delayed:.2f} s of it without a processor"
+    )
+
+
+def _bits(session: sojourn.Session | None) -> bytes:
+    return session.run("y", {"x": MATRIX}).tobytes() if session is not None else b""
+
+
+def _delay(*pids: int | None) -> float:
+    """Seconds that this thread and all of these processes have waited for a processor."""
+    tasks = ["/proc/thread-self"]
+    for pid in filter(None, pids):
+        try:
+            tasks += [f"/proc/{pid}/task/{task}" for task in os.listdir(f"/proc/{pid}/task")]
+        except OSError:
+            pass  # it has ended
+    waited = 0
+    for task in tasks:
+        try:
+            with open(f"{task}/schedstat") as numbers:
+                waited += int(numbers.read().split()[1])
+        except OSError:
+            pass
+    return waited / 1e9
