@@ -264,6 +264,17 @@ def test_a_segment_larger_than_what_a_peer_may_send_is_refused():
         os.close(fd)
 
 
+def test_more_strings_than_the_peer_can_have_had_are_refused(wire):
+    wire.inbox = Inbox(wire.words, wire.theirs, most_bytes=2**20)
+    fits = 2**20 // 24
+    _, [got] = wire.send(b"m", np.full(fits, b"", object))
+    assert got.size == fits
+    with pytest.raises(ProtocolError, match="strings are more than"):
+        wire.send(b"m", np.full(fits // 2 + 1, b"", object), np.full(fits // 2 + 1, b"", object))
+    _, [got] = wire.send(b"m", np.array([b"x" * 500_000], object))  # one long one is no matter
+    assert len(got[0]) == 500_000
+
+
 def test_what_is_changed_after_it_was_checked_changes_nothing(wire):
     wire.out.put(b"m", [np.ones((2, 2))])
     _, [view] = wire.inbox.take()

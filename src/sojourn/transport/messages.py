@@ -11,6 +11,7 @@ size, offset, rank and dtype in it. Whatever the peer writes later cannot change
 from __future__ import annotations
 
 import errno
+import math
 import os
 import socket
 import struct
@@ -46,6 +47,9 @@ _CROWDED_SECONDS = 2.0
 _HEAD = struct.Struct("<II")  # meta bytes, number of arrays
 _ARRAY = struct.Struct("<HHIQQ")  # dtype, rank, unused, offset, bytes
 _STRING_NUMBER = NUMBER_OF_NAME[STRING]
+# What TensorFlow has in a tensor for each. Here they become objects, several times as large as what
+# crosses: by empty or short ones a small message would fill much memory.
+_LEAST_OF_A_STRING = 24
 
 
 class ProtocolError(Exception):
@@ -279,6 +283,7 @@ class Inbox:
         meta = header[_HEAD.size : at]
         arrays: list[np.ndarray] = []
         has_strings = False
+        texts = 0
         left = segment.size  # arrays that overlap would make a reader copy more than there is
         for _ in range(count):
             if at + _ARRAY.size > header_bytes:
@@ -292,7 +297,11 @@ class Inbox:
             left -= nbytes
             if offset + nbytes > segment.size or left < 0:
                 raise ProtocolError("an array reaches beyond the memory")
-            has_strings |= dtype_number == _STRING_NUMBER
+            if dtype_number == _STRING_NUMBER:
+                has_strings = True
+                texts += math.prod(shape)
+                if self._most_bytes is not None and texts * _LEAST_OF_A_STRING > self._most_bytes:
+                    raise ProtocolError(f"{texts} strings are more than the peer can have had")
             arrays.append(_view(segment, dtype_number, shape, offset, nbytes))
         if at != header_bytes:
             raise ProtocolError("the header is longer than what it announces")
