@@ -14,8 +14,10 @@ import pytest
 import models
 import sojourn
 from clients import client, remaining, told
+from faults.tools import Background, is_running
 from sojourn import State
 from sojourn.probes import processes
+from sojourn.process.zygote import zygote
 from sojourn.testing import leftovers, take_snapshot
 
 pytestmark = pytest.mark.usefixtures("zygote")
@@ -172,6 +174,8 @@ def test_many_threads_run_and_close_at_once_without_a_crash():
         for thread in closers + runners:
             thread.join()
         assert len({id(receipt) for receipt in receipts}) == 1
+        assert receipts[0].clean
+        assert session.state is State.CLOSED
 
 
 # -- the worker dies -----------------------------------------------------------------------------
@@ -189,13 +193,52 @@ def test_a_worker_killed_while_idle_breaks_the_session_and_says_how(number):
     assert session.receipt.clean
 
 
-def test_a_worker_killed_in_a_step_says_that_the_outcome_is_unknown():
-    with sojourn.open(models.sleeper) as session:
-        killer = threading.Timer(0.2, kill, [session.pid])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT])
+@pytest.mark.parametrize("kind", ["function", "tensorflow"])
+def test_a_worker_killed_in_a_step_says_that_the_outcome_is_unknown(kind, number):
+    model = models.sleeper if kind == "function" else models.counting_up
+    step = ("output", {"seconds": 60}) if kind == "function" else ("total", {"n": 10**9})
+    with sojourn.open(model) as session:
+        killer = threading.Timer(0.2, kill, [session.pid, number])
         killer.start()
-        with pytest.raises(sojourn.SessionBroken, match="outcome is unknown"):
-            session.run("output", {"seconds": 60})
+        name = signal.Signals(number).name
+        with pytest.raises(sojourn.SessionBroken, match=f"{name}(.|\n)*outcome is unknown"):
+            session.run(*step)
         killer.join()
+        assert session.state is State.BROKEN
+    assert session.receipt.clean
+
+
+@pytest.mark.parametrize("restart", [None, "from-checkpoint"])
+def test_a_step_whose_worker_was_killed_is_never_retried(tmp_path, restart):
+    begun = tmp_path / "begun"
+
+    def build():
+        def step(lethal):
+            import os
+            import signal
+
+            with open(begun, "a") as file:
+                file.write("x")
+            if lethal:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return lethal
+
+        return step
+
+    with sojourn.open(build, restart=restart) as session:
+        session.run("output", {"lethal": False})
+        with pytest.raises(sojourn.SessionBroken, match="outcome is unknown"):
+            session.run("output", {"lethal": True})
+        assert begun.read_text() == "xx"
+        if restart is None:
+            with pytest.raises(sojourn.SessionBroken):
+                session.run("output", {"lethal": False})
+            assert begun.read_text() == "xx"
+        else:
+            session.run("output", {"lethal": False})
+            assert begun.read_text() == "xxx"
+    assert session.receipt.clean
 
 
 def test_a_worker_killed_while_the_caller_spins_breaks_the_session():
@@ -323,18 +366,17 @@ def test_killing_the_zygote_harms_no_session_and_the_next_open_gets_a_new_one():
 
 
 def test_a_zygote_killed_while_it_imports_is_replaced():
-    kill(zygote_pid())
-    sojourn.warm_up()
-    wait_until(lambda: _young_zygote() is not None)
-    kill(_young_zygote())
-    with sojourn.open(models.adder) as session:
+    old = zygote_pid()
+    kill(old)
+    wait_until(lambda: not is_running(old))
+    waiting = Background(sojourn.open, models.adder)
+    wait_until(lambda: zygote.pid not in (None, old))
+    young = zygote.pid
+    time.sleep(0.5)  # far from done: the import takes seconds
+    kill(young)
+    with waiting.result() as session:
         assert session.run("output", {"a": 1, "b": 2}) == 3
-
-
-def _young_zygote() -> int | None:
-    from sojourn.process.zygote import zygote
-
-    return zygote.pid
+    assert zygote.pid not in (None, old, young)
 
 
 # -- the client ends -----------------------------------------------------------------------------
@@ -485,7 +527,8 @@ except KeyboardInterrupt:
         sent = time.monotonic()
         process.send_signal(signal.SIGINT)
         [answered] = map(float, told(process))
-        assert answered - sent < 30  # below the 60 s of the step; benchmarks tell how far
+        # 100 ms is the promise, and what benchmarks measure; this machine may be far too busy.
+        assert answered - sent < 5
         process.wait(120)
         assert remaining(process.pid) == []
 

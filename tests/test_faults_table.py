@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from faults_table import PAGE, named_tests, rows
+from faults_table import named_tests, rows
 
 TESTS = Path(__file__).parent
 
@@ -47,6 +47,8 @@ def test_every_fault_test_is_in_the_table():
 
 
 def test_every_fault_that_is_promised_is_in_the_table():
-    page = PAGE.read_text().lower()
-    missing = [fault for fault in FAULTS if fault.lower() not in page]
+    faults = "\n".join(fault.lower() for fault, _, _ in rows())
+    missing = [
+        fault for fault in FAULTS if not re.search(rf"(?<!\w){re.escape(fault.lower())}", faults)
+    ]
     assert not missing, missing

@@ -31,9 +31,9 @@ ORDERS = {
         OPEN + "import atexit; atexit.register(session.close)",
         [],
     ),
-    "a handler that fails does not keep ours from running": (
-        OPEN + "import atexit; atexit.register(lambda: tell('failing') or os._exit(0))",
-        ["failing"],
+    "a handler ends the process before ours": (
+        OPEN + "import atexit; atexit.register(lambda: tell('ending') or os._exit(0))",
+        ["ending"],
     ),
     "a global that is never closed": (OPEN, []),
     "two sessions, one in the middle of a close": (
@@ -181,6 +181,22 @@ time.sleep(0.02)
 def test_the_interpreter_exits_while(order):
     code, says = ORDERS[order]
     assert run_to_end(code) == says
+
+
+def test_a_handler_that_fails_does_not_keep_ours_from_running():
+    code = """
+import atexit
+pid = session.pid
+def look():
+    tell(session.state, os.path.exists(f"/proc/{pid}"))
+    os.write(2, b"seen")
+from sojourn.process import exits
+atexit.unregister(exits._run)  # so that one runs after ours, and one that fails before
+atexit.register(look)
+atexit.register(exits._run)
+atexit.register(lambda: 1 / 0)
+"""
+    assert run_to_end(OPEN + code, may_complain=True) == ["closed False"]
 
 
 def test_handlers_that_run_after_ours_find_it_closed_and_can_open_others():

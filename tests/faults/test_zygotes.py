@@ -174,6 +174,62 @@ tell(zygote_pid() == pid, descriptors() == before)
     assert run_to_end(REFUSE_FORKS + code) == ["True True"]
 
 
+REFUSE_PROCESSES = """
+import ctypes, errno
+from sojourn.process.sandbox import libc, seccomp
+# Load the number; EAGAIN for `vfork`, and for a `clone` with CLONE_VFORK or without CLONE_VM.
+vfork, clone = {"x86_64": (58, 56), "aarch64": (-1, 220)}[os.uname().machine]
+code = [(0x20, 0, 0, 0), (0x15, 4, 0, vfork & 0xFFFFFFFF), (0x15, 0, 4, clone),
+        (0x20, 0, 0, 16), (0x45, 1, 0, 0x4000), (0x45, 1, 0, 0x100),
+        (0x06, 0, 0, 0x00050000 | errno.EAGAIN), (0x06, 0, 0, 0x7FFF0000)]
+lines = (seccomp._Instruction * len(code))(*(seccomp._Instruction(*line) for line in code))
+libc.set_no_new_privs()
+program = seccomp._Program(len(code), lines)
+libc.set_seccomp_filter(ctypes.addressof(program))
+"""
+
+
+def test_a_zygote_that_the_system_refuses_is_a_typed_error_and_leaves_nothing():
+    code = """
+before = descriptors()
+for _ in range(3):
+    try:
+        sojourn.open(models.adder)
+    except sojourn.PlatformError as error:
+        assert "refused a zygote" in str(error), error
+        assert os.strerror(errno.EAGAIN) in str(error), error
+        tell(zygote_pid(), descriptors() - before)
+"""
+    assert run_to_end(REFUSE_PROCESSES + code) == ["None 0"] * 3
+
+
+def test_a_zygote_killed_at_any_moment_of_its_start_is_replaced_for_the_open_that_waits():
+    code = """
+import random
+from faults.tools import Background, is_running, wait_until
+chosen = random.Random()
+def opened():
+    with sojourn.open(models.adder) as other:
+        return other.run(*SUM)
+for _ in range(8):
+    old = zygote_pid()
+    os.kill(old, signal.SIGKILL)
+    wait_until(lambda: not is_running(old))
+    waiting = Background(opened)
+    wait_until(lambda: zygote_pid() not in (None, old))
+    young, moment = zygote_pid(), chosen.uniform(0, 0.3)
+    time.sleep(moment)
+    os.kill(young, signal.SIGKILL)
+    wait_until(lambda: not is_running(young))
+    try:
+        assert waiting.result() == 3  # also when it was forked already
+    except BaseException as error:
+        raise AssertionError(f"killed after {moment} s") from error
+    assert session.run(*SUM) == 3
+"""
+    assert run_to_end(OPEN + code + AFTER) == WELL
+
+
 def test_an_interrupt_while_a_dead_zygote_is_replaced_leaves_no_descriptor():
     code = """
 from sojourn.testing.injection import interrupted

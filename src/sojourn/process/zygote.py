@@ -7,6 +7,7 @@ One zygote serves the whole process. It is started by the first session, or ahea
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import select
 import signal
@@ -88,6 +89,14 @@ class _Running:
         events.emit("zygote.started", zygote_pid=self.pid)
 
     def _start(self, channel: int, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+        try:
+            return self._popen(channel, environment)
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                raise  # our own trouble, and Python has the right words
+            raise PlatformError(f"the system refused a zygote: {error}") from error
+
+    def _popen(self, channel: int, environment: dict[str, str]) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
             [
                 sys.executable,
