@@ -1,4 +1,4 @@
-"""Writes protobuf messages field by field, also such as no honest program would write."""
+"""Writes models field by field, also such as no honest program would write."""
 
 from __future__ import annotations
 
@@ -52,6 +52,22 @@ def signature(name: str, *outputs: str) -> bytes:
 def saved_model(*meta_graph: bytes) -> bytes:
     """A SavedModel of one MetaGraphDef, given by its fields."""
     return field(2, *meta_graph)
+
+
+def index_of(*entries: tuple[int, bytes]) -> bytes:
+    """A `.index` file: each key by how much it shares with the one before, and what it adds."""
+
+    def block(content: bytes) -> bytes:
+        return content + bytes(4) + b"\1\0\0\0"  # where it restarts, and how often it does
+
+    def entry(shared: int, fresh: bytes, value: bytes) -> bytes:
+        return number(shared) + number(len(fresh)) + number(len(value)) + fresh + value
+
+    data = block(b"".join(entry(shared, fresh, b"") for shared, fresh in entries))
+    listed = block(entry(0, b"z", number(0) + number(len(data))))
+    handles = number(0) + number(0) + number(len(data) + 5) + number(len(listed))
+    magic = (0xDB4775248B80FB57).to_bytes(8, "little")
+    return data + bytes(5) + listed + bytes(5) + handles.ljust(40, b"\0") + magic
 
 
 def random_saved_model(draw: random.Random) -> bytes:

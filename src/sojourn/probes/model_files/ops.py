@@ -76,7 +76,7 @@ _BY_ATTRIBUTE = {
 # Writes only if it is given a file name, which a graph may compute.
 _CACHES = ("CacheDataset", "CacheDatasetV2")
 WHEN_LOADING = "when loading"
-_MOST_STEPS = 20_000_000
+_MOST_STEPS = 5_000_000
 _MOST_DETAILS = 10_000
 _MOST_MOMENTS = 20
 _Verdict = tuple[Severity, str, str]
