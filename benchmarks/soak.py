@@ -80,7 +80,10 @@ def _watched(
     command += ["--seconds", str(seconds), "--times", str(options.times)]
     if options.round is not None:
         command += ["--round", str(options.round)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+    with (
+        tempfile.TemporaryDirectory(prefix="sojourn-soak-") as own,  # what is left there is its own
+        subprocess.Popen(command, stdout=subprocess.PIPE, env=_environment(own)) as process,
+    ):
         assert process.stdout is not None
         said = b""  # a line when a round begins, and in the end the result
         while True:
@@ -101,23 +104,25 @@ def _watched(
     return dict(json.loads(last))
 
 
+def _environment(own: str) -> dict[str, str]:
+    runtime = os.path.join(own, "runtime")
+    os.mkdir(runtime)
+    return {**os.environ, "TMPDIR": own, "XDG_RUNTIME_DIR": runtime}
+
+
 def _run_one_kind(options: argparse.Namespace) -> None:
     faulthandler.enable()
     # A shell that starts us in the background has it ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    with tempfile.TemporaryDirectory(prefix="sojourn-soak-") as own:
-        tempfile.tempdir = os.environ["TMPDIR"] = own  # what is left there is ours
-        os.environ["XDG_RUNTIME_DIR"] = os.path.join(own, "runtime")
-        os.mkdir(os.environ["XDG_RUNTIME_DIR"])
-        from soak_invariants import soak
+    from soak_invariants import soak
 
-        rounds = [options.round] * options.times if options.round is not None else None
-        try:
-            told = soak(options.kind, options.seed, options.sessions, rounds, options.seconds)
-        except AssertionError as failure:
-            print(failure, file=sys.stderr)
-            sys.exit(1)
-        print(json.dumps(told), flush=True)
+    rounds = [options.round] * options.times if options.round is not None else None
+    try:
+        told = soak(options.kind, options.seed, options.sessions, rounds, options.seconds)
+    except AssertionError as failure:
+        print(failure, file=sys.stderr)
+        sys.exit(1)
+    print(json.dumps(told), flush=True)
 
 
 if __name__ == "__main__":

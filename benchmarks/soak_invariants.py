@@ -59,7 +59,7 @@ class Soak:
         self._seed = seed
         self._bystander = bystander
         self._expected = self._answer()
-        self._before = take_snapshot()
+        self._before = take_snapshot(strict=True)
         self._growth_bytes: int | None = None  # any, until there is a baseline
         self._ended_zygotes: set[int] = set()
         self.sessions = 0
@@ -75,6 +75,7 @@ class Soak:
                 before = zygote.pid
                 round.run()
                 self._check_next_open(before)
+                gc.collect()  # forgetting is one of the faults
                 wrong = self._leftovers()
             wrong += watch.wrong() + complaints
             wrong += [f"zygote {pid} ended by itself" for pid in self._unexplained()]
@@ -92,7 +93,7 @@ class Soak:
         if zygote.pid is not None and self._kind == FUNCTIONS:
             kill_zygote(zygote.pid)  # so that it is one that knows of nobody, as those to come
         sojourn.warm_up(wait=True)
-        self._before, self._growth_bytes = take_snapshot(), GROWTH_BYTES
+        self._before, self._growth_bytes = take_snapshot(strict=True), GROWTH_BYTES
 
     def _check_next_open(self, zygote_before: int | None) -> None:
         """A second, ten if there has to be a new zygote; a machine that is busy has longer."""
