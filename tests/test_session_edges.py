@@ -185,6 +185,25 @@ def test_an_impatient_close_ends_the_worker_that_is_just_coming_back(tmp_path):
     assert len(failed) == 1
 
 
+def test_errors_that_somebody_keeps_keep_no_memory_of_their_session():
+    def shared_memory() -> list[str]:
+        names = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
+        found = [os.readlink(name) for name in names if os.path.lexists(name)]
+        return [target for target in found if "memfd" in target]
+
+    before = shared_memory()
+    kept = []
+    with sojourn.open(models.sleeper) as session:
+        for fault in (lambda: None, lambda: os.kill(session.pid, signal.SIGKILL)):
+            fault()
+            try:
+                session.run(None, {"seconds": 60.0}, timeout=0.1)
+            except sojourn.SojournError as error:
+                kept.append(error)
+    assert [type(error) for error in kept] == [sojourn.StepTimeout, sojourn.SessionBroken]
+    assert shared_memory() == before
+
+
 def test_state_that_is_saved_behind_a_link_stays_behind_it(tmp_path):
     (tmp_path / "real").mkdir()
     link = tmp_path / "latest"
@@ -210,3 +229,37 @@ def test_a_manifest_of_bytes_that_are_no_text_is_damage(tmp_path):
 def test_an_inline_session_refuses_a_limit_that_it_could_not_keep():
     with pytest.raises(ValueError, match="an inline session has none"):
         sojourn.open(models.adder, isolation="inline", memory="1GiB")
+
+
+@pytest.mark.parametrize("isolation", ["process", "inline"])
+def test_what_a_function_gives_arrives_unharmed_or_is_refused_by_name(isolation):
+    gives = {
+        "nul": ["a\0", b"b\0"],
+        "mixed": ["a", 1],
+        "ragged": [[1], [1, 2]],
+        "none": None,
+        "masked": np.ma.masked_array([1, 2], mask=[True, False]),
+        "moment": np.array(["2026-01-01"], "datetime64[D]"),
+        "numbers": np.arange(3, dtype=">i4"),
+    }
+
+    def build():
+        return lambda: gives
+
+    with sojourn.open(build, outputs=list(gives), isolation=isolation) as session:
+        assert session.run("nul").tolist() == [b"a\0", b"b\0"]
+        assert session.run("numbers").tolist() == [0, 1, 2]
+        for name in ("mixed", "ragged", "none", "masked", "moment"):
+            with pytest.raises(sojourn.ModelError, match=f"'{name}' of the function"):
+                session.run(name)
+
+
+def test_names_that_are_no_text_are_refused_and_numpys_own_are_taken():
+    with sojourn.open(models.adder) as session:
+        feeds = {np.str_("a"): 1.0, "b": 2.0}
+        assert session.run(np.array(["output"]), feeds) == [3.0]
+        assert session.run(np.str_("output"), feeds) == 3.0
+        with pytest.raises(sojourn.InputError, match="outputs go by name"):
+            session.run("\ud800", feeds)
+        with pytest.raises(sojourn.InputError, match="inputs go by name"):
+            session.run("output", {"\ud800": 1.0})

@@ -61,6 +61,8 @@ fetches = st.one_of(
     ),
     st.lists(st.sampled_from(["product", "floats", "floats_back"]), max_size=4).map(tuple),
     st.dictionaries(st.sampled_from(["product", "no"]), st.text(max_size=2), max_size=2),
+    st.just(np.array(["product"])),
+    st.sampled_from(["\ud800", ["product", "\ud800"]]),
     st.lists(st.one_of(st.none(), st.integers(), st.just(["product"])), min_size=1, max_size=2),
     st.sampled_from([b"product", 1, 1.5, object(), {"product"}, len]),
 )

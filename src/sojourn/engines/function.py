@@ -11,7 +11,7 @@ import numpy as np
 
 from sojourn.engines.base import Arrays, Operation
 from sojourn.errors import InputError, ModelError
-from sojourn.values import Signature, TensorSpec
+from sojourn.values import Signature, TensorSpec, plain_arrays
 
 _ANY = TensorSpec("any", None)
 
@@ -87,4 +87,11 @@ class FunctionPlan:
         missing = [name for name in self._fetches if name not in result]
         if missing:
             raise ModelError(f"the function returned {list(result)}, without {missing}")
-        return [np.asarray(result[name]) for name in self._fetches]
+        return [_sendable(name, result[name]) for name in self._fetches]
+
+
+def _sendable(name: str, value: Any) -> np.ndarray:
+    try:
+        return plain_arrays.anything(value)
+    except ValueError as error:
+        raise ModelError(f"the output {name!r} of the function cannot be sent: {error}") from None

@@ -147,7 +147,8 @@ class Worker:
             )
         except (PeerGone, ProtocolError) as error:
             raise self._death(error) from None
-        except TimeoutError:
+        except TimeoutError as error:
+            _forget_frames(error)
             raise NoAnswer from None
         if show is not None:
             show()
@@ -176,7 +177,8 @@ class Worker:
             )
         except (PeerGone, ProtocolError) as error:
             raise self._death(error) from None
-        except TimeoutError:
+        except TimeoutError as error:
+            _forget_frames(error)
             raise NoAnswer from None
         self.output.show()
         if status != OK:
@@ -203,6 +205,7 @@ class Worker:
         return self._answering is not None and self._answering.is_answering_here()
 
     def _death(self, error: Exception) -> WorkerDied:
+        _forget_frames(error)
         if not isinstance(error, PeerGone):
             # Whatever speaks there is no worker of ours any more.
             self.kill()
@@ -346,6 +349,12 @@ def _name_of_signal(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"  # one of the realtime signals, most of which have no names
+
+
+def _forget_frames(error: Exception) -> None:
+    """Whoever keeps the error that follows this one would keep our lanes with it, and their memory,
+    because they are in the frames."""
+    error.__traceback__ = None
 
 
 def _pidfds(pids: list[int]) -> list[int]:

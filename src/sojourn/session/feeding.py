@@ -9,7 +9,6 @@ Nothing here runs for an array that has the right dtype and shape already.
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import ml_dtypes
@@ -17,17 +16,16 @@ import numpy as np
 
 from sojourn.errors import InputError
 from sojourn.transport.dtypes import BY_NAME, STRING, name_of
-from sojourn.values import TensorSpec
+from sojourn.values import TensorSpec, plain_arrays
 
 ANY = "any"
-_TEXT = "OSUT"  # kinds of arrays that may hold text; T is numpy's own type for it
 # TensorFlow converts text of a higher rank into memory that is not its own, and crashes.
 _MAX_TEXT_RANK = 32
 
 
 def as_array(name: str, spec: TensorSpec, value: Any) -> np.ndarray:
     """The array to send for this input."""
-    if type(value) is not np.ndarray and _hides_elements(value):
+    if type(value) is not np.ndarray and plain_arrays.hides_elements(value):
         raise _refusal(name, spec, "got a masked array, and what is masked would be fed")
     if spec.dtype == STRING:
         array = _as_strings(name, spec, value)
@@ -56,7 +54,7 @@ def _as_numbers(name: str, spec: TensorSpec, value: Any) -> np.ndarray:
         whole = _taken(name, spec, value, object)
         if all(isinstance(item, int) for item in whole.reshape(-1).tolist()):
             return _fitted(name, spec, whole, wanted)
-    if array.dtype.kind in _TEXT + "Mm" and array.size:
+    if array.dtype.kind in plain_arrays.TEXT + "Mm" and array.size:
         raise _refusal(name, spec, f"got {_described(array)}: {_first(array)}")
     order = {"b": 0, "i": 1, "f": 2, "c": 3}
     if order.get(_kind(array.dtype), 9) > order.get(wanted_kind, -1):
@@ -114,41 +112,23 @@ def _narrowed(name: str, spec: TensorSpec, array: np.ndarray, wanted: np.dtype) 
 
 def _as_strings(name: str, spec: TensorSpec, value: Any) -> np.ndarray:
     array = _taken(name, spec, value, None if isinstance(value, np.ndarray) else object)
-    if array.dtype.kind not in _TEXT and array.size:
+    if array.dtype.kind not in plain_arrays.TEXT and array.size:
         raise _refusal(name, spec, f"got {_described(array)}")
     if array.ndim > _MAX_TEXT_RANK:
         raise _refusal(
             name, spec, f"got text of rank {array.ndim}, and TensorFlow takes {_MAX_TEXT_RANK}"
         )
-    return _encoded(name, spec, value, array)
+    try:
+        return plain_arrays.encoded(value, array)
+    except ValueError as error:
+        raise _refusal(name, spec, str(error)) from error.__cause__
 
 
 def _as_anything(name: str, spec: TensorSpec, value: Any) -> np.ndarray:
-    array = _taken(name, spec, value)
-    if array.dtype.kind in _TEXT:
-        if not isinstance(value, np.ndarray):
-            # As objects: numpy makes texts of numbers among texts, and drops their last NULs.
-            array = _taken(name, spec, value, object)
-        return _encoded(name, spec, value, array)
-    if name_of(array.dtype) is None:
-        raise _refusal(name, spec, f"arrays of dtype {array.dtype} cannot be sent")
-    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
-
-
-def _encoded(name: str, spec: TensorSpec, value: Any, array: np.ndarray) -> np.ndarray:
-    # A text by itself is taken as it is: numpy drops the last NULs of one of its own.
-    items = [value] if isinstance(value, str | bytes) else array.reshape(-1).tolist()
-    encoded = np.empty(len(items), dtype=object)
-    for i, item in enumerate(items):
-        if isinstance(item, str):
-            try:
-                item = item.encode()
-            except UnicodeEncodeError as error:
-                raise _refusal(name, spec, f"{item!r} cannot be sent: {error}") from None
-        elif not isinstance(item, bytes):
-            raise _refusal(name, spec, f"got the element {_shortened(item)}")
-        encoded[i] = bytes(item)  # numpy's own kind of bytes would drop its last NULs later on
-    return encoded.reshape(array.shape)
+    try:
+        return plain_arrays.anything(value)
+    except ValueError as error:
+        raise _refusal(name, spec, str(error)) from error.__cause__
 
 
 # -- both --------------------------------------------------------------------------------------
@@ -156,24 +136,9 @@ def _encoded(name: str, spec: TensorSpec, value: Any, array: np.ndarray) -> np.n
 
 def _taken(name: str, spec: TensorSpec, value: Any, dtype: Any = None) -> np.ndarray:
     try:
-        return np.asarray(value, dtype)
-    except MemoryError:
-        raise
-    except Exception as error:  # numpy's, or that of an `__array__` of the user's
-        raise _refusal(name, spec, f"the value is no array: {error}") from error
-
-
-def _hides_elements(value: Any, depth: int = 3) -> bool:
-    """Whether it is a masked array that masks anything, or a list of arrays with such a one."""
-    if "numpy.ma" not in sys.modules:
-        return False
-    if isinstance(value, np.ndarray):
-        return isinstance(value, np.ma.MaskedArray) and bool(np.ma.is_masked(value))
-    if not (depth and isinstance(value, list | tuple) and value):
-        return False
-    # A list of numbers may be long, and shows it by its first.
-    holds_arrays = isinstance(value[0], np.ndarray | list | tuple)
-    return holds_arrays and any(_hides_elements(part, depth - 1) for part in value)
+        return plain_arrays.taken(value, dtype)
+    except ValueError as error:
+        raise _refusal(name, spec, str(error)) from error.__cause__
 
 
 def _refusal(name: str, spec: TensorSpec, why: str) -> InputError:
@@ -187,8 +152,4 @@ def _described(array: np.ndarray) -> str:
 
 
 def _first(array: np.ndarray) -> str:
-    return _shortened(array.reshape(-1)[0])
-
-
-def _shortened(item: object) -> str:
-    return f"{item!r}"[:80]
+    return plain_arrays.shortened(array.reshape(-1)[0])

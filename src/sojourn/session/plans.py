@@ -61,7 +61,12 @@ class Plan:
         arrays = []
         for name, spec, dtype in self._inputs:
             value = feeds[name]
-            if type(value) is np.ndarray and value.dtype == dtype and spec.accepts(value.shape):
+            if (
+                dtype is not None  # or numpy takes it for float64
+                and type(value) is np.ndarray
+                and value.dtype == dtype
+                and spec.accepts(value.shape)
+            ):
                 arrays.append(value)
             else:
                 arrays.append(as_array(name, spec, value))
@@ -86,12 +91,20 @@ def fetch_names(fetches: Fetches, signature: Signature) -> list[str]:
     try:
         names = [fetches] if isinstance(fetches, str) else list(fetches)
     except TypeError:
-        raise InputError(_not_a_name(fetches)) from None
-    for name in names:
-        if not isinstance(name, str):
-            raise InputError(_not_a_name(name))
-    return names
+        raise InputError(_not_a_name("outputs", fetches)) from None
+    return [plain_name("outputs", name) for name in names]
 
 
-def _not_a_name(fetch: object) -> str:
-    return f"outputs go by name; {fetch!r} is of type {type(fetch).__name__}"
+def plain_name(what: str, name: Any) -> str:
+    """A name as it can be sent."""
+    if not isinstance(name, str):
+        raise InputError(_not_a_name(what, name))
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"{what} go by name, and {name!r} cannot be one: {error}") from None
+    return str(name)  # also if it came out of an array
+
+
+def _not_a_name(what: str, name: object) -> str:
+    return f"{what} go by name; {name!r} is of type {type(name).__name__}"

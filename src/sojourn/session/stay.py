@@ -22,7 +22,7 @@ from sojourn.session.backend import Backend
 from sojourn.session.ending import Ending, open_stays
 from sojourn.session.keeping import Keeping
 from sojourn.session.lifecycle import Lifecycle
-from sojourn.session.plans import Fetches, Plan, PlanFacts, fetch_names
+from sojourn.session.plans import Fetches, Plan, PlanFacts, fetch_names, plain_name
 from sojourn.session.states import USABLE, Input, State
 from sojourn.values import Footprint, Place, Receipt, Signature, caller
 
@@ -187,17 +187,15 @@ class Stay:
             raise InputError(
                 f"feeds are a mapping from input names to values, not {type(feeds).__name__}"
             )
-        for name in feeds:
-            if not isinstance(name, str):
-                raise InputError(f"inputs go by name; {name!r} is of type {type(name).__name__}")
+        inputs = [plain_name("inputs", name) for name in feeds]
         with held(self._plan_lock, deadline):
             plan = self._plans.get((fetches, tuple(feeds)))
             if plan is None:
-                wanted = {"feeds": list(feeds), "fetches": names}
+                wanted = {"feeds": inputs, "fetches": names}
                 facts, _ = self._operate("plan", wanted, (), PlanFacts, deadline)
-                if not facts.fits(len(feeds), len(names)):
+                if not facts.fits(len(inputs), len(names)):
                     raise self._broke_protocol("made a plan for something else")
-                plan = Plan(fetches, names, list(feeds), facts)
+                plan = Plan(fetches, names, inputs, facts)
                 self._plans[fetches, tuple(feeds)] = plan
             return plan
 

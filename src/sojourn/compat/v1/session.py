@@ -193,9 +193,11 @@ class _Stays(tf_session.BaseSession):  # type: ignore[misc]
             if self._closed and "Session has been closed." in error.message:
                 # It arrived after the close, which took longer to get there than in one process.
                 raise RuntimeError(_CLOSED) from None
-            before = error.__context__
-            if before is not None and isinstance(before.__cause__, RemoteTraceback):
-                error.__cause__ = before.__cause__
+            # In no variable: an error that this frame refers to, and whose traceback leads back to
+            # it, is freed by the collector only, and with it the lane's memory.
+            cause = getattr(error.__context__, "__cause__", None)
+            if isinstance(cause, RemoteTraceback):
+                error.__cause__ = cause
             raise
 
     def _partial_setup(self, feeds: Any, fetches: Any, targets: Any) -> Any:
