@@ -24,6 +24,7 @@ from sojourn.probes import gpu
 from sojourn.probes.gpu import Gpu
 from sojourn.session import devices, opening
 from sojourn.session.devices import choose, everything
+from sojourn.session.listing import Lister
 from stand_in_nvml import GIB, Device, StandIn
 
 A = Gpu("GPU-aaaa", "A100", 40 * GIB, 10 * GIB)
@@ -161,6 +162,7 @@ def test_auto_goes_to_the_cpu_with_one_warning_if_tensorflow_cannot_use_the_gpu(
     with session:
         assert session.placement == {"CPU:0": 0}
         assert "on cpu" in repr(session)
+        assert {s.name: s.device for s in Lister().list()}[session.name] == "cpu"
     with sojourn.open(models.softmax_regression):
         pass  # no second warning, which would be an error here
 

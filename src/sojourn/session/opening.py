@@ -208,7 +208,7 @@ def _tell_if_on_cpu(stay: Stay) -> None:
     """A GPU was chosen, but the worker's TensorFlow may be one without support for it."""
     devices = stay.keeping.placement()
     if devices and not any(name.startswith("GPU") for name in devices):
-        stay.device = "cpu"
+        stay.describe("cpu")
         _warn_once(
             "a GPU was found, but TensorFlow does not use it (is it tensorflow-cpu, or is a CUDA "
             "library missing?), so sessions run on the CPU"

@@ -53,6 +53,7 @@ class Stay:
         self.lifecycle = Lifecycle(name, owner, self.refusal, self.footprint)
         self.backend: Backend | None = None
         self.pid = 0
+        self._opened = 0.0
         self._maker = os.getpid()
         self._plans: dict[Any, Plan] = {}
         self._plan_lock = threading.Lock()
@@ -235,14 +236,19 @@ class Stay:
         """The backend is there; the engine is not loaded yet."""
         self.backend = backend
         self.pid = backend.pid
+        self._opened = time.monotonic()  # of one clock for all processes, which nobody sets
+        self.describe(self.device)
+
+    def describe(self, device: str) -> None:
+        """Tell other processes what it is, and on which device."""
+        self.device = device
         self.lifecycle.page.describe(
             {
                 **self.lifecycle.identity,
                 "isolation": self.isolation,
-                "device": self.device,
-                "worker_pid": backend.pid,
-                # Of one clock for all processes, which nobody sets.
-                "opened": time.monotonic(),
+                "device": device,
+                "worker_pid": self.pid,
+                "opened": self._opened,
             }
         )
 
