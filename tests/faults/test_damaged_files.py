@@ -12,55 +12,83 @@ import pytest
 
 import models
 import sojourn
+from faults.chances import seed_of
 
 SEED = 23
 
 
-def softmax() -> Any:
-    return models.softmax_regression()
+RIGHT = [[4.0, 4.0]]
+ONES = np.ones((1, 4), np.float32)
+# What TensorFlow itself checks: whatever is read there is right, or refused.
+CHECKED = ("variables.index", "variables.data-00000-of-00001", "linear.keras")
+VERDICTS = ("ModelError", "EngineError", "MemoryError", "ResourceExhaustedError")
 
 
-def make_saved_model(folder: str) -> Any:
-    """A builder that writes a SavedModel from inside a worker, where TensorFlow is."""
+def _write(folder: str) -> None:
+    import keras
+    import tensorflow as tf
 
-    def build() -> Any:
-        def write() -> Any:
-            import numpy as np
-            import tensorflow as tf
+    class Model(tf.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = tf.Variable(tf.ones([4, 2]))
 
-            class Model(tf.Module):
-                def __init__(self) -> None:
-                    super().__init__()
-                    self.w = tf.Variable(tf.ones([4, 2]))
+        @tf.function(input_signature=[tf.TensorSpec([None, 4], tf.float32)])
+        def __call__(self, x: Any) -> Any:
+            return {"y": x @ self.w}
 
-                @tf.function(input_signature=[tf.TensorSpec([None, 4], tf.float32)])
-                def __call__(self, x: Any) -> Any:
-                    return {"y": x @ self.w}
+    tf.saved_model.save(Model(), f"{folder}/linear")
+    dense = keras.layers.Dense(2, use_bias=False, kernel_initializer="ones", name="y")
+    model = keras.Sequential([keras.Input((4,), name="x"), dense])
+    model.save(f"{folder}/linear.keras")
+    model.save(f"{folder}/linear.h5")
+    with tf.Graph().as_default() as graph:
+        x = tf.compat.v1.placeholder(tf.float32, [None, 4], name="x")
+        tf.matmul(x, tf.ones([4, 2]), name="y")
+    tf.io.write_graph(graph, folder, "linear.pb", as_text=False)
 
-            tf.saved_model.save(Model(), folder)
-            return np.array(0)
 
-        return write
+def _raw(path: str) -> list[list[float]]:
+    """What TensorFlow and Keras themselves compute with it."""
+    import keras
+    import tensorflow as tf
 
-    return build
+    x = tf.ones([1, 4])
+    if path.endswith((".keras", ".h5")):
+        return np.asarray(keras.saving.load_model(path)(x)).tolist()
+    if not path.endswith(".pb"):
+        return tf.saved_model.load(path).signatures["serving_default"](x)["y"].numpy().tolist()
+    definition = tf.compat.v1.GraphDef()
+    definition.ParseFromString(Path(path).read_bytes())
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        tf.import_graph_def(definition, name="")
+        return session.run("y:0", {"x:0": ONES}).tolist()
 
 
 @pytest.fixture(scope="module")
-def saved_model(zygote: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("models") / "linear"
-    with sojourn.open(make_saved_model(str(folder))) as session:
-        session.run("output")
+def originals(zygote: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    sojourn.isolated(_write)(str(folder))
     return folder
 
 
-def outcome(path: Path) -> str:
+def outcome(path: Path, part: str) -> str:
     """What opening it and running it comes to; anything but these is a bug."""
     try:
         with sojourn.open(path) as session:
-            session.run(None, {"x": np.ones((1, 4), np.float32)})
-        return "works"
+            [y] = session.run(None, {next(iter(session.signature.inputs)): ONES}).values()
+    except sojourn.SessionBroken:
+        # Only where TensorFlow itself crashes.
+        with pytest.raises(sojourn.SessionBroken):
+            sojourn.isolated(_raw)(str(path))
+        return "crashes TensorFlow"
     except (sojourn.SojournError, MemoryError) as error:
+        assert type(error).__name__ in VERDICTS, repr(error)  # noqa: PT017
         return type(error).__name__
+    if y.tolist() != RIGHT:
+        assert part not in CHECKED, y
+        np.testing.assert_array_equal(y, sojourn.isolated(_raw)(str(path)))
+    return "works"
 
 
 def damaged(data: bytes, chosen: random.Random) -> bytes:
@@ -81,40 +109,51 @@ def damaged(data: bytes, chosen: random.Random) -> bytes:
     return bytes(content)
 
 
-def test_the_model_as_it_was_works(saved_model):
-    assert outcome(saved_model) == "works"
+MODELS = ["linear", "linear.keras", "linear.h5", "linear.pb"]
+PARTS = ["saved_model.pb", "variables.index", "variables.data-00000-of-00001"]
+FILES = [("linear", part) for part in PARTS] + [(name, name) for name in MODELS[1:]]
 
 
-@pytest.mark.parametrize(
-    "part", ["saved_model.pb", "variables.index", "variables.data-00000-of-00001"]
-)
-def test_a_model_that_lacks_a_part_or_has_an_empty_one_is_refused(saved_model, tmp_path, part):
-    for change in ("missing", "empty"):
-        copy = tmp_path / change
-        shutil.copytree(saved_model, copy)
+def copied(originals: Path, model: str, part: str, to: Path) -> tuple[Path, Path]:
+    """A copy of a model, and the part of it that is to be damaged."""
+    source, copy = originals / model, to / model
+    if source.is_dir():
+        shutil.copytree(source, copy, dirs_exist_ok=True)
         [victim] = copy.rglob(part)
+        return copy, victim
+    to.mkdir(exist_ok=True)
+    shutil.copy(source, copy)
+    return copy, copy
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_model_as_it_was_works(originals, model):
+    assert outcome(originals / model, CHECKED[0]) == "works"
+    assert sojourn.isolated(_raw)(str(originals / model)) == RIGHT
+
+
+@pytest.mark.parametrize(("model", "part"), FILES)
+def test_a_model_that_lacks_a_part_or_has_an_empty_one_is_refused(originals, tmp_path, model, part):
+    for change in ("missing", "empty"):
+        copy, victim = copied(originals, model, part, tmp_path / change)
         victim.unlink()
         if change == "empty":
             victim.touch()
-        assert outcome(copy) in ("ModelError", "EngineError")
+        assert outcome(copy, part) in ("ModelError", "EngineError")
 
 
-@pytest.mark.parametrize(
-    "part", ["saved_model.pb", "variables.index", "variables.data-00000-of-00001"]
-)
-def test_a_model_with_any_damage_gets_a_verdict(saved_model, tmp_path, part):
-    chosen = random.Random(f"{SEED}{part}")
-    [original] = saved_model.rglob(part)
-    data = original.read_bytes()
-    copy = tmp_path / "copy"
-    shutil.copytree(saved_model, copy)
-    [victim] = copy.rglob(part)
-    for n in range(8):
+@pytest.mark.parametrize(("model", "part"), FILES)
+def test_a_model_with_any_damage_gets_a_verdict(originals, tmp_path, request, model, part):
+    seed = seed_of(request)
+    chosen = random.Random(f"{seed}{part}")
+    copy, victim = copied(originals, model, part, tmp_path)
+    data = victim.read_bytes()
+    for n in range(8 if copy.is_dir() else 5):
         victim.write_bytes(damaged(data, chosen))
         try:
-            outcome(copy)
-        except Exception as error:
-            raise AssertionError(f"seed {SEED}, damage {n} of {part}") from error
+            outcome(copy, part)
+        except BaseException as error:
+            raise AssertionError(f"seed {seed}, damage {n} of {part}") from error
 
 
 def test_a_checkpoint_with_any_damage_is_refused_or_the_same_and_harms_nothing(tmp_path):

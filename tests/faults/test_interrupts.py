@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 import models
 import sojourn
+from faults.chances import share
 from sojourn.testing import leftovers, take_snapshot
 from sojourn.testing.injection import INJECTED, interrupted
 
 SUM = ("output", {"a": 1, "b": 2})
-SEED = 17
-POINTS = 40  # of each phase, chosen by the seed; `make soak` tries them all
+POINTS = 40  # of each phase; the repeats of `make faults` together try them all
 pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),  # who is interrupted has forgotten it
     # In a finalizer it is only told of.
@@ -28,50 +26,87 @@ def count(act) -> int:
     return len(where)
 
 
-def points(total: int, chosen: random.Random) -> list[int]:
-    return sorted(chosen.sample(range(1, total), min(POINTS, total - 1)))
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
-def test_an_interrupt_at_any_point_of_a_session_leaves_nothing(error):
-    def act() -> None:
-        with sojourn.open(models.adder) as session:
-            session.run(*SUM)
-            session.run(*SUM)
-
-    check(act, error)
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
-def test_a_session_can_be_used_after_an_interrupt_at_any_point_of_a_step(error):
-    chosen = random.Random(SEED)
+def session() -> None:
     with sojourn.open(models.adder) as session:
         session.run(*SUM)
-        total = count(lambda: session.run(*SUM))
-        for n in points(total, chosen):
-            where: list[str] = []
-            try:
-                with interrupted(n, error) as where:
-                    session.run(*SUM)
-            except error:
-                pass
-            try:
-                assert session.run(*SUM, timeout=60) == 3
-            except Exception as failure:
-                raise AssertionError(f"seed {SEED}, point {n}: {where}") from failure
-    assert session.receipt.clean
+        session.run(*SUM)
 
 
-def check(act, error: type[BaseException]) -> None:
-    chosen = random.Random(SEED)
+def lease() -> None:
+    with sojourn.open(models.adder) as session, session.lend() as lease:
+        lease.run(*SUM)
+
+
+@sojourn.isolated
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+def isolated() -> None:
+    assert add(1, 2) == 3
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+@pytest.mark.parametrize("act", [session, lease, isolated])
+def test_an_interrupt_at_any_point_of_a_session_leaves_nothing(request, act, error):
+    act()
     total = count(act)
     before = take_snapshot()
-    for n in points(total, chosen):
+    for n in share(request, total, POINTS):
         where: list[str] = []
         try:
             with interrupted(n, error) as where:
                 act()
-        except error:
+        except (error, sojourn.SojournError):  # what is no interrupt may be explained
             pass
         left = leftovers(before)
-        assert not left, f"seed {SEED}, point {n} of {total}: {where}: {left}"
+        assert not left, f"point {n} of {total}: {where}: {left}"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+def test_a_session_can_be_used_after_an_interrupt_at_any_point_of_a_step(request, error):
+    with sojourn.open(models.adder) as session:
+        session.run(*SUM)
+        total = count(lambda: session.run(*SUM))
+        for n in share(request, total, POINTS):
+            where: list[str] = []
+            try:
+                with interrupted(n, error) as where:
+                    session.run(*SUM)
+            except (error, sojourn.SojournError):  # what is no interrupt may be explained
+                pass
+            try:
+                assert session.run(*SUM, timeout=60) == 3
+            except Exception as failure:
+                raise AssertionError(f"point {n}: {where}") from failure
+    assert session.receipt.clean
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+@pytest.mark.parametrize("name", ["save", "restore", "reset"])
+def test_a_session_has_its_state_after_an_interrupt_at_any_point_of(request, tmp_path, name, error):
+    path = tmp_path / "saved"
+    with sojourn.open(models.counter) as session:
+        session.run("store", {"amount": 5.0})
+        session.save(path)
+        act = getattr(session, name)
+        arguments = () if name == "reset" else (path,)
+        after = {"save": 6.0, "restore": 5.0, "reset": 0.0}[name]
+        total = count(lambda: act(*arguments))
+        for n in share(request, total, POINTS // 2):
+            where: list[str] = []
+            session.run("store", {"amount": 6.0})
+            try:
+                with interrupted(n, error) as where:
+                    act(*arguments)
+            except error:
+                pass
+            try:
+                assert session.run("value", timeout=60) in (6.0, after)
+                session.restore(path)  # what is there is whole, the old or the new
+                assert session.run("value", timeout=60) in (5.0, 6.0)
+            except Exception as failure:
+                raise AssertionError(f"point {n} of {total}: {where}") from failure
+        session.save(path)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["saved"]
+    assert session.receipt.clean

@@ -121,10 +121,37 @@ def test_a_copy_that_is_evicted_while_it_runs_finishes_and_the_next_lease_opens_
             Background(work, "sum", {"a": 1, "b": 2}, 3),
             Background(work, "sum", {"a": 2, "b": 2}, 4),
         ]
+        until = time.monotonic() + 120
         while any(worker.thread.is_alive() for worker in workers):
-            if pool.stats().counters["opens"] > 8:
+            if time.monotonic() > until or pool.stats().counters["opens"] > 8:
                 enough.set()
             pool.evict("sum")
             pool.evict("slow")
             time.sleep(0.02)
         assert all(worker.result() > 0 for worker in workers)
+
+
+def test_a_copy_whose_state_is_parked_while_others_use_it_loses_no_step():
+    with sojourn.Pool(memory="1GiB") as pool:
+        pool.register("count", models.counter)
+        enough = threading.Event()
+        until = time.monotonic() + 120
+
+        def work() -> int:
+            acknowledged = 0
+            while not enough.is_set():
+                with pool.lease("count", timeout=60) as lease:
+                    for _ in range(3):
+                        lease.run("total", {"amount": 1.0})
+                        acknowledged += 1
+            return acknowledged
+
+        workers = [Background(work) for _ in range(3)]
+        while pool.stats().counters["parks"] < 5 and time.monotonic() < until:
+            pool.evict("count", timeout=60)
+            time.sleep(0.01)
+        enough.set()
+        acknowledged = sum(worker.result() for worker in workers)
+        assert pool.stats().counters["parks"] >= 5
+        with pool.lease("count", timeout=60) as lease:
+            assert lease.run("value") == acknowledged

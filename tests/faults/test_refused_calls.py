@@ -17,6 +17,7 @@ import pytest
 
 import models
 import sojourn
+from sojourn.session import checkpoints
 from sojourn.testing import leftovers, take_snapshot
 from sojourn.testing.injection import Refusals
 from sojourn.transport import frames
@@ -72,23 +73,30 @@ def test_whatever_is_refused_while_opening_and_running_leaves_nothing(
     assert 0 < refused < ROUNDS - 1
 
 
-def test_memory_that_is_refused_to_a_worker_is_the_steps_error_or_the_sessions():
+@pytest.mark.parametrize(
+    ("module", "name", "number"),
+    [("os", "memfd_create", errno.EMFILE), ("mmap", "mmap", errno.ENOMEM)],
+)
+def test_memory_that_is_refused_to_a_worker_is_the_steps_error_or_the_sessions(
+    module, name, number
+):
     def build() -> Any:
         def double(x: Any) -> Any:
+            import importlib
             import os
 
-            def refuse(*args: Any) -> Any:
-                raise OSError(24, "Too many open files")
+            def refuse(*args: Any, **kwargs: Any) -> Any:
+                raise OSError(number, os.strerror(number))
 
             if x.size == 1:
-                os.memfd_create = refuse
+                setattr(importlib.import_module(module), name, refuse)
             return np.repeat(x, 2)
 
         return double
 
     with sojourn.open(build) as session:
         assert session.run("output", {"x": np.ones(1)}).size == 2
-        with pytest.raises((OSError, sojourn.SessionBroken), match="Too many open files"):
+        with pytest.raises((OSError, sojourn.SessionBroken), match=os.strerror(number)):
             session.run("output", {"x": np.ones(1_000_000)})  # the answer needs more memory
     assert session.receipt.clean
 
@@ -106,7 +114,7 @@ def counting(zygote: None) -> Any:
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EROFS], ids=errno.errorcode.get)
 @pytest.mark.parametrize("is_there", [False, True], ids=["new", "replacing"])
 def test_a_save_that_fails_at_any_call_harms_nothing(
-    refusals, counting, tmp_path, number, is_there
+    refusals, counting, tmp_path, monkeypatch, number, is_there
 ):
     path = tmp_path / "saved"
     if is_there:
@@ -116,6 +124,8 @@ def test_a_save_that_fails_at_any_call_harms_nothing(
     value = counting.run("value")
     for name in CALLS:
         refusals.cover(os, name)
+    refusals.cover(checkpoints, "_exchange")
+    monkeypatch.setattr(checkpoints, "open", Files(refusals).open, raising=False)
     failed = in_place = 0
     for n in range(1, ROUNDS):
         refusals.at(n)
@@ -144,6 +154,32 @@ def test_a_save_that_fails_at_any_call_harms_nothing(
     counting.run("total", {"amount": 1.0})
     counting.restore(path)
     assert counting.run("value") == value
+
+
+class Files:
+    """Opens files whose every call counts, and may fail."""
+
+    def __init__(self, refusals: Refusals) -> None:
+        self._refusals = refusals
+        self._file: Any = None
+
+    def open(self, *args: Any, **kwargs: Any) -> Files:
+        self._refusals.count()
+        opened = Files(self._refusals)
+        opened._file = open(*args, **kwargs)
+        return opened
+
+    def __getattr__(self, name: str) -> Any:
+        self._refusals.count()
+        return getattr(self._file, name)
+
+    def __enter__(self) -> Files:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._file.close()
+        if raised[0] is None:
+            self._refusals.count()  # what was written may turn out to be too much as it is closed
 
 
 def contents(path: Path) -> dict[str, bytes]:

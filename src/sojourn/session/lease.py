@@ -165,7 +165,9 @@ class Lease(Usable):
 
     def __del__(self) -> None:
         # Not by weakref.finalize, which costs more than all the rest of a warm lease.
-        terms = self._terms
+        terms = self.__dict__.get("_terms")  # a Ctrl-C may have come before there were any
+        if terms is None:
+            return
         if terms.ended is None and not sys.is_finalizing() and not self._has_ended():
             terms.forgotten()
 

@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import sojourn
@@ -43,15 +43,19 @@ class Refusals:
         """No call fails from now on."""
         self._left = 0
 
+    def count(self) -> None:
+        """One more call; raises if it is the one to fail."""
+        self._left -= 1
+        if self._left == 0:
+            self.has_failed = True
+            raise self._error()
+
     def cover(self, owner: Any, name: str) -> None:
         """Count the calls of this function too."""
         real = getattr(owner, name)
 
         def counted(*args: Any, **kwargs: Any) -> Any:
-            self._left -= 1
-            if self._left == 0:
-                self.has_failed = True
-                raise self._error()
+            self.count()
             return real(*args, **kwargs)
 
         self._real.append((owner, name, real))
@@ -77,7 +81,7 @@ def interrupted(n: int, error: type[BaseException] = KeyboardInterrupt) -> Itera
         code = frame.f_code
         if event not in ("call", "c_return") or not code.co_filename.startswith(_HERE):
             return
-        if code.co_name in _SPARED or code.co_name.startswith("<") or _is_telling(frame):
+        if code.co_name.startswith("<") or _is_spared(code) or _is_telling(frame):
             return
         if threading.get_ident() != me:
             return
@@ -100,7 +104,14 @@ def interrupted(n: int, error: type[BaseException] = KeyboardInterrupt) -> Itera
 
 # Functions that have descriptors in hand as mere numbers: who is interrupted there, in the few
 # microseconds after one has come, loses its number, and the descriptor lives on with the process.
-_SPARED = frozenset("receive_fds receive _receive _reply ask _ask fork".split())
+_SPARED = {
+    os.path.join(_HERE, "transport", "frames.py"): "receive_fds receive".split(),
+    os.path.join(_HERE, "process", "zygote.py"): "_receive _reply ask _ask fork".split(),
+}
+
+
+def _is_spared(code: CodeType) -> bool:
+    return code.co_name in _SPARED.get(code.co_filename, ())
 
 
 def _is_telling(frame: FrameType | None) -> bool:
