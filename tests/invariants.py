@@ -37,8 +37,29 @@ def forget_what_is_loaded() -> None:
 
     With TensorFlow loaded it takes a quarter of a second otherwise, for every test.
     """
+    if "hypothesis" in sys.modules:
+        _draw_something()
     gc.collect()
     gc.freeze()
+
+
+def _draw_something() -> None:
+    """Hypothesis has tables of several megabytes, which it makes when they are first needed."""
+    from hypothesis import HealthCheck, given, settings
+    from hypothesis import strategies as st
+    from hypothesis.extra import numpy as hnp
+
+    texts = st.text() | st.characters() | st.from_regex("[a-z]+") | st.binary()
+    numbers = st.integers() | st.floats() | st.complex_numbers() | st.decimals() | st.fractions()
+    arrays = hnp.arrays(hnp.scalar_dtypes() | hnp.array_dtypes(), hnp.array_shapes())
+    several = st.lists(texts | numbers) | st.dictionaries(texts, numbers) | st.sets(st.dates())
+
+    @settings(max_examples=150, database=None, deadline=None, suppress_health_check=HealthCheck)
+    @given(texts | numbers | arrays | several)
+    def draw(value: Any) -> None:
+        pass
+
+    draw()
 
 
 def open_bystander() -> sojourn.Session:
