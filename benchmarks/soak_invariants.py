@@ -40,8 +40,8 @@ GROWTH_BYTES = 5 * 2**20
 TELL_EVERY = 1000  # sessions
 OPEN_SECONDS, OPEN_SECONDS_WITH_ZYGOTE = 1.0, 10.0
 THEMES = {
-    FUNCTIONS: ["soak_uses", "soak_faults", "soak_functions"],
-    GRAPHS: ["soak_uses", "soak_faults", "soak_functions", "soak_graphs"],
+    FUNCTIONS: ["soak_uses", "soak_faults", "soak_clients", "soak_functions"],
+    GRAPHS: ["soak_uses", "soak_faults", "soak_clients", "soak_functions", "soak_graphs"],
 }
 complaints: list[str] = []  # of threads and finalizers, which nobody would hear otherwise
 MATRIX = np.random.default_rng(7).normal(size=(16, 16))
