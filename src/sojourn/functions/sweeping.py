@@ -71,10 +71,15 @@ def _collect(
 ) -> None:
     """Wait until at least one call is over; raise its error if it had one."""
     done, _ = wait(running, return_when=FIRST_COMPLETED)
-    for future in sorted(done, key=lambda f: running[f][0]):
-        index, _ = running.pop(future)
-        results[index] = future.result()
-        advance()
+    try:
+        for future in sorted(done, key=lambda f: running[f][0]):
+            index, _ = running.pop(future)
+            results[index] = future.result()
+            advance()
+    finally:
+        # A future keeps its error, which refers to this frame: neither would go, nor what the other
+        # calls had in hand, until the garbage collector comes by.
+        del done, future
 
 
 def _total(iterables: Sequence[Iterable[Any]]) -> int | None:

@@ -55,8 +55,14 @@ def to_the_end(work: Callable[[], None], hurry: Callable[[], None]) -> None:
         run()
         is_done.wait()
     try:
-        if failures:
-            raise failures[0]
+        try:
+            if failures:
+                raise failures[0]
+        finally:
+            if raised:
+                raise raised[0]
     finally:
-        if raised:
-            raise raised[0]
+        # An error refers to this frame. If this frame referred to it, all that the caller had in
+        # his hands would stay until the garbage collector comes by.
+        failures.clear()
+        raised.clear()
