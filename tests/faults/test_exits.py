@@ -161,6 +161,31 @@ tell(use(session))
         OPEN + "warnings.simplefilter('ignore')\nlease = session.lend(lease_warning_seconds=60)",
         [],
     ),
+    "a pool that is never closed, with a lease that was never given back": (
+        USE
+        + """
+warnings.simplefilter("ignore")
+pool = sojourn.Pool(memory="1GiB")
+pool.register("sum", models.adder)
+pool.register("other", models.adder)
+with pool.lease("other") as lease:
+    use(lease)
+lease = pool.lease("sum")
+tell(use(lease))
+judgement.stop()  # its keeper, a daemon, ends with the process
+""",
+        ["3"],
+    ),
+    "a generator in a worker of its own, half-way through": (
+        """
+@sojourn.isolated
+def numbers():
+    yield from range(10)
+going = numbers()
+tell(next(going), next(going))
+""",
+        ["0 1"],
+    ),
     "it was imported and warmed up, nothing more": ("sojourn.warm_up()", []),
     "a thread is still starting the zygote": (
         """

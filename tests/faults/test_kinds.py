@@ -183,6 +183,7 @@ def test_a_fork_of_the_client_may_neither_use_nor_end_a_session_of_any_kind():
 
 # An inline session loads TensorFlow into its client: one program for all.
 IN_LINE = """
+judgement.stop()  # TensorFlow's own memory would be found to be left
 from faults.tools import Background
 from sojourn.testing import leftovers, take_snapshot
 from sojourn.testing.injection import interrupted
@@ -246,6 +247,85 @@ def test_an_inline_session_may_be_closed_interrupted_forked_and_forgotten_at_exi
         "closed",
         "interrupts",
         "inline 3",
+    ]
+
+
+# So does the drop-in.
+DROP_IN = """
+judgement.stop()  # TensorFlow's own memory would be found to be left
+del os.environ["SOJOURN_PRELOAD"]
+warnings.simplefilter("ignore")
+import tensorflow as tf
+from faults.tools import Background, stopped, wait_until
+v1 = tf.compat.v1
+with v1.Graph().as_default() as graph:
+    n = v1.placeholder(tf.int32, [], name="n")
+    total = tf.while_loop(lambda i: i < n, lambda i: [i + 1], [tf.constant(0)])[0]
+
+def opened():
+    sess = sojourn.compat.v1.Session(graph=graph)
+    assert sess.run(total, {n: 7}) == 7
+    return sess
+
+def outcome(act, *args):
+    try:
+        return act(*args)
+    except (sojourn.SojournError, RuntimeError, tf.errors.OpError) as error:
+        return type(error).__name__
+
+def pid_of(sess):
+    return sess._link.stay.pid
+
+def gone(pid):
+    wait_until(lambda: not os.path.exists(f"/proc/{pid}"))
+
+with opened() as sess:
+    os.kill(pid_of(sess), signal.SIGKILL)
+    gone(pid_of(sess))
+    tell("killed idle", outcome(sess.run, total, {n: 7}))
+with opened() as sess:
+    running = Background(outcome, sess.run, total, {n: 10**9})
+    time.sleep(0.5)
+    os.kill(pid_of(sess), signal.SIGKILL)
+    tell("killed in a step", running.result())
+sess = opened()
+os.kill(pid_of(sess), signal.SIGSTOP)
+started = time.monotonic()
+sess.close()
+gone(pid_of(sess))
+tell("stopped", time.monotonic() - started < 20, sess.receipt.clean)
+for _ in range(3):
+    sess = opened()
+    def run():
+        while sess.run(total, {n: 7}) == 7:
+            pass
+    runners = [Background(outcome, run) for _ in range(3)]
+    time.sleep(0.1)
+    closers = [Background(sess.close) for _ in range(2)]
+    [closer.result() for closer in closers]
+    told = {runner.result() for runner in runners}
+    assert told <= {"RuntimeError", "CancelledError", "SessionClosed"}, told
+    assert sess.receipt.clean
+tell("closed by several")
+with opened() as sess:
+    child = os.fork()
+    if child == 0:
+        tell("in a fork", outcome(sess.run, total, {n: 7}))
+        outcome(sess.close)
+        os._exit(0)  # TensorFlow itself cannot be ended in a fork
+    tell("forked", os.waitpid(child, 0)[1], sess.run(total, {n: 7}))
+never_closed = opened()
+"""
+
+
+def test_a_drop_in_session_may_be_killed_stopped_closed_forked_and_forgotten_at_exit():
+    assert run_to_end(DROP_IN, may_complain=True) == [
+        "killed idle WorkerLost",
+        "killed in a step WorkerLost",
+        "stopped True True",
+        "closed by several",
+        "in a fork RuntimeError",
+        "forked 0 7",
     ]
 
 
