@@ -17,12 +17,12 @@ import models
 import sojourn
 from sojourn import events
 from sojourn.process.zygote import zygote
-from sojourn.testing import Watch
-from sojourn.testing.pytest_plugin import look_after
+from sojourn.testing import Watch, leftovers, take_snapshot
 from sojourn.testing.snapshots import RUN
 
 SECONDS = 10.0  # until what is left is called so: the machine may be far too busy
 GROWTH_BYTES = 5 * 2**20
+MODULE_BYTES = 2**18  # for each that was imported meanwhile: it stays, and is nobody's leak
 OPEN_SECONDS, REPLACED_SECONDS = 1.0, 10.0  # the latter if the zygote had to be replaced
 MATRIX = np.random.default_rng(7).normal(size=(16, 784)).astype(np.float32)
 
@@ -85,26 +85,29 @@ def hold(
 ) -> Iterator[None]:
     """Nothing is left, memory has not grown, every transition was legal and told once, others
     compute the same bits, and the next open succeeds in time."""
+    if "tmp_path_factory" in request.fixturenames:
+        request.getfixturevalue("tmp_path_factory").getbasetemp()
     if zygote.pid is not None:
         sojourn.warm_up(wait=True)  # the test before may have ended it, and this one is measured
     heard: set[str] = set()
     stop = events.subscribe(lambda event: heard.add(event.kind))
     try:
         expected = _bits(bystander)
+        before, modules = take_snapshot(strict=True), len(sys.modules)
         # So that what only the collector would free is always there, and not just sometimes.
         gc.disable()
         with Watch() as watch:
-            yield from look_after(
-                request,
-                seconds=SECONDS,
-                temporary_folder=True,
-                strict=True,
-                growth_bytes=None if runs_tensorflow(request) else GROWTH_BYTES,
-            )
+            yield
+            has_sessions = bystander is not None or bool(heard)
+            growth = GROWTH_BYTES + max(0, len(sys.modules) - modules) * MODULE_BYTES
+            is_judged = has_sessions and not runs_tensorflow(request)
+            left = leftovers(before, seconds=SECONDS, growth_bytes=growth if is_judged else None)
+        if left:
+            pytest.fail("left behind: " + "; ".join(left), pytrace=False)
         wrong = watch.wrong()
         assert not wrong, "; ".join(wrong)
         assert _bits(bystander) == expected, "another session computes other bits"
-        if bystander is not None or heard:
+        if has_sessions:
             open_and_close(heard)
     finally:
         gc.enable()

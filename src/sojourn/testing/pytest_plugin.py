@@ -36,28 +36,20 @@ def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def look_after(
-    request: pytest.FixtureRequest,
-    *,
-    seconds: float = 2.0,
-    temporary_folder: bool = False,
-    strict: bool = False,
-    growth_bytes: int | None = None,
+    request: pytest.FixtureRequest, *, seconds: float = 2.0, temporary_folder: bool = False
 ) -> Iterator[None]:
     """Look before and after a test, and again for some `seconds` until it is called a leak.
 
-    With `temporary_folder`, files left there count too. See `take_snapshot` for `strict`, and
-    `leftovers` for `growth_bytes`.
+    With `temporary_folder`, files left there count too.
     """
     from sojourn.testing import leftovers, take_snapshot
 
     # What pytest makes once for a whole run is not the test's.
     if {"tmp_path", "tmp_path_factory", "tmpdir"} & set(request.fixturenames):
         request.getfixturevalue("tmp_path_factory").getbasetemp()
-    before = take_snapshot(strict=strict)
+    before = take_snapshot()
     yield
-    left = leftovers(
-        before, seconds=seconds, temporary_folder=temporary_folder, growth_bytes=growth_bytes
-    )
+    left = leftovers(before, seconds=seconds, temporary_folder=temporary_folder)
     if left:
         pytest.fail("left behind: " + "; ".join(left), pytrace=False)
 
