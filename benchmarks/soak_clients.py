@@ -81,7 +81,7 @@ def ctrl_c(round: Round) -> bool:
 
     def wait() -> None:
         if how == "loading":
-            sojourn.open(soak_models.endless(begun))
+            sojourn.open(soak_models.endless(begun)).close()
         elif how == "step":
             kept.ask(30, SLEEP)
         else:

@@ -66,7 +66,7 @@ def dies_while_loading(round: Round) -> bool:
     how = round.chosen.choice([0, signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT])
     round.sessions += 1
     with refused(sojourn.SessionBroken):
-        sojourn.open(soak_models.dying(how))
+        sojourn.open(soak_models.dying(how)).close()
     return True
 
 
@@ -74,7 +74,7 @@ def dies_while_loading(round: Round) -> bool:
 def cannot_be_loaded(round: Round) -> bool:
     round.sessions += 1
     with refused(ValueError):
-        sojourn.open(soak_models.unfit)
+        sojourn.open(soak_models.unfit).close()
     return True
 
 
@@ -82,7 +82,7 @@ def cannot_be_loaded(round: Round) -> bool:
 def loads_for_too_long(round: Round) -> bool:
     round.sessions += 1
     with refused(sojourn.StepTimeout):
-        sojourn.open(soak_models.endless(), timeout=round.chosen.uniform(0, 0.1))
+        sojourn.open(soak_models.endless(), timeout=round.chosen.uniform(0, 0.1)).close()
     return True
 
 
