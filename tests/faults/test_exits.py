@@ -78,6 +78,7 @@ def run():
         pass  # the program exits
 threading.Thread(target=run, daemon=True).start()
 time.sleep(0.2)
+judgement.stop()  # it goes on, from one session to the next, until the very end
 """,
         [],
     ),
