@@ -109,6 +109,7 @@ def test_closing_waits_for_the_running_step_and_refuses_new_ones():
 
 def test_closing_with_a_timeout_cuts_the_step_off_and_says_so():
     session = sojourn.open(models.slow_step)
+    session.run("y", {"n": 1})
     failures = []
 
     def run():
@@ -120,6 +121,7 @@ def test_closing_with_a_timeout_cuts_the_step_off_and_says_so():
     runner = threading.Thread(target=run)
     runner.start()
     wait_until(lambda: session.state is State.RUNNING)
+    time.sleep(0.5)  # and it has been sent
     assert session.close(timeout=0.1).clean
     runner.join()
     assert "outcome is unknown" in failures[0]

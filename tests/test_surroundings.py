@@ -6,9 +6,9 @@ import os
 import sys
 from pathlib import Path
 
-import models
 import pytest
 
+import models
 import sojourn
 from sojourn.process.surroundings import Surroundings
 from sojourn.process.zygote import zygote as the_zygote

@@ -89,6 +89,7 @@ def test_a_step_in_a_stopped_worker_is_cut_off_by_the_close():
     with stopped(session.pid):
         running = Background(session.run, *SUM)
         wait_until(lambda: session.state is State.RUNNING)
+        time.sleep(0.5)  # and it has been sent
         with soon():
             assert session.close(timeout=0.1).clean
         with pytest.raises(sojourn.SessionClosed, match="outcome is unknown"):

@@ -22,11 +22,6 @@ from sojourn.engines.paths import kind_of_path
 from sojourn.errors import ModelError
 
 tensorflow: Any = None
-if "tensorflow" in frameworks():
-    try:
-        from sojourn.engines import tensorflow
-    except ModuleNotFoundError:
-        pass  # plain functions need no framework
 
 # Names that only code for graphs uses.
 _GRAPH_NAMES = frozenset(
@@ -36,12 +31,26 @@ _GRAPH_NAMES = frozenset(
 _FRAMEWORKS = ("tensorflow", "keras", "tf_keras", "tf_slim")
 
 
+def _load_tensorflow() -> None:
+    global tensorflow
+    try:
+        from sojourn.engines import tensorflow
+    except ModuleNotFoundError:
+        pass  # plain functions need no framework
+
+
+if "tensorflow" in frameworks():
+    _load_tensorflow()
+
+
 class BuilderEngine:
     """Finds the engine for whatever the builder returns."""
 
     @staticmethod
     def load(arguments: dict[str, Any], arrays: Arrays) -> Engine:
         build = unpickle(arguments, arrays)
+        if tensorflow is None and _wants_a_framework(build):
+            _load_tensorflow()
         if tensorflow is None:
             built = build()
             if callable(built):
@@ -125,6 +134,11 @@ def _signature(signatures: Mapping[str, Any], wanted: str | None) -> Any:
     if name not in signatures:
         raise ModelError(f"the model has no signature {name!r}; there are {list(signatures)}")
     return signatures[name]
+
+
+def _wants_a_framework(build: Any) -> bool:
+    """Whether it, or the module that it came with, has to do with one that is not preloaded."""
+    return "tensorflow" in sys.modules or not _names_in(build).isdisjoint(_FRAMEWORKS)
 
 
 def _names_in(function: Any) -> set[str]:
