@@ -21,6 +21,7 @@ import pytest
 
 import models
 import sojourn
+from faults.tools import wait_until
 from sojourn.session import checkpoints
 
 pytestmark = pytest.mark.usefixtures("zygote")
@@ -455,24 +456,41 @@ def test_a_session_without_restart_stays_broken():
                 session.run("next")
 
 
-def test_a_worker_killed_in_the_middle_of_a_save_leaves_the_old_state(tmp_path, monkeypatch):
-    with sojourn.open(counting, restart="from-checkpoint") as session:
-        session.run("next")
+@pytest.mark.parametrize("milliseconds", [0, 1, 3, 6, 10, 20])
+def test_a_worker_killed_in_the_middle_of_a_save_leaves_the_old_state(
+    tmp_path, monkeypatch, milliseconds
+):
+    with sojourn.open(models.wide_counter, restart="from-checkpoint") as session:
+        session.run("store", {"amount": 1.0})
         session.save(tmp_path / "one")
-        session.run("next")
+        session.run("store", {"amount": 2.0})
         call = type(session._stay.backend).call
+        killers, victim = [], session.pid
 
         def killed(self: Any, name: str, *args: Any, **kwargs: Any) -> Any:
             if name == "save":
-                os.kill(self.pid, signal.SIGKILL)
+                killers.append(threading.Timer(milliseconds / 1000, os.kill, [self.pid, 9]))
+                killers[0].start()
             return call(self, name, *args, **kwargs)
 
+        kept = 1.0
         with monkeypatch.context() as patched:
             patched.setattr(type(session._stay.backend), "call", killed)
-            with pytest.raises(sojourn.SessionBroken, match="nothing has changed"):
+            try:
                 session.save(tmp_path / "one")
+                kept = 2.0  # it was too late
+            except sojourn.SessionBroken as error:
+                assert "nothing has changed" in str(error)  # noqa: PT017
+        killers[0].join()
         assert os.listdir(tmp_path) == ["one"]
-        assert session.run("count") == 1
+        wait_until(lambda: not os.path.exists(f"/proc/{victim}"))
+        if session.state is sojourn.State.READY:  # nobody has noticed yet
+            with pytest.raises(sojourn.SessionBroken):
+                session.run("value")
+        assert session.run("value")[0] == kept
+        session.restore(tmp_path / "one")
+        assert session.run("value")[0] == kept
+    assert session.receipt.clean
 
 
 def test_kills_at_random_moments_lose_nothing_that_was_acknowledged():

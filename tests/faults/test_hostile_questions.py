@@ -32,8 +32,11 @@ def asking(act: Any) -> Any:
 
             from sojourn.transport.lane import CallerLane
 
-            [lane] = [o for o in gc.get_objects() if type(o) is CallerLane]
-            told = act(lane)
+            lanes: list[Any] = []
+            until = time.monotonic() + 60
+            while not lanes and time.monotonic() < until:  # it comes by another way than the step
+                lanes = [o for o in gc.get_objects() if type(o) is CallerLane]
+            told = act(lanes[0])
             if told is None:
                 time.sleep(60)
             return told

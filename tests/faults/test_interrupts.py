@@ -46,8 +46,15 @@ def isolated() -> None:
     assert add(1, 2) == 3
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
-@pytest.mark.parametrize("act", [session, lease, isolated])
+@pytest.mark.parametrize(
+    ("act", "error"),
+    [
+        (session, KeyboardInterrupt),
+        (session, RuntimeError),
+        (lease, KeyboardInterrupt),
+        (isolated, KeyboardInterrupt),
+    ],
+)
 def test_an_interrupt_at_any_point_of_a_session_leaves_nothing(request, act, error):
     act()
     total = count(act)
