@@ -7,7 +7,8 @@ it, and can be run again: `--seed S --round R`, with `--times N` if it fails onl
 
 Two kinds of round take place, each in a process of its own: in one of nine the sessions are graphs
 of TensorFlow's, in the others plain functions. This process only watches: one that crashes or hangs
-is told of with its round, and where each of its threads was.
+is told of with its round, and where each of its threads was. TensorFlow itself keeps some kilobytes
+of every graph that was built in a process, so that those rounds get a new one now and then.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from soak_rounds import FUNCTIONS, GRAPHS, GRAPHS_EVERY, kind_of
 
 HUNG_SECONDS = 600.0  # a round takes one or two
 GRAPHS_TIME = 1 / 3  # of the time, where that is what is limited
+GRAPHS_AT_ONCE = 250  # sessions in one process
 
 
 def main() -> None:
@@ -41,6 +43,7 @@ def main() -> None:
     parser.add_argument("--round", type=int, default=None, help="only this one")
     parser.add_argument("--times", type=int, default=1, help="how often, with --round")
     parser.add_argument("--kind", choices=[FUNCTIONS, GRAPHS], help=argparse.SUPPRESS)
+    parser.add_argument("--first", type=int, default=0, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.kind is not None:
         _run_one_kind(options)
@@ -52,6 +55,7 @@ def main() -> None:
     by_kind: collections.Counter[str] = collections.Counter()
     for kind, sessions, seconds in _shares(options):
         told = _watched(kind, sessions, seconds, options)
+        options.first = told.pop("next_round")
         by_kind.update(told.pop("faults_by_kind"))
         for key, count in told.items():
             whole[key] += count
@@ -66,8 +70,12 @@ def _shares(options: argparse.Namespace) -> Iterable[tuple[str, int, float]]:
         return
     started = time.monotonic()
     of_graphs = max(1, options.sessions // GRAPHS_EVERY)
-    yield GRAPHS, of_graphs, options.seconds * GRAPHS_TIME
+    for begun in range(0, of_graphs, GRAPHS_AT_ONCE):
+        left = options.seconds * GRAPHS_TIME - (time.monotonic() - started)
+        if begun == 0 or left > 0:
+            yield GRAPHS, min(GRAPHS_AT_ONCE, of_graphs - begun), left
     passed = time.monotonic() - started
+    options.first = 0
     yield FUNCTIONS, options.sessions - of_graphs, options.seconds - passed
 
 
@@ -78,6 +86,7 @@ def _watched(
     command = [sys.executable, os.path.abspath(__file__), "--kind", kind]
     command += ["--seed", str(options.seed), "--sessions", str(sessions)]
     command += ["--seconds", str(seconds), "--times", str(options.times)]
+    command += ["--first", str(options.first)]
     if options.round is not None:
         command += ["--round", str(options.round)]
     with (
@@ -114,9 +123,12 @@ def _run_one_kind(options: argparse.Namespace) -> None:
     faulthandler.enable()
     # A shell that starts us in the background has it ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    from soak_invariants import soak
+    from soak_invariants import rounds_of, soak
 
-    rounds = [options.round] * options.times if options.round is not None else None
+    if options.round is not None:
+        rounds = iter([options.round] * options.times)
+    else:
+        rounds = rounds_of(options.kind, options.first)
     try:
         told = soak(options.kind, options.seed, options.sessions, rounds, options.seconds)
     except AssertionError as failure:

@@ -14,7 +14,7 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -135,9 +135,9 @@ class Soak:
 
 
 def soak(
-    kind: str, seed: int, sessions: int, rounds: Iterable[int] | None, seconds: float
+    kind: str, seed: int, sessions: int, rounds: Iterator[int], seconds: float
 ) -> dict[str, Any]:
-    """Run these rounds, or all of a kind, until there were enough sessions or time is over."""
+    """Run these rounds until there were enough sessions or time is over."""
     started = time.monotonic()
     _prepare(kind)
     # A session that no fault is about; its answer never changes.
@@ -147,8 +147,9 @@ def soak(
         whole.take_baseline()
         enough = sessions + whole.sessions  # beside those of the first round
         told = 0
-        for number in rounds if rounds is not None else _numbers(kind):
-            if whole.sessions >= enough or time.monotonic() - started > seconds:
+        while whole.sessions < enough and time.monotonic() - started <= seconds:
+            number = next(rounds, None)
+            if number is None:
                 break
             whole.run(number)
             if whole.sessions // TELL_EVERY > told:
@@ -162,12 +163,14 @@ def soak(
         "faults": whole.faults.total(),
         "rounds": whole.rounds,
         "seconds": time.monotonic() - started,
+        "next_round": next(rounds, 0),
         "faults_by_kind": dict(whole.faults),
     }
 
 
-def _numbers(kind: str) -> Iterator[int]:
-    every = (number for number in itertools.count() if kind_of(number) == kind)
+def rounds_of(kind: str, first: int) -> Iterator[int]:
+    """All of a kind from this one on, but the one that every process begins with."""
+    every = (number for number in itertools.count(first) if kind_of(number) == kind)
     return (number for number in every if number != EACH_IN_TURN[kind])
 
 
