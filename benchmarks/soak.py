@@ -5,10 +5,10 @@
 Everything follows from the seed. A round that breaks an invariant is printed with what was done in
 it, and can be run again: `--seed S --round R`, with `--times N` if it fails only now and then.
 
-Two kinds of round take place, each in a process of its own: in one of nine the sessions are graphs
-of TensorFlow's, in the others plain functions. This process only watches: one that crashes or hangs
-is told of with its round, and where each of its threads was. TensorFlow itself keeps some kilobytes
-of every graph that was built in a process, so that those rounds get a new one now and then.
+Three kinds of round take place, each in a process of its own: in one of nine the sessions are
+graphs of TensorFlow's, in one of forty those are built or run in the client, in the others there
+are plain functions. This process only watches: one that crashes or hangs is told of with its round,
+and where each of its threads was.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from soak_rounds import FUNCTIONS, GRAPHS, GRAPHS_EVERY, kind_of
+from soak_rounds import EVERY, FUNCTIONS, GRAPHS, LIVE, kind_of
 
 HUNG_SECONDS = 600.0  # a round takes one or two
-GRAPHS_TIME = 1 / 3  # of the time, where that is what is limited
-GRAPHS_AT_ONCE = 250  # sessions in one process
+TIME = {GRAPHS: 1 / 3, LIVE: 1 / 6}  # shares of it, where it is what is limited
+AT_ONCE = {GRAPHS: sys.maxsize, LIVE: 250}  # sessions in one process
 
 
 def main() -> None:
@@ -42,7 +42,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=None, help="of a failure, to see it again")
     parser.add_argument("--round", type=int, default=None, help="only this one")
     parser.add_argument("--times", type=int, default=1, help="how often, with --round")
-    parser.add_argument("--kind", choices=[FUNCTIONS, GRAPHS], help=argparse.SUPPRESS)
+    parser.add_argument("--kind", choices=[FUNCTIONS, *EVERY], help=argparse.SUPPRESS)
     parser.add_argument("--first", type=int, default=0, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.kind is not None:
@@ -68,15 +68,19 @@ def _shares(options: argparse.Namespace) -> Iterable[tuple[str, int, float]]:
     if options.round is not None:
         yield kind_of(options.round), sys.maxsize, options.seconds
         return
-    started = time.monotonic()
-    of_graphs = max(1, options.sessions // GRAPHS_EVERY)
-    for begun in range(0, of_graphs, GRAPHS_AT_ONCE):
-        left = options.seconds * GRAPHS_TIME - (time.monotonic() - started)
-        if begun == 0 or left > 0:
-            yield GRAPHS, min(GRAPHS_AT_ONCE, of_graphs - begun), left
-    passed = time.monotonic() - started
+    begun = time.monotonic()
+    others = options.sessions
+    for kind, every in EVERY.items():
+        sessions = max(1, options.sessions // every)
+        others -= sessions
+        until = time.monotonic() + options.seconds * TIME[kind]
+        options.first = 0
+        while sessions > 0:
+            part = min(sessions, AT_ONCE[kind])
+            yield kind, part, until - time.monotonic()
+            sessions = 0 if time.monotonic() > until else sessions - part
     options.first = 0
-    yield FUNCTIONS, options.sessions - of_graphs, options.seconds - passed
+    yield FUNCTIONS, others, options.seconds - (time.monotonic() - begun)
 
 
 def _watched(

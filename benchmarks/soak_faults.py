@@ -14,6 +14,7 @@ from soak_models import DIE, PLAIN, SLEEP, SPAWN
 from soak_rounds import (
     FUNCTIONS,
     GRAPHS,
+    LIVE,
     Round,
     happens,
     kill_zygote,
@@ -166,14 +167,14 @@ def worker_may_not_open_files(round: Round) -> bool:
 
 
 @happens(FUNCTIONS)
-@happens(GRAPHS, weight=0.1)  # the next one imports TensorFlow
+@happens(GRAPHS, LIVE, weight=0.1)  # the next one imports TensorFlow
 def zygote_killed(round: Round) -> bool:
     kill_zygote(zygote_pid())
     return True
 
 
 @happens(FUNCTIONS)
-@happens(GRAPHS, weight=0.1)
+@happens(GRAPHS, LIVE, weight=0.1)
 def zygote_killed_in_a_fork(round: Round) -> bool:
     victim = zygote_pid()
     with round.meanwhile(kill_zygote, victim), contextlib.suppress(sojourn.SojournError):

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import soak_models
 from soak_models import PLAIN
-from soak_rounds import GRAPHS, Kept, Round, failures, happens, refused, wait_until
+from soak_rounds import GRAPHS, LIVE, Kept, Round, failures, happens, refused, wait_until
 
 import sojourn
 from sojourn.testing.injection import Refusals
@@ -243,7 +243,7 @@ def _own_graph() -> Iterator[Any]:
         yield graph
 
 
-@happens(GRAPHS)
+@happens(LIVE, weight=4)
 def live_graph(round: Round) -> None:
     round.sessions += 1
     with _own_graph() as graph, sojourn.open(graph, outputs=["total"]) as session:
@@ -253,7 +253,7 @@ def live_graph(round: Round) -> None:
     assert session.receipt.clean
 
 
-@happens(GRAPHS, weight=2)
+@happens(LIVE, weight=8)
 def drop_in(round: Round) -> bool:
     round.sessions += 1
     how = round.chosen.choice(["close", "fail", "kill", "grow"])

@@ -22,6 +22,7 @@ from soak_rounds import (
     EACH_IN_TURN,
     FUNCTIONS,
     GRAPHS,
+    LIVE,
     Kept,
     KeptGraph,
     Round,
@@ -36,13 +37,11 @@ from sojourn.process.zygote import zygote
 from sojourn.testing import Watch, leftovers, take_snapshot
 from sojourn.testing.injection import INJECTED
 
-GROWTH_BYTES = 5 * 2**20
+# TensorFlow keeps some of every graph that was built in a process, and more of one that ran there.
+GROWTH_BYTES = {FUNCTIONS: 5 * 2**20, GRAPHS: 5 * 2**20, LIVE: 32 * 2**20}
 TELL_EVERY = 1000  # sessions
 OPEN_SECONDS, OPEN_SECONDS_WITH_ZYGOTE = 1.0, 10.0
-THEMES = {
-    FUNCTIONS: ["soak_uses", "soak_faults", "soak_clients", "soak_functions"],
-    GRAPHS: ["soak_uses", "soak_faults", "soak_clients", "soak_functions", "soak_graphs"],
-}
+THEMES = ["soak_uses", "soak_faults", "soak_clients", "soak_functions", "soak_graphs"]
 complaints: list[str] = []  # of threads and finalizers, which nobody would hear otherwise
 MATRIX = np.random.default_rng(7).normal(size=(16, 16))
 
@@ -93,13 +92,14 @@ class Soak:
         if zygote.pid is not None and self._kind == FUNCTIONS:
             kill_zygote(zygote.pid)  # so that it is one that knows of nobody, as those to come
         sojourn.warm_up(wait=True)
-        self._before, self._growth_bytes = take_snapshot(strict=True), GROWTH_BYTES
+        self._before = take_snapshot(strict=True)
+        self._growth_bytes = GROWTH_BYTES[self._kind]
 
     def _check_next_open(self, zygote_before: int | None) -> None:
         """A second, ten if there has to be a new zygote; a machine that is busy has longer."""
         for _ in range(3):  # what was slow once may have been somebody else's doing
             started = time.monotonic()
-            kept = (KeptGraph if self._kind == GRAPHS else Kept)()
+            kept = (Kept if self._kind == FUNCTIONS else KeptGraph)()
             with kept.session:
                 kept.add(1)
             seconds = time.monotonic() - started
@@ -178,7 +178,7 @@ def _prepare(kind: str) -> None:
     warnings.simplefilter("ignore", ResourceWarning)  # forgetting is one of the faults
     logging.disable(logging.CRITICAL)
     _hear_complaints()
-    for theme in THEMES[kind]:
+    for theme in THEMES:
         importlib.import_module(theme)
     if kind == FUNCTIONS:
         os.environ["SOJOURN_PRELOAD"] = "none"
@@ -188,8 +188,10 @@ def _prepare(kind: str) -> None:
     with _silence():  # TensorFlow has much to say
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
         sojourn.warm_up()
-        importlib.import_module("tensorflow")  # for graphs that are built here
-        write_files(os.environ["TMPDIR"])
+        if kind == LIVE:
+            importlib.import_module("tensorflow")
+        else:
+            write_files(os.environ["TMPDIR"])
     gc.collect()
     gc.freeze()  # nothing of all that is garbage, and looking through it takes its time
 

@@ -24,22 +24,26 @@ from soak_models import ECHO, MANY, PLAIN
 import sojourn
 from sojourn.process.zygote import zygote
 
-FUNCTIONS, GRAPHS = "functions", "graphs"
-GRAPHS_EVERY = 9  # rounds: the others need no TensorFlow, and are many times faster
-EACH_IN_TURN = {GRAPHS: 0, FUNCTIONS: 1}  # the first round of a kind does whatever there is
+# Plain functions; graphs of TensorFlow's; graphs that are built, or even run, in the client.
+FUNCTIONS, GRAPHS, LIVE = "functions", "graphs", "live"
+EVERY = {GRAPHS: 9, LIVE: 40}  # rounds: the others need no TensorFlow, and are many times faster
+EACH_IN_TURN = {GRAPHS: 0, FUNCTIONS: 1, LIVE: 20}  # this round of a kind does whatever there is
 MOST_UNKNOWN = 20  # steps of one session: as many as a sum has digits for
 RARE = 0.2  # the weight of what takes seconds
 SECONDS = 60.0  # until something that should happen is said not to
 
 # True if it was a fault that took place: an interrupt may come too late to be one.
 Operation = Callable[["Round"], bool | None]
-operations: dict[str, dict[Operation, float]] = {FUNCTIONS: {}, GRAPHS: {}}
+operations: dict[str, dict[Operation, float]] = {FUNCTIONS: {}, GRAPHS: {}, LIVE: {}}
 killed_zygotes: set[int] = set()
 
 
 def kind_of(number: int) -> str:
     """Which kind of round this is."""
-    return GRAPHS if number % GRAPHS_EVERY == 0 else FUNCTIONS
+    for kind in (LIVE, GRAPHS):
+        if number % EVERY[kind] == EACH_IN_TURN[kind]:
+            return kind
+    return FUNCTIONS
 
 
 def happens(*kinds: str, weight: float = 1.0) -> Callable[[Operation], Operation]:
@@ -179,7 +183,7 @@ class Round:
     def new(self, **options: Any) -> Kept:
         """A session of this round's kind that who asks for it ends."""
         self.sessions += 1
-        return (KeptGraph if self.kind == GRAPHS else Kept)(**options)
+        return (Kept if self.kind == FUNCTIONS else KeptGraph)(**options)
 
     def open_one(self) -> None:
         self.note("open")

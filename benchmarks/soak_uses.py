@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from soak_models import FAIL, PLAIN, hungry
-from soak_rounds import FUNCTIONS, Kept, Round, failures, happens, refused
+from soak_rounds import FUNCTIONS, LIVE, Kept, Round, failures, happens, refused
 
 import sojourn
 from sojourn import events
@@ -55,7 +55,7 @@ def strings(round: Round) -> None:
     assert list(result) == words, f"{list(result)} instead of {words}"
 
 
-@happens()
+@happens(FUNCTIONS, LIVE)
 def inline(round: Round) -> None:
     """In this process; what it holds there is TensorFlow's to keep."""
     kept = round.new(isolation="inline")

@@ -14,6 +14,7 @@ import pytest
 import models
 import sojourn
 from sojourn.pool import keeper
+from sojourn.testing.injection import interrupted
 
 pytestmark = pytest.mark.usefixtures("zygote")
 SUM = ("output", {"a": 1, "b": 2})
@@ -124,3 +125,17 @@ def test_the_keepers_bell_is_not_closed_under_somebody_who_rings_it(monkeypatch)
     pool._keeper.wake()
     del bell
     assert not os.path.exists(f"/proc/self/fd/{number}")
+
+
+def test_an_interrupt_at_any_point_of_a_close_leaves_nothing_open():
+    for point in range(1, 400, 23):
+        pool = sojourn.Pool(memory="1GiB")
+        pool.register("sum", models.adder)
+        with pool.lease("sum", timeout=60) as lease:
+            lease.run("output", {"a": 1.0, "b": 2.0})
+        try:
+            with interrupted(point):
+                pool.close()
+        except KeyboardInterrupt:
+            pool.close()  # where it came too early, nothing has begun
+        assert not [t for t in threading.enumerate() if t.name.startswith("sojourn-pool")]

@@ -34,6 +34,7 @@ class Driver(Books):
         self.start_keeper: Callable[[], None] = nobody
         self._maker = os.getpid()
         self._cut_off_at: float | None = None  # when steps no longer get the time to finish
+        self._is_hurried = False  # nobody waits for leases any longer
 
     # -- asking -------------------------------------------------------------------------------
 
@@ -173,11 +174,14 @@ class Driver(Books):
             self._changed.wait_for(lambda: not any(map(is_going, going)), timeout)
             return not any(map(self._is_there, going))
 
-    def close(self, timeout: float | None, place: Place) -> None:
-        """End everything. May be called twice, and by several at the same time."""
+    def close(self, timeout: float | None, place: Place, closer: int | None = None) -> None:
+        """End everything. May be called twice, and by several at the same time.
+
+        `closer` is the thread that waits for it, if it is another one.
+        """
         if self.is_foreign:
             return
-        mine = threading.get_ident()
+        mine = closer or threading.get_ident()
         deadline = None if timeout is None else clock() + timeout
         with self.lock:
             self.closed_at = self.closed_at or place
@@ -191,8 +195,10 @@ class Driver(Books):
         self._afterwards()
         try:
             with self._changed:
-                self._changed.wait_for(lambda: not self._books.is_leased, timeout)
-        finally:  # also on Ctrl-C: then at once
+                self._changed.wait_for(
+                    lambda: not self._books.is_leased or self._is_hurried, timeout
+                )
+        finally:
             with self.lock:
                 self._cut_off_at = clock() if self._scheduler.is_leased else self._cut_off_at
                 self._route(self._scheduler.on_shutdown_timeout(clock()))
@@ -201,6 +207,12 @@ class Driver(Books):
                 self._changed.wait_for(lambda: self._books.is_empty)
             self.wake_keeper()
             self.parking.leave()
+
+    def hurry(self) -> None:
+        """Whoever closes it does not wait for leases any longer."""
+        with self._changed:
+            self._is_hurried = True
+            self._changed.notify_all()
 
     # -- questions ----------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from sojourn.pool.metrics import families
 from sojourn.pool.parking import Parking
 from sojourn.pool.status import PoolStatus
 from sojourn.pool.terms import Holder, Model, Policy
-from sojourn.process import exits
+from sojourn.process import exits, interrupts
 from sojourn.process.deadlines import deadline_after
 from sojourn.session.metrics import others as others_with_metrics
 from sojourn.session.opening import Blueprint
@@ -182,11 +182,18 @@ class Pool:
         parked is deleted.
         """
         timeout = arguments.timeout(timeout)
+        driver, keeper = self._driver, self._keeper
+        place, closer = caller(), threading.get_ident()
+
+        def close() -> None:
+            driver.close(timeout, place, closer)
+            if not driver.is_foreign:
+                keeper.join()
+            _open_pools.pop(driver, None)
+
+        # A Ctrl-C in the middle of what the books are told would leave them halfway.
+        interrupts.to_the_end(close, driver.hurry)
         self._finalizer.detach()
-        self._driver.close(timeout, caller())
-        if not self._driver.is_foreign:
-            self._keeper.join()
-        _open_pools.pop(self._driver, None)
 
     def __enter__(self) -> Pool:
         return self
