@@ -22,6 +22,7 @@ from sojourn.testing.snapshots import RUN
 
 SECONDS = 10.0  # until what is left is called so: the machine may be far too busy
 GROWTH_BYTES = 5 * 2**20
+EXPLORING_BYTES = 64 * 2**20  # what Hypothesis remembers of what it has tried
 MODULE_BYTES = 2**18  # for each that was imported meanwhile: it stays, and is nobody's leak
 OPEN_SECONDS, REPLACED_SECONDS = 1.0, 10.0  # the latter if the zygote had to be replaced
 MATRIX = np.random.default_rng(7).normal(size=(16, 784)).astype(np.float32)
@@ -99,7 +100,8 @@ def hold(
         with Watch() as watch:
             yield
             has_sessions = bystander is not None or bool(heard)
-            growth = GROWTH_BYTES + max(0, len(sys.modules) - modules) * MODULE_BYTES
+            growth = EXPLORING_BYTES if explores(request) else GROWTH_BYTES
+            growth += max(0, len(sys.modules) - modules) * MODULE_BYTES
             is_judged = has_sessions and not runs_tensorflow(request)
             left = leftovers(before, seconds=SECONDS, growth_bytes=growth if is_judged else None)
         if left:
@@ -112,6 +114,13 @@ def hold(
     finally:
         gc.enable()
         stop()
+
+
+def explores(request: pytest.FixtureRequest) -> bool:
+    """Whether tests of this module have Hypothesis draw what they are given."""
+    return "hypothesis.strategies" in {
+        getattr(value, "__name__", "") for value in vars(request.module).values()
+    }
 
 
 def runs_tensorflow(request: pytest.FixtureRequest) -> bool:

@@ -11,8 +11,8 @@ from hypothesis.extra import numpy as hnp
 
 from sojourn.errors import InputError
 from sojourn.session.feeding import as_array
-from sojourn.transport.dtypes import BY_NAME
 from sojourn.values import TensorSpec, format_bytes, format_seconds, parse_bytes
+from sojourn.values.dtypes import BY_NAME
 
 explored = settings(deadline=None, database=None, derandomize=True)
 

@@ -20,9 +20,9 @@ from hypothesis.extra import numpy as hnp
 
 from sojourn.process import callbacks
 from sojourn.transport import board, frames, lane, messages, strings
-from sojourn.transport.dtypes import BY_NAME, name_of
 from sojourn.transport.messages import Inbox, Outbox, ProtocolError
 from sojourn.transport.segment import F_ADD_SEALS, F_SEAL_GROW, F_SEAL_SHRINK, Segment, SegmentError
+from sojourn.values.dtypes import BY_NAME, name_of
 
 
 class Wire:

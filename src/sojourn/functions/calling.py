@@ -70,10 +70,12 @@ class Call:
 
         try:
             stay.open(new_backend, options.engine_arguments())
+            self._stay = stay
         except BaseException:
-            self._backend = None  # the stay has ended it
+            self._stay = None
+            stay.abandon()  # an interrupt may come when it has just been opened
+            self._backend = None
             raise
-        self._stay = stay
 
     def ask(
         self, operation: str, arguments: dict[str, Any], arrays: Sequence[np.ndarray]

@@ -95,8 +95,8 @@ class Isolated(Generic[P, R]):
         self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], may_stream: bool = True
     ) -> Any:
         parcel = pack_call(self._function, args, kwargs, self._name)
-        call.start()
         try:
+            call.start()
             kind, value = call.ask("call", {}, parcel)
             if kind == STREAM:
                 if may_stream:

@@ -165,26 +165,25 @@ def _temporary_folder(path: str) -> Iterator[str]:
     """A hidden folder beside `path`, locked while we live; gone at the end."""
     while True:
         folder = _hidden(path, _SAVING, secrets.token_hex(4))
-        os.mkdir(folder)
+        fd = -1
         try:
-            fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        except FileNotFoundError:
-            continue  # somebody who settles the path took it for a leftover: once more
-        except BaseException:
-            os.rmdir(folder)
-            raise
-        with contextlib.suppress(OSError):  # a file system without locks
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.path.isdir(folder):
-            break
-        os.close(fd)
-    try:
-        yield folder
-    finally:
-        try:
-            shutil.rmtree(folder, ignore_errors=True)  # after an exchange, the state of before
+            os.mkdir(folder)
+            try:
+                fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            except FileNotFoundError:
+                continue  # somebody who settles the path took it for a leftover: once more
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not os.path.isdir(folder):
+                continue
+            yield folder
+            return
         finally:
-            os.close(fd)  # and with it the lock, so that the next save can remove what is left
+            try:
+                shutil.rmtree(folder, ignore_errors=True)  # after an exchange, the state of before
+            finally:
+                if fd >= 0:
+                    os.close(fd)  # and the lock with it: the next save can remove what is left
 
 
 def _put_in_place(folder: str, path: str) -> None:

@@ -15,8 +15,8 @@ import ml_dtypes
 import numpy as np
 
 from sojourn.errors import InputError
-from sojourn.transport.dtypes import BY_NAME, STRING, name_of
 from sojourn.values import TensorSpec, plain_arrays
+from sojourn.values.dtypes import BY_NAME, STRING, name_of
 
 ANY = "any"
 # TensorFlow converts text of a higher rank into memory that is not its own, and crashes.

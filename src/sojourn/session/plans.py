@@ -11,8 +11,8 @@ import numpy as np
 from sojourn.errors import InputError
 from sojourn.process.calls import step_meta
 from sojourn.session.feeding import as_array
-from sojourn.transport.dtypes import BY_NAME
 from sojourn.values import Signature, TensorSpec
+from sojourn.values.dtypes import BY_NAME
 
 Fetches = str | Sequence[str] | None
 

@@ -22,8 +22,8 @@ import numpy as np
 
 from sojourn.errors import InputError
 from sojourn.transport import frames, strings
-from sojourn.transport.dtypes import DTYPE_OF_NUMBER, NUMBER_OF_DTYPE, NUMBER_OF_NAME, STRING
 from sojourn.transport.segment import Segment, SegmentError
+from sojourn.values.dtypes import DTYPE_OF_NUMBER, NUMBER_OF_DTYPE, NUMBER_OF_NAME, STRING
 
 # Words that a writer leaves for its reader (8 bytes each, relative to its part of the board).
 SEQUENCE, LAYOUT, HEADER_BYTES, GENERATION, STATUS = range(5)

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from sojourn.values.dtypes import name_of
+
 TEXT = "OSUT"  # kinds of arrays that may hold text; T is numpy's own type for it
 
 
@@ -23,7 +25,7 @@ def anything(value: Any) -> np.ndarray:
             # As objects: numpy makes texts of numbers among texts, and drops their last NULs.
             array = taken(value, object)
         return encoded(value, array)
-    if not _is_number(array.dtype):
+    if name_of(array.dtype) is None:
         raise ValueError(f"arrays of dtype {array.dtype} cannot be sent")
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
@@ -71,8 +73,3 @@ def hides_elements(value: Any, depth: int = 3) -> bool:
 def shortened(item: object) -> str:
     """For a message."""
     return f"{item!r}"[:80]
-
-
-def _is_number(dtype: np.dtype) -> bool:
-    """Of numpy's own kinds, or registered with it as bfloat16 and its like are."""
-    return dtype.kind in "biufc" or (dtype.kind == "V" and dtype.isbuiltin == 2)

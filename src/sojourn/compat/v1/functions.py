@@ -24,7 +24,7 @@ from sojourn.engines.remote_session_functions import (
     Question,
 )
 from sojourn.process.calls import FAILED, OK
-from sojourn.transport.dtypes import name_of
+from sojourn.values.dtypes import name_of
 
 
 class FunctionCalls:
