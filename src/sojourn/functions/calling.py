@@ -36,6 +36,8 @@ class Outcome(msgspec.Struct, frozen=True):
 class Call:
     """The worker of one call. Whoever starts it ends it, whatever happens in between."""
 
+    _stay: Stay | None = None  # also of one that was interrupted while it was being made
+
     def __init__(
         self, options: Options, name: str, place: Place, tell: Callable[[Receipt], None]
     ) -> None:
@@ -43,7 +45,6 @@ class Call:
         self._options = options
         self._place = place
         self._tell = tell
-        self._stay: Stay | None = None
         self._backend: CallBackend | None = None
         self._is_cut_off = False
 
@@ -104,14 +105,25 @@ class Call:
 
     def end(self, *, abruptly: bool = False) -> None:
         """End the worker; the receipt goes to whoever wanted it. May be called twice."""
-        stay, self._stay = self._stay, None
-        if stay is None or self._backend is None:
+        stay, backend = self._stay, self._backend
+        if stay is None or backend is None:
             return
-        self._backend.ends_abruptly = abruptly
+        backend.ends_abruptly = abruptly
+
+        def close() -> None:
+            self._stay = None
+            self._tell(stay.close(timeout=0, place=self._place))
+
         try:
-            to_the_end(lambda: self._tell(stay.close(timeout=0, place=self._place)), self.cut_off)
+            to_the_end(close, self.cut_off)
         finally:
             self._backend = None  # an error that the user keeps would keep its memory too
+
+    def __del__(self) -> None:
+        # Only after a Ctrl-C that came just when it was to be ended.
+        stay = self._stay
+        if stay is not None:
+            stay.ending.dropped()
 
     def cut_off(self) -> None:
         """End the worker now, from any thread; who waits for it gets an error."""

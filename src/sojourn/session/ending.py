@@ -8,7 +8,7 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from sojourn import events
@@ -72,19 +72,29 @@ class Ending:
         locks, so it may not wait for any.
         """
         stay = self._stay
-        if stay.receipt is not None or stay.is_foreign or stay.lifecycle.state is State.CLOSED:
+        if not self._end_in_background(self._close_forgotten):
             return
-        stay.hurry()
-        try:
-            threading.Thread(target=self._close_forgotten, name="sojourn-forgotten").start()
-        except RuntimeError:
-            pass  # the interpreter exits and starts no threads; the worker has been ended
         warnings.warn(
             f"session {stay.name!r}, opened at {stay.owner}, was never closed; "
             "use `with` or call close()",
             ResourceWarning,
             stacklevel=2,
         )
+
+    def dropped(self) -> None:
+        """The same where it is nobody's mistake."""
+        self._end_in_background(lambda: self.close(0, self._stay.owner))
+
+    def _end_in_background(self, close: Callable[[], object]) -> bool:
+        stay = self._stay
+        if stay.receipt is not None or stay.is_foreign or stay.lifecycle.state is State.CLOSED:
+            return False
+        stay.hurry()
+        try:
+            threading.Thread(target=close, name="sojourn-forgotten").start()
+        except RuntimeError:
+            pass  # the interpreter exits and starts no threads; the worker has been ended
+        return True
 
     def _close_forgotten(self) -> None:
         stay = self._stay

@@ -81,7 +81,7 @@ def interrupted(n: int, error: type[BaseException] = KeyboardInterrupt) -> Itera
         code = frame.f_code
         if event not in ("call", "c_return") or not code.co_filename.startswith(_HERE):
             return
-        if code.co_name.startswith("<") or _is_spared(code) or _is_telling(frame):
+        if code.co_name.startswith("<") or _is_spared(code) or _is_out_of_reach(frame):
             return
         if threading.get_ident() != me:
             return
@@ -106,7 +106,7 @@ def interrupted(n: int, error: type[BaseException] = KeyboardInterrupt) -> Itera
 # microseconds after one has come, loses its number, and the descriptor lives on with the process.
 _SPARED = {
     os.path.join(_HERE, "transport", "frames.py"): "receive_fds receive".split(),
-    os.path.join(_HERE, "process", "zygote.py"): "_receive _reply ask _ask fork".split(),
+    os.path.join(_HERE, "process", "zygote.py"): "_receive _reply ask _ask fork _close_all".split(),
 }
 
 
@@ -114,9 +114,10 @@ def _is_spared(code: CodeType) -> bool:
     return code.co_name in _SPARED.get(code.co_filename, ())
 
 
-def _is_telling(frame: FrameType | None) -> bool:
-    # A transition cannot be told if the telling itself is interrupted.
-    while frame is not None and frame.f_code.co_name not in ("announce", "_to", "emit"):
+def _is_out_of_reach(frame: FrameType | None) -> bool:
+    # A transition cannot be told if the telling itself is interrupted, and of an interrupt in a
+    # finalizer nobody hears but who reads what Python prints.
+    while frame is not None and frame.f_code.co_name not in ("announce", "_to", "emit", "__del__"):
         frame = frame.f_back
     return frame is not None
 
