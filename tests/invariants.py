@@ -129,9 +129,17 @@ def runs_tensorflow(request: pytest.FixtureRequest) -> bool:
     What it has taken it never gives back, and its pools of threads and of memory grow as it likes.
     """
     loaded = sys.modules.get("tensorflow")
-    imports = "tensorflow" in request.function.__code__.co_names
-    return imports or (
-        loaded is not None and any(value is loaded for value in vars(request.module).values())
+    code = request.function.__code__
+    parameters = getattr(getattr(request.node, "callspec", None), "params", {})
+    says_inline = any(
+        "inline" in (value if isinstance(value, tuple) else [value])
+        for value in (*code.co_consts, *parameters.values())
+        if isinstance(value, str | tuple)
+    )
+    return (
+        says_inline
+        or "tensorflow" in code.co_names
+        or (loaded is not None and any(value is loaded for value in vars(request.module).values()))
     )
 
 
