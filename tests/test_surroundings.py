@@ -48,9 +48,3 @@ def test_a_strangers_model_is_told_no_variable_that_could_be_a_secret(name, monk
     assert name.encode() not in told
     assert told[b"TF_NUM_INTRAOP_THREADS"] == b"1"
     assert told[b"SOJOURN_WORKER"] == b"mark"
-
-
-def test_a_strangers_model_lets_nothing_be_imported_from_the_current_folder(monkeypatch):
-    monkeypatch.setattr(sys, "path", ["", ".", *sys.path])
-    assert Surroundings.here({}).path[:2] == [b"", b"."]
-    assert not {b"", b"."} & set(Surroundings.here({}, secretive=True).path)

@@ -34,7 +34,7 @@ def test_a_timeout_holds_while_the_worker_is_stopped_and_it_goes_on_afterwards()
         session.run(*SUM)
         with stopped(session.pid):
             for _ in range(3):
-                with soon(), pytest.raises(sojourn.StepTimeout, match="outcome of the step is unk"):
+                with soon(), pytest.raises(sojourn.StepTimeout, match="outcome is unknown"):
                     session.run(*SUM, timeout=0.1)
             assert sibling.run(*SUM) == 3
             with sojourn.open(models.adder) as later:

@@ -169,6 +169,8 @@ for _ in range(3):
         sojourn.open(models.adder)
     except sojourn.PlatformError as error:
         assert "refused a worker: fork: Resource temporarily unavailable" in str(error)
+    else:
+        tell("it was not refused")
 tell(zygote_pid() == pid, descriptors() == before)
 """
     assert run_to_end(REFUSE_FORKS + code) == ["True True"]

@@ -12,8 +12,8 @@ import sys
 from typing import Any, NoReturn
 
 from sojourn.errors import ModelError
+from sojourn.probes.model_paths import HDF5
 
-_HDF5 = b"\x89HDF\r\n\x1a\n"
 # Keras keeps Python code in a file as either of these: a layer, or a function as an argument.
 _CODE = ("Lambda", "__lambda__")
 _LOADERS = ("TF_LoadLibrary", "TF_LoadPluggableDeviceLibrary", "TF_RegisterFilesystemPlugin")
@@ -40,7 +40,7 @@ def _refuse(*_: Any) -> NoReturn:
 def refuse_code_in_hdf5(path: str) -> None:
     """Refuse a Keras file in HDF5 that holds Python code, as not every version of Keras does."""
     with open(path, "rb") as file:
-        if file.read(len(_HDF5)) != _HDF5:
+        if file.read(len(HDF5)) != HDF5:
             return
     h5py = importlib.import_module("h5py")
     try:

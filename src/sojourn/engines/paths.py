@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 
 from sojourn.errors import ModelError
-from sojourn.probes.model_paths import chosen_checkpoint
+from sojourn.probes.model_paths import HDF5, chosen_checkpoint
 
 _SAVED_MODEL = ("saved_model.pb", "saved_model.pbtxt")
-_HDF5 = b"\x89HDF\r\n\x1a\n"
 _ZIP = b"PK\x03\x04"
 
 
@@ -59,14 +58,14 @@ def _kind_of_file(path: str) -> str:
             "them into it"
         )
     if path.endswith((".keras", ".h5", ".hdf5")):
-        if start[:4] == _ZIP or start == _HDF5:
+        if start[:4] == _ZIP or start == HDF5:
             return "keras"
         raise ModelError(f"{path} is not a Keras model: it starts with {start!r}")
     if os.path.basename(path) in _SAVED_MODEL:
         raise ModelError(f"{path} is part of a SavedModel; open its folder {os.path.dirname(path)}")
     if path.endswith((".pb", ".pbtxt")):
         return "frozen"
-    if start[:4] == _ZIP or start == _HDF5:
+    if start[:4] == _ZIP or start == HDF5:
         return "keras"
     raise ModelError(
         f"{path} is no kind of model that is known here: SavedModel folder, .keras, .h5, "

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import stat
 
+HDF5 = b"\x89HDF\r\n\x1a\n"  # what such a file begins with
 _LARGEST_NOTE = 1 << 20
 
 

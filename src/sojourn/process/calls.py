@@ -24,6 +24,11 @@ class WorkerDied(Exception):
         self.how = how
         self.last_words = last_words
 
+    def told(self, consequence: str = "") -> str:
+        """How, what follows from it, and what it said last."""
+        words = f"\nIts last words:\n{self.last_words}" if self.last_words else ""
+        return f"{self.how}{consequence}{words}"
+
 
 class NoAnswer(TimeoutError):
     """The deadline came before the answer. What the engine itself raises is never one of these."""

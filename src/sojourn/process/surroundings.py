@@ -30,14 +30,12 @@ class Surroundings(msgspec.Struct, frozen=True):
     @classmethod
     def here(cls, more: Mapping[str, str], secretive: bool = False) -> Surroundings:
         """Those of this process, with some more variables. Secretive ones have no variables that
-        could be secret, and let nothing be imported from the current folder."""
+        could be secret."""
         environment = dict(os.environb)
-        path = import_path()
         if secretive:
             environment = {n: v for n, v in environment.items() if _is_harmless(os.fsdecode(n))}
-            path = [entry for entry in path if entry not in ("", ".")]
         environment.update((os.fsencode(name), os.fsencode(more[name])) for name in more)
-        return cls(environment, [os.fsencode(entry) for entry in path], _folder())
+        return cls(environment, list(map(os.fsencode, import_path())), _folder())
 
     def take_on(self) -> None:
         """See the world as the client sees it now, not as the zygote saw it when it started."""

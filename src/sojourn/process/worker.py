@@ -90,7 +90,7 @@ class Worker:
             mark=self._mark,
             surroundings=Surroundings.here(
                 {**(environment or {}), marks.NAME: self._mark},
-                secretive=readable_paths is not None,
+                secretive=not self._is_trusted,
             ),
             memory_bytes=memory_bytes,
             readable_paths=readable_paths,

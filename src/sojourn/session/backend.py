@@ -5,7 +5,7 @@ Both answer the same calls, so that the session above them has one way of doing 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -65,6 +65,10 @@ class Backend(Protocol):
     def end(self, held: Footprint) -> Account: ...
 
     def release(self) -> None: ...
+
+
+# By a deadline.
+MakeBackend = Callable[[float | None], Backend]
 
 
 class InlineBackend:

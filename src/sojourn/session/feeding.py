@@ -25,12 +25,12 @@ _MAX_TEXT_RANK = 32
 
 def as_array(name: str, spec: TensorSpec, value: Any) -> np.ndarray:
     """The array to send for this input."""
-    if type(value) is not np.ndarray and plain_arrays.hides_elements(value):
-        raise _refusal(name, spec, "got a masked array, and what is masked would be fed")
-    if spec.dtype == STRING:
-        array = _as_strings(name, spec, value)
-    elif spec.dtype == ANY:
+    if spec.dtype == ANY:
         array = _as_anything(name, spec, value)
+    elif type(value) is not np.ndarray and plain_arrays.hides_elements(value):
+        raise _refusal(name, spec, "got a masked array, and what is masked would be fed")
+    elif spec.dtype == STRING:
+        array = _as_strings(name, spec, value)
     else:
         array = _as_numbers(name, spec, value)
     if not spec.accepts(array.shape):

@@ -13,11 +13,11 @@ from sojourn.errors import CheckpointError, SessionBroken
 from sojourn.process.calls import WorkerDied
 from sojourn.process.deadlines import held
 from sojourn.session import checkpoints
-from sojourn.session.backend import Backend
+from sojourn.session.backend import Backend, MakeBackend
 from sojourn.session.states import Input, State
 
 if TYPE_CHECKING:
-    from sojourn.session.stay import MakeBackend, Stay
+    from sojourn.session.stay import Stay
 
 _ATTEMPTS = 3
 _READY = frozenset({State.READY})

@@ -18,7 +18,7 @@ import numpy as np
 from sojourn.errors import InputError, SessionBroken, SessionClosed, StepTimeout
 from sojourn.process.calls import NoAnswer, WorkerDied
 from sojourn.process.deadlines import deadline_after, held, left_until
-from sojourn.session.backend import Backend
+from sojourn.session.backend import Backend, MakeBackend
 from sojourn.session.ending import Ending, open_stays
 from sojourn.session.keeping import Keeping
 from sojourn.session.lifecycle import Lifecycle
@@ -35,8 +35,11 @@ _COMING_BACK = frozenset({State.BROKEN, State.OPENING})
 _OPENING = frozenset({State.OPENING})
 _NOT_OPENING = frozenset(State) - _OPENING
 _HAS_A_WORKER = _NOT_OPENING - {State.DRAINING, State.CLOSED}
-# Makes the place of an engine, by a deadline.
-MakeBackend = Callable[[float | None], Backend]
+# What is known of a step that got no answer: whether it had been sent makes the difference.
+_OUTCOME = {
+    True: "a step was under way: its outcome is unknown",
+    False: "a step was being prepared and has not begun",
+}
 
 
 class Stay:
@@ -96,18 +99,10 @@ class Stay:
             failed = False
             return plan.results(outputs)
         except WorkerDied as death:
-            consequence = (
-                "a step was under way: its outcome is unknown"
-                if counts
-                else "a step was being prepared and has not begun"
-            )
-            raise self.broken_by(death, consequence) from None
+            raise self.broken_by(death, _OUTCOME[counts]) from None
         except NoAnswer:
-            consequence = (
-                "the outcome of the step is unknown" if counts else "the step has not begun"
-            )
             raise StepTimeout(
-                f"session {self.name!r} did not answer within {timeout:g} s; {consequence}"
+                f"session {self.name!r} did not answer within {timeout:g} s; {_OUTCOME[counts]}"
             ) from None
         finally:
             self.lifecycle.end_step(counts, started, failed=failed)  # told, counted or not
@@ -262,10 +257,8 @@ class Stay:
         try:
             loaded, _ = self._operate("load", arguments, arrays, _Loaded, deadline)
         except WorkerDied as death:
-            raise SessionBroken(
-                f"session {self.name!r}: the worker {death.how} while it loaded the model"
-                + _quoted(death.last_words)
-            ) from None
+            told = death.told(" while it loaded the model")
+            raise SessionBroken(f"session {self.name!r}: the worker {told}") from None
         self.signature = loaded.signature
         self.keeping.operations = frozenset(loaded.operations)
         before = self.lifecycle.happened_in(_OPENING, Input.OPENED, self.owner)
@@ -356,10 +349,8 @@ class Stay:
 
     def footprint(self) -> Footprint:
         """What it holds now; zero once closed."""
-        if self.receipt is not None or self.backend is None:
+        if self.receipt is not None or self.backend is None or self.is_foreign:
             return Footprint(0)
-        if self.is_foreign:
-            return Footprint(0)  # whatever it is, it is the parent's
         held = self.backend.footprint()
         if held.host_bytes:
             self.last_held = held
@@ -375,7 +366,7 @@ class Stay:
         def note() -> None:
             # Before it is told: who is refused from now on wants to know.
             if self.lifecycle.state in _HAS_A_WORKER:
-                self.how_it_died = death.how + _quoted(death.last_words)
+                self.how_it_died = death.told()
 
         # While a worker is being replaced, those who saw the last one die tell nothing new.
         before = self.lifecycle.happened_in(_NOT_OPENING, Input.DIED, None, note)
@@ -383,10 +374,7 @@ class Stay:
             return SessionClosed(
                 f"session {self.name!r} was closed at {self.closed_at} while {consequence}"
             )
-        return SessionBroken(
-            f"session {self.name!r}: the worker {death.how}; {consequence}"
-            + _quoted(death.last_words)
-        )
+        return SessionBroken(f"session {self.name!r}: the worker {death.told(f'; {consequence}')}")
 
     def _broke_protocol(self, how: str) -> WorkerDied:
         self.hurry()  # whatever speaks there is no worker of ours any more
@@ -411,7 +399,3 @@ class Stay:
 class _Loaded(msgspec.Struct, frozen=True):
     signature: Signature
     operations: list[str]
-
-
-def _quoted(last_words: str) -> str:
-    return f"\nIts last words:\n{last_words}" if last_words else ""

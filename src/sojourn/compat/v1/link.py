@@ -22,10 +22,10 @@ from sojourn.engines.tensorflow_steps import step_facts
 from sojourn.errors import SessionBroken, SessionClosed
 from sojourn.probes import gpu
 from sojourn.process.calls import WorkerDied, step_meta
-from sojourn.session.backend import Backend
+from sojourn.session.backend import Backend, MakeBackend
 from sojourn.session.devices import Choice, everything
 from sojourn.session.plans import PlanFacts
-from sojourn.session.stay import MakeBackend, Stay
+from sojourn.session.stay import Stay
 from sojourn.values import Place
 
 _STEPS_KEPT = 256

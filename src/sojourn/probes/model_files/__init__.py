@@ -20,12 +20,11 @@ from sojourn.probes.model_files.meta_graphs import MetaGraph, parse_meta_graph, 
 from sojourn.probes.model_files.ops import judge, known_ops, unknown_ops
 from sojourn.probes.model_files.summary import Finding, ModelSummary, Weight
 from sojourn.probes.model_files.wire import shown
-from sojourn.probes.model_paths import chosen_checkpoint
+from sojourn.probes.model_paths import HDF5, chosen_checkpoint
 from sojourn.values import Signature
 
 _LARGEST_MESSAGE = 2 << 30  # of protobuf itself
 _MOST_FILES = 10_000
-_HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 
 
 _NEITHER = "neither a frozen graph (.pb) nor a Keras archive (.keras) nor an HDF5 file (.h5)"
@@ -92,13 +91,13 @@ def _inspect_file(path: str, known: frozenset[str] | None) -> ModelSummary:
 def _form(path: str, start: bytes) -> str:
     """What it is loaded as. Its name decides before its content, as for those who load it."""
     if path.endswith(".keras"):  # Keras looks for an archive at the end, and only then for HDF5
-        is_archive = zipfile.is_zipfile(path) or start != _HDF5_MAGIC
+        is_archive = zipfile.is_zipfile(path) or start != HDF5
         return "archive" if is_archive else "HDF5"
     if path.endswith((".h5", ".hdf5")):
         return "HDF5"
     if path.endswith((".pb", ".pbtxt")):
         return "text" if path.endswith("txt") else "graph"
-    if start == _HDF5_MAGIC:
+    if start == HDF5:
         return "HDF5"
     return "archive" if start.startswith(b"PK") else "graph"
 
@@ -106,7 +105,7 @@ def _form(path: str, start: bytes) -> str:
 def _second_forms(path: str, start: bytes, form: str) -> Iterator[Finding]:
     """A file can be read in two ways at once, and then shows each reader another model."""
     others = []
-    if start == _HDF5_MAGIC and form != "HDF5":
+    if start == HDF5 and form != "HDF5":
         others.append("begins as HDF5")
     elif form == "archive" and not start.startswith(b"PK"):
         others.append("has something before it")
