@@ -37,6 +37,7 @@ def frameworks() -> tuple[str, ...]:
 def prepare_workers() -> None:
     """What the frameworks that are loaded need in processes that will end without ceremony."""
     if "tensorflow" in sys.modules:
-        from sojourn.engines import autograph_files
+        from sojourn.engines import autograph_files, denormals
 
         autograph_files.keep_in_memory()
+        denormals.want_in_this_process()
