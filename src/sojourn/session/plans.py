@@ -127,7 +127,7 @@ def plain_name(what: str, name: Any) -> str:
     try:
         name.encode()
     except UnicodeEncodeError as error:
-        raise InputError(f"{what} go by name, and {name!r} cannot be one: {error}") from None
+        raise InputError(f"{what} are named by strings, and {name!r} cannot be sent: {error}") from None
     return str(name)  # also if it came out of an array
 
 
