@@ -159,7 +159,7 @@ class Worker:
     def call(
         self,
         name: str,
-        arguments: dict[str, Any],
+        arguments: Any,
         arrays: Sequence[np.ndarray] = (),
         *,
         result: type[T] | Any = Any,

@@ -20,7 +20,7 @@ from typing import TypeVar
 import msgspec
 
 from sojourn import events
-from sojourn.engines import frameworks
+from sojourn.engines.hooks import frameworks
 from sojourn.errors import InternalError, PlatformError, SojournError
 from sojourn.probes.platform import require_process_isolation
 from sojourn.process import exits, huge_pages, interrupts, marks

@@ -45,7 +45,7 @@ class Backend(Protocol):
     def call(
         self,
         name: str,
-        arguments: dict[str, Any],
+        arguments: Any,
         arrays: Sequence[np.ndarray] = (),
         *,
         result: Any = Any,
@@ -98,7 +98,7 @@ class InlineBackend:
     def call(
         self,
         name: str,
-        arguments: dict[str, Any],
+        arguments: Any,
         arrays: Sequence[np.ndarray] = (),
         *,
         result: Any = Any,

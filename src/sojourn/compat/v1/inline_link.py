@@ -9,6 +9,7 @@ from tensorflow.python.client import pywrap_tf_session as c_api
 
 from sojourn.compat.v1.link import Link
 from sojourn.engines.remote_session import CSession
+from sojourn.kinds import Load
 from sojourn.session.backend import InlineBackend
 from sojourn.values import Place
 
@@ -25,7 +26,7 @@ class InlineLink(Link):
             "inline",
             place,
             lambda deadline: InlineBackend(os.getpid(), "session"),
-            {"object": self._session},
+            Load(kind="session", live=self._session),
         )
 
     def grow(self) -> None:

@@ -20,6 +20,7 @@ from sojourn.engines.feed_flow import may_outlive_the_step
 from sojourn.engines.remote_session import is_handle
 from sojourn.engines.tensorflow_steps import step_facts
 from sojourn.errors import SessionBroken, SessionClosed
+from sojourn.kinds import Load
 from sojourn.probes import gpu
 from sojourn.process.calls import WorkerDied, step_meta
 from sojourn.session.backend import Backend, MakeBackend
@@ -107,11 +108,11 @@ class Link(ABC):
         isolation: str,
         place: Place,
         make: MakeBackend,
-        arguments: dict[str, Any],
+        load: Load,
         device: str | None = None,
     ) -> Backend:
         self.stay = Stay(name, isolation, device or devices_for(None).label, place)
-        self.stay.open(make, {"kind": "session", **arguments})
+        self.stay.open(make, load)
         assert self.stay.backend is not None
         return self.stay.backend
 
