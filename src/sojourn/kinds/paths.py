@@ -52,8 +52,6 @@ def recognise(path: str) -> Found:
         return _of_file(path)
     if os.path.isfile(path + ".meta") or os.path.isfile(path + ".index"):
         return _checkpoint(path)
-    if os.path.exists(path):
-        raise ModelError(f"{path} is neither a file nor a folder")
     raise ModelError(f"there is nothing at {path}: no such file or folder")
 
 
