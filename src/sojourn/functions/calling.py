@@ -70,7 +70,7 @@ class Call:
             return self._backend
 
         try:
-            stay.open(new_backend, options.load())
+            stay.open(new_backend, options.engine_arguments())
             self._stay = stay
         except BaseException:
             self._stay = None

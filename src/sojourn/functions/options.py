@@ -43,7 +43,7 @@ class Options:
         gpus = () if wanted == "cpu" else gpu.found()
         return everything(gpus, visible) if wanted == "auto" else choose(wanted, gpus, visible)
 
-    def load(self) -> Load:
+    def engine_arguments(self) -> Load:
         """What the engine is told before the call."""
         return Load(
             kind="calling",
