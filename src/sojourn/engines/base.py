@@ -81,7 +81,16 @@ def load_model(load: Load, arrays: Arrays) -> Engine:
 
 def import_kind(kind: str) -> Any:
     """The class that loads models of this kind, with its framework imported."""
-    return KINDS[kind].import_loader()
+    record = KINDS[kind]
+    try:
+        return record.import_loader()
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != record.framework:
+            raise
+        raise ModelError(
+            f"{record.what} needs {record.framework}, which is not installed: "
+            f"pip install 'sojourn[{record.extra}]'"
+        ) from None
 
 
 class Host:

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from sojourn.engines import base
 from sojourn.engines.base import Arrays, Engine
 from sojourn.engines.function import FunctionEngine, unpickle
-from sojourn.engines.hooks import frameworks
+from sojourn.engines.hooks import DEFAULT, chosen_frameworks
 from sojourn.errors import ModelError
 from sojourn.kinds import KINDS, Load
 from sojourn.kinds.paths import recognise
@@ -42,7 +42,7 @@ def _load_tensorflow() -> None:
         pass  # plain functions need no framework
 
 
-if "tensorflow" in frameworks():
+if chosen_frameworks() is None or DEFAULT in (chosen_frameworks() or ()):
     _load_tensorflow()
 
 

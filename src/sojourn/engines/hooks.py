@@ -43,18 +43,24 @@ _TENSORFLOW = Framework(
     hooks="sojourn.engines.tensorflow_hooks",
 )
 
-FRAMEWORKS = {framework.name: framework for framework in (_TENSORFLOW,)}
+_ALL = (
+    _TENSORFLOW,
+    Framework("onnxruntime", preload=("sojourn.engines.onnx_model",)),
+    Framework("ai_edge_litert", preload=("sojourn.engines.litert_model",)),
+)
+FRAMEWORKS = {framework.name: framework for framework in _ALL}
+DEFAULT = _TENSORFLOW.name
 
 
-def frameworks() -> tuple[str, ...]:
-    """The frameworks to import ahead of time.
+def chosen_frameworks() -> tuple[str, ...] | None:
+    """The frameworks that every zygote imports ahead of time, if the user has chosen any.
 
     A program that isolates plain functions only can set `SOJOURN_PRELOAD=none`, and its zygote
     starts in a fraction of a second.
     """
     wanted = os.environ.get("SOJOURN_PRELOAD")
     if wanted is None:
-        return tuple(FRAMEWORKS)
+        return None
     return tuple(name for name in wanted.split(",") if name in FRAMEWORKS)
 
 
@@ -68,10 +74,10 @@ def import_frameworks(names: Iterable[str]) -> dict[str, str]:
         found[name] = ""
         if importlib.util.find_spec(name) is None:
             continue
+        for ours in FRAMEWORKS[name].preload:  # first, for they may know how it is to be imported
+            importlib.import_module(ours)
         module = importlib.import_module(name)
         found[name] = str(getattr(module, "__version__", "unknown"))
-        for ours in FRAMEWORKS[name].preload:
-            importlib.import_module(ours)
     for hook in _hooks("prepare_forks", only_loaded=True):
         hook()
     return found

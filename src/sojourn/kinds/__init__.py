@@ -8,7 +8,7 @@ loaders and readers are named, and found when they are needed.
 
 from __future__ import annotations
 
-from sojourn.kinds import belongings, marks
+from sojourn.kinds import marks
 from sojourn.kinds.load import Load, Packed
 from sojourn.kinds.record import Kind
 
@@ -21,7 +21,7 @@ _ALL = (
         loader="sojourn.engines.savedmodel:SavedModelEngine",
         reader="sojourn.probes.model_files.graph_files:read_saved_model",
         options=("signature", "tags"),
-        files=belongings.whole_folder,
+        files="sojourn.kinds.belongings:whole_folder",
     ),
     Kind(
         "keras",
@@ -42,6 +42,31 @@ _ALL = (
         "them into it",
     ),
     Kind(
+        "onnx",
+        "an ONNX model",
+        loader="sojourn.engines.onnx_model:OnnxEngine",
+        reader="sojourn.probes.model_files.onnx_files:read_onnx",
+        framework="onnxruntime",
+        extra="onnx",
+        uses_gpu=False,
+        suffixes=(".onnx",),
+        begins=marks.as_onnx,
+        name_decides=True,
+        files="sojourn.probes.model_files.onnx_files:files_of",
+    ),
+    Kind(
+        "tflite",
+        "a TensorFlow Lite model",
+        loader="sojourn.engines.litert_model:LiteRtEngine",
+        reader="sojourn.probes.model_files.tflite_files:read_tflite",
+        options=("signature",),
+        framework="ai_edge_litert",
+        extra="litert",
+        uses_gpu=False,
+        suffixes=(".tflite",),
+        begins=marks.as_tflite,
+    ),
+    Kind(
         "frozen",
         "a frozen graph",
         loader="sojourn.engines.frozen:FrozenEngine",
@@ -57,7 +82,7 @@ _ALL = (
         loader="sojourn.engines.metagraph:MetaGraphEngine",
         reader="sojourn.probes.model_files.graph_files:read_checkpoint",
         options=("signature", "inputs", "outputs"),
-        files=belongings.of_checkpoint,
+        files="sojourn.kinds.belongings:of_checkpoint",
     ),
     Kind(
         "variables",

@@ -6,6 +6,7 @@ HDF5 = b"\x89HDF\r\n\x1a\n"
 ZIP = b"PK\x03\x04"
 
 _NODE, _NAME, _OP = 0x0A, 0x0A, 0x12  # what these fields begin with in protobuf
+_ONNX = (0x12, 0x1A, 0x22, 0x28, 0x32, 0x3A, 0x42)  # and those that may follow the version of ONNX
 
 
 def as_keras_file(start: bytes) -> bool:
@@ -21,6 +22,16 @@ def as_graph(start: bytes) -> bool:
     if not name or not name.isascii() or not name.decode().isprintable():
         return False
     return at + size >= len(start) or start[at + size] == _OP
+
+
+def as_onnx(start: bytes) -> bool:
+    """Whether it is a serialised ONNX model: a version that is still in use, then its maker."""
+    return len(start) > 2 and start[0] == 0x08 and 3 <= start[1] < 0x80 and start[2] in _ONNX
+
+
+def as_tflite(start: bytes) -> bool:
+    """Whether it is a flatbuffer of TensorFlow Lite."""
+    return start[4:8] == b"TFL3"
 
 
 def _field(start: bytes, at: int, tag: int) -> tuple[int, int]:

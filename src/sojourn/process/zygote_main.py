@@ -173,7 +173,8 @@ class _Zygote:
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
             self._bury(pid)
         self._end_orphans()
-        marks.end_wearers(marks.client_of(os.environ[marks.NAME]))  # of earlier zygotes' workers
+        if lifeline.has_ended(self._client):  # else it has other zygotes, with workers of theirs
+            marks.end_wearers(marks.client_of(os.environ[marks.NAME]))
         os._exit(0)
 
 

@@ -14,7 +14,7 @@ import cloudpickle
 import numpy as np
 from msgspec.structs import replace
 
-from sojourn.errors import ModelError
+from sojourn.errors import DeviceError, ModelError
 from sojourn.kinds import KINDS, Load
 from sojourn.kinds.names import by_short_name
 from sojourn.kinds.paths import Found, recognise
@@ -56,8 +56,9 @@ def open(
     """Open a session on a model. It lives until it is closed; use it in a `with` block.
 
     `model` is a path (a SavedModel folder, a `.keras` or `.h5` file, a frozen `.pb`, a checkpoint
-    with its meta graph), a live Keras model, `tf.function` or `tf.Graph`, or a function without
-    arguments that builds any of these inside the worker (or returns a plain function to run there).
+    with its meta graph, an `.onnx` or `.tflite` file), a live Keras model, `tf.function` or
+    `tf.Graph`, or a function without arguments that builds any of these inside the worker (or
+    returns a plain function to run there).
 
     `signature` and `tags` choose from a SavedModel; `inputs` and `outputs` name tensors of a graph
     (a list, or a mapping from short names), or describe the inputs of a function by `TensorSpec`s;
@@ -137,6 +138,11 @@ class Blueprint:
         arguments.device("device", device)
         if self._confined.is_on:
             device = _without_gpu(device)
+        kind = KINDS[self._load.kind]
+        if not kind.uses_gpu:
+            if device not in ("auto", "cpu"):
+                raise DeviceError(f"{kind.what} runs on the CPU, not on {device!r}")
+            device = "cpu"
         choice = _chosen(device, self._limit, self._inline)
         limit = self._limit if choice.gpu is not None else None
         load = replace(self._load, device=device, gpu_bytes=limit)
@@ -153,6 +159,7 @@ class Blueprint:
 
             return WorkerBackend(
                 stay.name,
+                framework=kind.framework,
                 memory_bytes=self._limit,
                 environment=dict(choice.environment),
                 on_gpu=choice.gpu is not None,

@@ -35,7 +35,7 @@ def confinement(untrusted: bool | str, found: Found | None, isolation: str) -> C
         raise ValueError("an untrusted model runs in a worker of its own, not inline")
     if found is None:
         raise ValueError("untrusted=True is for models in files; code that you pass is your own")
-    return Confinement(found.kind.files(found.path), untrusted == BEST_EFFORT)
+    return Confinement(found.kind.files_of(found.path), untrusted == BEST_EFFORT)
 
 
 def memory_limit(memory: int | str | None, confined: Confinement) -> int | None:

@@ -22,7 +22,7 @@ def inspect_model(path: str | os.PathLike[str], check_ops: bool = True) -> Model
     path = os.fspath(path)
     try:
         found = recognise(path)
-        known = known_ops() if check_ops else None
+        known = known_ops() if check_ops and found.kind.framework == "tensorflow" else None
         summary: ModelSummary = found.kind.import_reader()(found.path, known)
         return summary
     except OSError as error:

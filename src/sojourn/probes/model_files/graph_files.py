@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from sojourn.errors import ModelError
 from sojourn.probes.model_files.checkpoints import parse_index
+from sojourn.probes.model_files.contents import content
 from sojourn.probes.model_files.graphs import parse_graph
 from sojourn.probes.model_files.keras_files import keras_metadata
 from sojourn.probes.model_files.meta_graphs import MetaGraph, parse_meta_graph, parse_saved_model
@@ -19,7 +20,6 @@ from sojourn.probes.model_files.summary import Finding, ModelSummary, Weight
 from sojourn.probes.model_files.wire import shown
 from sojourn.values import Signature
 
-_LARGEST_MESSAGE = 2 << 30  # of protobuf itself
 _MOST_FILES = 10_000
 
 
@@ -28,7 +28,7 @@ def read_frozen(path: str, known: frozenset[str] | None) -> ModelSummary:
     if path.endswith("txt"):
         raise ModelError(f"{path}: the text form of a graph is not read here; save it as .pb")
     try:
-        meta = MetaGraph(parse_graph(_content(path)))
+        meta = MetaGraph(parse_graph(content(path)))
     except ModelError as error:
         raise ModelError(f"{path}: not a model: its graph is {error}") from error
     if not any(node.op for node in meta.graph.every_node()):
@@ -43,7 +43,7 @@ def read_saved_model(folder: str, known: frozenset[str] | None) -> ModelSummary:
     if not os.path.isfile(path):
         raise ModelError(f"{path}txt is not read here; save it again as saved_model.pb")
     try:
-        metas = parse_saved_model(_content(path))
+        metas = parse_saved_model(content(path))
     except ModelError as error:
         raise ModelError(f"{path}: {error}") from error
     if not metas:
@@ -59,7 +59,7 @@ def read_checkpoint(prefix: str, known: frozenset[str] | None) -> ModelSummary:
     metas = []
     if os.path.isfile(prefix + ".meta"):
         try:
-            metas = [parse_meta_graph(_content(prefix + ".meta"))]
+            metas = [parse_meta_graph(content(prefix + ".meta"))]
         except ModelError as error:
             raise ModelError(f"{prefix}.meta: {error}") from error
         metas[0].assets.clear()  # nobody feeds them where a checkpoint is opened
@@ -124,7 +124,7 @@ def _weights(prefix: str) -> tuple[tuple[Weight, ...], tuple[str, ...], tuple[st
     if not os.path.isfile(prefix + ".index"):
         return (), (), ()
     try:
-        weights = parse_index(_content(prefix + ".index"))
+        weights = parse_index(content(prefix + ".index"))
     except ModelError as error:
         return (), (), (f"weights: {prefix}.index: {error}",)
     stored = sum(os.path.getsize(shard) for shard in _shards(prefix))
@@ -154,13 +154,5 @@ def _folder_findings(folder: str) -> tuple[list[Finding], int]:
                 size += os.lstat(path).st_size
     metadata = os.path.join(folder, "keras_metadata.pb")
     if os.path.isfile(metadata):
-        findings += keras_metadata(_content(metadata))
+        findings += keras_metadata(content(metadata))
     return findings, size
-
-
-def _content(path: str) -> memoryview:
-    """The whole file. Read, not mapped: a map of a file that shrinks would end this process."""
-    if os.path.getsize(path) > _LARGEST_MESSAGE:
-        raise ModelError("damaged: larger than the 2 GiB that protobuf allows")
-    with open(path, "rb") as file:
-        return memoryview(file.read(_LARGEST_MESSAGE))
