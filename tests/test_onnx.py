@@ -253,22 +253,20 @@ def test_a_model_is_looked_at_without_loading_it(dense: Path, tmp_path: Path) ->
     assert by_content.kind == "ONNX model"
 
 
-@pytest.mark.parametrize("location", ["../secret", "/etc/passwd", ""])
+@pytest.mark.parametrize("location", ["../secret", "/etc/passwd", "a/../../b"])
 def test_weights_that_lie_elsewhere_are_a_danger(tmp_path: Path, location: str) -> None:
-    tensor = onnx.weight("w", onnx.WEIGHTS, "inside").replace(
-        field(2, "inside"), field(2, location)
-    )
-    content = onnx.model(
-        [onnx.node("MatMul", ["x", "w"], ["y"])],
-        [onnx.value("x", onnx.FLOAT, ["rows", 4])],
-        [onnx.value("y", onnx.FLOAT, ["rows", 3])],
-        [field(13, field(1, "location"), field(2, location)) + tensor],
-    )
-    path = written(tmp_path / "m.onnx", content)
+    path = written(tmp_path / "m.onnx", onnx.dense(location))
     [finding] = inspect_model(path).findings
     assert (finding.severity, finding.what) == ("danger", "reads files")
     with pytest.raises(ModelError, match="which is not beside it"):
         sojourn.open(path, untrusted=True)
+
+
+def test_a_second_place_for_the_same_weights_does_not_hide_the_first(tmp_path: Path) -> None:
+    twice = field(13, field(1, "location"), field(2, "../secret"))
+    tensor = twice + onnx.weight("w", onnx.WEIGHTS, "inside.bin")
+    path = written(tmp_path / "m.onnx", onnx.model([], [], [], [tensor]))
+    assert inspect_model(path).assets == ("../secret", "inside.bin")
 
 
 def test_ops_inside_of_loops_and_functions_are_found(tmp_path: Path) -> None:

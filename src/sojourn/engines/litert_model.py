@@ -21,13 +21,13 @@ from ai_edge_litert.interpreter import Interpreter
 from sojourn.engines.base import Arrays, Operation
 from sojourn.errors import InputError, ModelError
 from sojourn.kinds import Load
-from sojourn.probes.model_files.contents import content
+from sojourn.probes.model_files.contents import mapped
 from sojourn.probes.model_files.tflite_files import parse_tflite
 from sojourn.values import Signature, TensorSpec
 from sojourn.values.dtypes import BY_NAME, name_of
 
 _DEFAULT = "serving_default"
-_CUSTOM_OP = re.compile(r"unresolved custom op: (\S+?)\.? ")
+_CUSTOM_OP = re.compile(r"unresolved custom op: (\w+)")
 _FLEX_OP = re.compile(r"\(Flex(\w+)\) failed to prepare")
 _NEW_OP = re.compile(r"Didn't find op for builtin opcode '(\w+)' version '(\d+)'")
 
@@ -49,7 +49,7 @@ class LiteRtEngine:
     def load(cls, load: Load, arrays: Arrays) -> LiteRtEngine:
         """From the file `path`."""
         try:
-            told = parse_tflite(content(load.path))
+            told = parse_tflite(mapped(load.path))
             keys = list(Interpreter(model_path=load.path).get_signature_list())
         except (ValueError, RuntimeError, ModelError) as error:
             raise ModelError(f"LiteRT cannot load {load.path}: {_told(error)}") from None

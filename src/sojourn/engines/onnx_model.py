@@ -15,7 +15,7 @@ import numpy as np
 from sojourn.engines.base import Arrays, Operation
 from sojourn.errors import EngineError, InputError, ModelError
 from sojourn.kinds import Load
-from sojourn.probes.model_files.contents import content
+from sojourn.probes.model_files.contents import mapped
 from sojourn.probes.model_files.onnx_files import parse_onnx
 from sojourn.values import Signature, TensorSpec
 
@@ -48,7 +48,7 @@ class OnnxEngine:
         self._outputs = _specs(session.get_outputs())
         # Of a scalar and of any rank ONNX Runtime says the same.
         if any(spec.shape == () for spec in (*self._inputs.values(), *self._outputs.values())):
-            told = parse_onnx(content(path))
+            told = parse_onnx(mapped(path))
             for specs, read in ((self._inputs, told.inputs), (self._outputs, told.outputs)):
                 for name, spec in specs.items():
                     if name in read and read[name].shape is None:

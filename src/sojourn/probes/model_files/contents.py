@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 
 from sojourn.errors import ModelError
@@ -11,7 +12,14 @@ _LARGEST = 2 << 30  # of protobuf and flatbuffers themselves
 
 def content(path: str) -> memoryview:
     """The whole file. Read, not mapped: a map of a file that shrinks would end this process."""
-    if os.path.getsize(path) > _LARGEST:
-        raise ModelError("damaged: larger than the 2 GiB that its format allows")
     with open(path, "rb") as file:
-        return memoryview(file.read(_LARGEST))
+        size = os.fstat(file.fileno()).st_size
+        if size > _LARGEST:
+            raise ModelError("damaged: larger than the 2 GiB that its format allows")
+        return memoryview(file.read(size))
+
+
+def mapped(path: str) -> memoryview:
+    """The whole file, in no memory of ours. For a worker, whose engine maps it as well."""
+    with open(path, "rb") as file:
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))

@@ -200,7 +200,7 @@ def _qualified(domain: str, name: str) -> str:
 def _weight(model: OnnxModel, value: Value) -> None:
     model.count()
     dims: list[int] = []
-    code, name, is_external, location = 0, "", False, ""
+    code, name, locations = 0, "", []
     for part, inner in fields(message(value)):
         if part == 1:
             dims += _numbers(inner)
@@ -211,12 +211,11 @@ def _weight(model: OnnxModel, value: Value) -> None:
         elif part == 8:
             name = text(inner)
         elif part == 13:
+            model.count()
             key, said = _pair(inner)
-            location = said if key == "location" else location
-        elif part == 14:
-            is_external = number(inner) == 1
-    if is_external or location:
-        model.external[location] = None
+            if key == "location":
+                locations.append(said)
+    model.external |= dict.fromkeys(locations)
     spec = TensorSpec(_dtype(code), tuple(dims))
     model.weights.append(Weight(name, spec, max(0, prod(dims)) * _BITS.get(code, 0) // 8))
 
