@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -13,8 +15,9 @@ import pytest
 
 import inspected_models
 import sojourn
+from sojourn.engines.hooks import FRAMEWORKS
 from sojourn.errors import ModelError
-from sojourn.kinds import KINDS, Load
+from sojourn.kinds import KINDS, Kind, Load
 from sojourn.kinds.paths import recognise
 from sojourn.kinds.record import OPTIONS
 from sojourn.probes.model_files import inspect_model
@@ -25,12 +28,15 @@ models = inspected_models.models  # a fixture
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
-def test_every_record_names_things_that_are_there(kind):
+def test_every_record_names_things_that_are_there(kind: Kind) -> None:
     assert set(kind.options) <= set(OPTIONS)
-    if kind.loader:
-        assert callable(kind.import_loader().load)
-    if kind.reader:
-        assert callable(kind.import_reader())
+    assert kind.framework in FRAMEWORKS
+    for named in filter(None, (kind.loader, kind.reader, kind.files)):
+        module, _, name = named.partition(":")
+        spec = importlib.util.find_spec(module)  # which imports no framework
+        assert spec is not None
+        source = Path(str(spec.origin)).read_text()
+        assert name in {getattr(part, "name", "") for part in ast.parse(source).body}
     assert not (kind.loader and kind.instead)
     if kind.suffixes or kind.begins:
         assert kind.reader  # what is recognised can be looked at

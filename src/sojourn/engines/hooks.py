@@ -45,7 +45,11 @@ _TENSORFLOW = Framework(
 
 _ALL = (
     _TENSORFLOW,
-    Framework("onnxruntime", preload=("sojourn.engines.onnx_model",)),
+    Framework(
+        "onnxruntime",
+        preload=("sojourn.engines.onnx_model",),
+        hooks="sojourn.engines.onnx_hooks",
+    ),
     Framework("ai_edge_litert", preload=("sojourn.engines.litert_model",)),
 )
 FRAMEWORKS = {framework.name: framework for framework in _ALL}
