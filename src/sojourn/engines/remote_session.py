@@ -21,6 +21,7 @@ from tensorflow.python.client import session as tf_session
 from sojourn.engines.base import Arrays, CallBack, Operation
 from sojourn.engines.remote_session_graph import GrowingGraph
 from sojourn.engines.remote_session_steps import SessionStep
+from sojourn.kinds import Load
 from sojourn.values import Signature
 
 # What numpy sees of a resource: the bytes of its handle.
@@ -74,13 +75,13 @@ class SessionEngine:
         self._functions: Any = None  # how the graph's Python functions are called
 
     @classmethod
-    def load(cls, arguments: dict[str, Any], arrays: Arrays) -> SessionEngine:
-        if "object" in arguments:
-            return cls(arguments["object"], None)
+    def load(cls, load: Load, arrays: Arrays) -> SessionEngine:
+        if load.live is not None:
+            return cls(load.live, None)
         from sojourn.engines import remote_session_functions
 
         graph = GrowingGraph()
-        engine = cls(CSession.on(graph, arguments["config"]), graph)
+        engine = cls(CSession.on(graph, load.config), graph)
         engine._functions = remote_session_functions.take_over()
         return engine
 

@@ -42,7 +42,7 @@ class Call(msgspec.Struct, frozen=True):
     """A named operation of the engine's."""
 
     name: str
-    arguments: dict[str, Any]
+    arguments: Any
 
 
 class PreparedStep:
@@ -67,6 +67,6 @@ def plan_number(meta: bytes) -> int:
     return number
 
 
-def call_meta(name: str, arguments: dict[str, Any]) -> bytes:
+def call_meta(name: str, arguments: Any) -> bytes:
     """The meta bytes of a named operation."""
     return b"c" + msgspec.msgpack.encode(Call(name, arguments))

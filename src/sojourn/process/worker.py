@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 
 from sojourn import events
+from sojourn.engines.hooks import DEFAULT
 from sojourn.probes import memory
 from sojourn.process import callbacks, crossing, lifeline, limits, marks
 from sojourn.process.calls import OK, NoAnswer, PreparedStep, WorkerDied, call_meta
@@ -23,7 +24,7 @@ from sojourn.process.lanes import Lanes, under_way
 from sojourn.process.output import Output
 from sojourn.process.protocol import Close, Fork
 from sojourn.process.surroundings import Surroundings
-from sojourn.process.zygote import twice, zygote
+from sojourn.process.zygote import twice, zygote_for
 from sojourn.transport import frames
 from sojourn.transport.lane import Answer, PeerGone
 from sojourn.transport.messages import ProtocolError
@@ -65,6 +66,7 @@ class Worker:
         self,
         name: str,
         *,
+        framework: str = DEFAULT,
         memory_bytes: int | None = None,
         environment: dict[str, str] | None = None,
         readable_paths: list[str] | None = None,
@@ -73,6 +75,7 @@ class Worker:
     ) -> None:
         """Raises NoAnswer if there is none by the deadline."""
         self.name = name
+        self._zygote = zygote_for(framework)
         self._limit = ""
         if memory_bytes is not None:
             self._limit = f" (its memory is limited to {format_bytes(memory_bytes)})"
@@ -118,7 +121,7 @@ class Worker:
             self._lifeline, their_lifeline = map(undo.enter_context, lifeline.pair())
             theirs.callback(their_lifeline.close)
             given = [their_control.fileno(), their_lifeline.fileno(), self.output.out.fd]
-            self.pid, self.pidfd = zygote.fork(order, [*given, self.output.err.fd], deadline)
+            self.pid, self.pidfd = self._zygote.fork(order, [*given, self.output.err.fd], deadline)
             undo.callback(self._discard)
             self._lanes = Lanes(
                 self.name,
@@ -357,7 +360,7 @@ class Worker:
             if self._ending is not None:
                 return self._ending
             if self._wait_for_end(5.0):
-                status, _ = zygote.status_of(self.pid)
+                status, _ = self._zygote.status_of(self.pid)
                 if status is None:  # whoever forked it may be gone, and ends nothing it has left
                     marks.end_wearers(self._mark)
                 self._ending = ending = Ending(status, ())

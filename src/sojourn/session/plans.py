@@ -127,7 +127,9 @@ def plain_name(what: str, name: Any) -> str:
     try:
         name.encode()
     except UnicodeEncodeError as error:
-        raise InputError(f"{what} are named by strings, and {name!r} cannot be sent: {error}") from None
+        raise InputError(
+            f"{what} are named by strings, and {name!r} cannot be sent: {error}"
+        ) from None
     return str(name)  # also if it came out of an array
 
 

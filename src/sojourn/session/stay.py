@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 
 from sojourn.errors import InputError, SessionBroken, SessionClosed, StepTimeout
+from sojourn.kinds import Load
 from sojourn.process.calls import NoAnswer, WorkerDied
 from sojourn.process.deadlines import deadline_after, held, left_until
 from sojourn.session.backend import Backend, MakeBackend
@@ -232,7 +233,7 @@ class Stay:
     def open(
         self,
         make_backend: MakeBackend,
-        arguments: dict[str, Any],
+        load: Load,
         arrays: Sequence[np.ndarray] = (),
         timeout: float | None = None,
         is_under_way: Callable[[Stay], None] | None = None,
@@ -248,7 +249,7 @@ class Stay:
             self.start(make_backend(deadline))
             if is_under_way is not None:
                 is_under_way(self)
-            self.load(arguments, arrays, deadline)
+            self.load(load, arrays, deadline)
         except NoAnswer:
             self.abandon()
             missing = "get a worker" if self.backend is None else "load its model"
@@ -281,13 +282,13 @@ class Stay:
 
     def load(
         self,
-        arguments: dict[str, Any],
+        load: Load,
         arrays: Sequence[np.ndarray],
         deadline: float | None = None,
     ) -> None:
         """Load the engine."""
         try:
-            loaded, _ = self._operate("load", arguments, arrays, _Loaded, deadline)
+            loaded, _ = self._operate("load", load, arrays, _Loaded, deadline)
         except WorkerDied as death:
             told = death.told(" while it loaded the model")
             raise SessionBroken(f"session {self.name!r}: the worker {told}") from None

@@ -10,6 +10,7 @@ from tensorflow.python.client.session import BaseSession
 
 from sojourn.compat.v1.link import Link
 from sojourn.engines.remote_session import CSession
+from sojourn.kinds import Load
 from sojourn.session.backend import InlineBackend
 from sojourn.values import Place
 
@@ -26,7 +27,7 @@ class InlineLink(Link):
             "inline",
             place,
             lambda deadline: InlineBackend(os.getpid(), "session"),
-            {"object": self._session},
+            Load(kind="session", live=self._session),
         )
 
     def grow(self) -> None:

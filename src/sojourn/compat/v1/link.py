@@ -19,6 +19,7 @@ from sojourn.compat.v1.words import TensorFlowWords
 from sojourn.engines.feed_flow import may_outlive_the_step
 from sojourn.engines.remote_session import is_handle
 from sojourn.engines.tensorflow_steps import step_facts
+from sojourn.kinds import Load
 from sojourn.probes import gpu
 from sojourn.process.calls import PreparedStep
 from sojourn.session.backend import Backend, MakeBackend
@@ -100,11 +101,11 @@ class Link(ABC):
         isolation: str,
         place: Place,
         make: MakeBackend,
-        arguments: dict[str, Any],
+        load: Load,
         device: str | None = None,
     ) -> Backend:
         self.stay = Stay(name, isolation, device or devices_for(None).label, place, TensorFlowWords)
-        self.stay.open(make, {"kind": "session", **arguments})
+        self.stay.open(make, load)
         assert self.stay.backend is not None
         return self.stay.backend
 

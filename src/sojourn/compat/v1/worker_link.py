@@ -18,6 +18,7 @@ from sojourn.compat.v1.link import CLOSE_SECONDS, Link, devices_for
 from sojourn.compat.v1.names import operation_names, tensor_names
 from sojourn.compat.v1.shipping import Shipment
 from sojourn.engines.remote_session import HANDLE, is_handle
+from sojourn.kinds import Load
 from sojourn.session.backend import Backend
 from sojourn.values import Place, arguments
 
@@ -49,7 +50,7 @@ class WorkerLink(Link):
 
             return WorkerBackend(name, memory_bytes=limit, on_gpu=choice.on_gpu, deadline=deadline)
 
-        told = {"config": config.SerializeToString()}
+        told = Load(kind="session", config=config.SerializeToString())
         self._open(name, "process", place, make, told, choice.label)
 
     def grow(self) -> None:
