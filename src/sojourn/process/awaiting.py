@@ -142,7 +142,11 @@ class AwaitedLanes:
 
     def _begin(self, request: _Request) -> None:
         has_room = request.may_wait or self._width() < WIDTH
-        lane = self._lanes.acquire() if has_room else None
+        try:
+            lane = self._lanes.acquire() if has_room else None
+        except Exception as error:  # it was closed, or there are no descriptors left
+            request.fail(error)
+            return
         if lane is None:
             self._queue(request)
         else:
@@ -281,12 +285,15 @@ class AwaitedLanes:
     def _unwatch(self, lane: CallerLane) -> None:
         bell = self._bells.pop(lane, -1)
         if bell >= 0:
-            self._loop.remove_reader(bell)
-            os.close(bell)
+            self._stop_reading(bell)
         if not self._bells and self._end_fd >= 0:
-            self._loop.remove_reader(self._end_fd)
-            os.close(self._end_fd)
-            self._end_fd = -1
+            fd, self._end_fd = self._end_fd, -1
+            self._stop_reading(fd)
+
+    def _stop_reading(self, fd: int) -> None:
+        if not self._loop.is_closed():  # then it watches nothing any more
+            self._loop.remove_reader(fd)
+        os.close(fd)
 
     def _tick_later(self) -> None:
         if self._ticking is None:
