@@ -53,6 +53,10 @@ class InputError(SojournError, ValueError):
     """An input or output name, dtype or shape is wrong: what was expected, and what came."""
 
 
+class CodeChanged(SojournError):
+    """The file of a module has changed since you imported it. Reload the module or restart."""
+
+
 class EngineError(SojournError):
     """The framework or your code raised in the worker, and its own type is not at hand here.
 
@@ -99,6 +103,7 @@ class RemoteTraceback(Exception):
 __all__ = [
     "BudgetExceeded",
     "CheckpointError",
+    "CodeChanged",
     "DeadlockDetected",
     "DeviceError",
     "EngineError",

@@ -9,23 +9,19 @@ from __future__ import annotations
 import ctypes
 import inspect
 import io
-import linecache
 import pickle
 import sys
 import traceback
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
-from sojourn.engines import parcels
+from sojourn.engines import code_serving, parcels
 from sojourn.engines.base import Arrays, Operation, Plan
 from sojourn.errors import InputError
 from sojourn.values import Signature
 
 VALUE, STREAM, STREAM_ENDED, ERROR = "value", "stream", "stream-ended", "error"
 NEXT, SEND, THROW, CLOSE = "next", "send", "throw", "close"
-
-# name of the source -> its lines, for code that is in no file (cells of a notebook)
-Sources = Mapping[str, list[str]]
 
 
 class CallingEngine:
@@ -52,9 +48,8 @@ class CallingEngine:
     def _call(self, arguments: dict[str, Any], arrays: Arrays) -> tuple[Any, Arrays]:
         def work() -> Any:
             # The function may keep its arguments, and these are views of shared memory: copy.
-            given = [array.copy() for array in arrays]
-            function, args, kwargs, sources = parcels.unpack(given)
-            _remember(sources)
+            code_serving.install(arrays[0])
+            function, args, kwargs = parcels.unpack([array.copy() for array in arrays[1:]])
             return function(*args, **kwargs)
 
         return self._outcome(work)
@@ -168,12 +163,6 @@ def _assembled(
 
 def _is_tensorflows(error: BaseException) -> bool:
     return any(kind.__module__.partition(".")[0] == "tensorflow" for kind in type(error).__mro__)
-
-
-def _remember(sources: Sources) -> None:
-    """Let tracebacks and AutoGraph find the lines of code that came from no file."""
-    for name, lines in sources.items():
-        linecache.cache[name] = (sum(map(len, lines)), None, lines, name)
 
 
 def _flush() -> None:

@@ -9,18 +9,29 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
+from sojourn.engines import code_capture, code_serving
 from sojourn.engines.base import Arrays, Operation
+from sojourn.engines.by_value import by_value_if_needed
 from sojourn.errors import InputError, ModelError
 from sojourn.values import Signature, TensorSpec, plain_arrays
 
 _ANY = TensorSpec("any", None)
 
 
+def pack(function: Callable[..., Any]) -> list[np.ndarray]:
+    """The user's callable for a worker, with the code that it was imported with."""
+    code = code_capture.packed(function)
+    with by_value_if_needed(function):
+        return [code, np.frombuffer(cloudpickle.dumps(function), np.uint8)]
+
+
 def unpickle(arguments: dict[str, Any], arrays: Arrays) -> Callable[..., Any]:
-    """The user's callable: as it is when inline, else from its pickled bytes."""
+    """The user's callable: as it is when inline, else as `pack` made it."""
     if "object" in arguments:
         return arguments["object"]  # type: ignore[no-any-return]
-    return cloudpickle.loads(arrays[0].tobytes())  # type: ignore[no-any-return]
+    code, pickled = arrays
+    code_serving.install(code)
+    return cloudpickle.loads(pickled.tobytes())  # type: ignore[no-any-return]
 
 
 class FunctionEngine:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import cloudpickle
@@ -36,4 +36,38 @@ def pack(value: Any) -> list[np.ndarray]:
 
 def unpack(arrays: Sequence[np.ndarray]) -> Any:
     """The value again. It lives in the memory of `arrays`, which must be the caller's to keep."""
-    return pickle.loads(arrays[0].data, buffers=arrays[1:])
+    return _Unpickler(io.BytesIO(arrays[0].data), buffers=arrays[1:]).load()
+
+
+class _Unpickler(pickle.Unpickler):
+    """Leaves classes alone that this process has already.
+
+    A class that travels by value brings its methods and attributes along. cloudpickle finds the
+    class that it was at home, and would give it copies of its own methods, with other globals.
+    """
+
+    def __init__(self, file: io.BytesIO, buffers: Sequence[np.ndarray]) -> None:
+        super().__init__(file, buffers=buffers)
+        self._known: set[type] = set()
+
+    def find_class(self, module: str, name: str) -> Any:
+        found = super().find_class(module, name)
+        if module == "cloudpickle.cloudpickle":
+            if name in ("_make_skeleton_class", "_make_skeleton_enum"):
+                return lambda *parts: self._skeleton(found, parts)
+            if name == "_class_setstate":
+                return lambda cls, state: cls if cls in self._known else found(cls, state)
+        return found
+
+    def _skeleton(self, make: Callable[..., type], parts: tuple[Any, ...]) -> type:
+        before = set(_classes_here())
+        cls = make(*parts)
+        if cls in before:
+            self._known.add(cls)
+        return cls
+
+
+def _classes_here() -> Iterable[type]:
+    """Those that have travelled by value, from or to this process."""
+    tracker: Any = getattr(cloudpickle.cloudpickle, "_DYNAMIC_CLASS_TRACKER_BY_CLASS", {})
+    return list(tracker)

@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
+from sojourn.engines import code_capture
 from sojourn.engines.calling import STREAM
 from sojourn.functions.calling import Call
 from sojourn.functions.options import Options
@@ -48,6 +49,7 @@ class Isolated(Generic[P, R]):
             raise TypeError(f"isolated takes a function, not {type(function).__name__}")
         if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
             raise TypeError("isolated takes plain functions and generators, not `async def`")
+        code_capture.note()  # now: a file may be edited before the first call
         functools.update_wrapper(self, function)
         self._function = function
         self._options = options

@@ -10,9 +10,9 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import cloudpickle
 import numpy as np
 
+from sojourn.engines import function
 from sojourn.engines.choosing import by_short_name, refuse_what_is_ignored
 from sojourn.engines.paths import kind_of_path
 from sojourn.errors import ModelError
@@ -233,10 +233,9 @@ def _described(model: Any, inline: bool, inputs: Names) -> tuple[dict[str, Any],
         if inline:
             return {"kind": "builder", "object": model}, []
         try:
-            pickled = cloudpickle.dumps(model)
+            return {"kind": "builder"}, function.pack(model)
         except Exception as error:
             raise ModelError(f"{model!r} cannot be sent to a worker: {error}") from error
-        return {"kind": "builder"}, [np.frombuffer(pickled, np.uint8)]
     raise ModelError(
         "a model is a path, a Keras model, a tf.function, a tf.Graph, or a function that builds "
         f"one of these, not {type(model).__name__}"
