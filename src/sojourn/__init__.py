@@ -37,7 +37,7 @@ def warm_up(*, wait: bool = False) -> None:
 _MODULES = {"audit", "compat"}
 _NAMES = {
     "Pool": "sojourn.pool",
-    "isolated": "sojourn.functions",
+    **dict.fromkeys(("Keywords", "grid", "isolated"), "sojourn.functions"),
     **dict.fromkeys(("Lease", "Session", "State", "current", "metrics", "open"), "sojourn.session"),
 }
 
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from sojourn import compat as compat
     from sojourn.audit import audit as audit
     from sojourn.functions.isolated import isolated as isolated
+    from sojourn.functions.items import Keywords as Keywords
+    from sojourn.functions.items import grid as grid
     from sojourn.pool import Pool as Pool
     from sojourn.session import Lease as Lease
     from sojourn.session import Session as Session
@@ -69,6 +71,7 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "Footprint",
+    "Keywords",
     "Lease",
     "Pool",
     "Receipt",
@@ -83,6 +86,7 @@ __all__ = [
     "current",
     "errors",
     "events",
+    "grid",
     "isolated",
     "metrics",
     "open",

@@ -73,6 +73,10 @@ class CheckpointError(SojournError):
     """State cannot be saved or restored. The session and its older state are unharmed."""
 
 
+class ResultsError(SojournError):
+    """A file of results cannot be used. The message says why; the file is as it was."""
+
+
 class DeviceError(SojournError):
     """The device you asked for is not there. The message says what was found."""
 
@@ -114,6 +118,7 @@ __all__ = [
     "PlatformError",
     "PoolTimeout",
     "RemoteTraceback",
+    "ResultsError",
     "SandboxError",
     "SessionBroken",
     "SessionBusy",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any, TextIO
+
+from sojourn.process.output import Output
 from sojourn.session.backend import Account
 from sojourn.session.isolation import WorkerBackend
 from sojourn.values import Footprint
@@ -12,12 +15,40 @@ class CallBackend(WorkerBackend):
 
     ends_abruptly = False
 
+    def __init__(self, name: str, label: str, **options: Any) -> None:
+        super().__init__(name, **options)
+        if label:
+            self.output = _LabelledOutput(self.output, label)
+
     def end(self, held: Footprint) -> Account:  # type: ignore[override]
         if self.ends_abruptly:
             self.kill()  # no grace: somebody who pressed Ctrl-C is waiting
         account = super().end(held)
         try:
             self.output.show()
+            if isinstance(self.output, _LabelledOutput):
+                self.output.show_rest()
         except (OSError, ValueError):
             pass  # the caller's own streams are closed
         return account
+
+
+class _LabelledOutput(Output):
+    """Whole lines, each with a label before it: several workers print at the same time."""
+
+    def __init__(self, plain: Output, label: str) -> None:
+        self.out, self.err = plain.out, plain.err
+        self._label = label
+        self._begun: dict[TextIO, str] = {}  # lines that have not ended yet
+
+    def write(self, text: str, target: TextIO) -> None:
+        *lines, rest = (self._begun.pop(target, "") + text).split("\n")
+        if rest:
+            self._begun[target] = rest
+        if lines:
+            super().write("".join(f"{self._label}{line}\n" for line in lines), target)
+
+    def show_rest(self) -> None:
+        """What was printed last, if its line has not ended."""
+        for target in list(self._begun):
+            self.write("\n", target)

@@ -39,9 +39,16 @@ class Call:
     _stay: Stay | None = None  # also of one that was interrupted while it was being made
 
     def __init__(
-        self, options: Options, name: str, place: Place, tell: Callable[[Receipt], None]
+        self,
+        options: Options,
+        name: str,
+        place: Place,
+        tell: Callable[[Receipt], None],
+        label: str = "",
     ) -> None:
+        """`label` stands before each line that the function prints."""
         self.name = name
+        self._label = label
         self._options = options
         self._place = place
         self._tell = tell
@@ -60,6 +67,7 @@ class Call:
         def new_backend(deadline: float | None) -> CallBackend:
             self._backend = CallBackend(
                 stay.name,
+                self._label,
                 memory_bytes=options.memory_bytes,
                 environment=dict(choice.environment),
                 on_gpu=choice.on_gpu,

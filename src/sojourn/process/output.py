@@ -14,6 +14,7 @@ import os
 import re
 import sys
 import threading
+from typing import TextIO
 
 from sojourn.process.plain import plain
 
@@ -141,8 +142,12 @@ class Output:
         for stream, target in ((self.out, sys.stdout), (self.err, sys.stderr)):
             text = stream.take()
             if text and target is not None:
-                target.write(text)
-                target.flush()
+                self.write(text, target)
+
+    def write(self, text: str, target: TextIO) -> None:
+        """Show something."""
+        target.write(text)
+        target.flush()
 
     def last_words(self) -> str:
         """What the worker said last on standard error."""
