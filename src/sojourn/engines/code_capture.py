@@ -15,8 +15,8 @@ import linecache
 import marshal
 import os
 import sys
-import sysconfig
 import threading
+import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
@@ -25,12 +25,15 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import psutil
 
 from sojourn.engines.code_serving import PROGRAM, Bundle, CallersLoader, ModuleCode, served
 
 _MAX_CELL_LINES = 20_000
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+_LIBRARIES = (
+    os.path.dirname(os.__file__) + os.sep,
+    os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep,
+)
 _lock = threading.Lock()
 
 
@@ -86,14 +89,9 @@ def _has_parent(name: str) -> bool:
 
 @functools.cache
 def _can_change(file: str) -> bool:
-    libraries = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib")}
-    libraries |= {os.path.dirname(os.__file__), os.path.dirname(os.path.dirname(__file__))}
-    is_installed = any(folder in file for folder in _INSTALLED)
-    return (
-        file.endswith(".py")
-        and not is_installed
-        and not file.startswith(tuple(folder + os.sep for folder in libraries))
-    )
+    """Whether it is source that is neither installed nor Python's own, nor ours."""
+    is_library = file.startswith(_LIBRARIES) or any(folder in file for folder in _INSTALLED)
+    return file.endswith(".py") and not is_library
 
 
 # -- what they were ----------------------------------------------------------------------------
@@ -272,7 +270,14 @@ def _read(file: str) -> bytes | None:
 
 @functools.cache
 def _process_started() -> int:
-    return int(psutil.Process().create_time() * 10**9)
+    """When, in nanoseconds of the clock that files have; 0 if the system does not say."""
+    try:
+        with open("/proc/self/stat") as file:
+            ticks = int(file.read().rpartition(")")[2].split()[19])
+    except OSError:
+        return 0
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    return int((time.time() - age) * 10**9)
 
 
 # -- code without files ------------------------------------------------------------------------
