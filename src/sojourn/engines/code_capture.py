@@ -107,6 +107,7 @@ class _Kept:
         self._spec = module.__spec__
         self._stamp = _stamp(file)  # before it is read: what changes meanwhile is seen later
         self._data = _read(file)
+        self._is_newer = self._is_newer_than_bytecode()
         self._is_trusted = False
 
     def is_of(self, module: ModuleType) -> bool:
@@ -117,7 +118,7 @@ class _Kept:
         """Whether the module in memory was made of this text."""
         if not self._is_trusted:
             self._is_trusted = self._was_there_before_us() or (
-                self.agrees_with(module) and not self._is_newer_than_bytecode()
+                self.agrees_with(module) and not self._is_newer
             )
         # A file that changes later may be reloaded in place, as IPython's autoreload does.
         is_unchanged = self._stamp == _stamp(self._file)
@@ -307,3 +308,12 @@ def plain(function: Callable[..., Any]) -> Any:
         if inner is None:
             return function
         function = inner
+
+
+def _after_fork_in_child() -> None:
+    global _lock
+    _lock = threading.Lock()  # a thread that does not exist here may hold the other one
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -18,6 +18,7 @@ from sojourn.probes.platform import require_process_isolation
 from sojourn.process.interrupts import to_the_end
 from sojourn.session.stay import Stay
 from sojourn.values import Place, Receipt
+from sojourn.values.places import with_cells
 
 if TYPE_CHECKING:
     from sojourn.functions.backend import CallBackend
@@ -151,7 +152,7 @@ def _as_error(outcome: Outcome, results: Sequence[np.ndarray]) -> BaseException:
             pass  # its class is not to be had here: described instead
     if not isinstance(error, BaseException):
         error = EngineError(outcome.message)
-    error.__cause__ = RemoteTraceback(outcome.traceback)
+    error.__cause__ = RemoteTraceback(with_cells(outcome.traceback))
     return error
 
 

@@ -236,7 +236,14 @@ def isolated(
     same work gives the same bits; `deterministic`, with a seed, has TensorFlow use deterministic
     ops only.
     """
-    options = Options(timeout, memory, device, name, seed, deterministic)
+    options = Options(
+        timeout=timeout,
+        memory=memory,
+        device=device,
+        name=name,
+        seed=seed,
+        deterministic=deterministic,
+    )
     if function is None:
         return lambda given: Isolated(given, options)
     return Isolated(function, options)

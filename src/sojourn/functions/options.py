@@ -11,7 +11,7 @@ from sojourn.session.devices import Choice, choose, everything
 from sojourn.values import arguments, format_bytes, parse_bytes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """The limits and settings of every call of one isolated function."""
 
@@ -24,7 +24,7 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.timeout is not None and arguments.seconds("timeout", self.timeout) == 0:
-            raise ValueError(f"timeout is a number of seconds above 0, not {self.timeout!r}")
+            raise ValueError(f"timeout must be a positive number of seconds, not {self.timeout!r}")
         arguments.device("device", self.device)
         arguments.seed(self.seed, self.deterministic)
         if self.name is not None:
