@@ -35,6 +35,7 @@ _LIBRARIES = (
     os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep,
 )
 _lock = threading.Lock()
+_others: dict[str, int] = {}  # modules that are none of the user's: there are thousands
 
 
 def note() -> None:
@@ -65,9 +66,13 @@ def is_kept(module: ModuleType) -> bool:
 def _users_modules() -> Iterator[tuple[str, ModuleType, str]]:
     """Name, module and file of those that can change while they are in use."""
     for name, module in list(sys.modules.items()):
+        if _others.get(name) == id(module):
+            continue
         file = _file_of(name, module)
         if file is not None:
             yield name, module, file
+        elif name != PROGRAM:
+            _others[name] = id(module)
 
 
 def _file_of(name: str, module: Any) -> str | None:

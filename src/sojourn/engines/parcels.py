@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import cloudpickle
@@ -53,21 +53,19 @@ class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         found = super().find_class(module, name)
         if module == "cloudpickle.cloudpickle":
+            known = self._known  # not ourselves: we keep what is returned, and so would never go
             if name in ("_make_skeleton_class", "_make_skeleton_enum"):
-                return lambda *parts: self._skeleton(found, parts)
+                return lambda *parts: _skeleton(found, parts, known)
             if name == "_class_setstate":
-                return lambda cls, state: cls if cls in self._known else found(cls, state)
+                return lambda cls, state: cls if cls in known else found(cls, state)
         return found
 
-    def _skeleton(self, make: Callable[..., type], parts: tuple[Any, ...]) -> type:
-        before = set(_classes_here())
-        cls = make(*parts)
-        if cls in before:
-            self._known.add(cls)
-        return cls
 
-
-def _classes_here() -> Iterable[type]:
-    """Those that have travelled by value, from or to this process."""
-    tracker: Any = getattr(cloudpickle.cloudpickle, "_DYNAMIC_CLASS_TRACKER_BY_CLASS", {})
-    return list(tracker)
+def _skeleton(make: Callable[..., type], parts: tuple[Any, ...], known: set[type]) -> type:
+    """The class, noted as known if it has been here before."""
+    # Those that have travelled by value, from or to this process.
+    before = list(getattr(cloudpickle.cloudpickle, "_DYNAMIC_CLASS_TRACKER_BY_CLASS", ()))
+    cls = make(*parts)
+    if any(cls is other for other in before):
+        known.add(cls)
+    return cls
