@@ -118,12 +118,14 @@ def test_after_a_reload_in_place_the_new_code_runs(project: Write) -> None:
 
 
 @pytest.mark.parametrize(
-    "edited", ["def f(): return 2\nRATE = 1\n", "def f(): return 1\nRATE = 2.0\n"]
+    ("edited", "has_bytecode"),
+    [("def f(): return 2\nRATE = 1\n", False), ("def f(): return 1\nRATE = 2.0\n", True)],
+    ids=["functions show it", "bytecode shows it"],
 )
 def test_what_was_edited_before_it_was_seen_is_refused_where_it_is_used(
-    project: Write, edited: str, monkeypatch: pytest.MonkeyPatch
+    project: Write, edited: str, has_bytecode: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    monkeypatch.setattr(sys, "dont_write_bytecode", not has_bytecode)
     file = project("early.py", "def f(): return 1\nRATE = 1\n")
     early = importlib.import_module("early")
     file.write_text(edited)

@@ -106,18 +106,18 @@ def _error(error: BaseException) -> tuple[Any, Arrays]:
     inner = error.__traceback__
     while inner is not None and inner.tb_frame.f_code.co_filename == __file__:
         inner = inner.tb_next
-    told = {
+    outcome = {
         "kind": ERROR,
         "message": f"{type(error).__name__}: {error}",
         "traceback": "".join(traceback.format_exception(type(error), error, inner)).rstrip(),
     }
     if _can_travel(error):
-        return told, parcels.pack(error)
+        return outcome, parcels.pack(error)
     state = {key: value for key, value in vars(error).items() if _can_travel(value)}
     try:
-        return told, parcels.pack(_Parts(type(error), error.args, state))
+        return outcome, parcels.pack(_Parts(type(error), error.args, state))
     except Exception:
-        return told, ()  # then the description must do
+        return outcome, ()  # then the description must do
 
 
 def _can_travel(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""The worker of a call: ended politely when the call is over, at once when it was given up."""
+"""The worker of a call: asked to end when the call is over, killed when it was given up."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class CallBackend(WorkerBackend):
 
     def end(self, held: Footprint) -> Account:  # type: ignore[override]
         if self.ends_abruptly:
-            self.kill()  # no grace: somebody who pressed Ctrl-C is waiting
+            self.kill()  # without grace: the user has pressed Ctrl-C and waits
         account = super().end(held)
         try:
             self.output.show()

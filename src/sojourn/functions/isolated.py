@@ -36,7 +36,7 @@ class _Last:
     def __init__(self) -> None:
         self.receipt: Receipt | None = None
 
-    def tell(self, receipt: Receipt) -> None:
+    def keep(self, receipt: Receipt) -> None:
         self.receipt = receipt
 
 
@@ -142,7 +142,7 @@ class Isolated(Generic[P, R]):
         return self._last.receipt
 
     def _new_call(self, place: Place, label: str = "") -> Call:
-        return Call(self._options, self._name, place, self._last.tell, label)
+        return Call(self._options, self._name, place, self._last.keep, label)
 
     def _run(
         self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], may_stream: bool = True

@@ -28,7 +28,7 @@ class Options:
         arguments.device("device", self.device)
         arguments.seed(self.seed, self.deterministic)
         if self.name is not None:
-            arguments.text("a name", self.name)
+            arguments.text("name", self.name)
         if self.memory is not None:
             arguments.memory("memory", self.memory)
 
@@ -44,7 +44,7 @@ class Options:
         return everything(gpus, visible) if wanted == "auto" else choose(wanted, gpus, visible)
 
     def engine_arguments(self) -> dict[str, Any]:
-        """What the engine is told before the call."""
+        """What the engine needs before the call."""
         return {
             "kind": "calling",
             "seed": arguments.seed(self.seed),

@@ -59,7 +59,7 @@ class ResultsFile:
 
     @contextmanager
     def writing(self) -> Iterator[dict[bytes, list[Any]]]:
-        """Within the block, `append` works, and nobody else writes. Gives what is in it."""
+        """Within the block, `append` works, and no other sweep writes. Gives what it contains."""
         is_new = not os.path.exists(self.path)
         fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:

@@ -35,7 +35,7 @@ class Stored:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Within the block results can be added, and nobody else adds any."""
+        """Within the block results can be added, and no other sweep adds any."""
         with self._file.writing() as self._found:
             yield
 

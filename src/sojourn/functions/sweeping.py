@@ -260,7 +260,7 @@ class Sweep(Generic[R]):
 
         to_the_end(work, cut_off)
 
-    # -- telling -------------------------------------------------------------------------------
+    # -- reporting -----------------------------------------------------------------------------
 
     def _done(self, index: int, item: Item) -> Done[R]:
         return Done(index, as_given(item), self.results.get(index), self.errors.get(index))
@@ -269,7 +269,7 @@ class Sweep(Generic[R]):
         return f"{self._settings.name}({described(self._open[index])})"
 
     def _explain(self, error: BaseException) -> None:
-        """Whoever catches it gets at what is finished."""
+        """Let the code that catches it find what is finished."""
         with suppress(Exception):
             error.sweep = self  # type: ignore[attr-defined]
         kept = f"{len(self.results)} results are kept: see `sweep.results` of this exception"
