@@ -55,7 +55,6 @@ class Isolated(Generic[P, R]):
             raise TypeError(f"isolated takes a function, not {type(function).__name__}")
         if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
             raise TypeError("isolated takes plain functions and generators, not `async def`")
-        code_capture.note()  # now: a file may be edited before the first call
         functools.update_wrapper(self, function)
         self._function = function
         self._options = options
@@ -73,6 +72,24 @@ class Isolated(Generic[P, R]):
             )
         return self._run(call, args, kwargs)  # type: ignore[no-any-return]
 
+    @overload
+    def map(
+        self,
+        *iterables: Iterable[Any],
+        workers: int | None = None,
+        quiet: bool = False,
+        on_error: Literal["raise", "skip"] = "raise",
+        results: str | os.PathLike[str] | None = None,
+    ) -> list[R]: ...
+    @overload
+    def map(
+        self,
+        *iterables: Iterable[Any],
+        workers: int | None = None,
+        quiet: bool = False,
+        on_error: Literal["return"],
+        results: str | os.PathLike[str] | None = None,
+    ) -> list[R | BaseException]: ...
     def map(
         self,
         *iterables: Iterable[Any],
@@ -80,7 +97,7 @@ class Isolated(Generic[P, R]):
         quiet: bool = False,
         on_error: OnError = "raise",
         results: str | os.PathLike[str] | None = None,
-    ) -> list[R]:
+    ) -> list[Any]:
         """Call it for every item, up to `workers` at a time; the results in the items' order.
 
         Like the built-in `map`, several iterables give several arguments; items of `sojourn.grid`
@@ -236,6 +253,7 @@ def isolated(
     same work gives the same bits; `deterministic`, with a seed, has TensorFlow use deterministic
     ops only.
     """
+    code_capture.note()  # now: a file may be edited before the first call
     options = Options(
         timeout=timeout,
         memory=memory,

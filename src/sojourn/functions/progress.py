@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 _WIDTH = 30  # characters of the bar in a notebook
+_CELL_SECONDS = 0.2
 STARTING = "starting the first worker"
 
 
@@ -79,10 +80,14 @@ class _Cell:
         from IPython.display import display
 
         self._name, self._total = name, total
-        self._began = time.monotonic()
+        self._began = self._shown = time.monotonic()
         self._handle = display(self._line(0, STARTING), raw=True, display_id=True)
 
     def show(self, done: int, failed: int, running: int) -> None:
+        now = time.monotonic()
+        if running and now - self._shown < _CELL_SECONDS:
+            return  # each change is a message to the browser
+        self._shown = now
         self._handle.update(self._line(done + failed, _state(failed, running)), raw=True)
 
     def _line(self, over: int, state: str) -> dict[str, str]:

@@ -34,7 +34,10 @@ _REFRESH_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Done(Generic[R]):
-    """One call of a sweep that is over: `item` as it was given, and what came of it."""
+    """One call of a sweep that is over: `item` as it was given, and what came of it.
+
+    Of items from an iterator whose calls were over in an earlier run, `item` is None.
+    """
 
     index: int
     item: Any
@@ -101,12 +104,16 @@ class Sweep(Generic[R]):
 
         Errors are raised, are in the list (`on_error="return"`) or are left out of it (`"skip"`).
         """
-        for _ in self._advance():
-            pass
-        over: dict[int, Any] = dict(self.results)
-        if self._settings.on_error == RETURN:
-            over |= self.errors
-        return [over[index] for index in sorted(over)]
+        try:
+            for _ in self._advance():
+                pass
+            over: dict[int, Any] = dict(self.results)
+            if self._settings.on_error == RETURN:
+                over |= self.errors
+            return [over[index] for index in sorted(over)]
+        except BaseException as error:
+            self._explain(error)
+            raise
 
     def __iter__(self) -> Iterator[Done[R]]:
         """Each item once, as its call is over; those that have a result already come first."""
@@ -137,9 +144,9 @@ class Sweep(Generic[R]):
         if self._is_cut_short:
             raise RuntimeError("the iterator of this sweep has failed, and its rest is lost")
         require_process_isolation()
-        self._is_running = True
-        self.errors.clear()
         try:
+            self._is_running = True
+            self.errors.clear()
             with ExitStack() as stack:
                 if self._stored is not None:
                     stack.enter_context(self._stored.writing())
@@ -270,6 +277,8 @@ class Sweep(Generic[R]):
 
     def _explain(self, error: BaseException) -> None:
         """Let the code that catches it find what is finished."""
+        if getattr(error, "sweep", None) is self:
+            return
         with suppress(Exception):
             error.sweep = self  # type: ignore[attr-defined]
         kept = f"{len(self.results)} results are kept: see `sweep.results` of this exception"
