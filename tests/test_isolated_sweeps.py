@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import itertools
 import os
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -45,10 +47,8 @@ def add(a: int, b: int = 0, *, c: int = 0) -> tuple[int, int, int]:
 def test_an_error_names_its_item_and_brings_the_results_so_far() -> None:
     with pytest.raises(LookupError, match="no root of -5") as caught:
         sojourn.isolated(square).map([1, 2, -5, 3], workers=1)
-    notes = getattr(caught.value, "__notes__", [])
-    if sys.version_info >= (3, 11):
-        assert notes[0] == "in call 2 of the sweep: square(-5)"
-        assert notes[1].startswith("2 results are kept")
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "in call 2 of the sweep: square(-5)\n2 results are kept: see" in shown
     sweep = caught.value.sweep  # type: ignore[attr-defined]
     assert sweep.results == {0: 1, 1: 4}
     assert repr(sweep) == "<sweep of 'square' | 2 of 4 done>"
@@ -375,6 +375,28 @@ def test_what_cannot_be_recognised_again_is_refused(tmp_path: Path) -> None:
         sojourn.isolated(square).map([lambda: 1], results=file)
     with pytest.raises(TypeError, match="path"):
         sojourn.isolated(square).map([1], results=3)  # type: ignore[arg-type]
+
+
+def test_a_full_disk_loses_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "sweep.results"
+    sweep = sojourn.isolated(square).sweep([1, 2, 3], workers=1, results=file)
+    room = 150
+    write = os.pwrite
+
+    def pwrite(fd: int, data: memoryview, offset: int) -> int:
+        if offset >= room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(fd, data[: room - offset], offset)
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
+        patch.setattr(os, "pwrite", pwrite)
+        sweep.run()
+    had = len(sweep.results)
+    assert had > len(sojourn.isolated(square).sweep([1, 2, 3], results=file).results)
+    assert sweep.run() == [1, 4, 9]
+    # What was in memory when the disk was full is computed again by another run, and stored then.
+    assert sojourn.isolated(square).map([1, 2, 3], results=file) == [1, 4, 9]
+    assert len(sojourn.isolated(square).sweep([1, 2, 3], results=file).results) == 3
 
 
 def test_two_sweeps_do_not_write_one_file_at_a_time(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ class FunctionPlan:
         if not isinstance(result, Mapping):
             values = result if len(self._names) > 1 else [result]
             if not isinstance(values, Sequence | np.ndarray) or len(values) != len(self._names):
-                raise ModelError(f"the function was to return {list(self._names)}, got {result!r}")
+                raise ModelError(f"the function must return {list(self._names)}, not {result!r}")
             result = dict(zip(self._names, values, strict=True))
         missing = [name for name in self._fetches if name not in result]
         if missing:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from operator import length_hint
 from typing import Any, Generic, TypeVar
 
+from sojourn.errors import RemoteTraceback
 from sojourn.functions.calling import Call
 from sojourn.functions.items import as_given, described
 from sojourn.functions.progress import Progress, showing
@@ -329,6 +330,8 @@ def _check(iterables: Sequence[Iterable[Any]]) -> None:
 def _note(error: BaseException, text: str) -> None:
     if hasattr(error, "add_note"):  # Python 3.11
         error.add_note(text)
+    elif isinstance(error.__cause__, RemoteTraceback):
+        error.__cause__.text += f"\n{text}"
 
 
 def _wait_for_zygote() -> None:
