@@ -134,6 +134,16 @@ def test_what_was_edited_before_it_was_seen_is_refused_where_it_is_used(
         sojourn.isolated(early.f)()
 
 
+def test_a_file_that_was_only_touched_is_what_it_was(
+    project: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    file = project("touched.py", "RATE = 1\ndef f(): return RATE\n")
+    touched = importlib.import_module("touched")
+    os.utime(file, (2e9, 2e9))
+    assert sojourn.isolated(touched.f)() == 1
+
+
 def test_a_traceback_shows_the_lines_that_ran(project: Write) -> None:
     file = project("failing.py", "def f():\n    raise KeyError('the old line')\n")
     failing = seen("failing")
@@ -165,6 +175,9 @@ def test_a_builder_is_the_callers_too(project: Write) -> None:
     file.write_text("def build(): return helper\ndef helper(x): return x - 1\n")
     with sojourn.open(built.build) as session:
         assert session.run("output", {"x": 1}) == 2
+    built.helper.__code__ = (lambda x: x).__code__.replace(co_filename=str(file))
+    with pytest.raises(sojourn.CodeChanged, match=r"models_here\.py"):
+        sojourn.open(built.build)
 
 
 def test_a_call_within_a_call_runs_the_outermost_callers_code(project: Write) -> None:

@@ -118,12 +118,19 @@ class Version:
     def _is_newer_than_bytecode(self) -> bool:
         """Whether the file changed after Python compiled it. Constants show nowhere else."""
         cached = getattr(self._spec, "cached", None)
-        if not cached or sys.dont_write_bytecode or not os.access(cached, os.W_OK):
+        if not cached or sys.dont_write_bytecode:
             return False
-        with open(cached, "rb") as file:
-            _, flags, *compiled = (int.from_bytes(file.read(4), "little") for _ in range(4))
+        if not os.access(os.path.dirname(cached), os.W_OK):
+            return False  # Python could not have replaced it
+        data = _read(cached) or b""
+        flags, *compiled = (int.from_bytes(data[at : at + 4], "little") for at in (4, 8, 12))
         mtime, _, size, _ = self._stamp
-        return flags == 0 and compiled != [mtime // 10**9 & 0xFFFFFFFF, size & 0xFFFFFFFF]
+        if flags or compiled == [mtime // 10**9 & 0xFFFFFFFF, size & 0xFFFFFFFF]:
+            return False
+        try:
+            return bool(marshal.loads(data[16:]) != self._code)  # it may just have been touched
+        except (EOFError, ValueError, TypeError):
+            return False
 
 
 def _in_memory(module: ModuleType, file: str) -> Iterator[CodeType]:
