@@ -13,6 +13,7 @@ from sojourn.engines import code_capture, code_serving
 from sojourn.engines.base import Arrays, Operation
 from sojourn.engines.by_value import by_value_if_needed
 from sojourn.errors import InputError, ModelError
+from sojourn.kinds import Load
 from sojourn.values import Signature, TensorSpec, plain_arrays
 
 _ANY = TensorSpec("any", None)
@@ -25,10 +26,10 @@ def pack(function: Callable[..., Any]) -> list[np.ndarray]:
         return [code, np.frombuffer(cloudpickle.dumps(function), np.uint8)]
 
 
-def unpickle(arguments: dict[str, Any], arrays: Arrays) -> Callable[..., Any]:
+def unpickle(load: Load, arrays: Arrays) -> Callable[..., Any]:
     """The user's callable: as it is when inline, else as `pack` made it."""
-    if "object" in arguments:
-        return arguments["object"]  # type: ignore[no-any-return]
+    if load.live is not None:
+        return load.live  # type: ignore[no-any-return]
     code, pickled = arrays
     code_serving.install(code)
     return cloudpickle.loads(pickled.tobytes())  # type: ignore[no-any-return]
@@ -69,6 +70,7 @@ class FunctionPlan:
     adoptable = False
     may_echo = False  # it is given copies
     prints = True
+    may_wait = True
     changes_state = False  # what a function keeps cannot be saved anyway
 
     def __init__(

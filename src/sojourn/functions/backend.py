@@ -18,16 +18,16 @@ class CallBackend(WorkerBackend):
     def __init__(self, name: str, label: str, **options: Any) -> None:
         super().__init__(name, **options)
         if label:
-            self.output = _LabelledOutput(self.output, label)
+            self.worker.output = _LabelledOutput(self.worker.output, label)
 
-    def end(self, held: Footprint) -> Account:  # type: ignore[override]
+    def end(self, held: Footprint) -> Account:
         if self.ends_abruptly:
             self.kill()  # without grace: the user has pressed Ctrl-C and waits
         account = super().end(held)
         try:
-            self.output.show()
-            if isinstance(self.output, _LabelledOutput):
-                self.output.show_rest()
+            self.worker.output.show()
+            if isinstance(self.worker.output, _LabelledOutput):
+                self.worker.output.show_rest()
         except (OSError, ValueError):
             pass  # the caller's own streams are closed
         return account
