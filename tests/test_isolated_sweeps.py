@@ -140,6 +140,58 @@ def test_ctrl_c_keeps_what_is_finished_and_the_sweep_goes_on_later(tmp_path: Pat
     assert sweep.run() == [0, 1, 2, 3]
 
 
+INTERRUPTED = """
+import os, random, signal, threading, sojourn
+from sojourn.probes import processes
+
+@sojourn.isolated
+def work(x): return x * x
+
+sojourn.warm_up(wait=True)
+sweep = work.sweep(range(8), workers=2, results="out")
+moments, is_armed, is_over = random.Random(12), threading.Event(), threading.Event()
+
+def interrupt(number, frame):
+    if is_armed.is_set():
+        is_armed.clear()
+        raise KeyboardInterrupt
+
+def press():
+    while not is_over.wait(moments.random() * 0.2):
+        os.kill(os.getpid(), signal.SIGINT)
+
+signal.signal(signal.SIGINT, interrupt)
+threading.Thread(target=press, daemon=True).start()
+results, had = None, {}
+while results is None:
+    try:
+        is_armed.set()
+        results = sweep.run()
+    except KeyboardInterrupt:
+        assert had.items() <= sweep.results.items()
+        had = dict(sweep.results)
+    is_armed.clear()
+is_over.set()
+assert results == [x * x for x in range(8)]
+assert work.sweep(range(8), results="out").results == sweep.results
+assert [found for found in processes.of_client(os.getpid()) if not found.is_zygote] == []
+"""
+
+
+def test_interrupts_at_random_moments_lose_nothing_and_leave_nothing(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(INTERRUPTED)
+    done = subprocess.run(
+        [sys.executable, str(program)],
+        env={**os.environ, "SOJOURN_PRELOAD": "none"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_an_interrupted_sweep_over_an_iterator_loses_no_item(tmp_path: Path) -> None:
     marker = tmp_path / "begun"
 
