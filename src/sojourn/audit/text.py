@@ -53,6 +53,8 @@ def session_to_dict(session: SessionRecord) -> dict[str, Any]:
 
 def short(place: Place) -> str:
     """The place as the user would type it: relative where that is shorter."""
+    if place.cell is not None:
+        return str(place)
     return f"{short_file(place.file)}:{place.line}"
 
 

@@ -18,6 +18,7 @@ from sojourn.probes.platform import require_process_isolation
 from sojourn.process.interrupts import to_the_end
 from sojourn.session.stay import Stay
 from sojourn.values import Place, Receipt
+from sojourn.values.places import with_cells
 
 if TYPE_CHECKING:
     from sojourn.functions.backend import CallBackend
@@ -26,7 +27,7 @@ _counter = itertools.count(1)
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What came of a call, as the engine tells it."""
+    """What came of a call, as the engine reports it."""
 
     kind: str
     message: str = ""
@@ -34,17 +35,24 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Call:
-    """The worker of one call. Whoever starts it ends it, whatever happens in between."""
+    """The worker of one call. The code that starts it ends it, whatever happens in between."""
 
     _stay: Stay | None = None  # also of one that was interrupted while it was being made
 
     def __init__(
-        self, options: Options, name: str, place: Place, tell: Callable[[Receipt], None]
+        self,
+        options: Options,
+        name: str,
+        place: Place,
+        keep_receipt: Callable[[Receipt], None],
+        label: str = "",
     ) -> None:
+        """`label` stands before each line that the function prints."""
         self.name = name
+        self._label = label
         self._options = options
         self._place = place
-        self._tell = tell
+        self._keep_receipt = keep_receipt
         self._backend: CallBackend | None = None
         self._is_cut_off = False
 
@@ -60,6 +68,7 @@ class Call:
         def new_backend(deadline: float | None) -> CallBackend:
             self._backend = CallBackend(
                 stay.name,
+                self._label,
                 memory_bytes=options.memory_bytes,
                 environment=dict(choice.environment),
                 on_gpu=choice.on_gpu,
@@ -104,7 +113,7 @@ class Call:
             ) from error
 
     def end(self, *, abruptly: bool = False) -> None:
-        """End the worker; the receipt goes to whoever wanted it. May be called twice."""
+        """End the worker and hand over the receipt. May be called twice."""
         stay, backend = self._stay, self._backend
         if stay is None or backend is None:
             return
@@ -112,7 +121,7 @@ class Call:
 
         def close() -> None:
             self._stay = None
-            self._tell(stay.close(timeout=0, place=self._place))
+            self._keep_receipt(stay.close(timeout=0, place=self._place))
 
         try:
             to_the_end(close, self.cut_off)
@@ -126,7 +135,7 @@ class Call:
             stay.ending.dropped()
 
     def cut_off(self) -> None:
-        """End the worker now, from any thread; who waits for it gets an error."""
+        """End the worker now, from any thread; a call that waits for it gets an error."""
         self._is_cut_off = True
         backend = self._backend
         if backend is not None:
@@ -134,16 +143,16 @@ class Call:
 
 
 def _as_error(outcome: Outcome, results: Sequence[np.ndarray]) -> BaseException:
-    """The error of the function, as its own type if that can be had."""
+    """The error of the function, in its own type if that exists here."""
     error: object = None
     if results:
         try:
             error = parcels.unpack(results)
         except Exception:
-            pass  # its class is not to be had here: described instead
+            pass  # its class does not exist here: described instead
     if not isinstance(error, BaseException):
         error = EngineError(outcome.message)
-    error.__cause__ = RemoteTraceback(outcome.traceback)
+    error.__cause__ = RemoteTraceback(with_cells(outcome.traceback))
     return error
 
 

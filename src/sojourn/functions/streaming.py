@@ -80,7 +80,7 @@ class Stream(Generator[Any, Any, Any]):
         self._begin = None
         kind, _ = call.ask("call", {}, parcel)
         if kind != STREAM:
-            raise InputError(f"{self._name!r} was to be a generator, and is none in the worker")
+            raise InputError(f"{self._name!r} is a generator here but not in the worker")
 
     def __enter__(self) -> Stream:
         return self
@@ -89,8 +89,8 @@ class Stream(Generator[Any, Any, Any]):
         self.close()
 
     def __del__(self) -> None:
-        # A `for` loop left by `break` ends here, and so does the garbage collector, perhaps while
-        # this very thread holds one of our locks: what may wait is done on another thread.
+        # Reached from a `for` loop left by `break`, and from the garbage collector, perhaps while
+        # this thread holds one of our locks: what may wait is done on another thread.
         call, self._call = getattr(self, "_call", None), None
         if call is None or self._begin is not None:
             return

@@ -11,6 +11,7 @@ import msgspec
 from sojourn import errors
 from sojourn.engines import hooks
 from sojourn.process.plain import plain
+from sojourn.values.places import with_cells
 
 # Errors are printed and logged: a model that nobody vouches for fills no disk by them.
 _MOST_OF_A_NAME, _MOST_OF_A_TEXT = 1_000, 20_000
@@ -77,7 +78,7 @@ def revive(payload: bytes, graph: Any = None, *, trusted: bool = True) -> BaseEx
     error = _as_own(told) or _as_frameworks(told, graph) or _as_builtin(told)
     if error is None:
         error = errors.EngineError(f"{told.name}: {told.message}")
-    error.__cause__ = errors.RemoteTraceback(told.traceback)
+    error.__cause__ = errors.RemoteTraceback(with_cells(told.traceback))
     return error
 
 

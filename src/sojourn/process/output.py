@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import codecs
 import ctypes
+import logging
 import os
 import re
 import sys
 import threading
+from typing import TextIO
 
+from sojourn.process import log_records
 from sojourn.process.plain import plain
 
 _KEPT_BYTES = 8192
@@ -46,6 +49,8 @@ class Stream:
         self._shown = 0
         self._punched = 0
         self._is_in_line = self._is_in_chatter = False
+        self._begun = b""  # of a log record that has not ended yet
+        self._records: list[logging.LogRecord] = []
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._lock = threading.Lock()
         self.fd = os.memfd_create(name, os.MFD_CLOEXEC)
@@ -65,9 +70,18 @@ class Stream:
             data = os.pread(self.fd, end - start, start)
             self._shown = start + len(data)
             self._give_back()
+            if self._trusted:
+                data, records, self._begun = log_records.separate(self._begun + data)
+                self._records += records
             # The last character may still be under way, and so may the last line.
             text = self._decoder.decode(self._without_chatter(data) if self._filters else data)
             return text if self._trusted else self._guarded(text)
+
+    def take_records(self) -> list[logging.LogRecord]:
+        """What was logged up to what was taken last."""
+        with self._lock:
+            records, self._records = self._records, []
+        return records
 
     def _guarded(self, text: str) -> str:
         if self._room <= 0:
@@ -92,6 +106,8 @@ class Stream:
         with self._lock:
             start = max(0, self._size() - _KEPT_BYTES)
             data = os.pread(self.fd, _KEPT_BYTES, start) if self.fd >= 0 else b""
+        if self._trusted:
+            data = log_records.readable(data)
         lines = data.decode(errors="replace").strip().splitlines()
         words = "\n".join(lines[-_LAST_LINES:])
         return words if self._trusted else plain(words)
@@ -141,8 +157,13 @@ class Output:
         for stream, target in ((self.out, sys.stdout), (self.err, sys.stderr)):
             text = stream.take()
             if text and target is not None:
-                target.write(text)
-                target.flush()
+                self.write(text, target)
+        log_records.handle(self.err.take_records())
+
+    def write(self, text: str, target: TextIO) -> None:
+        """Show something."""
+        target.write(text)
+        target.flush()
 
     def last_words(self) -> str:
         """What the worker said last on standard error."""
