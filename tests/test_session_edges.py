@@ -222,8 +222,11 @@ def test_state_that_is_saved_behind_a_link_stays_behind_it(tmp_path):
 
 def test_a_manifest_of_bytes_that_are_no_text_is_damage(tmp_path):
     (tmp_path / "manifest.json").write_bytes(b'{"format": 1, "session": "\xff"}')
-    with pytest.raises(sojourn.CheckpointError, match=r"manifest\.json is damaged"):
-        checkpoints.find(str(tmp_path))
+    with (
+        pytest.raises(sojourn.CheckpointError, match=r"manifest\.json is damaged"),
+        checkpoints.opened(str(tmp_path)),
+    ):
+        pass
 
 
 def test_an_inline_session_refuses_a_limit_that_it_could_not_keep():

@@ -22,7 +22,7 @@ import pytest
 import models
 import sojourn
 from faults.tools import wait_until
-from sojourn.session import checkpoints
+from sojourn.session import checkpoints, folders
 
 pytestmark = pytest.mark.usefixtures("zygote")
 
@@ -239,8 +239,8 @@ def test_trouble_with_the_disk_is_named_and_harms_nothing(
 
 
 def test_a_disk_that_fills_up_while_tensorflow_writes_is_named(tmp_path):
-    def produce(prefix: str) -> checkpoints.Written:
-        Path(prefix + ".data").write_bytes(b"half")
+    def produce(prefix: bytes) -> checkpoints.Written:
+        Path(os.fsdecode(prefix) + ".data").write_bytes(b"half")
         raise sojourn.CheckpointError("TensorFlow could not write it: No space left on device")
 
     with pytest.raises(sojourn.CheckpointError, match="the disk is full"):
@@ -249,7 +249,7 @@ def test_a_disk_that_fills_up_while_tensorflow_writes_is_named(tmp_path):
 
 
 def test_a_file_system_that_cannot_exchange_folders_works_too(session, saved, monkeypatch):
-    monkeypatch.setattr(checkpoints, "_exchange", lambda one, other: False)
+    monkeypatch.setattr(folders, "_exchange", lambda above, one, other: False)
     session.run("train", ONE)
     before = session.run(STATE)
     session.save(saved)
@@ -259,17 +259,22 @@ def test_a_file_system_that_cannot_exchange_folders_works_too(session, saved, mo
     assert os.listdir(saved.parent) == ["saved"]
 
 
+def beside(path: Path, role: str) -> Path:
+    """What a save of this path that was killed leaves."""
+    return path.parent / folders.hidden(path.name, role)
+
+
 def test_what_a_killed_save_leaves_is_gone_after_the_next(session, saved):
-    beside = saved.parent
-    (beside / ".saved.saving-0123abcd").mkdir()
-    (beside / ".saved.saving-0123abcd" / DATA).write_bytes(b"half")
-    (beside / ".saved.replaced-0123abcd").mkdir()
+    left, replaced = beside(saved, "saving"), beside(saved, "replaced")
+    left.mkdir()
+    (left / DATA).write_bytes(b"half")
+    replaced.mkdir()
     session.restore(saved)
-    assert os.listdir(beside) == ["saved"]
+    assert os.listdir(saved.parent) == ["saved"]
     # Killed between the two renames where folders cannot be exchanged:
-    os.rename(saved, beside / ".saved.replaced-0123abcd")
+    os.rename(saved, replaced)
     session.restore(saved)
-    assert os.listdir(beside) == ["saved"]
+    assert os.listdir(saved.parent) == ["saved"]
 
 
 def test_steps_wait_while_it_is_saved(session, tmp_path, monkeypatch):
