@@ -57,7 +57,10 @@ class Site:
 
     def holds(self, fd: int) -> bool:
         """Whether this very folder is there."""
-        found = self.status()
+        return self._is_named(self._name, fd)
+
+    def _is_named(self, name: str, fd: int) -> bool:
+        found = self.status(name)
         return found is not None and os.path.samestat(found, os.fstat(fd))
 
     @contextlib.contextmanager
@@ -119,13 +122,15 @@ class Site:
                 if self.status() is None:
                     raise
                 # Somebody else was faster.
-        self._swap(name)
-        try:
-            with _opened(name, self._above) as replaced:
-                check(replaced)  # again: somebody may have put something there meanwhile
-        except BaseException:
+        with _opened(self._name, self._above) as old:
+            _lock(old)  # else who settles the site would remove it while it is checked
             self._swap(name)
-            raise
+            try:
+                if self._is_named(name, old):  # else another save was faster, and this is its own
+                    check(old)  # again: somebody may have put something there meanwhile
+            except BaseException:
+                self._swap(name)
+                raise
 
     def sync(self) -> None:
         """Have the name on the disk."""
@@ -134,8 +139,8 @@ class Site:
     def settle(self) -> None:
         """Remove what killed saves have left beside it; bring back what one had set aside."""
         for name in self._beside(_REPLACED):
-            with contextlib.suppress(FileNotFoundError):  # somebody else does the same
-                if self.status() is None and not self._is_used(name):
+            with contextlib.suppress(FileNotFoundError), self._unused(name, True) as fd:
+                if fd >= 0 and self.status() is None:
                     self._rename(name, self._name)
         for name in (*self._beside(_REPLACED), *self._beside(_SAVING)):
             self._remove(name, may_lack_locks=False)
@@ -160,14 +165,9 @@ class Site:
 
     def _remove(self, name: str, may_lack_locks: bool = True) -> None:
         """Remove a folder of ours, unless somebody uses it or something else is in it."""
-        with contextlib.suppress(OSError), _opened(name, self._above, os.O_NOFOLLOW) as fd:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return  # who still uses it removes it
-            except OSError:
-                if not may_lack_locks:
-                    return  # perhaps somebody writes there
+        with contextlib.suppress(OSError), self._unused(name, may_lack_locks) as fd:
+            if fd < 0 or self.status() is None:
+                return  # who still uses it removes it, or it may be all there is
             with contextlib.suppress(OSError):
                 os.fchmod(fd, stat.S_IRWXU)
             for part in filter(self._is_part, os.listdir(fd)):
@@ -175,15 +175,19 @@ class Site:
                     os.unlink(part, dir_fd=fd)
             os.rmdir(name, dir_fd=self._above)
 
-    def _is_used(self, name: str) -> bool:
-        with _opened(name, self._above) as fd:
+    @contextlib.contextmanager
+    def _unused(self, name: str, may_lack_locks: bool) -> Iterator[int]:
+        """The folder beside it by this name, while nobody writes, reads or renames it; else -1."""
+        with _opened(name, self._above, os.O_NOFOLLOW) as fd:
+            is_ours = True
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                return True
+                is_ours = False
             except OSError:
-                pass  # a file system without locks
-        return False
+                is_ours = may_lack_locks
+            # What had this name when it was opened may have been put in place before the lock.
+            yield fd if is_ours and self._is_named(name, fd) else -1
 
     def _beside(self, role: str) -> list[str]:
         beginning = hidden(self._name, role, "")
