@@ -19,10 +19,11 @@ _NUMBER = struct.Struct("<I")
 class WorkerDied(Exception):
     """The worker ended while it was needed. `how` is a sentence without a full stop."""
 
-    def __init__(self, how: str, last_words: str) -> None:
+    def __init__(self, how: str, last_words: str, has_begun: bool = True) -> None:
         super().__init__(how)
         self.how = how
         self.last_words = last_words
+        self.has_begun = has_begun  # whether it may have done something of what it was asked for
 
     def told(self, consequence: str = "") -> str:
         """How, what follows from it, and what it said last."""

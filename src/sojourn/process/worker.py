@@ -214,7 +214,7 @@ class Worker:
             self.kill()  # it lives, but has closed its end
         ending = self._reap()
         self.output.show()
-        return WorkerDied(f"{ending}{self._limit}", self.output.last_words())
+        return WorkerDied(f"{ending}{self._limit}", self.output.last_words(), error.has_begun)
 
     def death(self) -> WorkerDied | None:
         """How it died, once it has."""

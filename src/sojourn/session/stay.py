@@ -35,8 +35,8 @@ _COMING_BACK = frozenset({State.BROKEN, State.OPENING})
 _OPENING = frozenset({State.OPENING})
 _NOT_OPENING = frozenset(State) - _OPENING
 _HAS_A_WORKER = _NOT_OPENING - {State.DRAINING, State.CLOSED}
-# What is known of a step that got no answer: whether it had been sent makes the difference.
-_OUTCOME = {
+# What is known of a step that got no answer: whether the worker had taken it makes the difference.
+OUTCOME = {
     True: "a step was under way: its outcome is unknown",
     False: "a step was being prepared and has not begun",
 }
@@ -99,10 +99,10 @@ class Stay:
             failed = False
             return plan.results(outputs)
         except WorkerDied as death:
-            raise self.broken_by(death, _OUTCOME[counts]) from None
+            raise self.broken_by(death, OUTCOME[counts and death.has_begun]) from None
         except NoAnswer:
             raise StepTimeout(
-                f"session {self.name!r} did not answer within {timeout:g} s; {_OUTCOME[counts]}"
+                f"session {self.name!r} did not answer within {timeout:g} s; {OUTCOME[counts]}"
             ) from None
         finally:
             self.lifecycle.end_step(counts, started, failed=failed)  # told, counted or not
@@ -126,7 +126,8 @@ class Stay:
             failed = False
             return answer
         except WorkerDied as death:
-            raise self.broken_by(death, f"{name!r} was under way: its outcome is unknown") from None
+            known = "was under way: its outcome is unknown" if death.has_begun else "has not begun"
+            raise self.broken_by(death, f"{name!r} {known}") from None
         except NoAnswer:
             raise StepTimeout(
                 f"session {self.name!r} did not finish {name!r} within {timeout:g} s"
@@ -147,6 +148,8 @@ class Stay:
     def _begin(self, deadline: float | None = None, alone: bool = False) -> float:
         lifecycle = self.lifecycle
         while True:
+            if self.comeback is not None and lifecycle.state in USABLE:
+                self.notice_death()  # while nobody used it: then nothing was under way
             try:
                 return lifecycle.begin_alone() if alone else lifecycle.begin_step(deadline)
             except TimeoutError:

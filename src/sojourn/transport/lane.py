@@ -30,10 +30,16 @@ _ENDING_SECONDS = 1.0
 _SPOILED = -1  # a sequence that no word can have
 # The caller tells the server with each request whether spinning for the next one is welcome.
 MAY_SPIN = 5
+# Before it begins a request, the server tells that it has taken it.
+TAKEN = 6
 
 
 class PeerGone(Exception):
     """The process at the other end of the lane has ended."""
+
+    def __init__(self, has_begun: bool = False) -> None:
+        super().__init__()
+        self.has_begun = has_begun  # whether it had taken the request
 
 
 class LaneRefused(Exception):
@@ -193,9 +199,12 @@ class CallerLane:
         until = time.monotonic() + _ENDING_SECONDS
         while not self._taken and time.monotonic() < until:
             if any(fd == self._peer_pidfd for fd, _ in self._poll.poll(0)):
-                return PeerGone()
+                break
             time.sleep(0.001)
-        return PeerGone() if self._taken else LaneRefused()
+        else:
+            if not self._taken:
+                return LaneRefused()
+        return PeerGone(self._theirs[TAKEN] == self._sequence)
 
     def close(self) -> None:
         """Give back the descriptors. Views that somebody still has stay valid."""
@@ -250,7 +259,7 @@ class ServerLane:
                     break
             if spins:
                 self._learn_from_blocking(time.monotonic() - gave_up)
-        self._sequence = sequence
+        self._sequence = self._mine[TAKEN] = sequence
         return self.inbox.take()
 
     def _learn_from_blocking(self, seconds: float) -> None:

@@ -25,7 +25,7 @@ from sojourn.process.calls import WorkerDied, step_meta
 from sojourn.session.backend import Backend, MakeBackend
 from sojourn.session.devices import Choice, everything
 from sojourn.session.plans import PlanFacts
-from sojourn.session.stay import Stay
+from sojourn.session.stay import OUTCOME, Stay
 from sojourn.values import Place
 
 _STEPS_KEPT = 256
@@ -274,9 +274,7 @@ class Link(ABC):
         return RuntimeError("Attempted to use a closed Session.")
 
     def _broken(self, death: WorkerDied) -> Exception:
-        error: Exception = self.stay.broken_by(
-            death, "a step was under way: its outcome is unknown"
-        )
+        error: Exception = self.stay.broken_by(death, OUTCOME[death.has_begun])
         if isinstance(error, SessionClosed):
             return tf_errors.CancelledError(None, None, "Session has been closed.")  # type: ignore[no-any-return]
         return WorkerLost(None, None, str(error))
