@@ -20,6 +20,7 @@ from sojourn.engines import parcels
 from sojourn.engines.base import Arrays, Operation, Plan
 from sojourn.errors import InputError
 from sojourn.values import Signature
+from sojourn.values.texts import sendable
 
 VALUE, STREAM, STREAM_ENDED, ERROR = "value", "stream", "stream-ended", "error"
 NEXT, SEND, THROW, CLOSE = "next", "send", "throw", "close"
@@ -113,8 +114,10 @@ def _error(error: BaseException) -> tuple[Any, Arrays]:
         inner = inner.tb_next
     told = {
         "kind": ERROR,
-        "message": f"{type(error).__name__}: {error}",
-        "traceback": "".join(traceback.format_exception(type(error), error, inner)).rstrip(),
+        "message": sendable(f"{type(error).__name__}: {error}"),
+        "traceback": sendable(
+            "".join(traceback.format_exception(type(error), error, inner)).rstrip()
+        ),
     }
     if _can_travel(error):
         return told, parcels.pack(error)
