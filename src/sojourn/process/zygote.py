@@ -24,7 +24,7 @@ from sojourn import events
 from sojourn.engines import frameworks
 from sojourn.errors import InternalError, PlatformError, SojournError
 from sojourn.probes.platform import require_process_isolation
-from sojourn.process import exits, huge_pages, interrupts, marks
+from sojourn.process import exits, huge_pages, interrupts, marks, private_folder
 from sojourn.process.calls import NoAnswer
 from sojourn.process.deadlines import held, left_until
 from sojourn.process.output import Stream
@@ -78,6 +78,7 @@ class _Running:
         environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
         environment["SOJOURN_PATH"] = os.pathsep.join(import_path())
         environment[marks.NAME] = marks.for_zygote()
+        environment[private_folder.VARIABLE] = self._folder = private_folder.choose()
         huge_pages.ask_malloc(environment)
         with contextlib.ExitStack() as undo:
             self.errors = Stream("sojourn-zygote-err", filters_chatter=False)
@@ -225,6 +226,7 @@ class _Running:
         self.process.wait()
         pidfd, self.pidfd = self.pidfd, -1
         os.close(pidfd)
+        private_folder.remove(self._folder)  # it was killed, perhaps
         self.errors.close()
         events.emit("zygote.ended", zygote_pid=self.pid)
 
