@@ -34,11 +34,7 @@ def registered(zygote: None) -> dict[str, list[str]]:
         listed = op_def_pb2.OpList.FromString(c_api.TF_GetBuffer(c_api.TF_GetAllOpList()))
         return {
             op.name: [
-                *(
-                    argument.name
-                    for argument in op.input_arg
-                    if argument.type == types_pb2.DT_STRING
-                ),
+                *(given.name for given in op.input_arg if given.type == types_pb2.DT_STRING),
                 *(attr.name for attr in op.attr if attr.type in ("string", "list(string)")),
             ]
             for op in listed.op
@@ -84,12 +80,8 @@ CACHE = node("cache", "CacheDatasetV2", "data", "name")
 
 @pytest.mark.parametrize("op", ["CacheDataset", "CacheDatasetV2"])
 def test_a_cache_with_a_constant_name_writes_there(tmp_path, op):
-    summary = told(
-        tmp_path,
-        constant("name", "/somewhere"),
-        node("cache", op, "data", "name"),
-        node("data", "NoOp"),
-    )
+    cache = node("cache", op, "data", "name")
+    summary = told(tmp_path, constant("name", "/somewhere"), cache, node("data", "NoOp"))
     [finding] = summary.findings
     assert (finding.severity, finding.what, finding.name) == ("danger", "writes files", op)
     assert finding.detail == "a cache, to /somewhere"
@@ -99,20 +91,24 @@ def test_a_cache_without_a_name_is_in_memory(tmp_path):
     assert told(tmp_path, constant("name", ""), CACHE, node("data", "NoOp")).findings == ()
 
 
+def packed(*tensors: bytes) -> bytes:
+    """A constant called "name", of these parts."""
+    value = field(5, field(1, "value"), field(2, *(field(8, tensor) for tensor in tensors)))
+    return field(1, field(1, "name"), field(2, "Const"), value)
+
+
 @pytest.mark.parametrize(
     "hidden",
     [
         node("name", "StringJoin"),
         node("name", "Placeholder"),
-        # A constant that is packed in another way, and one that comes in two parts.
-        field(1, field(1, "name"), field(2, "Const"),
-              field(5, field(1, "value"), field(2, field(8, field(4, "\x0a/somewhere"))))),
-        field(1, field(1, "name"), field(2, "Const"),
-              field(5, field(1, "value"), field(2, field(8, field(8, "")), field(8, field(8, "/x"))))),
+        packed(field(4, "\x0a/somewhere")),
+        packed(field(8, ""), field(8, "/somewhere")),
         constant("name", "") + constant("name", "/somewhere"),
         b"",
     ],
-)  # fmt: skip
+    ids=["computed", "fed", "packed", "in parts", "twice", "missing"],
+)
 def test_a_cache_whose_name_is_hidden_is_a_danger(tmp_path, hidden):
     summary = told(tmp_path, hidden, CACHE, node("data", "NoOp"))
     assert [f.name for f in summary.findings if f.severity == "danger"] == ["CacheDatasetV2"]
