@@ -33,8 +33,7 @@ _NEITHER = "neither a frozen graph (.pb) nor a Keras archive (.keras) nor an HDF
 def inspect_model(path: str | os.PathLike[str], check_ops: bool = True) -> ModelSummary:
     """What the model at `path` contains.
 
-    `check_ops` compares its ops with those of the TensorFlow installed here, which takes a
-    moment. The summary keeps no file open.
+    `check_ops` names the ops that TensorFlow is not known to have. The summary keeps no file open.
     """
     path = os.fspath(path)
     known = known_ops() if check_ops else None
@@ -184,7 +183,7 @@ def _summary(
         if known is not None:
             found |= dict.fromkeys(unknown_ops(meta, known, own))
     if known is None and metas:
-        unchecked = (*unchecked, "unknown ops: no installed TensorFlow to compare with")
+        unchecked = (*unchecked, "unknown ops: not asked for")
     version = next((meta.version for meta in metas if meta.version), "")
     return ModelSummary(
         path,
