@@ -166,8 +166,10 @@ class Site:
     def _remove(self, name: str, may_lack_locks: bool = True) -> None:
         """Remove a folder of ours, unless somebody uses it or something else is in it."""
         with contextlib.suppress(OSError), self._unused(name, may_lack_locks) as fd:
-            if fd < 0 or self.status() is None:
-                return  # who still uses it removes it, or it may be all there is
+            if fd < 0:
+                return  # who still uses it removes it
+            if name.startswith(hidden(self._name, _REPLACED, "")) and self.status() is None:
+                return  # it is all there is
             with contextlib.suppress(OSError):
                 os.fchmod(fd, stat.S_IRWXU)
             for part in filter(self._is_part, os.listdir(fd)):
@@ -178,7 +180,7 @@ class Site:
     @contextlib.contextmanager
     def _unused(self, name: str, may_lack_locks: bool) -> Iterator[int]:
         """The folder beside it by this name, while nobody writes, reads or renames it; else -1."""
-        with _opened(name, self._above, os.O_NOFOLLOW) as fd:
+        with _opened(name, self._above) as fd:
             is_ours = True
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -224,8 +226,8 @@ def _attributes(fd: int) -> list[str]:
 
 
 @contextlib.contextmanager
-def _opened(name: str, above: int, flags: int = 0) -> Iterator[int]:
-    fd = os.open(name, _FOLDER | flags, dir_fd=above)
+def _opened(name: str, above: int) -> Iterator[int]:
+    fd = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=above)
     try:
         yield fd
     finally:
