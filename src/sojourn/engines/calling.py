@@ -20,6 +20,7 @@ from sojourn.engines.base import Arrays, Operation, Plan
 from sojourn.errors import InputError
 from sojourn.kinds import Load
 from sojourn.values import Signature
+from sojourn.values.texts import sendable
 
 VALUE, STREAM, STREAM_ENDED, ERROR = "value", "stream", "stream-ended", "error"
 NEXT, SEND, THROW, CLOSE = "next", "send", "throw", "close"
@@ -109,8 +110,10 @@ def _error(error: BaseException) -> tuple[Any, Arrays]:
         inner = inner.tb_next
     outcome = {
         "kind": ERROR,
-        "message": f"{type(error).__name__}: {error}",
-        "traceback": "".join(traceback.format_exception(type(error), error, inner)).rstrip(),
+        "message": sendable(f"{type(error).__name__}: {error}"),
+        "traceback": sendable(
+            "".join(traceback.format_exception(type(error), error, inner)).rstrip()
+        ),
     }
     if _can_travel(error):
         return outcome, parcels.pack(error)

@@ -1,7 +1,7 @@
 """What a worker prints: kept in nameless memory, shown by the caller's own thread.
 
-No thread and no pipe that could fill up. Whoever waits for the worker shows what has come, through
-the caller's `sys.stdout` and `sys.stderr`, so it appears in notebooks too and in order. What has
+No thread and no pipe that could fill up. Who waits for the worker shows what has come, through the
+caller's `sys.stdout` and `sys.stderr`, so it appears in notebooks too and in order. What has
 been shown is given back to the system; the last words stay for the error message. Of a worker that
 is not trusted no more than text is shown, and not without end.
 """
@@ -9,6 +9,7 @@ is not trusted no more than text is shown, and not without end.
 from __future__ import annotations
 
 import codecs
+import contextlib
 import ctypes
 import logging
 import os
@@ -113,7 +114,7 @@ class Stream:
         return words if self._trusted else plain(words)
 
     def close(self) -> None:
-        """Give the memory back. Whoever reads meanwhile has his words first."""
+        """Give the memory back, once those who read it now have finished."""
         with self._lock:
             fd, self.fd = self.fd, -1
             if fd >= 0:
@@ -153,17 +154,22 @@ class Output:
             raise
 
     def show(self) -> None:
-        """Pass on what has come to the caller's own streams."""
+        """Pass on what has come to the caller's own streams.
+
+        What they do not take is lost, and nothing is raised: the step that printed it has been
+        done, and who hears of an error would do it again.
+        """
         for stream, target in ((self.out, sys.stdout), (self.err, sys.stderr)):
-            text = stream.take()
-            if text and target is not None:
-                self.write(text, target)
-        log_records.handle(self.err.take_records())
+            with contextlib.suppress(Exception):  # closed, a broken pipe, or the user's own class
+                text = stream.take()
+                if text and target is not None:
+                    self.write(text, target)
+        with contextlib.suppress(Exception):  # a handler of the user's
+            log_records.handle(self.err.take_records())
 
     def write(self, text: str, target: TextIO) -> None:
         """Show something."""
-        target.write(text)
-        target.flush()
+        _write(text, target)
 
     def last_words(self) -> str:
         """What the worker said last on standard error."""
@@ -178,3 +184,14 @@ class Output:
         """We are in a fork: let go of them."""
         self.out.become_foreign()
         self.err.become_foreign()
+
+
+def _write(text: str, target: TextIO | None) -> None:
+    if target is None:
+        return
+    try:
+        target.write(text)
+    except UnicodeEncodeError:
+        encoding = target.encoding or "ascii"
+        target.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    target.flush()
