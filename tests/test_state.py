@@ -23,7 +23,7 @@ import models
 import sojourn
 from faults.tools import Background, stopped, wait_until
 from sojourn.session import checkpoints, folders
-from sojourn.transport.lane import TAKEN
+from sojourn.transport.lane import BEGUN
 from sojourn.transport.messages import SEQUENCE
 
 pytestmark = pytest.mark.usefixtures("zygote")
@@ -350,7 +350,7 @@ def test_a_step_that_was_under_way_as_the_worker_died_is_not_repeated(tmp_path):
         running = Background(session.run, "output", {"seconds": 60.0})
         wait_until(lambda: session.state is sojourn.State.RUNNING)
         lanes = session._stay.backend._lanes._all
-        wait_until(lambda: any(lane._theirs[TAKEN] == lane._sequence for lane in lanes))
+        wait_until(lambda: any(lane._theirs[BEGUN] == lane._sequence for lane in lanes))
         os.kill(session.pid, signal.SIGKILL)
         with pytest.raises(sojourn.SessionBroken, match="outcome is unknown"):
             running.result()

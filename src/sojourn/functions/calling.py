@@ -94,13 +94,31 @@ class Call:
         assert self._stay is not None
         timeout = self._options.timeout
         try:
-            outcome, results = self._stay.call(
+            answer = self._stay.call(operation, arguments, arrays, result=Outcome, timeout=timeout)
+        except StepTimeout:
+            raise self._late() from None
+        return self._told(*answer)
+
+    async def aask(
+        self, operation: str, arguments: dict[str, Any], arrays: Sequence[np.ndarray]
+    ) -> tuple[str, Any]:
+        """The same, awaited."""
+        assert self._stay is not None
+        timeout = self._options.timeout
+        try:
+            answer = await self._stay.acall(
                 operation, arguments, arrays, result=Outcome, timeout=timeout
             )
         except StepTimeout:
-            raise StepTimeout(
-                f"{self.name!r} did not answer within {timeout:g} s; its worker was ended"
-            ) from None
+            raise self._late() from None
+        return self._told(*answer)
+
+    def _late(self) -> StepTimeout:
+        return StepTimeout(
+            f"{self.name!r} did not answer within {self._options.timeout:g} s; its worker was ended"
+        )
+
+    def _told(self, outcome: Outcome, results: Sequence[np.ndarray]) -> tuple[str, Any]:
         if outcome.kind == ERROR:
             raise _as_error(outcome, results)
         if not results:
@@ -128,6 +146,27 @@ class Call:
         finally:
             self._backend = None  # an error that the user keeps would keep its memory too
 
+    async def __aenter__(self) -> Call:
+        """Start the worker while the event loop goes on."""
+        from sojourn.process.aside import aside
+
+        try:
+            await aside(self.start, lambda _: self.end(abruptly=True))
+        except BaseException:
+            self.cut_off()  # cancelled: it ends before it has begun
+            raise
+        return self
+
+    async def __aexit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        await self.aend(error)
+
+    async def aend(self, error: BaseException | None = None) -> None:
+        """End the worker while the event loop goes on, at once if it is not in order."""
+        from sojourn.process.aside import aside
+
+        is_in_order = error is None or is_own(error)
+        await aside(lambda: self.end(abruptly=not is_in_order))
+
     def __del__(self) -> None:
         # Only after a Ctrl-C that came just when it was to be ended.
         stay = self._stay
@@ -140,6 +179,11 @@ class Call:
         backend = self._backend
         if backend is not None:
             backend.kill()
+
+
+def is_own(error: BaseException) -> bool:
+    """Whether the function itself raised it, so that its worker is in order."""
+    return isinstance(error.__cause__, RemoteTraceback)
 
 
 def _as_error(outcome: Outcome, results: Sequence[np.ndarray]) -> BaseException:

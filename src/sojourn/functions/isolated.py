@@ -11,12 +11,12 @@ from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, overl
 
 from sojourn.engines import code_capture
 from sojourn.engines.calling import STREAM
-from sojourn.functions.calling import Call
+from sojourn.functions.calling import Call, is_own
 from sojourn.functions.items import as_call
 from sojourn.functions.options import Options
 from sojourn.functions.sending import pack_call
 from sojourn.functions.stored import Stored
-from sojourn.functions.streaming import Stream, is_own
+from sojourn.functions.streaming import Stream
 from sojourn.functions.submitting import submit
 from sojourn.functions.sweeping import Settings, Sweep
 from sojourn.values import Place, Receipt, caller
@@ -71,6 +71,20 @@ class Isolated(Generic[P, R]):
                 call, lambda: pack_call(function, args, kwargs, self._name)
             )
         return self._run(call, args, kwargs)  # type: ignore[no-any-return]
+
+    async def acall(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """The same, awaited: no thread waits for the function.
+
+        Of a function that yields, loop over the call itself: `async for item in function(...)`.
+        """
+        self._require_plain("acall")
+        parcel = pack_call(self._function, args, kwargs, self._name)
+        call = self._new_call(caller())
+        async with call:
+            kind, value = await call.aask("call", {}, parcel)
+            if kind == STREAM:
+                raise TypeError(f"{self._name!r} returned a generator; return a list instead")
+        return value  # type: ignore[no-any-return]
 
     @overload
     def map(
