@@ -94,7 +94,7 @@ def _fix(outcome: Outcome, settings: Settings, diff: bool) -> int:
     """Fix or show every file with findings; the number of files that change."""
     changed = 0
     for path, source in outcome.sources.items():
-        fixed = fix_source(source, settings, outcome.closed[path])
+        fixed = fix_source(source, settings, path, outcome.program)
         if not fixed.changed:
             continue
         changed += 1

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sojourn.audit.lint.check import check_tree
+from sojourn.audit.lint.check import check_module, understood
 from sojourn.audit.lint.problem import Problem
-from sojourn.audit.lint.programs import closed_in_programs
+from sojourn.audit.lint.program import Program
 from sojourn.audit.lint.settings import Settings
 
 _PYTHON_2 = re.compile(
@@ -39,14 +39,14 @@ class Outcome:
     notes: list[Note] = field(default_factory=list)
     checked: int = 0
     sources: dict[str, bytes] = field(default_factory=dict)  # of files with findings
-    closed: dict[str, frozenset[str]] = field(default_factory=dict)  # attributes closed, by file
+    program: Program = field(default_factory=lambda: Program({}))
 
 
 def check_paths(paths: Iterable[Path], settings: Settings) -> Outcome:
     """Check files, and every Python file below folders.
 
-    Files of one program are judged together: what one of them opens and keeps on an object,
-    another may close.
+    Files that import one another are judged together: what one of them opens, another may close
+    or open again and again.
     """
     outcome = Outcome()
     sources: dict[str, bytes] = {}
@@ -61,12 +61,11 @@ def check_paths(paths: Iterable[Path], settings: Settings) -> Outcome:
         tree = parse(str(path), source, outcome.notes)
         if tree is not None:
             sources[str(path)], trees[str(path)] = source, tree
-    outcome.closed = closed_in_programs(trees)
-    for name, tree in trees.items():
+    outcome.program = understood(Program(trees))
+    for name, module in outcome.program.modules.items():
         if not is_worth_checking(sources[name]):
             continue
-        found = check_tree(tree, sources[name], name, outcome.closed[name])
-        wanted = [p for p in found if settings.wants(p.code)]
+        wanted = [p for p in check_module(module, sources[name]) if settings.wants(p.code)]
         if wanted:
             outcome.problems += wanted
             outcome.sources[name] = sources[name]

@@ -12,6 +12,8 @@ _HOMES = {
     "tensorflow.python.client.session.": "tensorflow.",
     "tensorflow.python.training.monitored_session.": "tensorflow.train.",
     "tensorflow.python.debug.": "tensorflow.debug.",
+    "tensorflow.python.framework.ops.": "tensorflow.",
+    "tensorflow.python.ops.": "tensorflow.",
 }
 
 SESSION_CLASSES = frozenset(
@@ -54,14 +56,15 @@ class Names:
         self._own: set[str] = set()  # classes and functions of this file
         self.foreign: dict[str, str] = {}  # names imported from elsewhere: the package, or "."
         self._stars: list[str] = []
+        # Every import, for whoever looks for it among the files: the level, and the dotted name.
+        self.imports: dict[str, tuple[int, str]] = {}
+        self.star_imports: list[tuple[int, str]] = []
         assignments: list[tuple[str, ast.expr]] = []
         for node in ast.walk(tree):
             if isinstance(node, ast.Import):
                 self._add_import(node)
-            elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
-                self._add_from(node)
             elif isinstance(node, ast.ImportFrom):
-                self.foreign.update((alias.asname or alias.name, ".") for alias in node.names)
+                self._add_from(node)
             elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 self._own.add(node.name)
             elif isinstance(node, ast.Assign):
@@ -77,21 +80,27 @@ class Names:
         for alias in node.names:
             root = alias.name.split(".")[0]
             name = alias.asname or root
+            self.imports[name] = (0, alias.name if alias.asname else root)
             if root in _ROOTS:
                 self._meanings[name] = alias.name if alias.asname else root
             else:
                 self.foreign[name] = root
 
     def _add_from(self, node: ast.ImportFrom) -> None:
-        assert node.module is not None
+        module = node.module or ""
+        root = "." if node.level else module.split(".")[0]
         for alias in node.names:
-            root = node.module.split(".")[0]
-            if root not in _ROOTS:
-                self.foreign[alias.asname or alias.name] = root
-            elif alias.name == "*":
-                self._stars.append(node.module)
+            name = alias.asname or alias.name
+            if alias.name == "*":
+                self.star_imports.append((node.level, module))
+                if root in _ROOTS:
+                    self._stars.append(module)
+                continue
+            self.imports[name] = (node.level, f"{module}.{alias.name}".lstrip("."))
+            if root in _ROOTS:
+                self._meanings[name] = f"{module}.{alias.name}"
             else:
-                self._meanings[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+                self.foreign[name] = root
 
     def meaning(self, node: ast.expr) -> str | None:
         """What a name or attribute stands for, if it belongs to TensorFlow or sojourn."""
