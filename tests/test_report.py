@@ -193,8 +193,8 @@ def test_what_cannot_be_done_is_said_with_its_exit_code(tmp_path, monkeypatch):
     assert run(events) == (1, f"Error: {events} holds no events\n")
     events.write_text("\n".join(LIFE))
     code, output = run(events, "--html", tmp_path / "no" / "x.html")
-    assert code == 1
-    assert "No such file" in output
+    assert code == 2
+    assert "No such folder" in output
     for name in [name for name in sys.modules if name.startswith("matplotlib.backends")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)

@@ -123,8 +123,33 @@ def reused_variables(sess, layers):
             print(sess.run(tf.get_variable("w")))
 
 
+def without_a_graph(session, batches):
+    if tf.executing_eagerly():
+        for batch in batches:
+            print(session.run(tf.square(batch)))
+
+
 def another_runtime(session, batches):
     for batch in batches:
         image = tf.image.flip_left_right(batch)
         print(session.run(None, {"image": image}))
     return onnxruntime_like
+
+
+def one_graph_of_many_layers(sess, layers):
+    cost = 0.0
+    for layer in layers:
+        now = sess.run(layer)
+        cost += tf.reduce_mean(tf.square(layer - now))
+    return cost
+
+
+def one_list_of_many_layers(sess, layers):
+    return [tf.reduce_mean(layer - sess.run(layer)) for layer in layers]
+
+
+def summed_up_and_run(sess, layers):
+    total = tf.constant(0.0)
+    for layer in layers:
+        total = total + tf.reduce_mean(layer)  # expect: SOJ004
+        print(sess.run(total))

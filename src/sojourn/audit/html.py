@@ -79,7 +79,7 @@ def _left_out(facts: Facts) -> str:
 def _tiles(findings: Sequence[Finding], facts: Facts) -> str:
     unclosed = sum(s.closed_at is None and not s.kept_by_library for s in facts.sessions)
     peak = max((size for _, size in facts.samples), default=0)
-    took = format_seconds((facts.exit_at or facts.ended_at) - facts.began_at)
+    took = format_seconds(facts.seconds)
     tiles = [
         (str(len(findings)), "finding" if len(findings) == 1 else "findings", bool(findings)),
         (str(len(facts.sessions)), "sessions opened", False),

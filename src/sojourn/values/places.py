@@ -19,10 +19,11 @@ class Place:
     function: str = ""
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}"
+        return f"{self.file}:{self.line}" if self.line else self.file
 
 
 NOWHERE = Place("<unknown>", 0)
+AT_EXIT = Place("the exit of the program", 0)
 
 
 def caller() -> Place:

@@ -16,17 +16,23 @@ from sojourn.audit.lint.steps import looks_like_session
 
 _ASKING = "tensorflow.get_default_session"
 _RUNNING = frozenset({"run", "partial_run", "make_callable"})
+_NAMES = (ast.Name, ast.Attribute)
 _LOOKING = frozenset({"print", "isinstance", "type", "id", "repr", "str", "bool"})
 
 
 def borrowed(module: Module) -> Iterator[Problem]:
     """The uses of a default session that this file did not make."""
     calls = [call for call in module.calls if _asks(module, call) or _runs_by_default(call)]
-    if not calls or _is_test(module) or _makes_default(module):
+    if not calls or _is_test(module) or _installs_default(module):
         return
+    blocks = list(_blocks_with_default(module))
+    mentioned = {last_name(n) for b in blocks for n in ast.walk(b) if isinstance(n, _NAMES)}
+    ours = module.program.reachable(mentioned)
     for call in calls:
         scope = module.scope_of(call)
         if not isinstance(scope, Function) or scope.name.startswith("test"):
+            continue
+        if blocks and _may_be_inside(module, call, scope, ours):
             continue
         asks = _asks(module, call)
         if asks and not _is_run(module, call):
@@ -90,30 +96,49 @@ def _is_run(module: Module, node: ast.expr) -> bool:
     return False
 
 
-def _makes_default(module: Module) -> bool:
-    """Whether this file makes any session the default one."""
+def _installs_default(module: Module) -> bool:
+    """Whether this file makes a session the default one for as long as it likes."""
     for call in module.calls:
-        kind = module.opens(call)
-        if kind is not None and (is_interactive(kind) or _is_entered(module, call)):
+        if is_interactive(module.opens(call) or ""):
             return True
         name = last_name(call.func)
         if name in ("__enter__", "set_session", "enter_context"):
             return True
-        if name == "as_default" and "graph" not in ast.unparse(call.func).lower():
+        is_block = isinstance(module.parents[call], ast.withitem)
+        if name == "as_default" and not is_block and "graph" not in ast.unparse(call).lower():
             return True
-    items = [n for n in module.parents if isinstance(n, ast.withitem)]
-    return any(_may_enter_session(module, item.context_expr) for item in items)
+    return False
 
 
-def _is_entered(module: Module, call: ast.Call) -> bool:
-    return isinstance(module.parents[call], ast.withitem)
+def _blocks_with_default(module: Module) -> Iterator[ast.AST]:
+    """The `with` blocks in which a session may be the default."""
+    for item in [n for n in module.parents if isinstance(n, ast.withitem)]:
+        if _may_enter_session(module, item.context_expr):
+            yield module.parents[item]
+
+
+def _may_be_inside(module: Module, call: ast.Call, scope: Function, ours: set[str]) -> bool:
+    """Whether a default session of this file may be in force where the call is."""
+    owner = module.class_of(scope)
+    called = owner.name if owner is not None and scope.name.startswith("__") else scope.name
+    if called in ours or not module.program.mentions(called):
+        return True  # a block of this file leads here, or nobody can be seen to call it
+    node: ast.AST = call
+    while node is not scope:
+        node = module.parents[node]
+        items = node.items if isinstance(node, ast.With | ast.AsyncWith) else []
+        if any(_may_enter_session(module, item.context_expr) for item in items):
+            return True
+    return False
 
 
 def _may_enter_session(module: Module, node: ast.expr) -> bool:
     if isinstance(node, ast.Call):
+        if last_name(node.func) == "as_default" and isinstance(node.func, ast.Attribute):
+            return "graph" not in ast.unparse(node.func.value).lower()
         if module.names.meaning(node.func) == _ASKING:
             return False
-        return "sess" in last_name(node.func).lower()
+        return "sess" in last_name(node.func).lower() or module.opens(node) is not None
     return looks_like_session(node)
 
 

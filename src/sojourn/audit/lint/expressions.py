@@ -25,6 +25,7 @@ from sojourn.audit.lint.uses import Use, argument_use, classify, is_ending, wors
 
 # These raise RuntimeError on a closed session.
 _RUNNING = frozenset({"run", "partial_run", "partial_run_setup", "make_callable", "list_devices"})
+_PASSING = (Use.TEST, Use.DRIVE, Use.BORROW)  # over when it is over
 _ENDINGS = frozenset({"sys.exit", "exit", "quit", "os._exit", "os.abort"})
 _CATCHES_CLOSED = frozenset({"RuntimeError", "Exception", "BaseException"})
 
@@ -65,10 +66,10 @@ class Expressions(ABC):
         return frozenset(found)
 
     def _gives_data(self, name: ast.Name) -> bool:
-        """`step(1.0)`, `agent.act(x)`: a result of what holds a session, not the holder."""
+        """`step(1.0)`, `agent.act(x)`, `play(agent)`: a result of the holder, not the holder."""
         parent = self.module.parents[name]
-        if isinstance(parent, ast.Call):
-            return parent.func is name
+        if isinstance(parent, ast.Call | ast.keyword):
+            return classify(self.module, name) in _PASSING
         if not isinstance(parent, ast.Attribute):
             return False
         method = self.module.program.definition(self.module, parent)
@@ -135,7 +136,7 @@ class Expressions(ABC):
         names = [n for n in ast.walk(node.body) if isinstance(n, ast.Name) and n.id in state.names]
         for name in {n.id for n in names}:
             uses = [classify(self.module, n) for n in names if n.id == name]
-            if worst(uses) in (Use.TEST, Use.DRIVE, Use.BORROW):
+            if worst(uses) in _PASSING:
                 kept |= set(sites_in(state.names[name]))
             else:
                 self.hand_over(state.names[name], state)
@@ -193,9 +194,7 @@ class Expressions(ABC):
             self._used(node, func.value, owner, state)
             if func.attr == "make_callable":
                 self.lendings[node] = frozenset(sites_in(owner))  # it lives on in the callable
-        for site in sites_in(owner):
-            if state.bits[site] & LENT:
-                state.set([site], OPEN)  # its owner goes on using it, so it was only lent
+        self._go_on(owner, state)
         return owner if func.attr in ("__enter__", "as_default") else UNKNOWN
 
     def _carrier_method(self, func: ast.Attribute, state: State) -> None:
@@ -223,9 +222,17 @@ class Expressions(ABC):
             for site in sites_in(values):
                 site.is_lent = True
             return set(sites_in(values))
-        elif isinstance(argument, ast.keyword) and argument.arg == "session":
-            self._used(node, expression, values, state)
+        else:
+            if isinstance(argument, ast.keyword) and argument.arg == "session":
+                self._used(node, expression, values, state)
+            self._go_on(values, state)
         return set()
+
+    def _go_on(self, values: Values, state: State) -> None:
+        """Their owner goes on using these sessions, so they were only lent."""
+        for site in sites_in(values):
+            if state.bits[site] & LENT:
+                state.set([site], OPEN)
 
     def _lend(self, sites: Iterable[Site], state: State) -> set[Site]:
         """Code that cannot be seen has these sessions now, perhaps for good."""

@@ -373,17 +373,16 @@ class Flow(Expressions):
         inner: ast.AST = node
         while (outer := self.module.scope_of(inner)) is not self.scope:
             inner = outer
-        if isinstance(self.scope, Function) and not isinstance(inner, ast.Lambda):
-            leaves = self._leaves_scope(inner)
-            if leaves is not None:
-                return worst([leaves, classify(self.module, node)])
-        return classify(self.module, node)
+        use = classify(self.module, node)
+        if isinstance(self.scope, Function) and isinstance(inner, Function | ast.ClassDef):
+            return worst([use, self._leaves_scope(inner)])
+        return use  # a lambda: where it goes is seen there
 
-    def _leaves_scope(self, inner: ast.AST) -> Use | None:
-        """What a function that holds a session does to it by leaving the scope, if it does."""
+    def _leaves_scope(self, inner: ast.AST) -> Use:
+        """What a function that holds a session does to it by leaving the scope."""
         if not isinstance(inner, Function) or inner.decorator_list:
             return Use.TAKE
-        found = None
+        found = Use.TEST
         for use in own_uses(self.scope, inner.name):
             parent = self.module.parents[use]
             call = self.module.parents[parent] if isinstance(parent, ast.keyword) else parent

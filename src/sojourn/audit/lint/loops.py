@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from pathlib import PurePath
 
 from sojourn.audit import codes
+from sojourn.audit.lint.built import is_built_up
 from sojourn.audit.lint.module import Function, Module, last_name, own_nodes
 from sojourn.audit.lint.ops import adds_op
 from sojourn.audit.lint.problem import Problem, problem_at
 from sojourn.audit.lint.repeats import (
     calls_in_loops,
     function_around,
+    is_eager,
     is_serving,
     leaves_after,
     loops_around,
@@ -122,12 +124,18 @@ class Loops:
 
     def _added_again(self, node: ast.expr) -> tuple[ast.AST, Problem | None]:
         module = self.module
+        if is_eager(module, node):
+            return node, None
         for loop in loops_around(module, node):
             if runs_steps(module, loop) and not renews(module, loop):
+                if is_built_up(module, node, loop):
+                    return node, None
                 detail = f"added on every turn of the loop on line {loop.lineno}"
                 return loop, problem_at(node, codes.GRAPH_GROWS, detail)
         function = function_around(module, node)
         if function is None or renews(module, function) or not runs_steps(module, function):
+            return node, None
+        if is_built_up(module, node, function):
             return node, None
         if is_serving(function):
             detail = f"`{function.name}` adds it for every request"

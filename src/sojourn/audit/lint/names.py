@@ -113,6 +113,15 @@ class Names:
             return None
         return _normal(f"{found}.{rest}" if rest else found)
 
+    def meaning_of(self, name: str) -> str | None:
+        """What a plain name of this file stands for, if it was imported or assigned."""
+        return self._meanings.get(name) if name not in self._own else None
+
+    def adopt(self, name: str, meaning: str) -> None:
+        """This name was imported from a file that means TensorFlow by it."""
+        self._meanings[name] = meaning
+        self.foreign.pop(name, None)
+
     def _root(self, root: str, rest: str) -> str | None:
         if root in self._own:
             return None

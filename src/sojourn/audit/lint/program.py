@@ -35,8 +35,20 @@ class Program:
         self.modules = {path: Module(tree, path, self) for path, tree in trees.items()}
         self.factories: set[ast.AST] = set()  # functions that return a session they opened
         self.factory_names: set[str] = set()
+        self._share_tensorflow()
         self._definitions: dict[ast.expr, Definition | None] = {}
         self._answers: dict[tuple[str, ast.AST], bool] = {}
+
+    def _share_tensorflow(self) -> None:
+        """`from ..compat import tf`: what that file of the program means by it."""
+        for _ in range(2):
+            for module in self.modules.values():
+                for name, (level, dotted_name) in module.names.imports.items():
+                    there, _, last = dotted_name.rpartition(".")
+                    home = self._file(module.path, level, there) if level or there else None
+                    meaning = home.names.meaning_of(last) if home is not None else None
+                    if meaning is not None:
+                        module.names.adopt(name, meaning)
 
     def once(self, question: str, node: ast.AST, answer: Callable[[], bool]) -> bool:
         """Answer a question about a node once; while it is being answered, the answer is no."""
@@ -235,6 +247,34 @@ class Program:
             found = self.definition(module, call.func)
             if found is not None and found.node is function:
                 yield module, call
+
+    @cached_property
+    def _mentions(self) -> dict[str, set[str]]:
+        """The names that functions mention, by the name of the function, or of its class."""
+        found: dict[str, set[str]] = {}
+        for module in self.modules.values():
+            for node in module.parents:
+                if isinstance(node, ast.Name | ast.Attribute):
+                    scope = module.scope_of(node)
+                    owner = module.class_of(scope) if isinstance(scope, Function) else None
+                    for name in (getattr(scope, "name", ""), owner.name if owner else ""):
+                        found.setdefault(name, set()).add(last_name(node))
+        return found
+
+    def mentions(self, name: str) -> bool:
+        """Whether any code of the program mentions this name."""
+        return any(name in names for names in self._mentions.values())
+
+    def reachable(self, names: set[str]) -> set[str]:
+        """Every name that code which mentions these may come to, whoever is meant by them."""
+        found: set[str] = set()
+        pending = list(names)
+        while pending:
+            name = pending.pop()
+            if name not in found:
+                found.add(name)
+                pending += self._mentions.get(name, ())
+        return found
 
     def closes(self, module: Module, owner: ast.ClassDef, attribute: str) -> bool:
         """Whether another file of the program may close the session on that attribute."""

@@ -154,6 +154,22 @@ def leaves_after(module: Module, node: ast.AST, loop: Loop) -> bool:
         child, parent = parent, module.parents[parent]
 
 
+def is_eager(module: Module, node: ast.AST) -> bool:
+    """Whether this may run without a graph: `if tf.executing_eagerly():`, a gradient tape."""
+    while node in module.parents:
+        node = module.parents[node]
+        if isinstance(node, ast.If):
+            signs = [node.test]
+        elif isinstance(node, ast.With):
+            signs = [item.context_expr for item in node.items]
+        else:
+            signs = node.decorator_list if isinstance(node, Function) else []
+        text = " ".join(map(ast.unparse, signs))
+        if "eager" in text.lower() or "GradientTape" in text or "tf.function" in text:
+            return True
+    return False
+
+
 def is_serving(function: Function) -> bool:
     """Whether a web framework calls this function for every request."""
     return any(

@@ -79,7 +79,7 @@ def classify(module: Module, node: ast.expr, seen: frozenset[ast.AST] = frozense
         call = module.parents[parent]
         return argument_use(module, call, parent, seen) if isinstance(call, ast.Call) else Use.TAKE
     if isinstance(parent, ast.Call):
-        return argument_use(module, parent, node, seen)
+        return Use.DRIVE if parent.func is node else argument_use(module, parent, node, seen)
     if isinstance(parent, ast.withitem):
         return Use.CLOSE
     if isinstance(parent, ast.Compare | ast.UnaryOp | ast.FormattedValue | ast.Expr | ast.Assert):

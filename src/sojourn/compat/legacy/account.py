@@ -72,7 +72,7 @@ class Ledger:
     stays: list[Stay] = field(default_factory=list)
     isolation: str = ""
     _sessions: list[weakref.ref[Any]] = field(default_factory=list)
-    _left_open: list[Any] = field(default_factory=list)
+    _held: list[Any] = field(default_factory=list)
 
     def opened(self, session: Any, kind: str, place: Place) -> Stay:
         """A session has been opened there."""
@@ -81,14 +81,17 @@ class Ledger:
         self._sessions.append(weakref.ref(session))
         return stay
 
-    def program_ended(self) -> None:
-        """Nothing of the program runs any more: what it has not closed, it left open.
+    def hold(self) -> None:
+        """Keep every session that still exists: from here on only exit handlers close some.
 
-        Those sessions are kept until they are closed here, so that their account is taken.
+        Those that stay open are closed here later, so that their account is taken.
         """
+        self._held = [s for s in (ref() for ref in self._sessions) if s is not None]
+
+    def program_ended(self) -> None:
+        """Nothing of the program runs any more: what it has not closed, it left open."""
         for stay in self.stays:
             stay.left_open = not stay.is_closed
-        self._left_open = [s for s in (ref() for ref in self._sessions) if s is not None]
 
     def close_what_is_open(self) -> None:
         """End the sessions that the program left open, the newest first."""
@@ -98,7 +101,7 @@ class Ledger:
                 # A session that cannot be closed must not keep the others open.
                 with contextlib.suppress(Exception):
                     session.close()
-        self._left_open.clear()
+        self._held.clear()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
