@@ -203,3 +203,20 @@ def test_what_cannot_be_done_is_said_with_its_exit_code(tmp_path, monkeypatch):
     assert code == 0
     assert "sojourn[plot]" in output
     assert sorted(os.listdir(tmp_path)) == ["events.html", "events.jsonl"]
+
+
+def test_what_went_wrong_is_told_with_all_its_facts() -> None:
+    story = tell(
+        [
+            *LIFE,
+            line("worker.died", 1.8, worker_pid=71, how="killed by SIGKILL", last_words="out <of>"),
+            line("lease.overdue", 1.9, seconds=12.5),
+            line("pool.overrun", 1.95, held_bytes=131 * MIB),
+        ]
+    )
+    died, overdue, overrun = story.to_dict()["incidents"]
+    assert (died["how"], died["worker_pid"], died["pid"]) == ("killed by SIGKILL", 71, 7)
+    assert (overdue["seconds"], overrun["held_bytes"]) == (12.5, 131 * MIB)
+    page = render(story)
+    for fact in ("killed by SIGKILL", "worker_pid 71", "out &lt;of&gt;", "12.5 s", "131 MiB"):
+        assert fact in page, fact
