@@ -83,7 +83,7 @@ def test_sessions_that_helpers_open_are_isolated_and_accounted_for_too(
 def test_a_session_with_eager_on_does_what_its_author_meant(run: Run) -> None:
     outcome = run(program="compat_with_eager.py", isolation="inline")
     assert (outcome.code, outcome.out) == (0, "22 2\n"), outcome.err
-    assert "compat_with_eager.py:7  Session: 2 steps" in outcome.err
+    assert "compat_with_eager.py:7  Session: 2 runs" in outcome.err
 
 
 def test_eager_programs_of_the_time_run_eagerly(run: Run) -> None:
@@ -121,7 +121,7 @@ def test_flags_arguments_exit_code_and_the_account(run: Run, tmp_path: Path) -> 
     assert told["era"] == "tf1"
     [session] = told["sessions"]
     assert session["file"].endswith("flags_and_exit.py")
-    assert (session["line"], session["steps"], session["left_open"]) == (15, 1, True)
+    assert (session["line"], session["runs"], session["left_open"]) == (15, 1, True)
 
 
 HELD = """
@@ -148,7 +148,7 @@ def test_a_session_that_a_finalizer_closes_is_closed_and_a_forgotten_one_was_mea
     run: Run, tmp_path: Path
 ) -> None:
     (tmp_path / "held.py").write_text(HELD)
-    outcome = run("--output", "account.json", "held.py")
+    outcome = run("--output", "account.json", "held.py", isolation="process")
     assert outcome.code == 0, outcome.err
     account = json.loads((tmp_path / "account.json").read_text())
     by_line = {session["line"]: session for session in account["sessions"]}

@@ -14,6 +14,7 @@ from sojourn.audit.lint.module import Module, Scope
 from sojourn.audit.lint.problem import Problem, in_characters, lines_of
 from sojourn.audit.lint.program import Program
 from sojourn.audit.noqa import silenced_lines
+from sojourn.source import parse
 
 
 def check_source(
@@ -30,7 +31,7 @@ def module_of(
     source: str | bytes, path: str = "<string>", program: Program | None = None
 ) -> Module:
     """The text as a file, alone or in place of that file of a program."""
-    tree = ast.parse(source, path)
+    tree = parse(source, path)
     whole = program.with_file(path, tree) if program is not None else Program({path: tree})
     return understood(whole).modules[path]
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ast
 import os
-import re
-import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,12 +12,7 @@ from sojourn.audit.lint.check import check_module, understood
 from sojourn.audit.lint.problem import Problem
 from sojourn.audit.lint.program import Program
 from sojourn.audit.lint.settings import Settings
-
-_PYTHON_2 = re.compile(
-    rb"^\s*print\s+[^\s(=.,)]|^\s*print\s*>>|^\s*except\s+[\w.]+\s*,\s*\w+\s*:|^\s*exec\s+[\"']"
-    rb"|^\s*raise\s+[\w.]+\s*,|^\s*print\s*\(.*\)\s*%|[^\w]0[0-7]{2,}[^\w.]|<>|\bur['\"]",
-    re.MULTILINE,
-)
+from sojourn.source import is_python_2, parse
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +51,7 @@ def check_paths(paths: Iterable[Path], settings: Settings) -> Outcome:
             outcome.notes.append(Note(str(path), 0, f"not read: {error.strerror}"))
             continue
         outcome.checked += 1
-        tree = parse(str(path), source, outcome.notes)
+        tree = _tree(str(path), source, outcome.notes)
         if tree is not None:
             sources[str(path)], trees[str(path)] = source, tree
     outcome.program = understood(Program(trees))
@@ -77,15 +70,13 @@ def is_worth_checking(source: bytes) -> bool:
     return b"ession" in source or b"sojourn" in source or b".eval(" in source or b".run(" in source
 
 
-def parse(path: str, source: bytes, notes: list[Note]) -> ast.Module | None:
+def _tree(path: str, source: bytes, notes: list[Note]) -> ast.Module | None:
     """The tree, or None with a note for what is not Python 3."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # old programs are full of "\d"
-            return ast.parse(source, path)
+        return parse(source, path)
     except (SyntaxError, ValueError, RecursionError) as error:
         line = getattr(error, "lineno", None) or 0
-        if _PYTHON_2.search(source) or b"\tprint" in source:
+        if isinstance(error, SyntaxError) and is_python_2(error, source):
             reason = "Python 2 program, not checked: convert it first (2to3, or futurize)"
         else:
             reason = f"not Python 3, not checked: {getattr(error, 'msg', error)}"

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import ast
 
+from sojourn.source import dotted, imported_names
+
 # Where the classes really live, for programs that import them from there.
 _HOMES = {
     "tensorflow.python.client.session.": "tensorflow.",
@@ -37,22 +39,11 @@ def is_interactive(meaning: str) -> bool:
     return meaning.endswith(".InteractiveSession")
 
 
-def dotted(node: ast.expr) -> str | None:
-    """`a.b.c` as text, or None for anything else."""
-    parts: list[str] = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    if not isinstance(node, ast.Name):
-        return None
-    return ".".join([node.id, *reversed(parts)])
-
-
 class Names:
     """The aliases of one file. An import anywhere in the file counts everywhere in it."""
 
     def __init__(self, tree: ast.Module) -> None:
-        self._meanings: dict[str, str] = {}
+        self._meanings = {n: m for n, m in imported_names(tree, _ROOTS) if n != "*"}
         self._own: set[str] = set()  # classes and functions of this file
         self.foreign: dict[str, str] = {}  # names imported from elsewhere: the package, or "."
         self._stars: list[str] = []
@@ -81,9 +72,7 @@ class Names:
             root = alias.name.split(".")[0]
             name = alias.asname or root
             self.imports[name] = (0, alias.name if alias.asname else root)
-            if root in _ROOTS:
-                self._meanings[name] = alias.name if alias.asname else root
-            else:
+            if root not in _ROOTS:
                 self.foreign[name] = root
 
     def _add_from(self, node: ast.ImportFrom) -> None:
@@ -97,9 +86,7 @@ class Names:
                     self._stars.append(module)
                 continue
             self.imports[name] = (node.level, f"{module}.{alias.name}".lstrip("."))
-            if root in _ROOTS:
-                self._meanings[name] = f"{module}.{alias.name}"
-            else:
+            if root not in _ROOTS:
                 self.foreign[name] = root
 
     def meaning(self, node: ast.expr) -> str | None:

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import PurePath
 
 from sojourn.audit.lint.module import Function, Module, is_self, last_name
-from sojourn.audit.lint.names import dotted
+from sojourn.source import dotted
 
 _DEEP = 8  # imports of imports, attributes of attributes: further than this is a circle
 

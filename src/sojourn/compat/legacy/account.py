@@ -21,7 +21,7 @@ class Stay:
     number: int
     kind: str
     opened: Place
-    steps: int = 0
+    runs: int = 0
     is_closed: bool = False
     left_open: bool = False
     # What outlives the session and has its receipt, also when the program just forgot it.
@@ -46,14 +46,14 @@ class Stay:
             "kind": self.kind,
             "file": self.opened.file,
             "line": self.opened.line,
-            "steps": self.steps,
+            "runs": self.runs,
             "held_bytes": held.held_bytes if held else None,
             "returned_bytes": held.returned_bytes if held else None,
             "left_open": self.left_open,
         }
 
     def __str__(self) -> str:
-        steps = f"{self.steps} step{'' if self.steps == 1 else 's'}"
+        runs = f"{self.runs} run{'' if self.runs == 1 else 's'}"
         if self.receipt is None:
             memory = "memory not measured"
         else:
@@ -62,7 +62,7 @@ class Stay:
                 f"{format_bytes(self.receipt.returned_bytes)} returned"
             )
         end = "left open by the program" if self.left_open else "closed"
-        return f"  {self.opened}  {self.kind}: {steps}, {memory}, {end}"
+        return f"  {self.opened}  {self.kind}: {runs}, {memory}, {end}"
 
 
 @dataclass(slots=True)
@@ -130,7 +130,7 @@ def _joined(stays: list[Stay]) -> list[str]:
             lines += [str(stay) for stay in group]
             continue
         first = group[0]
-        steps = sum(stay.steps for stay in group)
+        runs = sum(stay.runs for stay in group)
         receipts = [stay.receipt for stay in group if stay.receipt]
         held = max((r.held_bytes for r in receipts), default=0)
         returned = sum(r.returned_bytes for r in receipts)
@@ -141,7 +141,7 @@ def _joined(stays: list[Stay]) -> list[str]:
         )
         left = sum(stay.left_open for stay in group)
         lines.append(
-            f"  {first.opened}  {len(group)} times {first.kind}: {steps} steps, {memory}, "
+            f"  {first.opened}  {len(group)} times {first.kind}: {runs} runs, {memory}, "
             f"{f'{left} left open by the program' if left else 'closed'}"
         )
     return lines
