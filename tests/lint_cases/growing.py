@@ -153,3 +153,68 @@ def summed_up_and_run(sess, layers):
     for layer in layers:
         total = total + tf.reduce_mean(layer)  # expect: SOJ004
         print(sess.run(total))
+
+
+class Network:
+    def __init__(self):
+        self.w = tf.get_variable("w", [])
+
+    def __call__(self, inputs):
+        return tf.multiply(inputs, self.w)
+
+    @property
+    def loss(self):
+        return tf.square(self.w)
+
+    def choose_action(self, sess, state):
+        best = tf.argmax(x)  # expect: SOJ004
+        return sess.run(best, {x: state})
+
+
+def by_an_object(sess, batches):
+    network = Network()
+    for batch in batches:
+        print(sess.run(network(x), {x: batch}))  # expect: SOJ004
+
+
+def by_a_property(sess, batches):
+    network = Network()
+    for batch in batches:
+        print(sess.run(network.loss, {x: batch}))  # expect: SOJ004
+
+
+def by_a_method_of_what_is_given(sess, states, agent):
+    for state in states:
+        agent.choose_action(sess, state)
+
+
+def by_a_list_of_assignments(sess, values, variables):
+    for value in values:
+        sess.run([variable.assign(value) for variable in variables])  # expect: SOJ004
+
+
+def by_an_assignment_that_is_run_later(sess, values):
+    for value in values:
+        update = v.assign(value)  # expect: SOJ004
+        sess.run(update)
+
+
+def at_the_end_of_each_episode(sess, env, episodes):
+    for _ in range(episodes):
+        while True:
+            done = env.step(sess.run(v))
+            if done:
+                sess.run(tf.assign_add(v, 1.0))  # expect: SOJ004
+                break
+
+
+def by_variables_of_other_libraries(sess, frame, values):
+    for value in values:
+        print(sess.run(v), frame.assign(value))
+
+
+def perhaps_once(sess, values):
+    for value in values:
+        sess.run(v)
+        if value > 3:
+            sess.run(tf.assign(v, value))

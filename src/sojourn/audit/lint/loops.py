@@ -11,6 +11,7 @@ from sojourn.audit.lint.built import is_built_up
 from sojourn.audit.lint.module import Function, Module, last_name, own_nodes
 from sojourn.audit.lint.ops import adds_op
 from sojourn.audit.lint.problem import Problem, problem_at
+from sojourn.audit.lint.program import Definition
 from sojourn.audit.lint.repeats import (
     calls_in_loops,
     function_around,
@@ -22,7 +23,7 @@ from sojourn.audit.lint.repeats import (
     renews,
     runs_steps,
 )
-from sojourn.audit.lint.steps import fetches, is_step, is_tensor, made_by
+from sojourn.audit.lint.steps import fetches, is_step, is_tensor, makes_op
 
 _EAGER = ("enable_eager_execution", "enable_v2_behavior")
 _PLAIN = frozenset({"staticmethod", "classmethod", "property"})
@@ -85,27 +86,38 @@ class Loops:
                 yield call
             elif is_step(self.module, call):
                 for fetch in fetches(call):
-                    made = made_by(self.module, fetch)
-                    if made is not None:
-                        yield made
+                    if makes_op(self.module, fetch) or self._is_property(fetch):
+                        yield fetch
 
     def _adds(self, module: Module, call: ast.Call) -> bool:
         if adds_op(module.names, call):
             kept = last_name(call.func) == "convert_to_tensor" and call.args
             return not (kept and is_tensor(module, call.args[0]))
-        return (
-            isinstance(call.func, ast.Attribute)
-            and call.func.attr in ("minimize", "apply_gradients", "compute_gradients")
-            and _is_optimizer(module, call.func.value)
-        )
+        if not isinstance(call.func, ast.Attribute):
+            return False
+        if call.func.attr in ("assign", "assign_add", "assign_sub"):
+            return is_tensor(module, call.func.value)
+        is_training = call.func.attr in ("minimize", "apply_gradients", "compute_gradients")
+        return is_training and _is_optimizer(module, call.func.value)
+
+    def _is_property(self, fetch: ast.expr) -> bool:
+        """`sess.run(model.loss)`, where `loss` is a property that builds it anew."""
+        found = self.module.program.definition(self.module, fetch)
+        if found is None or not isinstance(found.node, Function):
+            return False
+        is_property = {last_name(d) for d in found.node.decorator_list} == {"property"}
+        return is_property and self._builds_once(found)
 
     def _is_builder_call(self, module: Module, call: ast.Call) -> bool:
         """Whether this calls a function of the program that adds ops each time, and runs none."""
-        found = module.program.definition(module, call.func)
-        if found is None or not isinstance(found.node, Function):
-            return False
+        found = module.program.callee(module, call)
+        return found is not None and self._builds_once(found)
+
+    def _builds_once(self, found: Definition) -> bool:
         function, there = found.node, found.module
-        return module.program.once("builds", function, lambda: self._builds(there, function))
+        if not isinstance(function, Function):
+            return False
+        return there.program.once("builds", function, lambda: self._builds(there, function))
 
     def _builds(self, module: Module, function: Function) -> bool:
         if {last_name(d) for d in function.decorator_list} - _PLAIN:

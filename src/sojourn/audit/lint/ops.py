@@ -78,7 +78,9 @@ _SEVERAL = frozenset(
 
 
 def is_tensor_call(names: Names, call: ast.Call) -> bool:
-    """Whether this call gives back exactly one tensor, newly made."""
+    """Whether this call gives back exactly one tensor or variable."""
+    if names.meaning(call.func) == "tensorflow.get_variable":
+        return True
     if not adds_op(names, call):
         return False
     name = (names.meaning(call.func) or "").removeprefix("tensorflow.")

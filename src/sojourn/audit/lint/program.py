@@ -15,6 +15,13 @@ from pathlib import PurePath
 from sojourn.audit.lint.module import Function, Module, is_self, last_name
 from sojourn.source import dotted
 
+# Methods of many libraries: that the program has one too says little.
+_COMMON = frozenset(
+    "run step fit predict train test get set put add update save load restore close reset start "
+    "stop eval evaluate call build sample next render transform score forward append read write "
+    "compile init initialize process apply open send join wait info debug log plot show "
+    "items".split()
+)
 _DEEP = 8  # imports of imports, attributes of attributes: further than this is a circle
 
 
@@ -92,7 +99,24 @@ class Program:
         instance = self.instance_of(module, node.value, depth + 1)
         if instance is not None:
             return self._method(instance, node.attr, depth, bound=True)
-        return None
+        return self._only_method(module, node)
+
+    def callee(self, module: Module, call: ast.Call) -> Definition | None:
+        """What a call calls: also the `__call__` of an object that is made in sight."""
+        found = self.definition(module, call.func)
+        if found is not None or not isinstance(call.func, ast.Name | ast.Attribute):
+            return found
+        instance = self.instance_of(module, call.func)
+        return self._method(instance, "__call__", 0, bound=True) if instance is not None else None
+
+    def _only_method(self, module: Module, node: ast.Attribute) -> Definition | None:
+        """`agent.choose_action()` of an agent that was given: the one method of that name."""
+        given = module.values_of(node.value)
+        if given != [None] or node.attr in _COMMON or node.attr.startswith("__"):
+            return None
+        homes = [m for m in self.modules.values() if node.attr in m.methods]
+        methods = [(m, f) for m in homes for f in m.methods[node.attr]]
+        return Definition(*methods[0], is_bound=True) if len(methods) == 1 else None
 
     @cached_property
     def _known(self) -> set[str]:

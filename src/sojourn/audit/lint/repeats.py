@@ -12,6 +12,8 @@ Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 Loop = ast.For | ast.AsyncFor | ast.While | Comprehension
 _FRESH = frozenset({"tensorflow.Graph", "tensorflow.reset_default_graph"})
 _SERVING = frozenset({"route", "get", "post", "put"})
+_EPISODE = frozenset({"done", "terminal", "is_done", "is_terminal", "episode_done"})
+_SETTINGS = frozenset({"FLAGS", "args", "flags", "hparams", "cfg", "config", "opt", "params"})
 _FEW = 3  # turns of a literal loop that are a handful of cases, not a repetition
 _DEEP = 4  # calls that are followed
 
@@ -23,7 +25,7 @@ def loops_around(module: Module, node: ast.AST) -> Iterator[Loop]:
         parent, Function | ast.ClassDef | ast.Lambda | ast.Module
     ):
         if isinstance(parent, ast.If) and child is not parent.test:
-            if not _is_every_nth(parent.test) and not _is_main_guard(parent.test):
+            if not _comes_again(parent.test):
                 return
         elif isinstance(parent, ast.ExceptHandler | ast.IfExp | ast.BoolOp):
             return
@@ -131,7 +133,7 @@ def _runs_steps(module: Module, node: ast.AST) -> bool:
     calls = [n for n in nodes if isinstance(n, ast.Call)]
     if any(is_step(module, call) for call in calls):
         return True
-    found = [module.program.definition(module, call.func) for call in calls]
+    found = [module.program.callee(module, call) for call in calls]
     return any(
         f is not None and isinstance(f.node, Function) and runs_steps(f.module, f.node)
         for f in found
@@ -198,13 +200,19 @@ def _ends_in_jump(node: ast.With) -> bool:
     return isinstance(node.body[-1], ast.Break | ast.Return | ast.Raise)
 
 
-def _is_every_nth(test: ast.expr) -> bool:
-    """`step % 100 == 0` comes again and again; other tests may be true once."""
-    return any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in ast.walk(test))
+def _comes_again(test: ast.expr) -> bool:
+    """`step % 100 == 0`, `done`, `FLAGS.summaries`: true again and again, or on every turn.
 
-
-def _is_main_guard(test: ast.expr) -> bool:
-    return "__name__" in {n.id for n in ast.walk(test) if isinstance(n, ast.Name)}
+    Other tests may be true once.
+    """
+    nodes = list(ast.walk(test))
+    if any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in nodes):
+        return True
+    names = {n.id for n in nodes if isinstance(n, ast.Name)}
+    if "__name__" in names or (isinstance(test, ast.Name) and test.id in _EPISODE):
+        return True
+    is_plain = isinstance(test, ast.Name | ast.Attribute)
+    return is_plain and bool(names) and names <= _SETTINGS
 
 
 def _is_short(module: Module, loop: Loop) -> bool:

@@ -54,30 +54,31 @@ def fetches(call: ast.Call) -> Iterator[ast.expr]:
             given += node.elts
         elif isinstance(node, ast.Dict):
             given += node.values
+        elif isinstance(node, ast.ListComp | ast.GeneratorExp):
+            given.append(node.elt)
         elif isinstance(node, ast.IfExp):
             pass  # one of two, which is for the program to say
         else:
             yield node
 
 
-def made_by(module: Module, fetch: ast.expr) -> ast.expr | None:
-    """The part of something fetched that adds an op by being evaluated, other than a call.
+def makes_op(module: Module, fetch: ast.expr) -> bool:
+    """Whether something fetched adds an op by being evaluated.
 
     That it is fetched says that it is a tensor; arithmetic that only tensors know then made it.
     """
     if isinstance(fetch, ast.BinOp):
-        sure = isinstance(fetch.op, _SURELY_TENSORS)
-        return fetch if sure or is_tensor(module, fetch) else None
-    if isinstance(fetch, ast.UnaryOp) and isinstance(fetch.op, ast.USub | ast.Invert):
-        return fetch
-    if isinstance(fetch, ast.Compare) and isinstance(fetch.ops[0], _ORDER):
-        return fetch
-    if isinstance(fetch, ast.Subscript) and is_tensor(module, fetch.value):
-        return fetch
+        return isinstance(fetch.op, _SURELY_TENSORS) or is_tensor(module, fetch)
+    if isinstance(fetch, ast.UnaryOp):
+        return isinstance(fetch.op, ast.USub | ast.Invert)
+    if isinstance(fetch, ast.Compare):
+        return isinstance(fetch.ops[0], _ORDER)
+    if isinstance(fetch, ast.Subscript):
+        return is_tensor(module, fetch.value)
     if isinstance(fetch, ast.Call) and isinstance(fetch.func, ast.Attribute):
         is_known = module.program.definition(module, fetch.func) is not None
-        return fetch if fetch.func.attr in MAKING and not is_known else None
-    return None
+        return fetch.func.attr in MAKING and not is_known
+    return False
 
 
 def is_tensor(
