@@ -27,7 +27,7 @@ def call(*arguments: str) -> Result:
 
 
 def test_a_name_that_is_no_text_never_reaches_the_zygote() -> None:
-    with pytest.raises(TypeError, match="name is a text, not 3"):
+    with pytest.raises(TypeError, match="name must be a string, not 3"):
         sojourn.open(adder, name=3)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="name is a text, not 3"):
         sojourn.isolated(name=3)(adder)  # type: ignore[call-overload]

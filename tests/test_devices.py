@@ -20,6 +20,7 @@ import pytest
 import models
 import sojourn
 from sojourn.functions.options import Options
+from sojourn.kinds import Load
 from sojourn.probes import gpu
 from sojourn.probes.gpu import Gpu
 from sojourn.session import devices, opening
@@ -240,9 +241,7 @@ def seen() -> tuple[str | None, str | None]:
 @pytest.fixture
 def worker_sees_gpus(nvml, monkeypatch):
     """As if the worker's TensorFlow could use the devices of the stand-in."""
-    monkeypatch.setattr(
-        Options, "engine_arguments", lambda options: {"kind": "calling", "device": "auto"}
-    )
+    monkeypatch.setattr(Options, "engine_arguments", lambda options: Load(kind="calling"))
 
 
 @pytest.mark.usefixtures("zygote", "worker_sees_gpus")

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from sojourn.engines.paths import kind_of_path
 from sojourn.errors import ModelError
+from sojourn.kinds.paths import recognise
 from sojourn.probes.model_files import ModelSummary, inspect_model
 from wire_writer import asset, collection, constant, field, index_of, node, saved_model, signature
 
@@ -277,12 +277,13 @@ def test_of_several_checkpoints_the_one_that_open_takes_is_looked_at(
     (folder / "z.index").write_bytes(index_of())
     summary = inspect_model(folder, check_ops=False)
     assert dict(summary.ops) == {chosen: 1}
-    assert kind_of_path(str(folder)) == ("metagraph", summary.path)
+    found = recognise(str(folder)).model()
+    assert (found.kind.name, found.path) == ("metagraph", summary.path)
 
 
 def test_where_open_cannot_tell_which_checkpoint_neither_can_inspect(tmp_path: Path) -> None:
     folder = checkpoints(tmp_path / "m", "a", "b")
-    for look in (inspect_model, kind_of_path):
+    for look in (inspect_model, recognise):
         with pytest.raises(ModelError):
             look(str(folder))
 
@@ -321,7 +322,7 @@ def test_a_graph_that_begins_as_something_else_is_read_as_the_graph_that_open_lo
 ) -> None:
     path = tmp_path / "m.pb"
     path.write_bytes(start + node("w", "WriteFile"))
-    assert kind_of_path(str(path)) == ("frozen", str(path))
+    assert recognise(str(path)).model().kind.name == "frozen"
     assert ("WriteFile", "when run") in dangers(inspect_model(path, check_ops=False))
 
 

@@ -101,6 +101,6 @@ def test_an_archive_with_an_endless_table_of_contents_is_refused(tmp_path: Path)
     count = (17 << 20) // len(directory)
     size = (count * len(directory)).to_bytes(4, "little")
     end = b"PK\5\6" + bytes(4) + b"\xff\xff" * 2 + size + bytes(6)
-    path.write_bytes(directory * count + end)
+    path.write_bytes(b"PK\3\4" + bytes(26) + directory * count + end)
     with pytest.raises(ModelError, match="table of contents"):
         inspect_model(path)

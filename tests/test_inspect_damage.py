@@ -41,7 +41,7 @@ def run(*arguments: str | Path) -> Result:
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
-        ("empty.pb", b"", "neither a frozen graph"),
+        ("empty.pb", b"", "is empty"),
         ("text.pb", b"hello, this is no model", "not a model"),
         ("m.keras", b"PK\x03\x04 but no archive", "not a readable archive"),
         ("m.h5", b"\x89HDF\r\n\x1a\n but no more", "not a readable HDF5 file"),

@@ -110,7 +110,7 @@ def test_a_wrong_input_is_told_what_there_is(dense, run, told):
         ("unknown_op.pb", "OpOfAnotherWorld"),
         ("text.pb", "is not a frozen graph"),
         ("dense_saved/saved_model.pb", "open its folder"),
-        ("cases.pickle", "no kind of model"),
+        ("cases.pickle", "unrecognised model format"),
         (".", "neither a SavedModel"),
     ],
 )

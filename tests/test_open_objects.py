@@ -122,7 +122,7 @@ def test_a_builder_that_returns_no_model_is_told(nothing):
 
 
 def test_what_is_no_model_at_all_is_told_what_is():
-    with pytest.raises(sojourn.ModelError, match="a model is a path, a Keras model"):
+    with pytest.raises(sojourn.ModelError, match="a model must be a path, a Keras model"):
         sojourn.open(3)
 
 

@@ -21,11 +21,11 @@ _MOST_FINDINGS = 50
 @click.option("--all", "show_all", is_flag=True, help="Show every op, layer and weight.")
 @data_options
 def command(path: str, show_all: bool, data: Data) -> None:
-    """Tell what a model contains by reading it, without loading it and without TensorFlow.
+    """Tell what a model contains by reading it, without loading it and without its framework.
 
-    PATH is a SavedModel folder, a .keras or .h5 file, a frozen .pb, or a checkpoint. The exit
-    code is 1 when something in it touches files or the network or runs code, or when it or a
-    part of it cannot be read.
+    PATH is a SavedModel folder, a .keras, .h5, .onnx or .tflite file, a frozen .pb, or a
+    checkpoint. The exit code is 1 when something in it touches files or the network or runs code,
+    or when it or a part of it cannot be read.
     """
     try:
         summary = inspect_model(path)

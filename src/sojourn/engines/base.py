@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+import msgspec
 import numpy as np
 
-from sojourn.engines import seeding
-from sojourn.errors import InternalError
+from sojourn.engines import hooks, seeding
+from sojourn.errors import InternalError, ModelError
+from sojourn.kinds import KINDS, Load
 from sojourn.values import Signature, TensorSpec
 
 Arrays = Sequence[np.ndarray]
@@ -48,6 +49,10 @@ class Plan(Protocol):
         """Whether a step may write to standard output or error."""
 
     @property
+    def may_wait(self) -> bool:
+        """Whether a step may wait for what another step does, as with queues."""
+
+    @property
     def changes_state(self) -> bool:
         """Whether what `save` saves may be different after a step."""
 
@@ -70,41 +75,37 @@ class Engine(Protocol):
         """Let go of everything that would otherwise be lost, such as unflushed files."""
 
 
-# kind -> where the class is that loads it: `Class.load(arguments, arrays) -> Engine`
-KINDS = {
-    "graph": "sojourn.engines.tensorflow:GraphEngine",
-    "builder": "sojourn.engines.builder:BuilderEngine",
-    "savedmodel": "sojourn.engines.savedmodel:SavedModelEngine",
-    "packed": "sojourn.engines.tracing:PackedEngine",
-    "keras": "sojourn.engines.keras_model:KerasFileEngine",
-    "frozen": "sojourn.engines.frozen:FrozenEngine",
-    "metagraph": "sojourn.engines.metagraph:MetaGraphEngine",
-    "calling": "sojourn.engines.calling:CallingEngine",
-    "session": "sojourn.engines.remote_session:SessionEngine",
-}
-
-
-def load(kind: str, arguments: dict[str, Any], arrays: Arrays) -> Engine:
-    """Load a model of this kind."""
-    loader = import_kind(kind)
-    seeding.prepare(arguments)
-    engine = loader.load(arguments, arrays)
-    return engine  # type: ignore[no-any-return]
+def load_model(load: Load, arrays: Arrays) -> Engine:
+    """Load a model."""
+    loader = import_kind(load.kind)
+    seeding.prepare(load)
+    engine: Engine = loader.load(load, arrays)
+    return engine
 
 
 def import_kind(kind: str) -> Any:
     """The class that loads models of this kind, with its framework imported."""
-    module, _, name = KINDS[kind].partition(":")
-    return getattr(importlib.import_module(module), name)
+    record = KINDS[kind]
+    try:
+        return record.import_loader()
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != record.framework:
+            raise
+        raise ModelError(
+            f"{record.what} needs {record.framework}, which is not installed: "
+            f"pip install 'sojourn[{record.extra}]'"
+        ) from None
 
 
 class Host:
     """Holds the engine of one session and carries out what is asked of it.
 
-    The same object serves a worker's lanes and an inline session.
+    The same object serves a worker's lanes and an inline session. One that does not trust its
+    models has frameworks run no code that comes with them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, trusting: bool = True) -> None:
+        self._trusting = trusting
         self.engine: Engine | None = None
         self.refusal: Exception | None = None  # why nothing may be loaded here
         self._plans: dict[int, Plan] = {}
@@ -115,7 +116,7 @@ class Host:
             "release": self._release,
         }
 
-    def call(self, name: str, arguments: dict[str, Any], arrays: Arrays) -> tuple[Any, Arrays]:
+    def call(self, name: str, arguments: Any, arrays: Arrays) -> tuple[Any, Arrays]:
         """Carry out a named operation."""
         if self.refusal is not None:
             raise self.refusal
@@ -137,8 +138,12 @@ class Host:
         if self.engine is not None:
             self.engine.close()
 
-    def _load(self, arguments: dict[str, Any], arrays: Arrays) -> tuple[Any, Arrays]:
-        self.engine = engine = load(arguments["kind"], arguments, arrays)
+    def _load(self, arguments: Any, arrays: Arrays) -> tuple[Any, Arrays]:
+        load = arguments if isinstance(arguments, Load) else _received(arguments)
+        if not self._trusting:
+            hooks.distrust()
+            load = msgspec.structs.replace(load, untrusted=True)
+        self.engine = engine = load_model(load, arrays)
         self._operations.update(engine.operations())
         return {"signature": engine.signature, "operations": list(engine.operations())}, ()
 
@@ -155,9 +160,17 @@ class Host:
             "adoptable": plan.adoptable,
             "prints": plan.prints,
             "changes_state": plan.changes_state,
+            "may_wait": plan.may_wait,
         }
         return facts, ()
 
     def _release(self, arguments: dict[str, Any], arrays: Arrays) -> tuple[Any, Arrays]:
         self._plans.pop(arguments["number"], None)
         return None, ()
+
+
+def _received(arguments: Any) -> Load:
+    try:
+        return msgspec.convert(arguments, Load)
+    except msgspec.ValidationError as error:
+        raise ModelError(f"the model cannot be loaded like that: {error}") from None

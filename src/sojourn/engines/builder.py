@@ -14,12 +14,15 @@ from collections.abc import Callable, Mapping
 from types import CodeType
 from typing import Any
 
-from sojourn.engines import base, frameworks
+from msgspec.structs import replace
+
+from sojourn.engines import base
 from sojourn.engines.base import Arrays, Engine
-from sojourn.engines.choosing import refuse_what_is_ignored
 from sojourn.engines.function import FunctionEngine, unpickle
-from sojourn.engines.paths import kind_of_path
+from sojourn.engines.hooks import DEFAULT, chosen_frameworks
 from sojourn.errors import ModelError
+from sojourn.kinds import KINDS, Load
+from sojourn.kinds.paths import recognise
 
 tensorflow: Any = None
 
@@ -39,7 +42,7 @@ def _load_tensorflow() -> None:
         pass  # plain functions need no framework
 
 
-if "tensorflow" in frameworks():
+if chosen_frameworks() is None or DEFAULT in (chosen_frameworks() or ()):
     _load_tensorflow()
 
 
@@ -47,17 +50,17 @@ class BuilderEngine:
     """Finds the engine for whatever the builder returns."""
 
     @staticmethod
-    def load(arguments: dict[str, Any], arrays: Arrays) -> Engine:
-        build = unpickle(arguments, arrays)
+    def load(load: Load, arrays: Arrays) -> Engine:
+        build = unpickle(load, arrays)
         if tensorflow is None and _wants_a_framework(build):
             _load_tensorflow()
         if tensorflow is None:
             built = build()
             if callable(built):
-                return _function(built, arguments)
+                return _function(built, load)
             raise ModelError(f"TensorFlow is not loaded here, and the builder returned {built!r}")
-        graph, built = _build(build, arguments.get("seed"))
-        return _engine_of(graph, built, arguments)
+        graph, built = _build(build, load.seed)
+        return _engine_of(graph, built, load)
 
 
 def _build(build: Callable[[], Any], seed: int | None) -> tuple[Any, Any]:
@@ -98,33 +101,33 @@ def _eagerly(build: Callable[[], Any], seed: int | None) -> tuple[Any, Any, bool
     return None, built, not isinstance(built, tuple)
 
 
-def _engine_of(graph: Any, built: Any, arguments: dict[str, Any]) -> Engine:
+def _engine_of(graph: Any, built: Any, load: Load) -> Engine:
     from sojourn.engines import tracing
 
     signatures = getattr(built, "signatures", None)
     if isinstance(signatures, Mapping) and not callable(built):
-        refuse_what_is_ignored("loaded", arguments)
-        built = _signature(signatures, arguments.get("signature"))
-        arguments = {**arguments, "signature": None}
+        KINDS["loaded"].refuse_what_is_ignored(load)
+        built = _signature(signatures, load.signature)
+        load = replace(load, signature=None)
     if tracing.is_traceable(built):
-        refuse_what_is_ignored("packed", arguments)
-        return tracing.PackedEngine.of(built, arguments)
+        KINDS["packed"].refuse_what_is_ignored(load)
+        return tracing.PackedEngine.of(built, load)
     if tensorflow.is_graph(built):
-        refuse_what_is_ignored("graph", arguments)
-        return tensorflow.engine_of_graph(built, arguments)  # type: ignore[no-any-return]
+        KINDS["graph"].refuse_what_is_ignored(load)
+        return tensorflow.engine_of_graph(built, load)  # type: ignore[no-any-return]
     if isinstance(built, str | os.PathLike):
-        kind, path = kind_of_path(os.fspath(built))
-        refuse_what_is_ignored(kind, arguments)
-        return base.load(kind, {**arguments, "path": os.path.abspath(path)}, ())
+        found = recognise(os.path.abspath(os.fspath(built))).model()
+        found.kind.refuse_what_is_ignored(load)
+        return base.load_model(replace(load, kind=found.kind.name, path=found.path), ())
     if callable(built):
-        return _function(built, arguments)
-    refuse_what_is_ignored("built", arguments)
-    return tensorflow.engine_of_built(graph, built, arguments)  # type: ignore[no-any-return]
+        return _function(built, load)
+    KINDS["built"].refuse_what_is_ignored(load)
+    return tensorflow.engine_of_built(graph, built, load)  # type: ignore[no-any-return]
 
 
-def _function(built: Callable[..., Any], arguments: dict[str, Any]) -> Engine:
-    refuse_what_is_ignored("function", arguments)
-    return FunctionEngine(built, arguments.get("outputs"))
+def _function(built: Callable[..., Any], load: Load) -> Engine:
+    KINDS["function"].refuse_what_is_ignored(load)
+    return FunctionEngine(built, load.outputs)
 
 
 def _signature(signatures: Mapping[str, Any], wanted: str | None) -> Any:

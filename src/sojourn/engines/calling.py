@@ -19,6 +19,7 @@ from typing import Any
 from sojourn.engines import parcels
 from sojourn.engines.base import Arrays, Operation, Plan
 from sojourn.errors import InputError
+from sojourn.kinds import Load
 from sojourn.values import Signature
 
 VALUE, STREAM, STREAM_ENDED, ERROR = "value", "stream", "stream-ended", "error"
@@ -36,7 +37,7 @@ class CallingEngine:
         self._stream: Generator[Any, Any, Any] | None = None
 
     @classmethod
-    def load(cls, arguments: dict[str, Any], arrays: Arrays) -> CallingEngine:
+    def load(cls, load: Load, arrays: Arrays) -> CallingEngine:
         """Prepare the worker for the function; it comes with the call."""
         return cls()
 

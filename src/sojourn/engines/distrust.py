@@ -12,7 +12,7 @@ import sys
 from typing import Any, NoReturn
 
 from sojourn.errors import ModelError
-from sojourn.probes.model_paths import HDF5
+from sojourn.kinds.marks import HDF5
 
 # Keras keeps Python code in a file as either of these: a layer, or a function as an argument.
 _CODE = ("Lambda", "__lambda__")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from google.protobuf import text_format
 
 from sojourn.engines import seeding
@@ -11,14 +9,15 @@ from sojourn.engines.base import Arrays
 from sojourn.engines.savedmodel import refusals
 from sojourn.engines.tensorflow import GraphEngine, engine_of_graph_def, v1
 from sojourn.errors import ModelError
+from sojourn.kinds import Load
 
 
 class FrozenEngine:
     """Reads the file; what it gives is an ordinary graph engine."""
 
     @staticmethod
-    def load(arguments: dict[str, Any], arrays: Arrays) -> GraphEngine:
-        path = arguments["path"]
+    def load(load: Load, arrays: Arrays) -> GraphEngine:
+        path = load.path
         graph_def = v1.GraphDef()
         with refusals(f"{path} is not a frozen graph"):
             with open(path, "rb") as file:
@@ -30,7 +29,7 @@ class FrozenEngine:
         del content
         if not graph_def.node:
             raise ModelError(f"{path} is not a frozen graph: it has no nodes")
-        if arguments.get("seed") is not None:
-            seeding.seed_graph_def(graph_def, arguments["seed"])
+        if load.seed is not None:
+            seeding.seed_graph_def(graph_def, load.seed)
         with refusals(f"the graph in {path} cannot be imported"):
-            return engine_of_graph_def(graph_def, arguments)
+            return engine_of_graph_def(graph_def, load)

@@ -11,15 +11,16 @@ import numpy as np
 
 from sojourn.engines.base import Arrays, Operation
 from sojourn.errors import InputError, ModelError
+from sojourn.kinds import Load
 from sojourn.values import Signature, TensorSpec, plain_arrays
 
 _ANY = TensorSpec("any", None)
 
 
-def unpickle(arguments: dict[str, Any], arrays: Arrays) -> Callable[..., Any]:
+def unpickle(load: Load, arrays: Arrays) -> Callable[..., Any]:
     """The user's callable: as it is when inline, else from its pickled bytes."""
-    if "object" in arguments:
-        return arguments["object"]  # type: ignore[no-any-return]
+    if load.live is not None:
+        return load.live  # type: ignore[no-any-return]
     return cloudpickle.loads(arrays[0].tobytes())  # type: ignore[no-any-return]
 
 
@@ -58,6 +59,7 @@ class FunctionPlan:
     adoptable = False
     may_echo = False  # it is given copies
     prints = True
+    may_wait = True
     changes_state = False  # what a function keeps cannot be saved anyway
 
     def __init__(

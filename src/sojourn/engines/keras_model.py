@@ -13,15 +13,16 @@ from sojourn.engines.base import Arrays, Engine
 from sojourn.engines.distrust import refuse_code_in_hdf5
 from sojourn.engines.savedmodel import first_lines
 from sojourn.errors import ModelError
+from sojourn.kinds import Load
 
 
 class KerasFileEngine:
     """Reads the file with Keras; what it gives runs without Keras."""
 
     @staticmethod
-    def load(arguments: dict[str, Any], arrays: Arrays) -> Engine:
-        path = arguments["path"]
-        if arguments.get("untrusted"):
+    def load(load: Load, arrays: Arrays) -> Engine:
+        path = load.path
+        if load.untrusted:
             refuse_code_in_hdf5(path)
         try:
             # Safe mode is what Keras does by itself today: code in a file is not run.
@@ -29,7 +30,7 @@ class KerasFileEngine:
         except Exception as error:
             # Whatever a damaged archive or an unknown layer makes Keras, zipfile or h5py raise.
             raise ModelError(f"Keras cannot load {path}: {first_lines(error)}") from error
-        return tracing.PackedEngine.of(model, arguments)
+        return tracing.PackedEngine.of(model, load)
 
 
 def traced(model: Any, specs: Mapping[str, Any]) -> tracing.Flat:

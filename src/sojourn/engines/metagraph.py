@@ -12,6 +12,7 @@ from sojourn.engines.base import Arrays
 from sojourn.engines.savedmodel import _chosen_signature, _tensors, first_lines, refusals
 from sojourn.engines.tensorflow import GraphEngine, named, placeholders, terminal_tensors, v1
 from sojourn.errors import CheckpointError
+from sojourn.kinds import Load
 
 
 class MetaGraphEngine(GraphEngine):
@@ -21,26 +22,26 @@ class MetaGraphEngine(GraphEngine):
     _prefix = ""
 
     @classmethod
-    def load(cls, arguments: dict[str, Any], arrays: Arrays) -> MetaGraphEngine:
+    def load(cls, load: Load, arrays: Arrays) -> MetaGraphEngine:
         """From the prefix `path`, as `Saver.save` returned it."""
-        prefix = arguments["path"]
+        prefix = load.path
         with refusals(f"{prefix}.meta is not a meta graph"):
             meta_graph = read_meta_graph_file(prefix + ".meta")
-        if arguments.get("seed") is not None:
-            seeding.seed_graph_def(meta_graph.graph_def, arguments["seed"])
+        if load.seed is not None:
+            seeding.seed_graph_def(meta_graph.graph_def, load.seed)
         graph = v1.Graph()
         with graph.as_default(), refusals(f"the graph in {prefix}.meta cannot be imported"):
             saver = v1.train.import_meta_graph(meta_graph)
             saver = saver or v1.train.Saver()
-        inputs = named(graph, arguments.get("inputs"))
-        outputs = named(graph, arguments.get("outputs"))
+        inputs = named(graph, load.inputs)
+        outputs = named(graph, load.outputs)
         if meta_graph.signature_def and not (inputs and outputs):
-            chosen = _chosen_signature(meta_graph.signature_def, arguments.get("signature"), prefix)
+            chosen = _chosen_signature(meta_graph.signature_def, load.signature, prefix)
             inputs = inputs or _tensors(graph, chosen.inputs)
             outputs = outputs or _tensors(graph, chosen.outputs)
         inputs = inputs or _without_saver(placeholders(graph))
         outputs = outputs or _without_saver(terminal_tensors(graph))
-        engine = cls(graph, inputs, outputs, None, arguments.get("gpu_bytes"))
+        engine = cls(graph, inputs, outputs, None, load.gpu_bytes)
         engine._saver, engine._prefix = saver, prefix
         with refusals(f"the variables of {prefix} cannot be loaded"):
             engine._fill()

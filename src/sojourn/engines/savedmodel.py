@@ -18,6 +18,7 @@ from sojourn.engines import seeding
 from sojourn.engines.base import Arrays
 from sojourn.engines.tensorflow import GraphEngine, v1
 from sojourn.errors import CheckpointError, ModelError
+from sojourn.kinds import Load
 
 _DEFAULT = "serving_default"
 _HIDDEN = ("__saved_model_init_op", "__saved_model_train_op")
@@ -44,22 +45,22 @@ class SavedModelEngine(GraphEngine):
     """One signature of a SavedModel."""
 
     @classmethod
-    def load(cls, arguments: dict[str, Any], arrays: Arrays) -> SavedModelEngine:
+    def load(cls, load: Load, arrays: Arrays) -> SavedModelEngine:
         """From the folder `path`."""
-        path = arguments["path"]
+        path = load.path
         with refusals(f"the SavedModel {path} cannot be read"):
             loader = loader_impl.SavedModelLoader(path)
-        tags = _chosen_tags(loader, arguments.get("tags"), path)
+        tags = _chosen_tags(loader, load.tags, path)
         meta_graph = loader.get_meta_graph_def_from_tags(tags)
-        if arguments.get("seed") is not None:
-            seeding.seed_graph_def(meta_graph.graph_def, arguments["seed"])
-        chosen = _chosen_signature(meta_graph.signature_def, arguments.get("signature"), path)
+        if load.seed is not None:
+            seeding.seed_graph_def(meta_graph.graph_def, load.seed)
+        chosen = _chosen_signature(meta_graph.signature_def, load.signature, path)
         graph = v1.Graph()
         with refusals(f"the graph of the SavedModel {path} cannot be imported"):
             saver, _ = loader.load_graph(graph, tags)
             inputs = _tensors(graph, chosen.inputs)
             outputs = _tensors(graph, chosen.outputs)
-        engine = cls(graph, inputs, outputs, None, arguments.get("gpu_bytes"))
+        engine = cls(graph, inputs, outputs, None, load.gpu_bytes)
         engine._loader, engine._saver, engine._tags = loader, saver, tags
         with refusals(f"the variables of the SavedModel {path} cannot be loaded"):
             engine._fill()

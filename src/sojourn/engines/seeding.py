@@ -10,32 +10,32 @@ from __future__ import annotations
 import random
 import sys
 import zlib
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from sojourn.errors import DeviceError
+from sojourn.kinds import Load
 
 # Random ops that keep their own stream: without seeds in the graph each starts anywhere.
 _SEEDED = ("seed", "seed2")
 
 
-def prepare(arguments: Mapping[str, Any]) -> None:
+def prepare(load: Load) -> None:
     """Seed this process and ask for deterministic ops, as `seed` and `deterministic` say.
 
     Called before the model is loaded or built.
     """
-    seed = arguments.get("seed")
+    seed = load.seed
     if seed is not None:
         seed_process(seed)
-    if arguments.get("deterministic") and "tensorflow" in sys.modules:
+    if load.deterministic and "tensorflow" in sys.modules:
         sys.modules["tensorflow"].config.experimental.enable_op_determinism()
-    limit = arguments.get("gpu_bytes")
+    limit = load.gpu_bytes
     if limit is not None:
         _cap_devices(limit)
-    if str(arguments.get("device") or "").lower().startswith("gpu"):
-        _require_gpu(str(arguments["device"]))
+    if load.device.lower().startswith("gpu"):
+        _require_gpu(load.device)
 
 
 def seed_process(seed: int) -> None:

@@ -7,15 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
+from msgspec.structs import replace
 from tensorflow.python.framework import ops as tf_ops
 
 from sojourn.engines import seeding
 from sojourn.engines.base import Arrays, Operation
-from sojourn.engines.choosing import short_names
 from sojourn.engines.placement import Placements
 from sojourn.engines.tensorflow_steps import CompiledStep, step_facts
 from sojourn.engines.variables import Variables
 from sojourn.errors import InputError, ModelError
+from sojourn.kinds import Load
+from sojourn.kinds.names import short_names
 from sojourn.values import Signature, TensorSpec
 
 v1 = tf.compat.v1
@@ -45,7 +47,7 @@ class GraphEngine:
         graph: Any,
         inputs: Mapping[str, Any],
         outputs: Mapping[str, Any],
-        initializer: str | Sequence[str] | None = None,
+        initializers: Sequence[str] | None = None,
         gpu_bytes: int | None = None,
     ) -> None:
         self.graph = graph
@@ -53,8 +55,7 @@ class GraphEngine:
         self.variables = Variables(graph, self.session)
         self._placements = Placements(self.session)
         self.name_tensors(inputs, outputs)
-        names = [initializer] if isinstance(initializer, str) else initializer or []
-        self._initializers = [self._operation(name) for name in names]
+        self._initializers = [self._operation(name) for name in initializers or ()]
         self._lock = threading.Lock()
         if self._initializers:
             self.session.run(self._initializers)
@@ -69,13 +70,13 @@ class GraphEngine:
         )
 
     @classmethod
-    def load(cls, arguments: dict[str, Any], arrays: Arrays) -> GraphEngine:
+    def load(cls, load: Load, arrays: Arrays) -> GraphEngine:
         """From the bytes of a GraphDef."""
         graph_def = v1.GraphDef()
         graph_def.ParseFromString(arrays[0].tobytes())
-        if arguments.get("seed") is not None:
-            seeding.seed_graph_def(graph_def, arguments["seed"])
-        return engine_of_graph_def(graph_def, arguments, cls)
+        if load.seed is not None:
+            seeding.seed_graph_def(graph_def, load.seed)
+        return engine_of_graph_def(graph_def, load, cls)
 
     def plan(self, feeds: Sequence[str], fetches: Sequence[str]) -> CompiledStep:
         """A step that feeds and fetches tensors by their short or graph names."""
@@ -202,7 +203,7 @@ def session_config(gpu_bytes: int | None = None) -> Any:
 
 
 def engine_of_graph_def(
-    graph_def: Any, arguments: Mapping[str, Any], kind: type[GraphEngine] = GraphEngine
+    graph_def: Any, load: Load, kind: type[GraphEngine] = GraphEngine
 ) -> GraphEngine:
     """The engine for a finished graph, with the inputs and outputs that the user names."""
     graph = v1.Graph()
@@ -211,9 +212,9 @@ def engine_of_graph_def(
             v1.import_graph_def(graph_def, name="")
         except (ValueError, tf.errors.OpError) as error:
             raise ModelError(f"the graph cannot be imported: {error}") from None
-    inputs = named(graph, arguments.get("inputs")) or placeholders(graph)
-    outputs = named(graph, arguments.get("outputs")) or terminal_tensors(graph)
-    return kind(graph, inputs, outputs, arguments.get("initializer"), arguments.get("gpu_bytes"))
+    inputs = named(graph, load.inputs) or placeholders(graph)
+    outputs = named(graph, load.outputs) or terminal_tensors(graph)
+    return kind(graph, inputs, outputs, load.initializer, load.gpu_bytes)
 
 
 def build(function: Callable[[], Any], seed: int | None = None) -> tuple[Any, Any]:
@@ -242,30 +243,30 @@ def initializers_of(graph: Any) -> list[str]:
     return [*variables, *(op.name for op in graph.get_collection(keys.TABLE_INITIALIZERS))]
 
 
-def engine_of_graph(graph: Any, arguments: Mapping[str, Any]) -> GraphEngine:
+def engine_of_graph(graph: Any, load: Load) -> GraphEngine:
     """The engine for a graph that was built here."""
-    if arguments.get("seed") is not None:
+    if load.seed is not None:
         graph_def = graph.as_graph_def(add_shapes=True)
-        seeding.seed_graph_def(graph_def, arguments["seed"])
-        initializer = arguments.get("initializer") or initializers_of(graph)
-        return engine_of_graph_def(graph_def, {**arguments, "initializer": initializer})
+        seeding.seed_graph_def(graph_def, load.seed)
+        initializer = load.initializer or initializers_of(graph)
+        return engine_of_graph_def(graph_def, replace(load, initializer=initializer))
     return GraphEngine(
         graph,
-        named(graph, arguments.get("inputs")) or placeholders(graph),
-        named(graph, arguments.get("outputs")) or terminal_tensors(graph),
-        arguments.get("initializer") or initializers_of(graph),
-        arguments.get("gpu_bytes"),
+        named(graph, load.inputs) or placeholders(graph),
+        named(graph, load.outputs) or terminal_tensors(graph),
+        load.initializer or initializers_of(graph),
+        load.gpu_bytes,
     )
 
 
-def engine_of_built(graph: Any, built: Any, arguments: Mapping[str, Any]) -> GraphEngine:
+def engine_of_built(graph: Any, built: Any, load: Load) -> GraphEngine:
     """The engine for a graph whose inputs and outputs a builder has returned."""
     if graph is None:
         raise ModelError(f"a builder returns a model; this one returned {built!r}")
     with graph.as_default():
         inputs, outputs = _inputs_and_outputs(built)
-    initializer = arguments.get("initializer") or initializers_of(graph)
-    return GraphEngine(graph, inputs, outputs, initializer, arguments.get("gpu_bytes"))
+    initializer = load.initializer or initializers_of(graph)
+    return GraphEngine(graph, inputs, outputs, initializer, load.gpu_bytes)
 
 
 def _inputs_and_outputs(built: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -297,7 +298,7 @@ def _fetchable(item: Any) -> Any:
         raise ModelError(f"inputs and outputs are tensors, not {item!r}") from None
 
 
-def named(graph: Any, names: Mapping[str, str] | None) -> dict[str, Any]:
+def named(graph: Any, names: Mapping[str, Any] | None) -> dict[str, Any]:
     """The tensors that the user names, under the names he gives them."""
     found = {}
     for short, name in (names or {}).items():

@@ -15,11 +15,13 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from msgspec.structs import replace
 from tensorflow.python.trackable.resource import CapturableResource
 
 from sojourn.engines.base import Arrays
 from sojourn.engines.savedmodel import SavedModelEngine, first_lines
 from sojourn.errors import ModelError
+from sojourn.kinds import Load, Packed
 from sojourn.values import TensorSpec
 
 _counter = itertools.count(1)
@@ -46,34 +48,34 @@ class PackedEngine(SavedModelEngine):
     keeps_start = True
 
     @classmethod
-    def load(cls, arguments: dict[str, Any], arrays: Arrays) -> SavedModelEngine:
+    def load(cls, load: Load, arrays: Arrays) -> SavedModelEngine:
         folder = _new_folder()
         try:
-            for name, content in zip(arguments["files"], arrays, strict=True):
+            assert load.packed is not None
+            for name, content in zip(load.packed.files, arrays, strict=True):
                 tf.io.gfile.makedirs(os.path.dirname(f"{folder}/{name}"))
                 with tf.io.gfile.GFile(f"{folder}/{name}", "wb") as file:
                     file.write(content.tobytes())
-            return cls._from(folder, arguments, arguments["names"])
+            return cls._from(folder, load, load.packed)
         finally:
             _remove(folder)
 
     @classmethod
-    def of(cls, model: Any, arguments: dict[str, Any]) -> SavedModelEngine:
+    def of(cls, model: Any, load: Load) -> SavedModelEngine:
         """Of a model that lives in this process."""
         folder = _new_folder()
         try:
-            names = _write(model, folder, arguments.get("inputs"))
+            packed = _write(model, folder, load.inputs)
             del model
             gc.collect()  # its weights are in the files now
-            return cls._from(folder, arguments, names)
+            return cls._from(folder, load, packed)
         finally:
             _remove(folder)
 
     @classmethod
-    def _from(cls, folder: str, arguments: dict[str, Any], names: Any) -> SavedModelEngine:
-        chosen = {"path": folder, "signature": None, "tags": None}
-        engine = super().load({**arguments, **chosen}, ())
-        engine.rename(dict(names["inputs"]), dict(names["outputs"]))
+    def _from(cls, folder: str, load: Load, packed: Packed) -> SavedModelEngine:
+        engine = super().load(replace(load, path=folder, signature=None, tags=None), ())
+        engine.rename(packed.inputs, packed.outputs)
         return engine
 
     def _reset_variables(self) -> None:
@@ -82,23 +84,23 @@ class PackedEngine(SavedModelEngine):
             self.variables.go_back()
 
 
-def pack(model: Any, inputs: Specs) -> tuple[dict[str, Any], list[np.ndarray]]:
+def pack(model: Any, inputs: Specs) -> tuple[Packed, list[np.ndarray]]:
     """What a worker is told of a live model, and the contents of its files."""
     folder = _new_folder()
     try:
-        names = _write(model, folder, inputs)
+        packed = _write(model, folder, inputs)
         files = [
             os.path.join(where, file)[len(folder) + 1 :]
             for where, _, found in tf.io.gfile.walk(folder)
             for file in found
         ]
         arrays = [_content(f"{folder}/{file}") for file in files]
-        return {"kind": "packed", "files": files, "names": names}, arrays
+        return replace(packed, files=files), arrays
     finally:
         _remove(folder)
 
 
-def _write(model: Any, folder: str, inputs: Specs) -> dict[str, Any]:
+def _write(model: Any, folder: str, inputs: Specs) -> Packed:
     """Write the files; tell the names of inputs and outputs, by those they have in the files."""
     try:
         function, tables = _traced(model, inputs)
@@ -108,7 +110,7 @@ def _write(model: Any, folder: str, inputs: Specs) -> dict[str, Any]:
         # Saved are the resources that a module owns; a function alone owns nothing.
         module.owned = [*concrete.variables, *tables, *_owners(concrete)]
         tf.saved_model.save(module, folder, signatures=concrete)
-        return {"inputs": function.inputs, "outputs": function.outputs}
+        return Packed([], function.inputs, function.outputs)
     except ModelError:
         raise
     except (ValueError, TypeError, AttributeError, AssertionError, tf.errors.OpError) as error:
@@ -223,8 +225,6 @@ def tensor_specs(inputs: Specs) -> dict[str, Any]:
     """What the user says of the inputs, in TensorFlow's terms."""
     specs = {}
     for name, spec in (inputs or {}).items():
-        if isinstance(spec, Mapping):  # it came over the wire
-            spec = TensorSpec(spec["dtype"], spec["shape"])
         if not isinstance(spec, TensorSpec | tf.TensorSpec):
             raise ModelError(
                 f"input {name!r} of a model like this is described by a TensorSpec, not {spec!r}"

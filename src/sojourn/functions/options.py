@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any
 
+from sojourn.kinds import Load
 from sojourn.probes import gpu
 from sojourn.session.devices import Choice, choose, everything
 from sojourn.values import arguments, format_bytes, parse_bytes
@@ -43,14 +43,14 @@ class Options:
         gpus = () if wanted == "cpu" else gpu.found()
         return everything(gpus, visible) if wanted == "auto" else choose(wanted, gpus, visible)
 
-    def engine_arguments(self) -> dict[str, Any]:
+    def engine_arguments(self) -> Load:
         """What the engine is told before the call."""
-        return {
-            "kind": "calling",
-            "seed": arguments.seed(self.seed),
-            "deterministic": self.deterministic,
-            "device": self.device,
-        }
+        return Load(
+            kind="calling",
+            seed=arguments.seed(self.seed),
+            deterministic=self.deterministic,
+            device=self.device,
+        )
 
     def __str__(self) -> str:
         parts = []

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import builtins
-import sys
 import traceback
 from typing import Any
 
 import msgspec
 
 from sojourn import errors
+from sojourn.engines import hooks
 from sojourn.process.plain import plain
 
 # Errors are printed and logged: a model that nobody vouches for fills no disk by them.
@@ -26,7 +26,7 @@ class ErrorRecord(msgspec.Struct, frozen=True):
     name: str
     message: str
     traceback: str
-    code: int | None = None  # TensorFlow's status code
+    code: int | None = None  # a framework's status code
     node: str | None = None  # the name of the op that failed
 
 
@@ -74,7 +74,7 @@ def revive(payload: bytes, graph: Any = None, *, trusted: bool = True) -> BaseEx
             traceback=plain(told.traceback, _MOST_OF_A_TEXT),
             node=None if told.node is None else plain(told.node, _MOST_OF_A_NAME),
         )
-    error = _as_own(told) or _as_tensorflow(told, graph) or _as_builtin(told)
+    error = _as_own(told) or _as_frameworks(told, graph) or _as_builtin(told)
     if error is None:
         error = errors.EngineError(f"{told.name}: {told.message}")
     error.__cause__ = errors.RemoteTraceback(told.traceback)
@@ -98,11 +98,8 @@ def _as_builtin(told: ErrorRecord) -> BaseException | None:
     return None
 
 
-def _as_tensorflow(told: ErrorRecord, graph: Any) -> BaseException | None:
+def _as_frameworks(told: ErrorRecord, graph: Any) -> BaseException | None:
     if told.code is None:
         return None
-    if "tensorflow" not in sys.modules:
-        return errors.EngineError(f"{told.name}: {told.message}", code=told.code)
-    from sojourn.engines.tensorflow_errors import rebuild
-
-    return rebuild(told.code, told.message, told.node, graph)
+    error = hooks.revive(told.code, told.message, told.node, graph)
+    return error or errors.EngineError(f"{told.name}: {told.message}", code=told.code)

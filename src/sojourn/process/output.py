@@ -30,7 +30,7 @@ MOST_OF_UNTRUSTED = 2**20
 _CHATTER = re.compile(
     rb"^(?:[IWEF]0000 |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWEF] "
     rb"|WARNING: All log messages before absl|I\d{4} \d\d:\d\d|W\d{4} \d\d:\d\d"
-    rb"|To enable the following instructions)"
+    rb"|To enable the following instructions|INFO: Created TensorFlow Lite )"
 )
 
 

@@ -18,9 +18,8 @@ from typing import Any, NoReturn
 import msgspec
 import numpy as np
 
+from sojourn.engines import hooks
 from sojourn.engines.base import Arrays, Host
-from sojourn.engines.distrust import refuse_custom_ops
-from sojourn.engines.tensorflow_memory import bound_tensors
 from sojourn.errors import SandboxError
 from sojourn.process import callbacks, crossing, lifeline, limits
 from sojourn.process.calls import FAILED, OK, STEP, Call, plan_number
@@ -35,6 +34,7 @@ from sojourn.process.protocol import (
     to_worker,
 )
 from sojourn.transport import board, frames
+from sojourn.transport.attachments import MappedFiles
 from sojourn.transport.lane import CallerLane, ServerLane
 from sojourn.transport.segment import Segment
 
@@ -57,7 +57,7 @@ def main(request: Fork, fds: list[int]) -> NoReturn:
     limits.set_title(f"sojourn: {request.name} of {request.client_pid}")
     _take_on_surroundings(request)
     if request.memory_bytes is not None:
-        bound_tensors(request.memory_bytes)
+        hooks.limit_memory(request.memory_bytes)
         limits.cap_data(request.memory_bytes)
     host = Host() if request.readable_paths is None else _confined(request, request.readable_paths)
     _Worker(control, client, host).serve()
@@ -68,12 +68,9 @@ class _ConfinedHost(Host):
 
     in_force: Any = None
 
-    def call(self, name: str, arguments: dict[str, Any], arrays: Arrays) -> tuple[Any, Arrays]:
+    def call(self, name: str, arguments: Any, arrays: Arrays) -> tuple[Any, Arrays]:
         if name == "sandbox" and self.refusal is None:
             return self.in_force, ()
-        if name == "load":
-            refuse_custom_ops()
-            arguments = {**arguments, "untrusted": True}
         return super().call(name, arguments, arrays)
 
 
@@ -94,7 +91,7 @@ def _confined(request: Fork, readable: list[str]) -> Host:
         file_bytes=None if limit is None else limits.answer_bytes(limit),
         best_effort=request.best_effort_sandbox,
     )
-    host = _ConfinedHost()
+    host = _ConfinedHost(trusting=False)
     try:
         host.in_force = sandbox.apply(policy)
     except SandboxError as error:
@@ -176,7 +173,7 @@ class _Worker:
             self._asking.add(CallerLane(message.index, rows, end, bells, self._client))
             self._host.connect(self._asking.ask)
             return
-        lane = ServerLane(rows, end, bells)
+        lane = ServerLane(rows, end, bells, MappedFiles())
         thread = threading.Thread(
             target=_serve_lane, args=(lane, self._host), name=f"lane-{message.index}", daemon=True
         )

@@ -1,7 +1,8 @@
 """The client's handle on its zygote: start it, ask it for workers, replace it when it dies.
 
-One zygote serves the whole process. It is started by the first session, or ahead of time by
-`warm_up()`, and ends with the process. Killing it harms no live session.
+One zygote for each framework serves the whole process, because a worker that needs a small one
+should not come with a large one. It is started by the first session that needs it, or ahead of time
+by `warm_up()`, and ends with the process. Killing it harms no live session.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import TypeVar
 import msgspec
 
 from sojourn import events
-from sojourn.engines import frameworks
+from sojourn.engines.hooks import DEFAULT, chosen_frameworks
 from sojourn.errors import InternalError, PlatformError, SojournError
 from sojourn.probes.platform import require_process_isolation
 from sojourn.process import exits, huge_pages, interrupts, marks
@@ -67,7 +68,8 @@ def twice(ask: Callable[[], T]) -> T:
 class _Running:
     """One zygote process, from start to end."""
 
-    def __init__(self) -> None:
+    def __init__(self, frameworks: tuple[str, ...]) -> None:
+        self._wanted = frameworks
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
         environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
         environment["SOJOURN_PATH"] = os.pathsep.join(import_path())
@@ -106,7 +108,7 @@ class _Running:
                 "from sojourn.process.zygote_main import main; main()",
                 str(channel),
                 str(os.getpid()),
-                ",".join(frameworks()),
+                ",".join(self._wanted),
             ],
             env=environment,
             pass_fds=[channel],
@@ -216,9 +218,10 @@ class _Running:
 
 
 class Zygote:
-    """The zygote of this process, whichever is running now."""
+    """The zygote of this process for one framework, whichever is running now."""
 
-    def __init__(self) -> None:
+    def __init__(self, framework: str = DEFAULT) -> None:
+        self._framework = framework
         self._lock = threading.Lock()
         self._running: _Running | None = None
         self._is_exiting = False
@@ -311,7 +314,8 @@ class Zygote:
         if self._running is not None and not self._running.is_alive():
             self._end()
         if self._running is None:
-            self._running = _Running()
+            chosen = chosen_frameworks()
+            self._running = _Running((self._framework,) if chosen is None else chosen)
         return self._running
 
     def _ask(self, ask: Callable[[_Running], T], deadline: float | None = None) -> T:
@@ -343,6 +347,26 @@ def _close_all(fds: list[int]) -> None:
 
 
 zygote = Zygote()
+zygotes = {DEFAULT: zygote}
+
+
+def zygote_for(framework: str) -> Zygote:
+    """The zygote for sessions that need this framework."""
+    if chosen_frameworks() is not None:
+        return zygote  # all of them import the same
+    return zygotes.get(framework) or zygotes.setdefault(framework, Zygote(framework))
+
+
+def _forget_all_in_child() -> None:
+    for one in zygotes.values():
+        one._after_fork_in_child()
+
+
+def _end_all_at_exit() -> None:
+    for one in list(zygotes.values()):
+        one.end_at_exit()
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=zygote._after_fork_in_child)
-exits.at_exit(exits.ZYGOTE, zygote.end_at_exit)
+    os.register_at_fork(after_in_child=_forget_all_in_child)
+exits.at_exit(exits.ZYGOTE, _end_all_at_exit)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import importlib
-import importlib.util
 import os
 import select
 import signal
@@ -19,7 +18,7 @@ import time
 import traceback
 from typing import NoReturn
 
-from sojourn.engines import PRELOAD, prepare_workers
+from sojourn.engines import hooks
 from sojourn.process import huge_pages, lifeline, limits, marks, sandbox
 from sojourn.process.protocol import Ended, Fork, Forked, Ready, Refused, Status, to_zygote
 from sojourn.transport import frames
@@ -36,15 +35,11 @@ def main() -> NoReturn:
     lifeline.arm(channel.fileno(), os.getpid())
     client = os.pidfd_open(client_pid)
     started = time.monotonic()
-    found = {name: _import(name) for name in frameworks}
+    found = hooks.import_frameworks(frameworks)
     # Our own modules as well, so that workers find everything loaded; also what a module of the
     # user's asks of sojourn when a worker imports it for one of its functions.
     for module in ("process.worker_main", "functions"):
         importlib.import_module(f"sojourn.{module}")
-    for name, version in found.items():
-        for module in PRELOAD[name] if version else ():
-            importlib.import_module(module)
-    prepare_workers()
     sandbox.prepare()
     limits.set_title(f"sojourn-zygote of {client_pid}")
     limits.adopt_orphans()
@@ -56,13 +51,6 @@ def main() -> NoReturn:
         os._exit(1)
     frames.send(channel, Ready(0, os.getpid(), found, time.monotonic() - started))
     _Zygote(channel, client).serve()
-
-
-def _import(name: str) -> str:
-    if importlib.util.find_spec(name) is None:
-        return ""
-    module = importlib.import_module(name)
-    return str(getattr(module, "__version__", "unknown"))
 
 
 def _has_input(channel: socket.socket) -> bool:
@@ -185,7 +173,8 @@ class _Zygote:
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
             self._bury(pid)
         self._end_orphans()
-        marks.end_wearers(marks.client_of(os.environ[marks.NAME]))  # of earlier zygotes' workers
+        if lifeline.has_ended(self._client):  # else it has other zygotes, with workers of theirs
+            marks.end_wearers(marks.client_of(os.environ[marks.NAME]))
         os._exit(0)
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sojourn import events
 from sojourn.errors import CheckpointError, SessionBroken
+from sojourn.kinds import Load
 from sojourn.process.calls import WorkerDied
 from sojourn.process.deadlines import held
 from sojourn.session import checkpoints
@@ -85,7 +86,7 @@ class Keeping:
     def comeback_with(
         self,
         new_backend: MakeBackend,
-        arguments: dict[str, Any],
+        load: Load,
         arrays: Sequence[np.ndarray],
     ) -> Callable[[float | None], None]:
         """What replaces the worker after a crash and gives it the last acknowledged state.
@@ -102,7 +103,7 @@ class Keeping:
                 try:
                     if not stay.replace_backend(new_backend, deadline):
                         return
-                    self._backend.call("load", arguments, arrays, deadline=deadline)
+                    self._backend.call("load", load, arrays, deadline=deadline)
                     if self.acknowledged is not None:
                         self._restore(self.acknowledged, deadline)
                 except BaseException as error:

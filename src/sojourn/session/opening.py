@@ -12,10 +12,12 @@ from typing import Any
 
 import cloudpickle
 import numpy as np
+from msgspec.structs import replace
 
-from sojourn.engines.choosing import by_short_name, refuse_what_is_ignored
-from sojourn.engines.paths import kind_of_path
-from sojourn.errors import ModelError
+from sojourn.errors import DeviceError, ModelError
+from sojourn.kinds import KINDS, Load
+from sojourn.kinds.names import by_short_name
+from sojourn.kinds.paths import Found, recognise
 from sojourn.probes import gpu
 from sojourn.probes.platform import require_process_isolation
 from sojourn.session.backend import Backend, InlineBackend
@@ -54,8 +56,9 @@ def open(
     """Open a session on a model. It lives until it is closed; use it in a `with` block.
 
     `model` is a path (a SavedModel folder, a `.keras` or `.h5` file, a frozen `.pb`, a checkpoint
-    with its meta graph), a live Keras model, `tf.function` or `tf.Graph`, or a function without
-    arguments that builds any of these inside the worker (or returns a plain function to run there).
+    with its meta graph, an `.onnx` or `.tflite` file), a live Keras model, `tf.function` or
+    `tf.Graph`, or a function without arguments that builds any of these inside the worker (or
+    returns a plain function to run there).
 
     `signature` and `tags` choose from a SavedModel; `inputs` and `outputs` name tensors of a graph
     (a list, or a mapping from short names), or describe the inputs of a function by `TensorSpec`s;
@@ -101,30 +104,28 @@ class Blueprint:
         seed = arguments.seed(seed, deterministic)
         self._isolation = isolation
         self._inline = isolation == "inline"
-        path = os.path.abspath(os.fspath(model)) if isinstance(model, str | os.PathLike) else None
-        self._confined = confinement(untrusted, path, isolation)
+        found: Found | None = None
+        if isinstance(model, str | os.PathLike):
+            found = recognise(os.path.abspath(os.fspath(model))).model()
+        self._confined = confinement(untrusted, found, isolation)
         self._limit = memory_limit(memory, self._confined)
         if self._inline and self._limit is not None:
             raise ValueError("memory= limits a worker, and an inline session has none")
         self._timeout = arguments.timeout(timeout)
         self._restart = restart
         self._base_name = _base_name(model)
-        told, self._arrays = _described(model, self._inline, inputs)
-        chosen = {
-            "signature": signature,
-            "tags": [tags] if isinstance(tags, str) else None if tags is None else list(tags),
-            "inputs": by_short_name("inputs", inputs),
-            "outputs": by_short_name("outputs", outputs),
-            "initializer": initializer,
-        }
-        refuse_what_is_ignored(told["kind"], chosen)
-        chosen["initializer"] = initializer or told.get("initializer")
-        self._arguments = {
-            **chosen,
-            **{key: value for key, value in told.items() if key != "initializer"},
-            "seed": seed,
-            "deterministic": deterministic,
-        }
+        chosen = Load(
+            kind="",
+            signature=signature,
+            tags=[tags] if isinstance(tags, str) else None if tags is None else list(tags),
+            inputs=by_short_name("inputs", inputs),
+            outputs=by_short_name("outputs", outputs),
+            initializer=None if initializer is None else [initializer],
+            seed=seed,
+            deterministic=deterministic,
+        )
+        self._load, self._arrays = _described(found or model, self._inline, chosen)
+        KINDS[self._load.kind].refuse_what_is_ignored(chosen)
 
     def open(
         self,
@@ -137,25 +138,28 @@ class Blueprint:
         arguments.device("device", device)
         if self._confined.is_on:
             device = _without_gpu(device)
+        kind = KINDS[self._load.kind]
+        if not kind.uses_gpu:
+            if device not in ("auto", "cpu"):
+                raise DeviceError(f"{kind.what} runs on the CPU, not on {device!r}")
+            device = "cpu"
         choice = _chosen(device, self._limit, self._inline)
-        told = {
-            **self._arguments,
-            "device": device,
-            "gpu_bytes": self._limit if choice.gpu is not None else None,
-        }
+        limit = self._limit if choice.gpu is not None else None
+        load = replace(self._load, device=device, gpu_bytes=limit)
         if name is not None and not isinstance(name, str):
-            raise TypeError(f"a session's name is a text, not {name!r}")
+            raise TypeError(f"name must be a string, not {name!r}")
         name = name or f"{self._base_name}-{next(_counter)}"
         stay = Stay(name, self._isolation, choice.label, owner)
 
         def new_backend(deadline: float | None) -> Backend:
             if self._inline:
-                return InlineBackend(os.getpid(), told["kind"])
+                return InlineBackend(os.getpid(), load.kind)
             require_process_isolation()
             from sojourn.session.isolation import WorkerBackend
 
             return WorkerBackend(
                 stay.name,
+                framework=kind.framework,
                 memory_bytes=self._limit,
                 environment=dict(choice.environment),
                 on_gpu=choice.gpu is not None,
@@ -165,13 +169,13 @@ class Blueprint:
             )
 
         try:
-            stay.open(new_backend, told, self._arrays, self._timeout, is_under_way)
+            stay.open(new_backend, load, self._arrays, self._timeout, is_under_way)
             if self._confined.is_on:
                 stay.keeping.forbid("save", "an untrusted worker writes nothing")
             if choice.gpu is not None and device == "auto":
                 _tell_if_on_cpu(stay)
             if self._restart is not None:
-                stay.comeback = stay.keeping.comeback_with(new_backend, told, self._arrays)
+                stay.comeback = stay.keeping.comeback_with(new_backend, load, self._arrays)
             return Session(stay)
         except BaseException:
             stay.abandon()
@@ -186,9 +190,9 @@ def _without_gpu(device: str) -> str:
 
 def _check(isolation: str, restart: str | None) -> None:
     if isolation not in ("process", "inline"):
-        raise ValueError(f'isolation is "process" or "inline", not {isolation!r}')
+        raise ValueError(f'isolation must be "process" or "inline", not {isolation!r}')
     if restart not in (None, FROM_CHECKPOINT):
-        raise ValueError(f'restart is "{FROM_CHECKPOINT}" or None, not {restart!r}')
+        raise ValueError(f'restart must be "{FROM_CHECKPOINT}" or None, not {restart!r}')
     if restart is not None and isolation == "inline":
         raise ValueError("an inline session has no worker that could be restarted")
 
@@ -221,39 +225,39 @@ def _warn_once(text: str) -> None:
         warnings.warn(text, RuntimeWarning, stacklevel=4)
 
 
-def _described(model: Any, inline: bool, inputs: Names) -> tuple[dict[str, Any], Arrays]:
+def _described(model: Any, inline: bool, chosen: Load) -> tuple[Load, Arrays]:
     """What the engine is told, and the arrays that go with it."""
-    if isinstance(model, str | os.PathLike):
-        kind, path = kind_of_path(os.path.abspath(os.fspath(model)))
-        return {"kind": kind, "path": path}, []
-    live = _described_if_live(model, inputs) if "tensorflow" in sys.modules else None
+    if isinstance(model, Found):
+        return replace(chosen, kind=model.kind.name, path=model.path), []
+    live = _described_if_live(model, chosen) if "tensorflow" in sys.modules else None
     if live is not None:
         return live
     if callable(model):
         if inline:
-            return {"kind": "builder", "object": model}, []
+            return replace(chosen, kind="builder", live=model), []
         try:
             pickled = cloudpickle.dumps(model)
         except Exception as error:
             raise ModelError(f"{model!r} cannot be sent to a worker: {error}") from error
-        return {"kind": "builder"}, [np.frombuffer(pickled, np.uint8)]
+        return replace(chosen, kind="builder"), [np.frombuffer(pickled, np.uint8)]
     raise ModelError(
-        "a model is a path, a Keras model, a tf.function, a tf.Graph, or a function that builds "
-        f"one of these, not {type(model).__name__}"
+        "a model must be a path, a Keras model, a tf.function, a tf.Graph, or a function that "
+        f"builds one of these, not {type(model).__name__}"
     )
 
 
-def _described_if_live(model: Any, inputs: Names) -> tuple[dict[str, Any], Arrays] | None:
+def _described_if_live(model: Any, chosen: Load) -> tuple[Load, Arrays] | None:
     """The same for an object of TensorFlow's, which the caller has loaded then."""
     from sojourn.engines import tensorflow, tracing
 
     if tensorflow.is_graph(model):
         graph_def = model.as_graph_def(add_shapes=True)
-        told = {"kind": "graph", "initializer": tensorflow.initializers_of(model)}
-        return told, [np.frombuffer(graph_def.SerializeToString(), np.uint8)]
+        initializer = chosen.initializer or tensorflow.initializers_of(model)
+        load = replace(chosen, kind="graph", initializer=initializer)
+        return load, [np.frombuffer(graph_def.SerializeToString(), np.uint8)]
     if tracing.is_traceable(model):
-        packed, arrays = tracing.pack(model, by_short_name("inputs", inputs))
-        return {**packed, "inputs": None}, arrays
+        packed, arrays = tracing.pack(model, chosen.inputs)
+        return replace(chosen, kind="packed", packed=packed, inputs=None), arrays
     return None
 
 

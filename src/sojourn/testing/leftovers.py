@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 
 from sojourn.probes import processes
 from sojourn.process import limits
+from sojourn.process.zygote import zygotes
 from sojourn.testing import snapshots
 from sojourn.testing.snapshots import Snapshot, Stamp
 
@@ -68,7 +69,8 @@ def _compare(before: Snapshot, after: Snapshot, temporary_folder: bool) -> list[
         f"process {pid} that a program of this run started is left"
         for pid in sorted(after.marked - before.marked)
     ]
-    if len(after.zygotes) > max(1, len(before.zygotes)):
+    known = sum(zygote.pid is not None for zygote in zygotes.values())  # one for each framework
+    if len(after.zygotes) > max(1, known, len(before.zygotes)):
         found.append(f"a zygote beside another is left: {sorted(after.zygotes)}")
     new = {fd: to for fd, to in after.descriptors.items() if before.descriptors.get(fd) != to}
     if before.is_strict:
@@ -88,13 +90,15 @@ def _compare(before: Snapshot, after: Snapshot, temporary_folder: bool) -> list[
         if before.is_strict:
             found += _removed("the temporary folder", before.temporary, after.temporary)
             found += _removed("the runtime folder", before.runtime, after.runtime)
-    # A zygote that was replaced starts anew; one that stayed must not collect descriptors.
-    if 0 < before.zygote_descriptors < after.zygote_descriptors:
+    # A zygote that was replaced starts anew; one that stayed must not collect descriptors. Where
+    # one for another framework has come, there is nothing to compare.
+    is_comparable = len(after.zygotes) <= len(before.zygotes)
+    if is_comparable and before.zygote_descriptors < after.zygote_descriptors:
         found.append(
             f"the zygote has {after.zygote_descriptors} descriptors, "
             f"it had {before.zygote_descriptors}"
         )
-    if 0 < before.zygote_threads < after.zygote_threads:
+    if is_comparable and before.zygote_threads < after.zygote_threads:
         found.append(f"the zygote has {after.zygote_threads} threads")
     return found + [f"somebody listens: {port}" for port in sorted(after.ports - before.ports)]
 
@@ -118,7 +122,8 @@ def _growth(before: Snapshot, after: Snapshot, growth_bytes: int, deadline: floa
         grown = max(0, held - before.held_bytes)
         # One that ended gave back more than anybody could leak: that is not to be set off. One that
         # is new has nothing to be compared with.
-        zygote_grown = max(0, by_zygotes - before.zygote_bytes) if before.zygotes else 0
+        is_comparable = len(after.zygotes) <= len(before.zygotes)
+        zygote_grown = max(0, by_zygotes - before.zygote_bytes) if is_comparable else 0
         if grown + zygote_grown <= growth_bytes:
             return []
         if has_collected and time.monotonic() > deadline:

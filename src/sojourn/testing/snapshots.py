@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from sojourn.probes import memory, processes
 from sojourn.process import limits, marks
-from sojourn.process.zygote import zygote
+from sojourn.process.zygote import zygotes
 from sojourn.session import totals
 from sojourn.testing import ports
 
@@ -131,9 +131,11 @@ def _marked() -> list[int]:
 
 
 def _descriptors() -> dict[int, str]:
-    running = zygote._running
-    # It may be replaced by another, as good as the first: these come and go with it.
-    spared = {running.channel.fileno(), running.pidfd, running.errors.fd} if running else set()
+    # Each may be replaced by another, as good as the first: these come and go with it.
+    spared: set[int] = set()
+    for running in (one._running for one in zygotes.values()):
+        if running is not None:
+            spared |= {running.channel.fileno(), running.pidfd, running.errors.fd}
     found = {}
     for name in _listed("/proc/self/fd"):
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import zipfile
 from collections import Counter
 from collections.abc import Iterator
@@ -12,8 +13,10 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from sojourn.errors import ModelError
+from sojourn.kinds.marks import HDF5
 from sojourn.probes.model_files.hdf5_files import NO_H5PY, read_hdf5
 from sojourn.probes.model_files.keras_configs import KerasConfig, walk
+from sojourn.probes.model_files.second_forms import ARCHIVE, IN_HDF5, second_forms
 from sojourn.probes.model_files.summary import Finding, ModelSummary, Weight
 from sojourn.probes.model_files.wire import fields, message
 from sojourn.values import Signature
@@ -33,6 +36,20 @@ class _Unhurried(io.FileIO):
         if size is not None and size > most:
             raise ModelError("its table of contents is larger than any model's")
         return super().read(most if size is None or size < 0 else size)
+
+
+def read_keras_file(path: str, known: object = None) -> ModelSummary:
+    """A Keras file, in the form that Keras loads it in."""
+    with open(path, "rb") as file:
+        is_hdf5 = file.read(len(HDF5)) == HDF5
+    if path.endswith(".keras"):  # Keras looks for an archive at the end, and only then for HDF5
+        is_hdf5 = is_hdf5 and not zipfile.is_zipfile(path)
+    elif path.endswith((".h5", ".hdf5")):
+        is_hdf5 = True
+    form = IN_HDF5 if is_hdf5 else ARCHIVE
+    read = inspect_hdf5 if is_hdf5 else inspect_keras
+    summary = read(path, os.path.getsize(path))
+    return replace(summary, findings=(*second_forms(path, form), *summary.findings))
 
 
 def inspect_keras(path: str, size: int) -> ModelSummary:

@@ -43,7 +43,7 @@ class ModelSummary:
     """What is in a model, by reading it; nothing was loaded."""
 
     path: str
-    kind: str  # "SavedModel", "Keras file", "Keras HDF5 file", "frozen graph", "checkpoint"
+    kind: str  # "SavedModel", "Keras file", "frozen graph", "checkpoint", "ONNX model" and so on
     file_bytes: int
     made_with: str = ""
     tags: tuple[str, ...] = ()

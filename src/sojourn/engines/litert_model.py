@@ -1,0 +1,189 @@
+"""A TensorFlow Lite model, run by LiteRT on the CPU.
+
+An interpreter serves one thread at a time: used by two at once it gives wrong results, and says
+nothing. So each run takes one that is free, and makes another if there is none; the weights are in
+the file, which they share. A model that remembers something has one only, or each would remember
+something else.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from ai_edge_litert.interpreter import Interpreter
+
+from sojourn.engines.base import Arrays, Operation
+from sojourn.errors import InputError, ModelError
+from sojourn.kinds import Load
+from sojourn.probes.model_files.contents import mapped
+from sojourn.probes.model_files.tflite_files import parse_tflite
+from sojourn.values import Signature, TensorSpec
+from sojourn.values.dtypes import BY_NAME, name_of
+
+_DEFAULT = "serving_default"
+_CUSTOM_OP = re.compile(r"unresolved custom op: (\w+)")
+_FLEX_OP = re.compile(r"\(Flex(\w+)\) failed to prepare")
+_NEW_OP = re.compile(r"Didn't find op for builtin opcode '(\w+)' version '(\d+)'")
+
+
+class LiteRtEngine:
+    """One signature of a model."""
+
+    def __init__(self, path: str, signature: str | None, remembers: bool) -> None:
+        self._path = path
+        self._key = signature
+        self._remembers = remembers
+        self._lock = threading.Lock()
+        self._only = threading.Lock()  # held while the only interpreter runs
+        runner = self._new_runner()
+        self._free = [runner]
+        self.signature = Signature(runner.inputs, runner.outputs)
+
+    @classmethod
+    def load(cls, load: Load, arrays: Arrays) -> LiteRtEngine:
+        """From the file `path`."""
+        try:
+            told = parse_tflite(mapped(load.path))
+            keys = list(Interpreter(model_path=load.path).get_signature_list())
+        except (ValueError, RuntimeError, ModelError) as error:
+            raise ModelError(f"LiteRT cannot load {load.path}: {_told(error)}") from None
+        return cls(load.path, _chosen(keys, load.signature, load.path), told.remembers)
+
+    def _new_runner(self) -> _Runner:
+        try:
+            return _Runner(self._path, self._key)
+        except (ValueError, RuntimeError) as error:
+            raise ModelError(f"LiteRT cannot load {self._path}: {_told(error)}") from None
+
+    @contextmanager
+    def runner(self) -> Iterator[_Runner]:
+        """One that nobody else runs meanwhile."""
+        if self._remembers:
+            with self._only:
+                yield self._free[0]
+            return
+        with self._lock:
+            runner = self._free.pop() if self._free else None
+        runner = runner or self._new_runner()
+        try:
+            yield runner
+        finally:
+            with self._lock:
+                self._free.append(runner)
+
+    def plan(self, feeds: Sequence[str], fetches: Sequence[str]) -> LiteRtPlan:
+        signature = self.signature
+        for name in feeds:
+            _require(name, "input", signature.inputs)
+        for name in fetches:
+            _require(name, "output", signature.outputs)
+        missing = [name for name in signature.inputs if name not in feeds]
+        if missing:
+            listed = ", ".join(map(repr, missing))
+            raise InputError(f"to get {', '.join(fetches)} the input {listed} must be fed as well")
+        return LiteRtPlan(self, feeds, fetches)
+
+    def operations(self) -> dict[str, Operation]:
+        return {}  # what it remembers cannot be saved
+
+    def close(self) -> None:
+        self._free.clear()
+
+
+class LiteRtPlan:
+    adoptable = True  # feeds are copied into the interpreter's own tensors
+    may_echo = False
+    prints = False
+    may_wait = False
+    changes_state = False  # what it remembers cannot be saved anyway
+
+    def __init__(self, engine: LiteRtEngine, feeds: Sequence[str], fetches: Sequence[str]) -> None:
+        self._engine = engine
+        self._feeds = list(feeds)
+        self._fetches = list(fetches)
+        self.inputs = [engine.signature.inputs[name] for name in feeds]
+        self.outputs = [engine.signature.outputs[name] for name in fetches]
+        self.slots = range(len(self._fetches))
+
+    def run(self, arrays: Arrays) -> Sequence[np.ndarray]:
+        with self._engine.runner() as runner:
+            results = runner.run(dict(zip(self._feeds, arrays, strict=True)))
+        return [np.asarray(results[name]) for name in self._fetches]
+
+
+class _Runner:
+    """One interpreter, ready to run one signature, or its graph if it has none."""
+
+    def __init__(self, path: str, key: str | None) -> None:
+        threads = len(os.sched_getaffinity(0))
+        self._interpreter = Interpreter(model_path=path, num_threads=threads)
+        self._interpreter.allocate_tensors()
+        self._signature = None if key is None else self._interpreter.get_signature_runner(key)
+        if self._signature is not None:
+            inputs = self._signature.get_input_details()
+            outputs = self._signature.get_output_details()
+        else:
+            inputs = {detail["name"]: detail for detail in self._interpreter.get_input_details()}
+            outputs = {detail["name"]: detail for detail in self._interpreter.get_output_details()}
+        self._places = {name: detail["index"] for name, detail in (inputs | outputs).items()}
+        self._sizes = {name: tuple(detail["shape"]) for name, detail in inputs.items()}
+        self.inputs = {name: _spec(detail) for name, detail in inputs.items()}
+        self.outputs = {name: _spec(detail) for name, detail in outputs.items()}
+
+    def run(self, given: dict[str, np.ndarray]) -> dict[str, Any]:
+        """The outputs, which are copies."""
+        if self._signature is not None:
+            results: dict[str, Any] = self._signature(**given)
+            return results
+        is_resized = False
+        for name, array in given.items():
+            if array.shape != self._sizes[name]:
+                self._interpreter.resize_tensor_input(self._places[name], array.shape)
+                self._sizes[name] = array.shape
+                is_resized = True
+        if is_resized:
+            self._interpreter.allocate_tensors()
+        for name, array in given.items():
+            self._interpreter.set_tensor(self._places[name], array)
+        self._interpreter.invoke()
+        return {name: self._interpreter.get_tensor(self._places[name]) for name in self.outputs}
+
+
+def _spec(detail: dict[str, Any]) -> TensorSpec:
+    dims = detail["shape_signature"] if len(detail["shape_signature"]) else detail["shape"]
+    dtype = name_of(np.dtype(detail["dtype"])) or str(detail["dtype"])
+    return TensorSpec(dtype, tuple(int(d) if d >= 0 else None for d in dims))
+
+
+def _chosen(keys: list[str], wanted: str | None, path: str) -> str | None:
+    if wanted is None:
+        if len(keys) > 1 and _DEFAULT not in keys:
+            raise ModelError(f"{path} has the signatures {keys}; choose one")
+        return None if not keys else _DEFAULT if _DEFAULT in keys else keys[0]
+    if wanted not in keys:
+        raise ModelError(f"{path} has no signature {wanted!r}; there are {keys}")
+    return wanted
+
+
+def _require(name: str, role: str, specs: Any) -> None:
+    if name not in specs:
+        raise InputError(f"there is no {role} {name!r}; there are {', '.join(specs)}")
+    if specs[name].dtype not in BY_NAME:
+        raise InputError(f"{role} {name!r} is of type {specs[name].dtype}, which LiteRT has not")
+
+
+def _told(error: Exception) -> str:
+    message = str(error).strip()
+    if found := _CUSTOM_OP.search(message):
+        return f"it has the custom op {found[1]}, which LiteRT does not have"
+    if found := _FLEX_OP.search(message):
+        return f"it has TensorFlow's op {found[1]}, which LiteRT does not run"
+    if found := _NEW_OP.search(message):
+        return f"it has version {found[2]} of the op {found[1]}, which LiteRT does not have"
+    return message

@@ -1,0 +1,183 @@
+"""An ONNX model, run by ONNX Runtime on the CPU.
+
+One session of ONNX Runtime serves every lane: it may be run from several threads at once.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from sojourn.engines.base import Arrays, Operation
+from sojourn.errors import EngineError, InputError, ModelError
+from sojourn.kinds import Load
+from sojourn.probes.model_files.contents import mapped
+from sojourn.probes.model_files.onnx_files import parse_onnx
+from sojourn.values import Signature, TensorSpec
+
+# It reports how it is used, from a thread that it starts when it is imported. Neither may be.
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+import onnxruntime
+
+# What numpy and ONNX Runtime exchange.
+_DTYPES = {
+    "float": "float32",
+    "double": "float64",
+    "float16": "float16",
+    "string": "string",
+    "bool": "bool",
+    **{name: name for bits in (8, 16, 32, 64) for name in (f"int{bits}", f"uint{bits}")},
+}
+_UNKNOWN_OP = re.compile(r"(\S+?)(?:\(-?\d+\))? is not a registered function/op")
+_OPSET = re.compile(r"Opset (\d+) is under development.*?for domain (\S+) is till opset (\d+)")
+_IR = re.compile(r"Unsupported model IR version: (\d+), max supported IR version: (\d+)")
+_MISSING = re.compile(r"External data path does not exist: (\S+)")
+_SOURCE = re.compile(r"\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : |\S*/onnxruntime_src/\S+ .*?\) ")
+
+
+class OnnxEngine:
+    """One model in one session of ONNX Runtime."""
+
+    def __init__(self, session: Any, path: str) -> None:
+        self._session = session
+        self._inputs = _specs(session.get_inputs())
+        self._outputs = _specs(session.get_outputs())
+        # Of a scalar and of any rank ONNX Runtime says the same.
+        if any(spec.shape == () for spec in (*self._inputs.values(), *self._outputs.values())):
+            told = parse_onnx(mapped(path))
+            for specs, read in ((self._inputs, told.inputs), (self._outputs, told.outputs)):
+                for name, spec in specs.items():
+                    if name in read and read[name].shape is None:
+                        specs[name] = TensorSpec(spec.dtype, None)
+        for name, spec in self._inputs.items():
+            if spec.dtype.startswith("("):
+                raise ModelError(f"input {name!r} of {path} takes {spec.dtype[1:-1]}, not a tensor")
+        tensors = {n: spec for n, spec in self._outputs.items() if not spec.dtype.startswith("(")}
+        self.signature = Signature(self._inputs, tensors)
+
+    @classmethod
+    def load(cls, load: Load, arrays: Arrays) -> OnnxEngine:
+        """From the file `path`, and those that it keeps its weights in."""
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4  # what matters is raised
+        # Said by us, because otherwise it ties its threads to cores, which the sandbox refuses.
+        options.intra_op_num_threads = len(os.sched_getaffinity(0))
+        options.use_deterministic_compute = load.deterministic
+        if load.seed is not None:
+            onnxruntime.set_seed(load.seed)
+        try:
+            session = onnxruntime.InferenceSession(
+                load.path, options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # it has a type of its own for each of its status codes
+            raise ModelError(_told(load.path, str(error))) from None
+        return cls(session, load.path)
+
+    def plan(self, feeds: Sequence[str], fetches: Sequence[str]) -> OnnxPlan:
+        for name in feeds:
+            _require(name, "input", self._inputs)
+        for name in fetches:
+            _require(name, "output", self._outputs)
+        missing = [name for name in self._inputs if name not in feeds]
+        if missing:
+            listed = ", ".join(map(repr, missing))
+            raise InputError(f"to get {', '.join(fetches)} the input {listed} must be fed as well")
+        inputs = [self._inputs[name] for name in feeds]
+        outputs = [self._outputs[name] for name in fetches]
+        return OnnxPlan(self._session, list(feeds), list(fetches), inputs, outputs)
+
+    def operations(self) -> dict[str, Operation]:
+        return {}  # it has no state that could be saved
+
+    def close(self) -> None:
+        del self._session
+
+
+class OnnxPlan:
+    adoptable = True  # nothing is kept from one run to the next
+    may_echo = True
+    prints = False
+    may_wait = False
+    changes_state = False
+
+    def __init__(
+        self,
+        session: Any,
+        feeds: list[str],
+        fetches: list[str],
+        inputs: list[TensorSpec],
+        outputs: list[TensorSpec],
+    ) -> None:
+        self._run = session.run
+        self._feeds = feeds
+        self._fetches = fetches
+        self.inputs = inputs
+        self.outputs = outputs
+        self.slots = range(len(fetches))
+        self._texts = [i for i, spec in enumerate(inputs) if spec.dtype == "string"]
+        self._gives_texts = any(spec.dtype == "string" for spec in outputs)
+
+    def run(self, arrays: Arrays) -> Sequence[np.ndarray]:
+        given = dict(zip(self._feeds, arrays, strict=True))
+        for i in self._texts:
+            given[self._feeds[i]] = _decoded(self._feeds[i], arrays[i])
+        try:
+            results: list[np.ndarray] = self._run(self._fetches, given)
+        except (RuntimeError, ValueError, MemoryError):
+            raise
+        except Exception as error:  # as above
+            raise EngineError(f"{type(error).__name__}: {_SOURCE.sub('', str(error))}") from None
+        return [_encoded(result) for result in results] if self._gives_texts else results
+
+
+def _specs(arguments: Iterable[Any]) -> dict[str, TensorSpec]:
+    found = {}
+    for argument in arguments:
+        kind, _, inner = argument.type.partition("(")
+        dtype = _DTYPES.get(inner[:-1], inner[:-1]) if kind == "tensor" else f"({argument.type})"
+        dims = (dim if isinstance(dim, int) and dim >= 0 else None for dim in argument.shape)
+        found[argument.name] = TensorSpec(dtype, tuple(dims) if kind == "tensor" else None)
+    return found
+
+
+def _require(name: str, role: str, specs: dict[str, TensorSpec]) -> None:
+    if name not in specs:
+        raise InputError(f"there is no {role} {name!r}; there are {', '.join(specs)}")
+    dtype = specs[name].dtype
+    if dtype not in _DTYPES.values():
+        raise InputError(f"{role} {name!r} is of type {dtype}, which numpy does not exchange here")
+
+
+def _decoded(name: str, array: np.ndarray) -> np.ndarray:
+    """Text as ONNX Runtime wants it: of bytes it would take what Python prints for them."""
+    items = array.reshape(-1).tolist()
+    result = np.empty(len(items), dtype=object)
+    try:
+        result[:] = [item.decode() for item in items]
+    except UnicodeDecodeError as error:
+        raise InputError(f"input {name!r} takes text in UTF-8: {error}") from None
+    return result.reshape(array.shape)
+
+
+def _encoded(array: np.ndarray) -> np.ndarray:
+    if array.dtype.kind not in "OU":
+        return array
+    result = np.empty(array.size, dtype=object)
+    result[:] = [str(item).encode() for item in array.reshape(-1).tolist()]
+    return result.reshape(array.shape)
+
+
+def _told(path: str, message: str) -> str:
+    if found := _UNKNOWN_OP.search(message):
+        return f"{path} has the op {found[1]}, which ONNX Runtime does not have"
+    if found := _OPSET.search(message):
+        return f"{path} uses opset {found[1]} of {found[2]}; ONNX Runtime has up to {found[3]}"
+    if found := _IR.search(message):
+        return f"{path} is of ONNX version {found[1]}; ONNX Runtime reads up to {found[2]}"
+    if found := _MISSING.search(message):
+        return f"{path} keeps weights in {found[1]}, which is not there"
+    return f"ONNX Runtime cannot load {path}: {_SOURCE.sub('', message).strip()}"

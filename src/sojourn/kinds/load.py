@@ -1,0 +1,37 @@
+"""What an engine is told about the model that it loads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from sojourn.values import TensorSpec
+
+
+class Packed(msgspec.Struct, frozen=True):
+    """A live model as files, whose contents come as arrays; names by those used in the files."""
+
+    files: list[str]
+    inputs: dict[str, str]
+    outputs: dict[str, str]
+
+
+class Load(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One model and how to load it. Crosses to the worker as it is, but for `live`."""
+
+    kind: str
+    path: str = ""
+    signature: str | None = None
+    tags: list[str] | None = None
+    inputs: dict[str, str | TensorSpec] | None = None
+    outputs: dict[str, str] | None = None
+    initializer: list[str] | None = None
+    seed: int | None = None
+    deterministic: bool = False
+    device: str = "auto"
+    gpu_bytes: int | None = None
+    untrusted: bool = False
+    packed: Packed | None = None  # a live model that was packed by the caller
+    config: bytes = b""  # of a drop-in session
+    live: Any = None  # an object of the caller's, used in his process

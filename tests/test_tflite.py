@@ -1,0 +1,206 @@
+"""TensorFlow Lite models: opened as they are, with everything that a session promises."""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+import struct
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import sojourn
+import tflite_models
+from sojourn.errors import CheckpointError, DeviceError, InputError, ModelError
+from sojourn.probes.model_files import inspect_model
+from sojourn.probes.model_files.tflite_files import parse_tflite
+from sojourn.process.zygote import zygote_for
+from tflite_models import WEIGHTS
+
+needs_engine = pytest.mark.skipif(
+    importlib.util.find_spec("ai_edge_litert") is None, reason="ai-edge-litert is not installed"
+)
+X = np.arange(8, dtype=np.float32).reshape(2, 4)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tflite")
+    sojourn.isolated(tflite_models.main)(str(path))
+    return path
+
+
+# Sessions
+
+
+@needs_engine
+def test_a_signature_is_chosen_and_run_with_any_number_of_rows(folder: Path) -> None:
+    with sojourn.open(folder / "two.tflite", signature="dense") as session:
+        assert str(session.signature) == "(x: float32[?, 4]) -> (rows: int32[], y: float32[?, 3])"
+        for rows in (X, X[:1], np.tile(X, (50, 1)), X):
+            told = session.run(None, {"x": rows})
+            assert np.allclose(told["y"], rows @ WEIGHTS)
+            assert told["rows"] == len(rows)
+        assert session.footprint().host_bytes < 40 * 2**20
+    assert session.receipt.clean
+    with sojourn.open(folder / "two.tflite", signature="add") as session:
+        assert session.run("sum", {"a": [1, 2], "b": [3, 4]}).tolist() == [4, 6]
+
+
+@needs_engine
+def test_the_only_signature_needs_no_choice_and_none_at_all_means_the_graph(folder: Path) -> None:
+    for name, output in (("one", "y"), ("unsigned", "y")):
+        with sojourn.open(folder / f"{name}.tflite") as session:
+            for rows in (X, X[:1], X):
+                assert np.allclose(session.run(output, {"x": rows}), rows @ WEIGHTS)
+    with pytest.raises(ModelError, match=r"has the signatures \['add', 'dense'\]; choose one"):
+        sojourn.open(folder / "two.tflite")
+    with pytest.raises(ModelError, match="no signature 'sub'; there are"):
+        sojourn.open(folder / "two.tflite", signature="sub")
+
+
+@needs_engine
+def test_its_worker_has_no_tensorflow(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with sojourn.open(folder / "one.tflite") as session:
+        session.run("y", {"x": X})
+        assert zygote_for("ai_edge_litert").pid not in (None, zygote_for("tensorflow").pid)
+        with open(f"/proc/{session.pid}/maps") as maps:
+            assert "tensorflow/python" not in maps.read()
+    assert "XNNPACK" not in capfd.readouterr().err  # it says so each time
+
+
+@needs_engine
+def test_many_threads_get_their_own_results(folder: Path) -> None:
+    wrong: list[object] = []
+
+    def call(seed: int) -> None:
+        draw = np.random.default_rng(seed)
+        for _ in range(100):
+            x = draw.normal(size=(1 + seed % 3, 4)).astype(np.float32)
+            if not np.allclose(session.run("y", {"x": x}), x @ WEIGHTS, atol=1e-5):
+                wrong.append(x)
+
+    with sojourn.open(folder / "one.tflite") as session:
+        threads = [threading.Thread(target=call, args=(i,)) for i in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not wrong
+
+
+@needs_engine
+def test_a_model_that_counts_counts_for_all_threads_together(folder: Path) -> None:
+    def call() -> None:
+        for _ in range(50):
+            session.run("count", {"by": 1.0})
+
+    with sojourn.open(folder / "counter.tflite") as session:
+        threads = [threading.Thread(target=call) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert session.run("count", {"by": 0.0}) == 200
+        with pytest.raises(CheckpointError, match="no variables"):
+            session.save(folder / "state")
+
+
+@needs_engine
+def test_wrong_inputs_and_devices_are_told_what_there_is(folder: Path) -> None:
+    with sojourn.open(folder / "one.tflite") as session:
+        for fetches, feeds, told in (
+            ("y", {"x": X[:, :3]}, r"takes float32\[\?, 4\]; got float32\[2, 3\]"),
+            ("y", {"z": X}, "there is no input 'z'; there are x"),
+            ("z", {"x": X}, "there is no output 'z'; there are rows, y"),
+            ("y", {}, "the input 'x' must be fed"),
+        ):
+            with pytest.raises(InputError, match=told):
+                session.run(fetches, feeds)
+    with pytest.raises(DeviceError, match="runs on the CPU"):
+        sojourn.open(folder / "one.tflite", device="gpu:0")
+
+
+@needs_engine
+@pytest.mark.parametrize(
+    ("name", "told"), [("custom", "custom op MatrixDeterminant"), ("flex", "MatrixDeterminant")]
+)
+def test_ops_that_the_engine_has_not_are_named(folder: Path, name: str, told: str) -> None:
+    with pytest.raises(ModelError, match=told):
+        sojourn.open(folder / f"{name}.tflite")
+    [finding] = inspect_model(folder / f"{name}.tflite").findings
+    assert finding.severity == "note"
+    assert finding.name.endswith("MatrixDeterminant")
+
+
+@needs_engine
+def test_an_untrusted_model_runs_in_the_sandbox(folder: Path) -> None:
+    with sojourn.open(folder / "one.tflite", untrusted=True) as session:
+        assert np.allclose(session.run("y", {"x": X}), X @ WEIGHTS)
+
+
+# Looking
+
+
+def test_a_model_is_looked_at_without_loading_it(folder: Path, tmp_path: Path) -> None:
+    summary = inspect_model(folder / "two.tflite")
+    assert summary.kind == "TensorFlow Lite model"
+    assert {name: str(signature) for name, signature in summary.signatures.items()} == {
+        "add": "(a: int32[2], b: int32[2]) -> (sum: int32[2])",
+        "dense": "(x: float32[?, 4]) -> (rows: int32[], y: float32[?, 3])",
+    }
+    assert summary.ops["FULLY_CONNECTED"] == summary.ops["ADD"] == 1
+    assert summary.weight_bytes >= WEIGHTS.nbytes
+    assert summary.findings == ()
+    other = tmp_path / "m.bin"
+    other.write_bytes((folder / "unsigned.tflite").read_bytes())
+    by_content = inspect_model(other)
+    assert str(by_content.signatures["graph"]) == "(x: float32[?, 4]) -> (y: float32[?, 3])"
+
+
+def test_damage_is_a_model_error_and_never_anything_else(folder: Path, tmp_path: Path) -> None:
+    draw = random.Random(5)
+    whole = (folder / "two.tflite").read_bytes()
+    for _ in range(3000):
+        damaged = bytearray(whole[: draw.randrange(9, len(whole) + 1)])
+        for _ in range(draw.randrange(6)):
+            damaged[draw.randrange(8, len(damaged))] = draw.randrange(256)
+        try:
+            parse_tflite(memoryview(bytes(damaged)))
+        except ModelError:
+            pass
+    truncated = tmp_path / "m.tflite"
+    truncated.write_bytes(whole[:200])
+    for look in (inspect_model, sojourn.open):
+        with pytest.raises(ModelError):
+            look(truncated)
+
+
+def test_one_table_that_is_referred_to_a_million_times_is_refused() -> None:
+    # A list that names one graph again and again, whose list names one op again and again: the
+    # square of what the file holds.
+    count = 3000
+
+    def table(place: int) -> bytes:
+        """A table whose only field, at this place, is an offset to what follows it."""
+        fields = struct.pack(f"<{place + 1}H", *[0] * place, 4)
+        vtable = struct.pack("<HH", 4 + len(fields), 8) + fields
+        return vtable + struct.pack("<iI", len(vtable), 4)
+
+    def vector(vtable_bytes: int) -> bytes:
+        """A list of the table that follows it."""
+        offsets = (4 * (count - i) + vtable_bytes for i in range(count))
+        return struct.pack(f"<I{count}I", count, *offsets)
+
+    graphs, ops = table(2), table(3)
+    data = b"".join(
+        [
+            struct.pack("<I4s", 8 + len(graphs) - 8, b"TFL3"),
+            *(graphs, vector(len(ops) - 8)),
+            *(ops, vector(4), struct.pack("<HHi", 4, 4, 4)),
+        ]
+    )
+    with pytest.raises(ModelError, match="which no model has"):
+        parse_tflite(memoryview(data))
