@@ -27,10 +27,11 @@ class Place:
     def __str__(self) -> str:
         if self.cell is not None:
             return f"cell {self.cell}, line {self.line}"
-        return f"{self.file}:{self.line}"
+        return f"{self.file}:{self.line}" if self.line else self.file
 
 
 NOWHERE = Place("<unknown>", 0)
+AT_EXIT = Place("the exit of the program", 0)
 
 
 def caller() -> Place:

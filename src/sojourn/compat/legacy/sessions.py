@@ -88,7 +88,7 @@ def _counted(
             self._stay.account = getattr(link, "stay", None)
 
         def run(self, *args: Any, **kwargs: Any) -> Any:
-            self._stay.steps += 1
+            self._stay.runs += 1
             return give(super().run(*args, **kwargs))
 
         def close(self) -> None:
