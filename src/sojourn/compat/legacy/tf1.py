@@ -37,6 +37,7 @@ def namespace(session: Namespace, *, as_tensorflow: bool) -> Namespace:
         lazy={
             "contrib": module(_CONTRIB),
             "examples": module(f"{_CONTRIB}.examples"),
+            "estimator": _estimator,
             "keras": keras.namespace,
             "core": lambda: importlib.import_module("tensorflow.core"),
         },
@@ -79,6 +80,12 @@ def tensorflow_2(session: Namespace, graph: bool) -> Namespace:
     )
     first.__dict__["_lazy"] = {**first.__dict__["_lazy"], "keras": lambda: here.keras}
     return here
+
+
+def _estimator() -> Namespace:
+    from sojourn.compat.legacy import estimator
+
+    return estimator.namespace()
 
 
 def _at(root: Any, path: str) -> Any:
