@@ -95,6 +95,7 @@ def _prepare(verdict: Verdict, isolation: str, ledger: Ledger) -> imports.Import
         "tensorflow.python.platform.flags": first.flags,
         "tensorflow.python.ops.rnn": first.nn.rnn_module,
         "tensorflow.models.rnn.rnn": first.nn.rnn_module,
+        "tensorflow.python.estimator": tf1.estimator_modules(),
     }
     if verdict.graph:
         overrides["tensorflow.python.keras"] = plain.keras

@@ -38,6 +38,8 @@ def namespace(session: Namespace, *, as_tensorflow: bool) -> Namespace:
             "contrib": module(_CONTRIB),
             "examples": module(f"{_CONTRIB}.examples"),
             "estimator": _estimator,
+            "distribute": _distribute,
+            "tpu": _tpu,
             "keras": keras.namespace,
             "core": lambda: importlib.import_module("tensorflow.core"),
         },
@@ -86,6 +88,43 @@ def _estimator() -> Namespace:
     from sojourn.compat.legacy import estimator
 
     return estimator.namespace()
+
+
+def estimator_modules() -> Namespace:
+    """What `tensorflow.python.estimator` was, with the names of all its modules in one."""
+    name = "tensorflow.python.estimator"
+    return Namespace(name, (_Late(_estimator), _Late(_estimator_parts)))
+
+
+def _estimator_parts() -> Namespace:
+    from sojourn.compat.legacy.estimator import export, inputs, tpu
+
+    return Namespace("tensorflow.python.estimator", (export, inputs, tpu))
+
+
+class _Late:
+    """A module that is made when a name of it is first asked for."""
+
+    def __init__(self, make: Any) -> None:
+        self._make = make
+
+    def __getattr__(self, name: str) -> Any:
+        made = self.__dict__.setdefault("_made", self._make())
+        return getattr(made, name)
+
+
+def _distribute() -> Namespace:
+    from sojourn.compat.legacy import distribution
+
+    return distribution.namespace()
+
+
+def _tpu() -> Namespace:
+    import tensorflow.compat.v1 as tf1
+
+    from sojourn.compat.legacy.contrib import tpu
+
+    return Namespace("tensorflow.tpu", (tpu, tf1.tpu), shown_as="tf.tpu")
 
 
 def _at(root: Any, path: str) -> Any:

@@ -14,14 +14,18 @@ from sojourn.compat.legacy.namespaces import Namespace
 _HERE = (
     "crf",
     "distributions",
+    "estimator",
     "examples",
     "framework",
     "layers",
     "learn",
     "legacy_seq2seq",
+    "opt",
+    "predictor",
     "rnn",
     "seq2seq",
     "slim",
+    "tpu",
     "training",
 )
 
@@ -97,6 +101,10 @@ def _elsewhere(name: str) -> Any:
         from sojourn.compat.legacy.oldnames import adapters
 
         return over(**{each: made for each, made in adapters(v1).items() if "_summary" in each})
+    if name in ("distribute", "cluster_resolver"):
+        from sojourn.compat.legacy import distribution
+
+        return over(distribution, v1.distribute, v1.distribute.cluster_resolver)
     moved = {
         "autograph": (tf.autograph,),
         "checkpoint": (tf.train,),

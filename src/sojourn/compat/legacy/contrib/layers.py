@@ -39,6 +39,7 @@ from sojourn.compat.legacy.contrib.convolutions import (  # noqa: F401
     separable_conv2d,
     separable_convolution2d,
 )
+from sojourn.compat.legacy.contrib.feature_columns import *  # noqa: F403
 from sojourn.compat.legacy.contrib.framework import add_arg_scope
 from sojourn.compat.legacy.contrib.normalizers import (  # noqa: F401
     batch_norm,

@@ -37,6 +37,10 @@ _REPLACEABLE = (
 class RunConfig:
     """The settings of an estimator's runs. One process does all the work here: it is the chief."""
 
+    save_checkpoints_steps: int | None
+    save_checkpoints_secs: int | None
+    session_config: Any
+
     def __init__(
         self,
         model_dir: Any = None,

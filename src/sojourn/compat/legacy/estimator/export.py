@@ -141,7 +141,7 @@ def write(
         tf.gfile.MakeDirs(os.path.dirname(target))
         tf.gfile.Copy(source, target)
     tf.gfile.Rename(beside, final)
-    return tf.compat.as_bytes(final)
+    return bytes(tf.compat.as_bytes(final))
 
 
 def _add_graph(

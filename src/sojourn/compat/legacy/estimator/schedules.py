@@ -124,7 +124,11 @@ class _Evaluates(tf.train.CheckpointSaverListener):  # type: ignore[misc]
         self._done_step = step
         path, spec = self._estimator.latest_checkpoint(), self._spec
         self.metrics = self._estimator.evaluate(
-            spec.input_fn, spec.steps, spec.hooks, path, spec.name
+            input_fn=spec.input_fn,
+            steps=spec.steps,
+            hooks=spec.hooks,
+            checkpoint_path=path,
+            name=spec.name,
         )
         is_last = self._max_steps is not None and step >= self._max_steps
         self.exports = [

@@ -91,6 +91,7 @@ def metric_pairs(metrics: Any) -> dict[str, Any]:
     pairs = {}
     for name, metric in (metrics or {}).items():
         if hasattr(metric, "updates") and hasattr(metric, "result"):
+            adopt_variables(metric)
             metric = (metric.result(), tf.group(*metric.updates))
         elif not isinstance(metric, (tuple, list)) or len(metric) != 2:
             raise TypeError(
@@ -101,12 +102,21 @@ def metric_pairs(metrics: Any) -> dict[str, Any]:
     return pairs
 
 
+def adopt_variables(metric: Any) -> None:
+    """Let the session initialise the variables of a Keras metric: Keras keeps them to itself."""
+    for name in (tf.GraphKeys.LOCAL_VARIABLES, tf.GraphKeys.METRIC_VARIABLES):
+        known = {id(variable) for variable in tf.get_collection(name)}
+        for variable in metric.variables:
+            if id(variable) not in known:
+                tf.add_to_collection(name, variable)
+
+
 def _hooks(hooks: Any) -> tuple[Any, ...]:
-    hooks = tuple(hooks or ())
-    for hook in hooks:
+    chosen: tuple[Any, ...] = tuple(hooks or ())
+    for hook in chosen:
         if not isinstance(hook, tf.train.SessionRunHook):
             raise TypeError(f"All hooks must be SessionRunHook instances, given: {hook}")
-    return hooks
+    return chosen
 
 
 def as_named(tensors: Any, default: str) -> dict[Any, Any]:

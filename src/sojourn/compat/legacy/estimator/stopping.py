@@ -145,7 +145,7 @@ class InMemoryEvaluatorHook(tf.train.SessionRunHook):  # type: ignore[misc]
         name: str | None = None,
         every_n_iter: int = 100,
     ) -> None:
-        self._arguments = (input_fn, steps, hooks)
+        self._arguments = {"input_fn": input_fn, "steps": steps, "hooks": hooks, "name": name}
         self._estimator, self._name = estimator, name
         self._timer = tf.train.SecondOrStepTimer(every_steps=every_n_iter)
 
@@ -166,11 +166,10 @@ class InMemoryEvaluatorHook(tf.train.SessionRunHook):  # type: ignore[misc]
         self._evaluate(session)
 
     def _evaluate(self, session: Any) -> None:
-        input_fn, steps, hooks = self._arguments
         folder = os.path.join(self._estimator.eval_dir(self._name), "in_memory")
         tf.gfile.MakeDirs(folder)
         path = self._saver.save(
             session, os.path.join(folder, "model"), latest_filename="none", write_meta_graph=False
         )
-        self._estimator.evaluate(input_fn, steps, hooks, path, self._name)
+        self._estimator.evaluate(checkpoint_path=path, **self._arguments)
         tf.gfile.DeleteRecursively(folder)
