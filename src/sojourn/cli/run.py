@@ -18,6 +18,8 @@ from sojourn.cli.program_command import ProgramCommand
 @click.option("--tf2", "as_tf2", is_flag=True, help="Leave TensorFlow as it is.")
 @click.option("--isolation", type=click.Choice(["process", "inline", "raw"]), default="process",
               show_default=True, help="Where its sessions run; raw: TensorFlow's own.")  # fmt: skip
+@click.option("--strict-placement", is_flag=True,
+              help="Fail where an op names a device that is not here.")  # fmt: skip
 @click.option("--json", "account", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
               help="Write the account of its sessions to FILE.")  # fmt: skip
 @click.option("-q", "--quiet", is_flag=True, help="No account on standard error.")
@@ -27,6 +29,7 @@ def command(
     as_tf1: bool,
     as_tf2: bool,
     isolation: str,
+    strict_placement: bool,
     account: Path | None,
     quiet: bool,
     program: tuple[str, ...],
@@ -59,7 +62,7 @@ def command(
     try:
         verdict = legacy.judge(target, module is not None, era)
         running = Program(target, args, is_module=module is not None)
-        with legacy.environment(verdict, isolation) as ledger:
+        with legacy.environment(verdict, isolation, strict_placement) as ledger:
             exit_code = running.run()
             if os.getpid() != pid:
                 # A fork of the program came out of it here; the account is its parent's to give.
