@@ -66,6 +66,7 @@ def _elsewhere(name: str) -> Any:
         renamed = {
             each: renaming(getattr(lookup_ops, each), mapping="vocabulary_list") for each in tables
         }
+        renamed["string_to_index_table_from_tensor"] = renamed[tables[0]]
         return over(v1.lookup, lookup_ops, **renamed)
     if name == "eager":
         from tensorflow.python.eager import backprop

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Iterable
 from typing import Any
 
 import tensorflow.compat.v1 as tf
+from tensorflow.python.feature_column import feature_column_v2 as kept
 
 # Estimators of contrib.learn took a bare array, whose column had an empty name.
 ARRAY = "features"
+
+# The classes behind the columns, which programs ask for to tell them apart.
+feature_column = types.SimpleNamespace(
+    _SparseColumn=kept.CategoricalColumn,
+    _RealValuedColumn=kept.NumericColumn,
+    _BucketizedColumn=kept.BucketizedColumn,
+    _EmbeddingColumn=kept.EmbeddingColumn,
+    _OneHotColumn=kept.IndicatorColumn,
+    _CrossedColumn=kept.CrossedColumn,
+)
 
 
 def real_valued_column(

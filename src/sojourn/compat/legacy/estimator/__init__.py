@@ -8,6 +8,7 @@ between; `heads`, `logits`, `canned` and `combined` are the ready-made models; `
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import tensorflow.compat.v1 as tf
@@ -154,6 +155,5 @@ def add_metrics(given: Any, metric_fn: Any) -> Any:
 
 
 def _keras() -> Any:
-    from sojourn.compat.legacy.estimator import keras_models
-
-    return Namespace("tensorflow.estimator.keras", (keras_models,))
+    kept = importlib.import_module("sojourn.compat.legacy.estimator.keras_models")
+    return Namespace("tensorflow.estimator.keras", (kept,))
