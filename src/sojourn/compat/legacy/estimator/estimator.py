@@ -33,10 +33,10 @@ class Estimator:
         params: Any = None,
         warm_start_from: Any = None,
     ) -> None:
+        _verify_arguments(model_fn, params)
         self._config = _config(config, model_dir)
         self._model_dir: str = self._config.model_dir
         self._session_config = self._config.session_config or default_session_config()
-        _verify_arguments(model_fn, params)
         self._model_fn = model_fn
         self._params = copy.deepcopy({} if params is None else params)
         self._warm_start = warm_starts.settings(warm_start_from)

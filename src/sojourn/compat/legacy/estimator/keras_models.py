@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Any
 
 import tensorflow.compat.v1 as tf
@@ -93,7 +94,7 @@ def _start_from(estimator: Estimator, model: Any) -> None:
             latest_filename="keras",
             write_meta_graph=False,
         )
-    names = [f"^{weight.op.name}$" for weight in model.weights]
+    names = [f"^{re.escape(weight.name)}$" for weight in model.weights]
     estimator._warm_start = WarmStartSettings(path, names)
 
 
