@@ -189,7 +189,7 @@ def test_ops_fall_back_from_a_missing_device_and_the_account_says_which(
 ) -> None:
     outcome = run("--json", "account.json", program="placed_on_gpus.py", isolation="inline")
     assert (outcome.code, outcome.out) == (0, "6.0\n"), outcome.err
-    assert "5 ops asked for /GPU:7, which is not here: a, v/initial_value, v, ...\n" in outcome.err
+    assert "6 ops asked for /GPU:7, which is not here: a, v/initial_value, v, ...\n" in outcome.err
     assert "1 op asked for /GPU:8, which is not here: mul\n" in outcome.err
     fallbacks = json.loads((tmp_path / "account.json").read_text())["fallbacks"]
     assert fallbacks["/GPU:8"] == {"ops": 1, "first": ["mul"]}

@@ -62,7 +62,7 @@ def queue():
 
 
 config = tf.estimator.RunConfig(tf_random_seed=3, keep_checkpoint_max=2).replace(
-    save_checkpoints_steps=20, save_summary_steps=10
+    save_checkpoints_steps=100, save_summary_steps=50
 )
 assert config.save_checkpoints_secs is None
 model = tf.estimator.Estimator(model_fn, "model", config, {"width": 8})
