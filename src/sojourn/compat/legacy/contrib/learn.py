@@ -6,6 +6,7 @@ import collections
 import csv
 import functools
 import importlib
+import os
 import re
 import types
 from collections.abc import Callable, Iterable, Iterator
@@ -15,7 +16,7 @@ import numpy as np
 
 from sojourn.compat.legacy import mnist as _mnist
 from sojourn.compat.legacy import removed
-from sojourn.compat.legacy.contrib import learn_estimators, learn_experiments
+from sojourn.compat.legacy.contrib import learn_estimators, learn_experiments, learn_monitors
 from sojourn.compat.legacy.contrib.learn_estimators import (  # noqa: F401
     DNNClassifier,
     DNNLinearCombinedClassifier,
@@ -26,6 +27,7 @@ from sojourn.compat.legacy.contrib.learn_estimators import (  # noqa: F401
     LinearRegressor,
     MetricSpec,
     ModelFnOps,
+    PredictionKey,
     SKCompat,
     infer_real_valued_columns_from_input,
     infer_real_valued_columns_from_input_fn,
@@ -174,6 +176,8 @@ preprocessing = types.SimpleNamespace(
 def _load_dataset(name: str, *args: Any, **kwargs: Any) -> Any:
     if name == "mnist":
         return _mnist.read_data_sets("MNIST-data")
+    if name == "dbpedia":
+        return _load_dbpedia()
     try:
         load = getattr(importlib.import_module("sklearn.datasets"), f"load_{name}")
     except (ImportError, AttributeError):
@@ -196,6 +200,18 @@ def _load_csv(has_header: bool) -> Callable[..., Any]:
     return load
 
 
+def _load_dbpedia() -> Any:
+    """The texts of DBpedia, from the files where TensorFlow 1 put them. Nothing is downloaded."""
+    read = _load_csv(False)
+    folder = os.path.join("dbpedia_data", "dbpedia_csv")
+    parts = [os.path.join(folder, f"{part}.csv") for part in ("train", "test")]
+    missing = [path for path in parts if not os.path.exists(path)]
+    if missing:
+        raise FileNotFoundError(f"there is no {missing[0]}; nothing is downloaded")
+    train, test = (read(path, np.int32, np.str_, target_column=0) for path in parts)
+    return _mnist.Datasets(train=train, validation=None, test=test)
+
+
 datasets = types.SimpleNamespace(
     mnist=types.SimpleNamespace(
         read_data_sets=_mnist.read_data_sets,
@@ -212,6 +228,7 @@ datasets = types.SimpleNamespace(
     load_iris=functools.partial(_load_dataset, "iris"),
     load_boston=functools.partial(_load_dataset, "boston"),
 )
+monitors = learn_monitors
 learn_runner = types.SimpleNamespace(run=learn_experiments.run, tune=learn_experiments.tune)
 run_config = learn_experiments
 experiment = types.SimpleNamespace(Experiment=Experiment)

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from tensorflow.python.util import function_utils
 
-from sojourn.compat.legacy.contrib import feature_columns
+from sojourn.compat.legacy.contrib import feature_columns, learn_monitors
 from sojourn.compat.legacy.estimator import canned, combined, inputs
 from sojourn.compat.legacy.estimator import estimator as core
 from sojourn.compat.legacy.estimator.specs import EstimatorSpec, ModeKeys
@@ -27,6 +27,13 @@ class ModelFnOps(NamedTuple):
     training_chief_hooks: Any = None
     training_hooks: Any = None
     scaffold: Any = None
+
+
+class PredictionKey:
+    """The entries of a prediction."""
+
+    CLASSES, PROBABILITIES, LOGITS = "class_ids", "probabilities", "logits"
+    LOGISTIC, SCORES = "logistic", "predictions"
 
 
 class MetricSpec:
@@ -76,7 +83,7 @@ class _Fits(core.Estimator):
     ) -> Any:
         """Train on arrays, or on what `input_fn` gives."""
         input_fn = input_fn or self._input_fn(x, y, batch_size, None, shuffle=True)
-        hooks = [hook for hook in monitors or () if isinstance(hook, tf.train.SessionRunHook)]
+        hooks = learn_monitors.replace_monitors_with_hooks(monitors, self)
         return self.train(input_fn, hooks, steps, max_steps)
 
     def evaluate(  # type: ignore[override]

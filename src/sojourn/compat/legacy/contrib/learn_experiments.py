@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
+from sojourn.compat.legacy.contrib.learn_monitors import replace_monitors_with_hooks
 from sojourn.compat.legacy.estimator import config, export, exporters, schedules
 
 _DEFAULT_UID_WHITE_LIST = [
@@ -151,7 +152,7 @@ class Experiment:
 
     def train(self, delay_secs: Any = None) -> Any:
         """Train to the end."""
-        hooks = [hook for hook in self._train_hooks if isinstance(hook, tf.train.SessionRunHook)]
+        hooks = replace_monitors_with_hooks(self._train_hooks, self.estimator)
         return self.estimator.train(self._train_input_fn, hooks, max_steps=self.train_steps)
 
     def evaluate(self, delay_secs: Any = None, name: str | None = None) -> Any:
@@ -167,7 +168,7 @@ class Experiment:
 
     def train_and_evaluate(self) -> Any:
         """Train with an evaluation behind each checkpoint; the last metrics and the exports."""
-        hooks = [hook for hook in self._train_hooks if isinstance(hook, tf.train.SessionRunHook)]
+        hooks = replace_monitors_with_hooks(self._train_hooks, self.estimator)
         if self._eval_metrics:
             self.train()
             return self.evaluate(), []

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
+from tensorflow.python.ops import summary_ops_v2
 
 from sojourn.compat.legacy.estimator import inputs
 from sojourn.compat.legacy.estimator.config import RunConfig as _RunConfig
@@ -78,23 +79,20 @@ class TPUEstimatorSpec(NamedTuple):
 
     def as_estimator_spec(self) -> EstimatorSpec:
         """The spec for an ordinary processor."""
-        train_op = self.train_op
+        training_hooks = list(self.training_hooks or ())
         if self.host_call is not None and self.mode == ModeKeys.TRAIN:
-            # Its result stands for summaries that it writes: they happen with the step.
-            called = _call_on_tensors(self.host_call)
-            with tf.control_dependencies([train_op]):
-                train_op = tf.group(*tf.nest.flatten(called))
+            training_hooks.append(_CallsHost(_call_on_tensors(self.host_call)))
         return EstimatorSpec(
             mode=self.mode,
             predictions=self.predictions,
             loss=self.loss,
-            train_op=train_op,
+            train_op=self.train_op,
             eval_metric_ops=None
             if self.eval_metrics is None
             else _call_on_tensors(self.eval_metrics),
             export_outputs=self.export_outputs,
             scaffold=self.scaffold_fn() if self.scaffold_fn else None,
-            training_hooks=self.training_hooks,
+            training_hooks=training_hooks,
             evaluation_hooks=self.evaluation_hooks,
             prediction_hooks=self.prediction_hooks,
         )
@@ -103,6 +101,20 @@ class TPUEstimatorSpec(NamedTuple):
 def _call_on_tensors(pair: Any) -> Any:
     function, tensors = pair
     return function(**tensors) if isinstance(tensors, dict) else function(*tensors)
+
+
+class _CallsHost(tf.train.SessionRunHook):  # type: ignore[misc]
+    """Runs what `host_call` returned with each step: the summaries that it writes."""
+
+    def __init__(self, returned: Any) -> None:
+        self._ops = tf.nest.flatten(returned)
+        self._start = summary_ops_v2.summary_writer_initializer_op()
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        session.run(self._start)
+
+    def before_run(self, run_context: Any) -> Any:
+        return tf.train.SessionRunArgs(self._ops)
 
 
 class TPUEstimator(Estimator):
