@@ -103,6 +103,7 @@ def _prepare(
         "tensorflow.python.ops.rnn": first.nn.rnn_module,
         "tensorflow.models.rnn.rnn": first.nn.rnn_module,
         "tensorflow.python.estimator": tf1.estimator_modules(),
+        "tensorflow.python.framework.device": tf1.devices(),
     }
     if verdict.graph:
         overrides["tensorflow.python.keras"] = plain.keras

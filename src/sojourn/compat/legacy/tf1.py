@@ -96,6 +96,14 @@ def estimator_modules() -> Namespace:
     return Namespace(name, (_Late(_estimator), _Late(_estimator_parts)))
 
 
+def devices() -> Namespace:
+    """What `tensorflow.python.framework.device` was: its specifications can be changed."""
+    import tensorflow.compat.v1 as tf1
+
+    name = "tensorflow.python.framework.device"
+    return Namespace(name, (importlib.import_module(name),), {"DeviceSpec": tf1.DeviceSpec})
+
+
 def _estimator_parts() -> Namespace:
     from sojourn.compat.legacy.estimator import export, inputs, tpu
 
