@@ -84,10 +84,10 @@ def test_sessions_that_helpers_open_are_isolated_and_accounted_for_too(
 ) -> None:
     outcome = run("--json", "account.json", program="training_helpers.py", isolation="process")
     assert (outcome.code, outcome.out) == (0, "fine\n"), outcome.err
-    told = json.loads((tmp_path / "account.json").read_text())
-    assert told["isolation"] == "process"
-    assert [(s["line"], s["left_open"]) for s in told["sessions"]] == [(10, False), (19, True)]
-    assert all(s["held_bytes"] == s["returned_bytes"] > 0 for s in told["sessions"])
+    account = json.loads((tmp_path / "account.json").read_text())
+    assert account["isolation"] == "process"
+    assert [(s["line"], s["left_open"]) for s in account["sessions"]] == [(10, False), (19, True)]
+    assert all(s["held_bytes"] == s["returned_bytes"] > 0 for s in account["sessions"])
 
 
 def test_each_run_of_an_estimator_is_an_isolated_session_that_ends_with_it(
@@ -138,10 +138,10 @@ def test_flags_arguments_exit_code_and_the_account(run: Run, tmp_path: Path) -> 
     outcome = run("--json", "account.json", "flags_and_exit.py", "--steps=5", "--log_dir", "x", "a")
     assert (outcome.code, outcome.out) == (7, "__main__ x 5 5 ['a']\n"), outcome.err
     assert "1 session, 1 left open" in outcome.err
-    told = json.loads((tmp_path / "account.json").read_text())
-    assert told["exit_code"] == 7
-    assert told["era"] == "tf1"
-    [session] = told["sessions"]
+    account = json.loads((tmp_path / "account.json").read_text())
+    assert account["exit_code"] == 7
+    assert account["era"] == "tf1"
+    [session] = account["sessions"]
     assert session["file"].endswith("flags_and_exit.py")
     assert (session["line"], session["steps"], session["left_open"]) == (15, 1, True)
 

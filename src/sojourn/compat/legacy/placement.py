@@ -43,6 +43,7 @@ class Watch:
         self._found = found
         self._seen = 0
         self._present: set[tuple[str, int]] | None = None
+        self._is_missing: dict[str, bool] = {}
 
     def look(self, session: Any, is_last: bool = False) -> None:
         """Look if the graph is new or has doubled, so that all looks together cost one or two."""
@@ -51,10 +52,13 @@ class Watch:
             return
         self._seen = version
         for op in session.graph.get_operations():
-            if op.device and self._is_missing(op.device, session):
-                self._found.add(_short(op.device), op.name)
+            device = op.device
+            if device and device not in self._is_missing:
+                self._is_missing[device] = self._lacks(device, session)
+            if device and self._is_missing[device]:
+                self._found.add(_short(device), op.name)
 
-    def _is_missing(self, device: str, session: Any) -> bool:
+    def _lacks(self, device: str, session: Any) -> bool:
         kind, index = _parts(device)
         if kind in ("", "CPU"):
             return False

@@ -1,4 +1,4 @@
-"""`tf.contrib.learn.monitors`: hooks of the time before `tf.train.SessionRunHook`."""
+"""`tf.contrib.learn.monitors`: what came before `tf.train.SessionRunHook`."""
 
 from __future__ import annotations
 

@@ -99,8 +99,8 @@ class RunConfig:
         return changed
 
     def __repr__(self) -> str:
-        told = ", ".join(f"{name}={getattr(self, name)!r}" for name in _REPLACEABLE[:6])
-        return f"{type(self).__name__}({told})"
+        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in _REPLACEABLE[:6])
+        return f"{type(self).__name__}({shown})"
 
 
 def _only_one(steps: Any, seconds: Any) -> None:

@@ -156,7 +156,7 @@ class TPUEstimator(Estimator):
         )
 
     def experimental_export_all_saved_models(self, *args: Any, **kwargs: Any) -> bytes:
-        """As in `Estimator`; a served model is told no batch size."""
+        """As in `Estimator`; a served model gets no batch size."""
         self._is_exporting = True
         try:
             return super().experimental_export_all_saved_models(*args, **kwargs)
