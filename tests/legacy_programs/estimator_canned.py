@@ -19,10 +19,12 @@ years = columns.numeric_column("age")
 jobs = columns.categorical_column_with_vocabulary_list("job", ["smith", "clerk", "baker"])
 hashed = columns.categorical_column_with_hash_bucket("job", 20)
 buckets = columns.bucketized_column(years, [20, 30, 40, 50])
+scaled = columns.numeric_column("age", normalizer_fn=lambda years: years / 40 - 1)
 wide = [jobs, buckets, columns.crossed_column([buckets, "job"], 100)]
-deep = [years, columns.indicator_column(jobs), columns.embedding_column(hashed, 4)]
+deep = [scaled, columns.indicator_column(jobs), columns.embedding_column(hashed, 4)]
+seeded = tf.estimator.RunConfig(tf_random_seed=1)
 
-linear = tf.estimator.LinearClassifier(wide, "linear")
+linear = tf.estimator.LinearClassifier(wide, "linear", config=seeded)
 # Programs log the loss by these names.
 shown = {"average": "linear/head/truediv", "loss": "linear/head/weighted_loss/Sum"}
 hook = tf.train.LoggingTensorHook(shown, every_n_iter=10)
@@ -46,7 +48,7 @@ both = tf.estimator.DNNLinearCombinedClassifier(
     dnn_feature_columns=deep,
     dnn_hidden_units=[16, 8],
     dnn_optimizer=tf.train.ProximalAdagradOptimizer(0.1),
-    config=tf.estimator.RunConfig(session_config=tf.ConfigProto(device_count={"GPU": 0})),
+    config=seeded.replace(session_config=tf.ConfigProto(device_count={"GPU": 0})),
 )
 both.train(lambda: read(rich, 10))
 assert both.evaluate(lambda: read(rich))["accuracy"] > 0.8
@@ -63,7 +65,13 @@ assert served({"inputs": [example]})["scores"].argmax() == 1
 served.session.close()
 
 classifier = tf.estimator.DNNClassifier(
-    [16], deep, "deep", 3, label_vocabulary=["smith", "clerk", "baker"], dropout=0.1
+    [16],
+    deep,
+    "deep",
+    3,
+    label_vocabulary=["smith", "clerk", "baker"],
+    dropout=0.1,
+    config=seeded,
 )
 classifier.train(lambda: read(job, 20))
 assert classifier.evaluate(lambda: read(job))["accuracy"] > 0.8

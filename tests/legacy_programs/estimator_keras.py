@@ -6,6 +6,8 @@ import tensorflow as tf
 rows = np.random.RandomState(0).rand(200, 4).astype(np.float32)
 wanted = rows[:, :3].argmax(1).astype(np.int32)
 layers = tf.keras.layers
+tf.set_random_seed(1)
+seeded = tf.estimator.RunConfig(tf_random_seed=1)
 
 model = tf.keras.Sequential(
     [
@@ -16,7 +18,9 @@ model = tf.keras.Sequential(
 )
 model.compile(tf.keras.optimizers.Adam(0.05), "sparse_categorical_crossentropy", ["accuracy"])
 start = model.get_layer("body").get_weights()[0]
-estimator = tf.keras.estimator.model_to_estimator(keras_model=model, model_dir="model")
+estimator = tf.keras.estimator.model_to_estimator(
+    keras_model=model, model_dir="model", config=seeded
+)
 
 
 def read():
@@ -48,7 +52,7 @@ def model_fn(features, labels, mode):
     )
 
 
-custom = tf.estimator.Estimator(model_fn, "custom")
+custom = tf.estimator.Estimator(model_fn, "custom", seeded)
 whole = lambda: tf.data.Dataset.from_tensors((rows, wanted)).repeat(30)  # noqa: E731
 custom.train(whole)
 assert custom.evaluate(whole, steps=1)["accuracy"] > 0.6

@@ -1,5 +1,7 @@
 """An estimator for a TPU, on what is here."""
 
+import glob
+
 import numpy as np
 import tensorflow as tf
 
@@ -23,10 +25,22 @@ def model_fn(features, labels, mode, params):
         metrics = (metric_fn, {"labels": features["y"], "logits": logits})
         return tf.contrib.tpu.TPUEstimatorSpec(mode=mode, loss=loss, eval_metrics=metrics)
     optimizer = tf.contrib.tpu.CrossShardOptimizer(tf.contrib.opt.AdamWOptimizer(1e-5, 0.05))
-    step = optimizer.minimize(loss, tf.train.get_global_step())
+    number = tf.train.get_global_step()
+    step = optimizer.minimize(loss, number)
     return tf.contrib.tpu.TPUEstimatorSpec(
-        mode=mode, loss=loss, train_op=step, scaffold_fn=tf.train.Scaffold
+        mode=mode,
+        loss=loss,
+        train_op=step,
+        scaffold_fn=tf.train.Scaffold,
+        host_call=(report, [tf.reshape(number, [1]), tf.reshape(loss, [1])]),
     )
+
+
+def report(number, loss):
+    writer = tf.contrib.summary.create_file_writer("reports")
+    with writer.as_default(), tf.contrib.summary.always_record_summaries():
+        tf.contrib.summary.scalar("loss", loss[0], step=number[0])
+        return tf.contrib.summary.all_summary_ops()
 
 
 def input_fn(params):
@@ -55,6 +69,8 @@ model = tf.contrib.tpu.TPUEstimator(
     predict_batch_size=5,
 )
 model.train(input_fn=input_fn, max_steps=20)
+[events] = glob.glob("reports/*")
+assert sum(len(event.summary.value) for event in tf.train.summary_iterator(events)) == 20
 assert model.evaluate(input_fn=input_fn, steps=50)["global_step"] == 20
 assert len(list(model.predict(input_fn=input_fn))) == 500
 receiver = tf.estimator.export.build_raw_serving_input_receiver_fn(

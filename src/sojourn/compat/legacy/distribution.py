@@ -6,7 +6,7 @@ its way there.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
@@ -42,6 +42,14 @@ CollectiveAllReduceStrategy = TPUStrategy = ParameterServerStrategy
 AllReduceCrossTowerOps = AllReduceCrossDeviceOps = tf.distribute.HierarchicalCopyAllReduce
 
 
+class DistributeConfig(NamedTuple):
+    """The strategies of a run. They are kept for the program to read."""
+
+    train_distribute: Any = None
+    eval_distribute: Any = None
+    remote_cluster: Any = None
+
+
 def namespace() -> Namespace:
     """What `tf.distribute` is: the resolver of TPUs asks no network for them."""
     resolvers = Namespace(
@@ -56,6 +64,7 @@ __all__ = [
     "AllReduceCrossDeviceOps",
     "AllReduceCrossTowerOps",
     "CollectiveAllReduceStrategy",
+    "DistributeConfig",
     "MirroredStrategy",
     "ParameterServerStrategy",
     "TPUClusterResolver",

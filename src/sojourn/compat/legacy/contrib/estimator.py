@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from sojourn.compat.legacy import removed
-from sojourn.compat.legacy.estimator import add_metrics, heads
+from sojourn.compat.legacy.estimator import add_metrics, class_heads, heads
 from sojourn.compat.legacy.estimator.canned import DNNEstimator, LinearEstimator
 from sojourn.compat.legacy.estimator.combined import BaselineEstimator, DNNLinearCombinedEstimator
 from sojourn.compat.legacy.estimator.estimator import Estimator
@@ -22,9 +22,9 @@ from sojourn.compat.legacy.estimator.stopping import (
 )
 from sojourn.compat.legacy.estimator.tpu import CrossShardOptimizer
 
-binary_classification_head = heads.BinaryClassHead
-multi_class_head = heads.MultiClassHead
-multi_label_head = heads.MultiLabelHead
+binary_classification_head = class_heads.BinaryClassHead
+multi_class_head = class_heads.MultiClassHead
+multi_label_head = class_heads.MultiLabelHead
 regression_head = heads.RegressionHead
 # An optimizer around another, for several devices: with one it is the inner one.
 TowerOptimizer = CrossShardOptimizer

@@ -173,6 +173,28 @@ def embed_sequence(
         return tf.nn.embedding_lookup(table, ids)
 
 
+def bow_encoder(
+    ids: Any,
+    vocab_size: int,
+    embed_dim: int,
+    sparse_lookup: bool = True,
+    initializer: Any = None,
+    regularizer: Any = None,
+    trainable: bool = True,
+    scope: Any = None,
+    reuse: Any = None,
+) -> Any:
+    """The mean of the vectors of each row's words."""
+    with tf.variable_scope(scope, "bow_encoder", [ids], reuse=reuse):
+        vectors = tf.get_variable(
+            "embeddings", [vocab_size, embed_dim], tf.float32, initializer, regularizer, trainable
+        )
+        return tf.reduce_mean(tf.nn.embedding_lookup(vectors, ids), 1)
+
+
+safe_embedding_lookup_sparse = tf.nn.safe_embedding_lookup_sparse
+
+
 def maxout(inputs: Any, num_units: int, axis: int = -1, scope: Any = None) -> Any:
     """The largest of each group of numbers along `axis`, `num_units` groups in all."""
     with tf.name_scope(scope or "MaxOut"):

@@ -111,13 +111,15 @@ class MovingAverageOptimizer(tf.train.Optimizer):  # type: ignore[misc]
         moved = self._opt.apply_gradients(pairs, global_step, name)
         with tf.control_dependencies([moved]):
             averaged = self._average.apply(trained)
-        self._swapped = {var.op.name: self._average.average(var) for var in trained}
+        for var in trained:
+            average = self._average.average(var)
+            self._swapped.update({var.op.name: average, average.op.name: var})
         return averaged
 
     def swapping_saver(
         self, var_list: Any = None, name: str = "swapping_saver", **rest: Any
     ) -> Any:
-        """A saver that stores each average under the name of its variable."""
+        """A saver that stores each average under the name of its variable, and the reverse."""
         names = {var.op.name: var for var in var_list or tf.global_variables()}
         return tf.train.Saver({**names, **self._swapped}, name=name, **rest)
 

@@ -17,6 +17,10 @@ from sojourn.compat.legacy.estimator.tpu import (
     bfloat16_scope,
 )
 
+AsyncCheckpointSaverHook = tf.train.CheckpointSaverHook
+initialize_system, shutdown_system = tf.tpu.initialize_system, tf.tpu.shutdown_system
+outside_compilation = tf.tpu.outside_compilation
+
 
 def cross_replica_sum(x: Any, *args: Any, **kwargs: Any) -> Any:
     """`x`: there is one replica."""
@@ -24,6 +28,7 @@ def cross_replica_sum(x: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 __all__ = [
+    "AsyncCheckpointSaverHook",
     "CrossShardOptimizer",
     "InputPipelineConfig",
     "RunConfig",
@@ -32,5 +37,8 @@ __all__ = [
     "TPUEstimatorSpec",
     "bfloat16_scope",
     "cross_replica_sum",
+    "initialize_system",
+    "outside_compilation",
+    "shutdown_system",
 ]
 __getattr__ = removed.missing_name("tf.contrib.tpu")

@@ -2,8 +2,8 @@
 
 `estimator` is the class, `runs` its sessions, `specs`, `config`, `inputs`, `warm_starts` and
 `export` what goes in and out; `schedules`, `exporters` and `stopping` train with evaluations in
-between; `heads`, `logits`, `canned` and `combined` are the ready-made models; `tpu` and
-`keras_models` give estimators from other shapes of program.
+between; `heads`, `class_heads`, `logits`, `canned` and `combined` are the ready-made models; `tpu`
+and `keras_models` give estimators from other shapes of program.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import tensorflow.compat.v1 as tf
 
 from sojourn.compat.legacy.estimator import (
     canned,
+    class_heads,
     combined,
     config,
     estimator,
@@ -56,7 +57,8 @@ def namespace() -> Namespace:
             **_names(combined, "BaselineClassifier BaselineEstimator BaselineRegressor"),
             **_names(combined, "DNNLinearCombinedClassifier DNNLinearCombinedEstimator"),
             **_names(combined, "DNNLinearCombinedRegressor"),
-            **_names(heads, "BinaryClassHead Head MultiClassHead MultiLabelHead RegressionHead"),
+            **_names(heads, "Head RegressionHead"),
+            **_names(class_heads, "BinaryClassHead MultiClassHead MultiLabelHead"),
             **_names(tf.train, " ".join(_HOOKS)),
             "export": Namespace("tensorflow.estimator.export", (export,)),
             "inputs": Namespace("tensorflow.estimator.inputs", (inputs,)),

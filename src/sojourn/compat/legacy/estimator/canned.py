@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from sojourn.compat.legacy.estimator import heads, logits
+from sojourn.compat.legacy.estimator import class_heads, heads, logits
 from sojourn.compat.legacy.estimator.estimator import Estimator
 
 SUM = tf.losses.Reduction.SUM
@@ -61,7 +61,7 @@ class LinearClassifier(LinearEstimator):
         loss_reduction: str = SUM,
         **rest: Any,
     ) -> None:
-        head = heads.for_classes(n_classes, weight_column, label_vocabulary, loss_reduction)
+        head = class_heads.for_classes(n_classes, weight_column, label_vocabulary, loss_reduction)
         super().__init__(head, feature_columns, model_dir, **rest)
 
 
@@ -137,7 +137,7 @@ class DNNClassifier(DNNEstimator):
         loss_reduction: str = SUM,
         **rest: Any,
     ) -> None:
-        head = heads.for_classes(n_classes, weight_column, label_vocabulary, loss_reduction)
+        head = class_heads.for_classes(n_classes, weight_column, label_vocabulary, loss_reduction)
         super().__init__(head, hidden_units, feature_columns, model_dir, **rest)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from sojourn.compat.legacy.estimator import heads, logits
+from sojourn.compat.legacy.estimator import class_heads, heads, logits
 from sojourn.compat.legacy.estimator.canned import DNN_RATE, SUM, step
 from sojourn.compat.legacy.estimator.estimator import Estimator
 
@@ -96,7 +96,7 @@ class DNNLinearCombinedClassifier(DNNLinearCombinedEstimator):
         loss_reduction: str = SUM,
         **rest: Any,
     ) -> None:
-        head = heads.for_classes(n_classes, weight_column, label_vocabulary, loss_reduction)
+        head = class_heads.for_classes(n_classes, weight_column, label_vocabulary, loss_reduction)
         super().__init__(head, model_dir, **rest)
 
 
@@ -153,7 +153,7 @@ class BaselineClassifier(BaselineEstimator):
         config: Any = None,
         loss_reduction: str = SUM,
     ) -> None:
-        head = heads.for_classes(n_classes, weight_column, label_vocabulary, loss_reduction)
+        head = class_heads.for_classes(n_classes, weight_column, label_vocabulary, loss_reduction)
         super().__init__(head, model_dir, optimizer, config)
 
 

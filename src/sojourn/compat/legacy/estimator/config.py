@@ -89,10 +89,10 @@ class RunConfig:
             raise ValueError(f"Replacing {', '.join(sorted(unknown))} is not supported.")
         changed = copy.copy(self)
         # Saving by steps and saving by seconds exclude each other: the new one is meant.
-        if "save_checkpoints_steps" in changes and "save_checkpoints_secs" not in changes:
-            changed.save_checkpoints_secs = None
-        if "save_checkpoints_secs" in changes and "save_checkpoints_steps" not in changes:
-            changed.save_checkpoints_steps = None
+        steps, seconds = "save_checkpoints_steps", "save_checkpoints_secs"
+        for new, other in ((steps, seconds), (seconds, steps)):
+            if changes.get(new) is not None and other not in changes:
+                setattr(changed, other, None)
         for name, value in changes.items():
             setattr(changed, name, value)
         _only_one(changed.save_checkpoints_steps, changed.save_checkpoints_secs)
