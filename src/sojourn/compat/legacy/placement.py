@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -51,6 +52,11 @@ class Watch:
         if version == self._seen or (version < 2 * self._seen and not is_last):
             return
         self._seen = version
+        # What is only reported must not fail a step, should the session's worker be gone.
+        with contextlib.suppress(Exception):
+            self._note(session)
+
+    def _note(self, session: Any) -> None:
         for op in session.graph.get_operations():
             device = op.device
             if device and device not in self._is_missing:

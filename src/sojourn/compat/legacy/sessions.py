@@ -7,7 +7,6 @@ replaced: TensorFlow finds its own class by that name.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -101,8 +100,7 @@ def _counted(
 
         def close(self) -> None:
             if not self._stay.is_closed and self._stay.steps:
-                with contextlib.suppress(Exception):  # its worker may be gone
-                    self._watch.look(self, is_last=True)
+                self._watch.look(self, is_last=True)
             super().close()
             self._stay.has_closed(getattr(self, "receipt", None))
 
