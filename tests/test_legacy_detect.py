@@ -31,6 +31,8 @@ def verdict_on(folder: Path, source: str, **others: str) -> Verdict:
         "import tensorflow\ntensorflow.Session()",
         "import tensorflow as tf\ntf.train.AdamOptimizer()",
         "from tensorflow.examples.tutorials.mnist import input_data",
+        "from tensorflow.python.estimator import run_config",
+        "from tensorflow_estimator.python.estimator import model_fn",
         "import tensorflow.contrib.slim as slim",
         "from tensorflow.python.ops import rnn_cell",
         "from tensorflow import placeholder",

@@ -14,10 +14,14 @@ from sojourn.cli.program_command import Chosen, ProgramCommand, output_to_stderr
 @click.command(cls=ProgramCommand, name="run")
 @click.option("--isolation", type=click.Choice(["process", "inline", "raw"]), default="process",
               show_default=True, help="Where its sessions run; raw: TensorFlow's own.")  # fmt: skip
+@click.option("--strict-placement", is_flag=True,
+              help="Fail where an op names a device that is not here.")  # fmt: skip
 @data_options
 @click.option("-q", "--quiet", is_flag=True, help="No account on standard error.")
 @program_options
-def command(chosen: Chosen, isolation: str, data: Data, quiet: bool) -> None:
+def command(
+    chosen: Chosen, isolation: str, strict_placement: bool, data: Data, quiet: bool
+) -> None:
     """Run a program of the TensorFlow 1 era, unmodified, on the TensorFlow that is installed.
 
     \b
@@ -38,7 +42,8 @@ def command(chosen: Chosen, isolation: str, data: Data, quiet: bool) -> None:
     pid = os.getpid()
     verdict = legacy.judge(chosen.target, chosen.is_module, chosen.era)
     running = Program(chosen.target, chosen.args, is_module=chosen.is_module)
-    with output_to_stderr(data.is_printed), legacy.environment(verdict, isolation) as ledger:
+    environment = legacy.environment(verdict, isolation, strict_placement)
+    with output_to_stderr(data.is_printed), environment as ledger:
         exit_code = running.run()
         if os.getpid() != pid:
             # A fork of the program came out of it here; the account is its parent's to give.

@@ -10,6 +10,7 @@ import weakref
 from dataclasses import dataclass, field
 from typing import Any
 
+from sojourn.compat.legacy.placement import Fallbacks
 from sojourn.values import Place, Receipt
 from sojourn.values.amounts import format_bytes
 
@@ -71,6 +72,7 @@ class Ledger:
 
     stays: list[Stay] = field(default_factory=list)
     isolation: str = ""
+    fallbacks: Fallbacks = field(default_factory=Fallbacks)
     _sessions: list[weakref.ref[Any]] = field(default_factory=list)
     _held: list[Any] = field(default_factory=list)
 
@@ -106,7 +108,11 @@ class Ledger:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         sessions = [stay.to_dict() for stay in self.stays]
-        return {"isolation": self.isolation, "sessions": sessions}
+        return {
+            "isolation": self.isolation,
+            "sessions": sessions,
+            "fallbacks": self.fallbacks.to_dict(),
+        }
 
     def text(self) -> str:
         """A few lines for people."""
@@ -116,7 +122,7 @@ class Ledger:
         left = sum(stay.left_open for stay in self.stays)
         head = f"sojourn: {count} session{'' if count == 1 else 's'}"
         head += f", {left} left open" if left else ", all closed"
-        return "\n".join([head, *_joined(self.stays)])
+        return "\n".join([head, *_joined(self.stays), *self.fallbacks.lines()])
 
 
 def _joined(stays: list[Stay]) -> list[str]:
