@@ -263,7 +263,7 @@ def test_a_worker_that_may_open_no_more_files_refuses_one_more_call_at_a_time_an
         resource.prlimit(session.pid, resource.RLIMIT_NOFILE, (3, usual[1]))
         thread = threading.Thread(target=session.run, args=("output", {"seconds": 1.5}))
         thread.start()
-        wait_until(lambda: not session._stay.backend._lanes._free)
+        wait_until(lambda: not session._stay.backend.worker._lanes._free)
         with pytest.raises(sojourn.SessionBusy, match="may not open more files"):
             session.run("output", {"seconds": 0.0})
         thread.join()

@@ -259,7 +259,7 @@ def test_names_that_are_no_text_are_refused_and_numpys_own_are_taken():
         feeds = {np.str_("a"): 1.0, "b": 2.0}
         assert session.run(np.array(["output"]), feeds) == [3.0]
         assert session.run(np.str_("output"), feeds) == 3.0
-        with pytest.raises(sojourn.InputError, match="outputs go by name"):
+        with pytest.raises(sojourn.InputError, match="outputs are named by strings"):
             session.run("\ud800", feeds)
-        with pytest.raises(sojourn.InputError, match="inputs go by name"):
+        with pytest.raises(sojourn.InputError, match="inputs are named by strings"):
             session.run("output", {"\ud800": 1.0})

@@ -96,7 +96,7 @@ def test_a_variable_never_lives_in_a_fed_buffer():
         ({"nope": 1}, "there is no input 'nope'; there are x"),
         ({}, "the input 'x' must be fed"),
         ({"x": "text"}, "takes float32[?, 784]; got string[]"),
-        ({3: ONE}, "inputs go by name"),
+        ({3: ONE}, "inputs are named by strings"),
     ],
 )
 def test_wrong_input_says_what_was_expected_and_what_came(shared, feeds, says):
@@ -113,7 +113,7 @@ def test_an_output_that_is_not_there_is_named(shared):
 
 @pytest.mark.parametrize("fetches", [5, [5], [["y"]]])
 def test_outputs_that_are_no_names_are_refused(shared, fetches):
-    with pytest.raises(sojourn.InputError, match="outputs go by name"):
+    with pytest.raises(sojourn.InputError, match="outputs are named by strings"):
         shared.run(fetches, {"x": ONE})
 
 

@@ -202,7 +202,8 @@ FIRST_ARRAY = struct.calcsize("<II") + len(b"m")
         (FIRST_ARRAY, "<H", (999,), "no dtype number 999"),
         (FIRST_ARRAY + 2, "<H", (200,), "rank of 200"),
         (FIRST_ARRAY + 8, "<Q", (2**62,), "beyond the memory"),
-        (FIRST_ARRAY + 16, "<Q", (2**63,), "beyond the memory"),
+        (FIRST_ARRAY + 16, "<Q", (2**63,), "does not have 9223372036854775808 bytes"),
+        (FIRST_ARRAY + 4, "<I", (1,), "may not attach"),
         (FIRST_ARRAY + 16, "<Q", (16,), "does not have 16 bytes"),
         (FIRST_ARRAY + 24, "<q", (-4,), "dimension of -4"),
         (FIRST_ARRAY + 24, "<qq", (2**62, 4), "does not have 32 bytes"),
@@ -245,12 +246,31 @@ def test_a_peer_cannot_have_us_keep_as_much_as_it_likes(wire, monkeypatch):
         wire.inbox.take()
     monkeypatch.setattr(messages, "MAX_HEADER_BYTES", 10_000)
     many = [np.zeros(0)] * 100  # 3,200 bytes of header
-    for i in range(10):
-        wire.send(b"same", *many[: 90 + i])  # one layout that changes is kept once
-    wire.send(b"other", *many)
+    for _ in range(10):
+        wire.send(b"other", *many)  # one layout is kept once
+    wire.send(b"second", *many)
     wire.send(b"third", *many)
     with pytest.raises(ProtocolError, match="too large to be kept"):
         wire.send(b"fourth", *many)
+
+
+def test_alternating_shapes_are_each_remembered(wire):
+    shapes = [(n, 3) for n in range(1, 40)]
+    for shape in shapes:
+        wire.send(b"m", np.ones(shape))
+    for shape in shapes:
+        _, [got] = wire.send(b"m", np.full(shape, 2.0))
+        assert wire.words[messages.HEADER_BYTES] == 0, "its layout was written again"
+        assert got.shape == shape
+        assert got.min() == 2
+
+
+def test_a_message_with_very_many_arrays_is_not_remembered(wire):
+    many = [np.zeros(0)] * 20_000
+    for _ in range(2):
+        _, got = wire.send(b"m", *many)
+        assert len(got) == len(many)
+        assert wire.words[messages.HEADER_BYTES] > 0
 
 
 def test_a_segment_larger_than_what_a_peer_may_send_is_refused():
@@ -364,7 +384,7 @@ class Lanes:
         os.close(fd)
         rows = board.rows(memory, 0)
         ours, theirs = socket.socketpair()
-        bells = (lane.bell(), lane.bell())
+        bells = (lane.new_bell(), lane.new_bell())
         self.peer = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
         self.pidfd = os.pidfd_open(self.peer.pid)
         self.caller = lane.CallerLane(0, rows, ours, bells, self.pidfd)

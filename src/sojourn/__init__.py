@@ -37,8 +37,13 @@ def warm_up(*, wait: bool = False) -> None:
 _MODULES = {"audit", "compat"}
 _NAMES = {
     "Pool": "sojourn.pool",
+    "Rows": "sojourn.values.rows",
+    "empty": "sojourn.transport.placed",
+    "empty_like": "sojourn.transport.placed",
     "isolated": "sojourn.functions",
-    **dict.fromkeys(("Lease", "Session", "State", "current", "metrics", "open"), "sojourn.session"),
+    **dict.fromkeys(
+        ("Lease", "Session", "State", "aopen", "current", "metrics", "open"), "sojourn.session"
+    ),
 }
 
 if TYPE_CHECKING:
@@ -49,9 +54,13 @@ if TYPE_CHECKING:
     from sojourn.session import Lease as Lease
     from sojourn.session import Session as Session
     from sojourn.session import State as State
+    from sojourn.session import aopen as aopen
     from sojourn.session import current as current
     from sojourn.session import open as open
     from sojourn.session.metrics import metrics as metrics
+    from sojourn.transport.placed import empty as empty
+    from sojourn.transport.placed import empty_like as empty_like
+    from sojourn.values.rows import Rows as Rows
 
 
 def __getattr__(name: str) -> Any:
@@ -73,14 +82,18 @@ __all__ = [
     "Pool",
     "Receipt",
     "Residue",
+    "Rows",
     "Session",
     "Signature",
     "State",
     "TensorSpec",
     "__version__",
+    "aopen",
     "audit",
     "compat",
     "current",
+    "empty",
+    "empty_like",
     "errors",
     "events",
     "isolated",

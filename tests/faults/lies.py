@@ -51,7 +51,7 @@ def memory(size: int, seals: bool, count: int) -> Lie:
         if seals:
             fcntl.fcntl(fd, segment.F_ADD_SEALS, segment.F_SEAL_SHRINK)
         if count:
-            socket.send_fds(lane._channel, [b"s"], [fd] * count)
+            socket.send_fds(lane._channel, [bytes([messages.MAIN])], [fd] * count)
         lane._mine[messages.GENERATION] += 1
         if not seals:
             os.ftruncate(fd, 0)  # whoever has mapped it dies of reading it

@@ -49,6 +49,10 @@ class Plan(Protocol):
         """Whether a step may write to standard output or error."""
 
     @property
+    def may_wait(self) -> bool:
+        """Whether a step may wait for what another step does, as with queues."""
+
+    @property
     def changes_state(self) -> bool:
         """Whether what `save` saves may be different after a step."""
 
@@ -156,6 +160,7 @@ class Host:
             "adoptable": plan.adoptable,
             "prints": plan.prints,
             "changes_state": plan.changes_state,
+            "may_wait": plan.may_wait,
         }
         return facts, ()
 

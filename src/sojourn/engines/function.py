@@ -59,6 +59,7 @@ class FunctionPlan:
     adoptable = False
     may_echo = False  # it is given copies
     prints = True
+    may_wait = True
     changes_state = False  # what a function keeps cannot be saved anyway
 
     def __init__(

@@ -100,6 +100,7 @@ class LiteRtPlan:
     adoptable = True  # feeds are copied into the interpreter's own tensors
     may_echo = False
     prints = False
+    may_wait = False
     changes_state = False  # what it remembers cannot be saved anyway
 
     def __init__(self, engine: LiteRtEngine, feeds: Sequence[str], fetches: Sequence[str]) -> None:

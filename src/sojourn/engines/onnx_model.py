@@ -101,6 +101,7 @@ class OnnxPlan:
     adoptable = True  # nothing is kept from one run to the next
     may_echo = True
     prints = False
+    may_wait = False
     changes_state = False
 
     def __init__(

@@ -20,7 +20,7 @@ from tensorflow.python.client import session as tf_session
 
 from sojourn.engines.base import Arrays, CallBack, Operation
 from sojourn.engines.remote_session_graph import GrowingGraph
-from sojourn.engines.remote_session_steps import PreparedStep
+from sojourn.engines.remote_session_steps import SessionStep
 from sojourn.kinds import Load
 from sojourn.values import Signature
 
@@ -69,7 +69,7 @@ class SessionEngine:
         self._maybe_graph = graph
         self._lock = threading.Lock()
         # What has been compiled once is not compiled again as long as it is in use.
-        self._prepared: WeakValueDictionary[Any, PreparedStep] = WeakValueDictionary()
+        self._prepared: WeakValueDictionary[Any, SessionStep] = WeakValueDictionary()
         self._callables: dict[int, Any] = {}
         self._made = 0
         self._functions: Any = None  # how the graph's Python functions are called
@@ -91,14 +91,14 @@ class SessionEngine:
         fetches: Sequence[str],
         targets: Sequence[str] = (),
         tries_calling_thread: bool = False,
-    ) -> PreparedStep:
+    ) -> SessionStep:
         """A step by the names of its tensors and, as targets, of its operations."""
         names = (list(feeds), list(fetches), list(targets))
         key = (tuple(feeds), tuple(fetches), tuple(targets))
         step = self._prepared.get(key)
         if step is None:
             crosses = self._maybe_graph is not None
-            step = self._prepared[key] = PreparedStep.make(self._session, *names, crosses)
+            step = self._prepared[key] = SessionStep.make(self._session, *names, crosses)
         return step.tuned(self._session, *names) if tries_calling_thread else step
 
     def operations(self) -> dict[str, Operation]:

@@ -19,7 +19,7 @@ from sojourn.values import TensorSpec
 _POOL, _CALLING_THREAD = 0, -1
 
 
-class PreparedStep:
+class SessionStep:
     """One step of a session, ready to run again and again."""
 
     # The caller has the graph, and knows all this better.
@@ -29,6 +29,7 @@ class PreparedStep:
     adoptable = False
     may_echo = False  # whoever asks for the step decides that
     prints = True
+    may_wait = True
     changes_state = True
 
     def __init__(self, run: Callable[[Arrays], Any], crosses: bool) -> None:
@@ -44,15 +45,15 @@ class PreparedStep:
         fetches: list[str],
         targets: list[str],
         crosses: bool,
-    ) -> PreparedStep:
+    ) -> SessionStep:
         """The step on TensorFlow's pool."""
         return cls(StepCallable(session, feeds, fetches, targets, pool=_POOL), crosses)
 
     def tuned(
         self, session: Any, feeds: list[str], fetches: list[str], targets: list[str]
-    ) -> PreparedStep:
+    ) -> SessionStep:
         """The same step, which finds out whether the calling thread is faster."""
-        step = PreparedStep(self.pooled, self._crosses)
+        step = SessionStep(self.pooled, self._crosses)
         calling = StepCallable(session, feeds, fetches, targets, pool=_CALLING_THREAD)
         step._run = ExecutorTrial(step, calling, self.pooled)  # type: ignore[arg-type]
         return step

@@ -9,9 +9,10 @@ from sojourn.engines.tensorflow_memory import bound_tensors as limit_memory
 
 def prepare_forks() -> None:
     """Workers end without ceremony: nothing may wait for the exit of the interpreter."""
-    from sojourn.engines import autograph_files
+    from sojourn.engines import autograph_files, denormals
 
     autograph_files.keep_in_memory()
+    denormals.want_in_this_process()
 
 
 __all__ = ["distrust", "limit_memory", "prepare_forks", "revive"]

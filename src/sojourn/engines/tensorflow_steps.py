@@ -18,6 +18,7 @@ import numpy as np
 from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.client import pywrap_tf_session as c_api
 
+from sojourn.engines import denormals
 from sojourn.engines.base import Arrays
 from sojourn.engines.feed_flow import may_outlive_the_step
 from sojourn.engines.variables import CHANGING_PARTS
@@ -31,6 +32,9 @@ _BLOCKING_PARTS = (
     "Lookup", "TensorArray", "Stack", "Mutex", "Collective", "Rendezvous", "Summary",
     "BatchFunction", "Unbatch",
 )  # fmt: skip
+# They hold resources of a step, or look something up, and wait for nobody.
+_PATIENT_PARTS = ("Lookup", "TensorArray", "Stack", "Summary")
+_WAITING_PARTS = tuple(part for part in _BLOCKING_PARTS if part not in _PATIENT_PARTS)
 _CONTROL_FLOW = frozenset(
     "Enter Exit Merge Switch NextIteration LoopCond RefEnter RefExit RefMerge RefSwitch While "
     "StatelessWhile If StatelessIf Case StatelessCase For PartitionedCall StatefulPartitionedCall "
@@ -53,6 +57,7 @@ class StepFacts:
     """What the ops of a step allow."""
 
     may_block: bool
+    may_wait: bool  # for another step
     may_keep_feeds: bool
     prints: bool
     unfed: tuple[str, ...]  # placeholders that it cannot do without
@@ -88,6 +93,7 @@ def step_facts(graph: Any, feeds: Sequence[Any], fetches: Any, targets: Any) -> 
 
     return StepFacts(
         may_block=any_has(_BLOCKING_PARTS) or bool(types & (_CONTROL_FLOW - _CALLS)),
+        may_wait=any_has(_WAITING_PARTS),
         may_keep_feeds=any_has(_KEEPING_PARTS),
         prints=any_has(_PRINTING_PARTS),
         # In a branch that is not taken a placeholder need not be fed.
@@ -144,6 +150,7 @@ class CompiledStep:
         self.adoptable = not facts.may_keep_feeds
         self.may_echo = may_outlive_the_step(feeds, fetches)
         self.prints = facts.prints
+        self.may_wait = facts.may_wait
         self.changes_state = facts.changes_state
         # TensorFlow refuses to fetch what is fed; the answer is what came.
         places = {t.ref(): i for i, t in enumerate(feeds)}
@@ -200,6 +207,7 @@ class StepCallable:
         self._handle = self._callable._handle
 
     def __call__(self, arrays: Arrays) -> Any:
+        denormals.flush_here()
         return c_api.TF_SessionRunCallable(self._session, self._handle, arrays, None)
 
 

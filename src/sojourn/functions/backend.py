@@ -12,12 +12,12 @@ class CallBackend(WorkerBackend):
 
     ends_abruptly = False
 
-    def end(self, held: Footprint) -> Account:  # type: ignore[override]
+    def end(self, held: Footprint) -> Account:
         if self.ends_abruptly:
             self.kill()  # no grace: somebody who pressed Ctrl-C is waiting
         account = super().end(held)
         try:
-            self.output.show()
+            self.worker.output.show()
         except (OSError, ValueError):
             pass  # the caller's own streams are closed
         return account

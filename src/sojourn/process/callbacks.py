@@ -39,8 +39,7 @@ class Asking:
         while True:
             lane = self._take()
             try:
-                status, answer, views = lane.exchange(meta, arrays)
-                return status, answer, [view.copy() for view in views]
+                return lane.exchange(meta, arrays)
             except LaneRefused:  # the client was stopped as it opened it, and has heard nothing
                 lane.close()
             finally:
@@ -56,7 +55,7 @@ class Asking:
 
     def _put_back(self, lane: CallerLane) -> None:
         with self._came_back:
-            if lane.is_free:  # also when what was to be sent was refused: others need the lane
+            if lane.has_answer:  # also when what was to be sent was refused: others need the lane
                 self._free.append(lane)
                 self._came_back.notify()
             else:

@@ -17,12 +17,16 @@ _NUMBER = struct.Struct("<I")
 
 
 class WorkerDied(Exception):
-    """The worker ended while it was needed. `how` is a sentence without a full stop."""
+    """The worker ended while it was needed. `how` is a sentence without a full stop.
 
-    def __init__(self, how: str, last_words: str) -> None:
+    `begun`: it may have carried out some of what was asked. If not, it has never seen it.
+    """
+
+    def __init__(self, how: str, last_words: str, begun: bool = True) -> None:
         super().__init__(how)
         self.how = how
         self.last_words = last_words
+        self.begun = begun
 
     def told(self, consequence: str = "") -> str:
         """How, what follows from it, and what it said last."""
@@ -41,13 +45,24 @@ class Call(msgspec.Struct, frozen=True):
     arguments: Any
 
 
-def step_meta(number: int) -> bytes:
-    """The meta bytes of "run plan `number`": the same every time, so the layout is reused."""
-    return b"s" + _NUMBER.pack(number)
+class PreparedStep:
+    """A plan that the engine has made, and what must be known to send a step of it."""
+
+    __slots__ = ("adoptable", "may_wait", "meta", "number", "prints")
+
+    def __init__(
+        self, number: int, *, adoptable: bool = False, prints: bool = True, may_wait: bool = True
+    ) -> None:
+        self.number = number
+        self.adoptable = adoptable  # no op can keep a fed buffer, so that it may be read in place
+        self.prints = prints  # it may write to standard output or error
+        self.may_wait = may_wait  # for another step, which then needs a lane of its own
+        # The same every time, so that the layout is reused.
+        self.meta = b"s" + _NUMBER.pack(number)
 
 
 def plan_number(meta: bytes) -> int:
-    """The plan that `step_meta` was made for."""
+    """The number of the prepared step that these bytes ask for."""
     number: int = _NUMBER.unpack_from(meta, 1)[0]
     return number
 

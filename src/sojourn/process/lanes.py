@@ -20,8 +20,9 @@ import numpy as np
 from sojourn.errors import PlatformError, SessionBusy, SojournError
 from sojourn.process.protocol import OpenLane
 from sojourn.transport import board, frames
-from sojourn.transport.lane import CallerLane, LaneRefused, PeerGone, ServerLane, bell
+from sojourn.transport.lane import Answer, CallerLane, LaneRefused, PeerGone, ServerLane, new_bell
 from sojourn.transport.segment import Segment
+from sojourn.values.rows import Rows
 
 T = TypeVar("T")
 _Rows = tuple[memoryview, memoryview]
@@ -38,13 +39,20 @@ class Lanes:
     _board_fd = -1
 
     def __init__(
-        self, name: str, control: socket.socket, pidfd: int, most_bytes: int | None = None
+        self,
+        name: str,
+        control: socket.socket,
+        pidfd: int,
+        *,
+        trusted: bool = True,
+        most_bytes: int | None = None,
     ) -> None:
-        """`most_bytes` is the most that an answer may take, None if the worker is trusted."""
+        """`most_bytes` is the most that an answer may take, None if there is no limit."""
         self._name = name
+        self._is_trusted = trusted
         self._most_bytes = most_bytes
         self._control = control
-        self._pidfd = pidfd
+        self.pidfd = pidfd
         self._board: Segment | None
         self._count = 0  # in both directions
         self._all: list[CallerLane] = []
@@ -59,13 +67,13 @@ class Lanes:
     def exchange(
         self,
         meta: bytes,
-        arrays: Sequence[np.ndarray],
+        arrays: Sequence[np.ndarray | Rows],
         *,
         adoptable: bool = False,
         may_spin: bool = True,
         deadline: float | None = None,
         while_waiting: Callable[[], None] | None = None,
-    ) -> tuple[int, bytes, list[np.ndarray]]:
+    ) -> Answer:
         """Ask over a free lane and wait for the answer, whose arrays own their memory."""
         try:
             lane = self._free.pop()
@@ -73,27 +81,40 @@ class Lanes:
             lane = self._another(deadline)
         try:
             under_way.add(lane)
-            status, answer, views = lane.exchange(
-                meta,
-                arrays,
-                adoptable=adoptable,
-                may_spin=may_spin and len(under_way) <= board.SPINNERS_AT_MOST,
-                deadline=deadline,
-                while_waiting=while_waiting,
-            )
-            results = [view.copy() for view in views]
+            may_spin = may_spin and len(under_way) <= board.SPINNERS_AT_MOST
+            lane.send(meta, arrays, adoptable=adoptable, may_spin=may_spin)
+            lane.wait(may_spin=may_spin, deadline=deadline, while_waiting=while_waiting)
+            answer = lane.take()
         except LaneRefused:
             self._abandoned.append(lane)
-            raise self._refused(lane) from None
+            raise self.refusal_of(lane) from None
         except BaseException:
             self._abandoned.append(lane)
             raise
         finally:
             under_way.discard(lane)
         self._free.append(lane)
-        return status, answer, results
+        return answer
 
-    def _refused(self, lane: CallerLane) -> SojournError:
+    # -- for those who wait elsewhere ------------------------------------------------------------
+
+    def acquire(self, *, is_last_welcome: bool = False) -> CallerLane | None:
+        """A lane to send over, at once; None if all that there can be are taken."""
+        try:
+            return self._free.pop()
+        except IndexError:
+            return self._found_or_wired(is_last_welcome)
+
+    def give_back(self, lane: CallerLane) -> None:
+        """Its answer was taken."""
+        self._free.append(lane)
+
+    def abandon(self, lane: CallerLane) -> None:
+        """Nobody waits for its answer any more."""
+        self._abandoned.append(lane)
+
+    def refusal_of(self, lane: CallerLane) -> SojournError:
+        """What to raise if the worker could not take its end of the lane."""
         why = "its worker may not open more files or start more threads"
         if lane.index == 0:
             return PlatformError(f"session {self._name!r} cannot be used: {why}")
@@ -119,22 +140,15 @@ class Lanes:
             lane.close()
         for lanes in (self._all, self._free, self._abandoned):
             lanes.clear()
-        self._board = None  # whoever still holds the session does not hold this memory
+        self._board = None  # what still holds the session does not hold this memory
         self._forget_board_fd()
 
     def _another(self, deadline: float | None) -> CallerLane:
         while True:
-            with self._lock:
-                for lane in self._abandoned:
-                    if lane.is_free:  # its late answer has come and is of no interest
-                        self._abandoned.remove(lane)
-                        return lane
-                # The last is for those who do not wait for ever, such as a close that cancels.
-                if self._count < board.LANES - (deadline is None):
-                    lane = self._wire(False, self._caller_lane)
-                    self._all.append(lane)
-                    return lane
-            if self._has_peer_ended():
+            lane = self._found_or_wired(deadline is not None)
+            if lane is not None:
+                return lane
+            if self.has_peer_ended():
                 raise PeerGone
             time.sleep(0.001)
             try:
@@ -143,14 +157,30 @@ class Lanes:
                 if deadline is not None and time.monotonic() > deadline:
                     raise TimeoutError from None
 
+    def _found_or_wired(self, is_last_welcome: bool) -> CallerLane | None:
+        with self._lock:
+            for lane in self._abandoned:
+                if lane.has_answer:  # it has come late and is of no interest
+                    self._abandoned.remove(lane)
+                    return lane
+            # The last is for those who do not wait for ever, such as a close that cancels.
+            if self._count >= board.LANES - (not is_last_welcome):
+                return None
+            lane = self._wire(False, self._caller_lane)
+            self._all.append(lane)
+            return lane
+
     def _caller_lane(
         self, index: int, rows: _Rows, ours: socket.socket, bells: _Bells
     ) -> CallerLane:
-        return CallerLane(index, rows, ours, bells, self._pidfd, self._most_bytes)
+        return CallerLane(
+            index, rows, ours, bells, self.pidfd, self._most_bytes, hands_over=self._is_trusted
+        )
 
-    def _has_peer_ended(self) -> bool:
+    def has_peer_ended(self) -> bool:
+        """Whether the worker has ended."""
         poll = select.poll()
-        poll.register(self._pidfd, select.POLLIN)
+        poll.register(self.pidfd, select.POLLIN)
         return bool(poll.poll(0))
 
     def _wire(self, reverse: bool, make: Callable[[int, _Rows, socket.socket, _Bells], T]) -> T:
@@ -163,8 +193,8 @@ class Lanes:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         bells: list[int] = []
         try:
-            bells.append(bell())
-            bells.append(bell())
+            bells.append(new_bell())
+            bells.append(new_bell())
             lane = make(index, self._rows(index), ours, (bells[0], bells[1]))
             fds = [theirs.fileno(), *bells]
             if self._board_fd >= 0:

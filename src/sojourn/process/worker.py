@@ -8,9 +8,9 @@ import select
 import signal
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -19,18 +19,24 @@ from sojourn import events
 from sojourn.engines.hooks import DEFAULT
 from sojourn.probes import memory
 from sojourn.process import callbacks, crossing, lifeline, limits, marks
-from sojourn.process.calls import OK, NoAnswer, WorkerDied, call_meta
+from sojourn.process.calls import OK, NoAnswer, PreparedStep, WorkerDied, call_meta
 from sojourn.process.lanes import Lanes, under_way
 from sojourn.process.output import Output
 from sojourn.process.protocol import Close, Fork
 from sojourn.process.surroundings import Surroundings
 from sojourn.process.zygote import twice, zygote_for
 from sojourn.transport import frames
-from sojourn.transport.lane import PeerGone
+from sojourn.transport.lane import Answer, PeerGone
 from sojourn.transport.messages import ProtocolError
 from sojourn.values import Footprint, format_bytes
+from sojourn.values.rows import Rows
+
+if TYPE_CHECKING:
+    from sojourn.process.awaiting import AwaitedLanes
 
 T = TypeVar("T")
+# What ends an exchange before its answer: the worker's end, nonsense, the deadline.
+_INTERRUPTED = (PeerGone, ProtocolError, TimeoutError)
 
 _KILL_GRACE_SECONDS = 1.0
 
@@ -79,6 +85,7 @@ class Worker:
         if memory_bytes is not None and not self._is_trusted:
             self._most_bytes = limits.answer_bytes(memory_bytes)
         self._answering: callbacks.Answering | None = None
+        self._awaited_by: MutableMapping[Any, AwaitedLanes] = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
         self._ending: Ending | None = None
         self._is_asked_to_end = False
@@ -116,7 +123,13 @@ class Worker:
             given = [their_control.fileno(), their_lifeline.fileno(), self.output.out.fd]
             self.pid, self.pidfd = self._zygote.fork(order, [*given, self.output.err.fd], deadline)
             undo.callback(self._discard)
-            self._lanes = Lanes(self.name, self._control, self.pidfd, self._most_bytes)
+            self._lanes = Lanes(
+                self.name,
+                self._control,
+                self.pidfd,
+                trusted=self._is_trusted,
+                most_bytes=self._most_bytes,
+            )
             undo.pop_all()
             self._is_released = False
 
@@ -135,26 +148,43 @@ class Worker:
     # -- calling -------------------------------------------------------------------------------
 
     def step(
-        self,
-        meta: bytes,
-        arrays: Sequence[np.ndarray],
-        adoptable: bool,
-        prints: bool,
-        deadline: float | None,
+        self, step: PreparedStep, arrays: Sequence[np.ndarray | Rows], deadline: float | None
     ) -> list[np.ndarray]:
         """Run a prepared step. The results own their memory."""
-        show = self.output.show if prints else None
+        show = self.output.show if step.prints else None
         try:
             status, answer, results = self._lanes.exchange(
-                meta, arrays, adoptable=adoptable, deadline=deadline, while_waiting=show
+                step.meta,
+                arrays,
+                adoptable=step.adoptable,
+                deadline=deadline,
+                while_waiting=show,
             )
-        except (PeerGone, ProtocolError) as error:
-            raise self._death(error) from None
-        except TimeoutError as error:
-            _forget_frames(error)
-            raise NoAnswer from None
+        except _INTERRUPTED as error:
+            raise self._what_it_means(error) from None
         if show is not None:
             show()
+        if status != OK:
+            raise self._revived(answer, None)
+        return results
+
+    async def astep(
+        self, step: PreparedStep, arrays: Sequence[np.ndarray | Rows], deadline: float | None
+    ) -> list[np.ndarray]:
+        """The same, awaited."""
+        try:
+            status, answer, results = await self._awaited().exchange(
+                step.meta,
+                arrays,
+                adoptable=step.adoptable,
+                may_wait=step.may_wait,
+                prints=step.prints,
+                deadline=deadline,
+            )
+        except _INTERRUPTED as error:
+            raise self._what_it_means(error) from None
+        if step.prints:
+            self.output.show()
         if status != OK:
             raise self._revived(answer, None)
         return results
@@ -171,25 +201,73 @@ class Worker:
     ) -> tuple[Any, list[np.ndarray]]:
         """Have the engine carry out a named operation. The results own their memory."""
         try:
-            status, answer, results = self._lanes.exchange(
+            answer = self._lanes.exchange(
                 call_meta(name, arguments),
                 arrays,
                 may_spin=False,
                 deadline=deadline,
                 while_waiting=self.output.show,
             )
-        except (PeerGone, ProtocolError) as error:
-            raise self._death(error) from None
-        except TimeoutError as error:
-            _forget_frames(error)
-            raise NoAnswer from None
+        except _INTERRUPTED as error:
+            raise self._what_it_means(error) from None
+        return self._told(answer, result, graph)
+
+    async def acall(
+        self,
+        name: str,
+        arguments: Any,
+        arrays: Sequence[np.ndarray] = (),
+        *,
+        result: type[T] | Any = Any,
+        deadline: float | None = None,
+    ) -> tuple[Any, list[np.ndarray]]:
+        """The same, awaited."""
+        try:
+            answer = await self._awaited().exchange(
+                call_meta(name, arguments), arrays, deadline=deadline
+            )
+        except _INTERRUPTED as error:
+            raise self._what_it_means(error) from None
+        return self._told(answer, result, None)
+
+    def _told(self, answer: Answer, result: Any, graph: Any) -> tuple[Any, list[np.ndarray]]:
+        status, meta, results = answer
         self.output.show()
         if status != OK:
-            raise self._revived(answer, graph)
+            raise self._revived(meta, graph)
         try:
-            return msgspec.msgpack.decode(answer, type=result), results
+            return msgspec.msgpack.decode(meta, type=result), results
         except crossing.NONSENSE as error:
             raise self._death(error) from None
+
+    def _awaited(self) -> AwaitedLanes:
+        """The lanes as the loop that runs here uses them."""
+        import asyncio  # by those who use it already
+
+        from sojourn.process.awaiting import AwaitedLanes
+
+        loop = asyncio.get_running_loop()
+        awaited = self._awaited_by.get(loop)
+        if awaited is None:
+            awaited = self._awaited_by[loop] = AwaitedLanes(self._lanes, loop, self.output.show)
+        return awaited
+
+    def drain_awaited(self, deadline: float | None) -> None:
+        """Wait for what the event loop of this very thread waits for, which cannot do so now."""
+        if not self._awaited_by or self.is_foreign:
+            return
+        import asyncio
+
+        loop = asyncio._get_running_loop()
+        awaited = None if loop is None else self._awaited_by.get(loop)
+        if awaited is not None:
+            awaited.drain(deadline)
+
+    def _what_it_means(self, error: Exception) -> Exception:
+        if isinstance(error, TimeoutError):
+            _forget_frames(error)
+            return NoAnswer()
+        return self._death(error)
 
     def _revived(self, answer: bytes, graph: Any) -> BaseException:
         try:
@@ -217,7 +295,7 @@ class Worker:
             self.kill()  # it lives, but has closed its end
         ending = self._reap()
         self.output.show()
-        return WorkerDied(f"{ending}{self._limit}", self.output.last_words())
+        return WorkerDied(f"{ending}{self._limit}", self.output.last_words(), error.begun)
 
     def death(self) -> WorkerDied | None:
         """How it died, once it has."""
@@ -325,6 +403,7 @@ class Worker:
     def _after_fork_in_child(self) -> None:
         # The child must not keep the parent's worker alive, nor talk to it.
         self.is_foreign = True
+        self._awaited_by.clear()
         self._lock = threading.Lock()
         if self._answering is not None:
             self._answering.forget()

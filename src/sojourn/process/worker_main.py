@@ -34,6 +34,7 @@ from sojourn.process.protocol import (
     to_worker,
 )
 from sojourn.transport import board, frames
+from sojourn.transport.attachments import MappedFiles
 from sojourn.transport.lane import CallerLane, ServerLane
 from sojourn.transport.segment import Segment
 
@@ -172,7 +173,7 @@ class _Worker:
             self._asking.add(CallerLane(message.index, rows, end, bells, self._client))
             self._host.connect(self._asking.ask)
             return
-        lane = ServerLane(rows, end, bells)
+        lane = ServerLane(rows, end, bells, MappedFiles())
         thread = threading.Thread(
             target=_serve_lane, args=(lane, self._host), name=f"lane-{message.index}", daemon=True
         )

@@ -5,6 +5,7 @@ holds, `opening.py` turns what the user has into something an engine can load, `
 what goes in.
 """
 
+from sojourn.session.aopening import aopen
 from sojourn.session.defaults import current
 from sojourn.session.lease import Lease
 from sojourn.session.metrics import metrics
@@ -12,4 +13,4 @@ from sojourn.session.opening import open
 from sojourn.session.session import Session
 from sojourn.session.states import State
 
-__all__ = ["Lease", "Session", "State", "current", "metrics", "open"]
+__all__ = ["Lease", "Session", "State", "aopen", "current", "metrics", "open"]

@@ -7,15 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 import numpy as np
 
 from sojourn.engines.base import Host, import_kind
 from sojourn.probes import memory
-from sojourn.process.calls import WorkerDied, plan_number
+from sojourn.process.calls import PreparedStep, WorkerDied
 from sojourn.values import Footprint, Residue
+from sojourn.values.rows import Rows
+
+if TYPE_CHECKING:
+    from sojourn.process.callbacks import Answer
+    from sojourn.process.sandbox import Applied
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +36,27 @@ class Account:
 class Backend(Protocol):
     """Carries out steps and operations, is measured, and is ended."""
 
-    pid: int
+    @property
+    def pid(self) -> int:
+        """The process that the engine lives in."""
+
+    @property
+    def pidfd(self) -> int:
+        """Readable once it has ended; -1 if it ends with us."""
+
+    @property
+    def sandbox(self) -> Applied | None:
+        """What an untrusted model is closed off by."""
 
     def step(
-        self,
-        meta: bytes,
-        arrays: Sequence[np.ndarray],
-        adoptable: bool,
-        prints: bool,
-        deadline: float | None,
-    ) -> Sequence[np.ndarray]: ...
+        self, step: PreparedStep, arrays: Sequence[np.ndarray | Rows], deadline: float | None
+    ) -> Sequence[np.ndarray]:
+        """Run a prepared step. The results own their memory."""
+
+    async def astep(
+        self, step: PreparedStep, arrays: Sequence[np.ndarray | Rows], deadline: float | None
+    ) -> Sequence[np.ndarray]:
+        """The same, awaited."""
 
     def call(
         self,
@@ -50,7 +66,25 @@ class Backend(Protocol):
         *,
         result: Any = Any,
         deadline: float | None = None,
-    ) -> tuple[Any, Sequence[np.ndarray]]: ...
+    ) -> tuple[Any, Sequence[np.ndarray]]:
+        """Have the engine carry out a named operation."""
+
+    async def acall(
+        self,
+        name: str,
+        arguments: Any,
+        arrays: Sequence[np.ndarray] = (),
+        *,
+        result: Any = Any,
+        deadline: float | None = None,
+    ) -> tuple[Any, Sequence[np.ndarray]]:
+        """The same, awaited."""
+
+    def answer_with(self, answer: Answer) -> None:
+        """From now on the engine may ask us, and `answer` is what it hears."""
+
+    def drain_awaited(self, deadline: float | None) -> None:
+        """Wait for what the event loop of this very thread waits for, which cannot do so now."""
 
     def footprint(self) -> Footprint: ...
 
@@ -74,6 +108,9 @@ MakeBackend = Callable[[float | None], Backend]
 class InlineBackend:
     """The caller's own process: a safe life cycle and fast steps, but no memory back."""
 
+    pidfd = -1
+    sandbox: Applied | None = None
+
     def __init__(self, pid: int, kind: str) -> None:
         self.pid = pid
         self._host = Host()
@@ -81,19 +118,23 @@ class InlineBackend:
         self._before = _anonymous()
 
     def step(
-        self,
-        meta: bytes,
-        arrays: Sequence[np.ndarray],
-        adoptable: bool,
-        prints: bool,
-        deadline: float | None,
+        self, step: PreparedStep, arrays: Sequence[np.ndarray | Rows], deadline: float | None
     ) -> Sequence[np.ndarray]:
-        if not adoptable:
+        fed = [a.joined() if type(a) is Rows else a for a in arrays]
+        if not step.adoptable:
             # A variable may keep a fed buffer, and this one is the user's.
-            arrays = [array.copy() for array in arrays]
-        plan = self._host.step(plan_number(meta))
-        results = plan.run(arrays)
-        return [_own(result, arrays) for result in results] if plan.may_echo else results
+            fed = [array.copy() for array in fed]  # type: ignore[union-attr]
+        plan = self._host.step(step.number)
+        results = plan.run(fed)  # type: ignore[arg-type]
+        return [_own(result, fed) for result in results] if plan.may_echo else results  # type: ignore[arg-type]
+
+    async def astep(
+        self, step: PreparedStep, arrays: Sequence[np.ndarray | Rows], deadline: float | None
+    ) -> Sequence[np.ndarray]:
+        import asyncio
+
+        # It computes in this process, and the loop must go on: here a thread is the only way.
+        return await asyncio.to_thread(self.step, step, arrays, deadline)
 
     def call(
         self,
@@ -106,6 +147,25 @@ class InlineBackend:
     ) -> tuple[Any, Sequence[np.ndarray]]:
         value, outputs = self._host.call(name, arguments, arrays)
         return msgspec.convert(value, type=result, from_attributes=True), outputs
+
+    async def acall(
+        self,
+        name: str,
+        arguments: Any,
+        arrays: Sequence[np.ndarray] = (),
+        *,
+        result: Any = Any,
+        deadline: float | None = None,
+    ) -> tuple[Any, Sequence[np.ndarray]]:
+        import asyncio
+
+        return await asyncio.to_thread(self.call, name, arguments, arrays, result=result)
+
+    def answer_with(self, answer: Answer) -> None:
+        """Functions of this process are called directly."""
+
+    def drain_awaited(self, deadline: float | None) -> None:
+        """What is awaited runs on threads of its own."""
 
     def footprint(self) -> Footprint:
         """What this process has grown by since the session was opened."""

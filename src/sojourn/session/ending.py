@@ -34,15 +34,8 @@ class Ending:
     def close(self, timeout: float | None, place: Place) -> Receipt:
         """Refuse new steps, let running ones finish, end the worker, hand over the receipt."""
         stay = self._stay
-        if stay.is_foreign:
-            raise stay.refusal(stay.lifecycle.state)
-
-        def note() -> None:
-            # Before it is told: who is refused from now on wants to know.
-            stay.closed_at = place
-
         with self._nobody_replaces_it(timeout):
-            before = stay.lifecycle.happened_in(CLOSABLE, Input.CLOSE_ASKED, place, note)
+            before = self.refuse_steps(place)
         if before is State.CLOSED:
             if stay.receipt is None:
                 raise SessionClosed(f"session {stay.name!r} was never opened")
@@ -55,6 +48,8 @@ class Ending:
         try:
             if stay.backend is not None and stay.backend.is_calling_us():
                 timeout = 0  # what runs waits for us
+            elif stay.backend is not None:
+                stay.backend.drain_awaited(deadline_after(timeout))
             cut_off = not stay.lifecycle.wait_idle(timeout)
         finally:
             if stay.lifecycle.is_telling_here():
@@ -65,8 +60,20 @@ class Ending:
         assert stay.receipt is not None
         return stay.receipt
 
+    def refuse_steps(self, place: Place) -> State:
+        """From now on there are no new steps; returns the state before."""
+        stay = self._stay
+        if stay.is_foreign:
+            raise stay.refusal(stay.lifecycle.state)
+
+        def note() -> None:
+            # Before it is told: who is refused from now on wants to know.
+            stay.closed_at = place
+
+        return stay.lifecycle.happened_in(CLOSABLE, Input.CLOSE_ASKED, place, note)
+
     def forgotten(self) -> None:
-        """Nobody refers to it any more: warn, end the worker now, account for it in the background.
+        """It was garbage-collected: warn, end the worker now, account for it in the background.
 
         This runs inside the garbage collector, perhaps while this very thread holds one of our
         locks, so it may not wait for any.

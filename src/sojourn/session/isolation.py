@@ -3,36 +3,41 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from sojourn import events
 from sojourn.errors import SandboxError
 from sojourn.probes import gpu
-from sojourn.process.calls import NoAnswer, WorkerDied
+from sojourn.process.calls import NoAnswer, PreparedStep, WorkerDied
 from sojourn.process.limits import descendants
 from sojourn.process.worker import Worker
 from sojourn.session.backend import Account
 from sojourn.values import Footprint, Residue, caller
+from sojourn.values.rows import Rows
 
 if TYPE_CHECKING:
+    from sojourn.process.callbacks import Answer
     from sojourn.process.sandbox import Applied
 
 
-class WorkerBackend(Worker):
+class WorkerBackend:
     """A worker process. With `on_gpu`, what it holds there is asked of the driver."""
 
     def __init__(self, name: str, *, on_gpu: bool = False, **options: Any) -> None:
-        super().__init__(name, **options)
+        self.worker = worker = Worker(name, **options)
         self._on_gpu = on_gpu
         self.sandbox: Applied | None = None
         if options.get("readable_paths") is not None:
             try:
                 self._learn_what_is_in_force(options.get("deadline"))
             except BaseException:  # a Ctrl-C, or a warning that is an error
-                self.kill()
-                super().end()
-                self.release()
+                worker.kill()
+                worker.end()
+                worker.release()
                 raise
 
     def _learn_what_is_in_force(self, deadline: float | None) -> None:
@@ -42,25 +47,83 @@ class WorkerBackend(Worker):
         try:
             self.sandbox, _ = self.call("sandbox", {}, result=Applied, deadline=deadline)
         except (SandboxError, WorkerDied, NoAnswer):
-            return  # whoever loads the model next is told the same
+            return  # who loads the model next is told the same
         if not self.sandbox.is_whole:
-            missing = self.sandbox.missing
-            events.emit("sandbox.incomplete", self.name, worker_pid=self.pid, missing=list(missing))
+            name, missing = self.worker.name, self.sandbox.missing
+            events.emit("sandbox.incomplete", name, worker_pid=self.pid, missing=list(missing))
             place = caller()
             warnings.warn_explicit(
-                f"the untrusted model of {self.name!r} is not closed off: {self.sandbox}",
+                f"the untrusted model of {name!r} is not closed off: {self.sandbox}",
                 *(RuntimeWarning, place.file, place.line),
             )
 
+    @property
+    def pid(self) -> int:
+        return self.worker.pid
+
+    @property
+    def pidfd(self) -> int:
+        return self.worker.pidfd
+
+    def step(
+        self, step: PreparedStep, arrays: Sequence[np.ndarray | Rows], deadline: float | None
+    ) -> Sequence[np.ndarray]:
+        return self.worker.step(step, arrays, deadline)
+
+    async def astep(
+        self, step: PreparedStep, arrays: Sequence[np.ndarray | Rows], deadline: float | None
+    ) -> Sequence[np.ndarray]:
+        return await self.worker.astep(step, arrays, deadline)
+
+    def call(
+        self,
+        name: str,
+        arguments: Any,
+        arrays: Sequence[np.ndarray] = (),
+        *,
+        result: Any = Any,
+        deadline: float | None = None,
+    ) -> tuple[Any, Sequence[np.ndarray]]:
+        return self.worker.call(name, arguments, arrays, result=result, deadline=deadline)
+
+    async def acall(
+        self,
+        name: str,
+        arguments: Any,
+        arrays: Sequence[np.ndarray] = (),
+        *,
+        result: Any = Any,
+        deadline: float | None = None,
+    ) -> tuple[Any, Sequence[np.ndarray]]:
+        return await self.worker.acall(name, arguments, arrays, result=result, deadline=deadline)
+
+    def answer_with(self, answer: Answer) -> None:
+        self.worker.answer_with(answer)
+
+    def drain_awaited(self, deadline: float | None) -> None:
+        self.worker.drain_awaited(deadline)
+
+    def is_calling_us(self) -> bool:
+        return self.worker.is_calling_us()
+
+    def death(self) -> WorkerDied | None:
+        return self.worker.death()
+
+    def kill(self) -> None:
+        self.worker.kill()
+
+    def release(self) -> None:
+        self.worker.release()
+
     def footprint(self) -> Footprint:
         """What it holds now, on the host and on devices."""
-        held = super().footprint()
+        held = self.worker.footprint()
         if not self._on_gpu:
             return held
         return replace(held, device_bytes=gpu.held_by({self.pid, *descendants(self.pid)}))
 
-    def end(self, held: Footprint) -> Account:  # type: ignore[override]
-        ending = super().end()
+    def end(self, held: Footprint) -> Account:
+        ending = self.worker.end()
         if ending.left:
             return Account(
                 0, Residue(ending.left, host_bytes=held.host_bytes, device_bytes=held.device_bytes)

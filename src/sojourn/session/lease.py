@@ -143,15 +143,32 @@ class Lease(Usable):
     ) -> Any:
         """Run one step, as the session's owner would."""
         try:
-            result = self._stay.run(fetches, feeds, timeout)
+            result = super().run(fetches, feeds, timeout=timeout)
         except SessionClosed as closed:
-            if self._terms.stay.is_foreign:
-                raise
-            # The owner closed it while we were on our way in.
-            self._terms.end(str(closed))
-            raise self._expired() from None
+            raise self._refused(closed) from None
         self._terms.steps += 1
         return result
+
+    async def arun(
+        self,
+        fetches: Fetches = None,
+        feeds: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> Any:
+        """The same, awaited."""
+        try:
+            result = await super().arun(fetches, feeds, timeout=timeout)
+        except SessionClosed as closed:
+            raise self._refused(closed) from None
+        self._terms.steps += 1
+        return result
+
+    def _refused(self, closed: SessionClosed) -> Exception:
+        if self._terms.stay.is_foreign:
+            return closed
+        self._terms.end(str(closed))  # the owner closed it while we were on our way in
+        return self._expired()
 
     def close(self) -> None:
         """Give it back. May be called twice."""

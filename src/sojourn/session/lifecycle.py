@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sojourn import events
 from sojourn.probes.status_page import (
@@ -29,6 +29,9 @@ from sojourn.probes.status_page import (
 from sojourn.session import totals
 from sojourn.session.states import USABLE, Input, State, next_state
 from sojourn.values import Footprint, Place
+
+if TYPE_CHECKING:
+    from sojourn.session.steps import Step
 
 _TELL_STEPS_EVERY = 1.0  # seconds
 _LOOK_SECONDS = 0.5  # how long to wait for somebody before looking whether he is still there
@@ -80,11 +83,11 @@ class Lifecycle:
         self.serial = next(_serials)  # names may be used again; with the pid this is unique
         self.steps = 0
         self.under_way = 0
-        # Who is in a step, and who is (or wants to be) alone with it, by thread. A thread never
-        # waits for itself: a step may lead to a callback that closes the session, and a Ctrl-C at
-        # the wrong moment may lose the end of a step.
-        self._inside: list[int] = []
-        self._alone: list[int] = []
+        # The steps inside, and those that are (or want to be) alone with it. A thread never waits
+        # for steps of its own: a step may lead to a callback that closes the session, and a Ctrl-C
+        # at the wrong moment may lose the end of a step.
+        self._inside: list[Step] = []
+        self._alone: list[Step] = []
         self._name = name
         self._refusal = refusal  # the error for a step in this state
         self.footprint = measure  # what it holds now
@@ -109,30 +112,36 @@ class Lifecycle:
         totals.enter(self)
         self._tell(owner)
 
-    def begin_step(self, deadline: float | None = None) -> float:
-        """Take part, from the time returned; raises the refusal unless the session is usable.
+    def begin_step(self, step: Step) -> None:
+        """Take part from now on; raises the refusal unless the session is usable.
 
         Raises TimeoutError if others are alone with it until the deadline.
         """
         with self._lock:
             if self._alone:
-                self._wait_for_the_lonely(deadline)
+                self._wait_for_exclusive(step)
             state = self.state
             if state is not _READY and state is not _RUNNING:
                 raise self._refusal(state)
-            self._enter(state)
-        return time.monotonic()
+            self._enter(step, state)
+        step.started = time.monotonic()
 
-    def end_step(self, counts: bool = True, started: float = 0.0, *, failed: bool = False) -> None:
+    @property
+    def is_taken_alone(self) -> bool:
+        """Whether somebody is, or wants to be, alone with it."""
+        return bool(self._alone)
+
+    def end_step(self, step: Step, counts: bool = True, *, failed: bool = False) -> None:
         """The step is over, however it ended. What only prepares others does not count as one."""
         now = time.monotonic()
+        started = step.started if counts else 0.0
         news = None
         with self._lock:
             words = self._words
             self.steps = words[STEPS] = self.steps + counts
-            self._leave()
+            self._leave(step)
             words[LAST_STEP] = int(now * 1e9)
-            if started and counts:
+            if started:
                 words[HISTOGRAM + bucket(now - started)] += 1
                 words[NANOSECONDS] += int((now - started) * 1e9)
             if self.under_way == 0:
@@ -148,28 +157,27 @@ class Lifecycle:
         if news:
             self._emit("session.steps", host_bytes=self._measured_now_and_then(now), **news)
 
-    def begin_alone(self) -> float:
+    def begin_alone(self, step: Step) -> None:
         """Take part once nobody else does; those who come later wait until `end_alone`."""
-        me = threading.get_ident()
         with self._lock:
-            self._alone.append(me)
+            self._alone.append(step)
             try:
-                self._wait(lambda: not self._others_inside(me) or self.state not in USABLE)
+                self._wait(lambda: not self._others_inside(step.thread) or self.state not in USABLE)
                 if self.state not in USABLE:
                     raise self._refusal(self.state)
-                self._enter(self.state)
+                self._enter(step, self.state)
             except BaseException:
-                self._alone.remove(me)
+                self._alone.remove(step)
                 self._changed.notify_all()
                 raise
-        return time.monotonic()
+        step.started = time.monotonic()
 
-    def end_alone(self) -> None:
+    def end_alone(self, step: Step) -> None:
         """Others may take part again."""
         with self._lock:
-            self._alone.remove(threading.get_ident())
+            self._alone.remove(step)
             self._changed.notify_all()
-        self.end_step(counts=False)
+        self.end_step(step, counts=False)
 
     def happened(self, what: Input, place: Place | None = None) -> State:
         """Record that something happened; returns the state before."""
@@ -224,31 +232,30 @@ class Lifecycle:
         self._alone.clear()
         self.under_way = 0
 
-    def _enter(self, state: State) -> None:
-        self._inside.append(threading.get_ident())
+    def _enter(self, step: Step, state: State) -> None:
+        self._inside.append(step)
         self.under_way = self._words[UNDER_WAY] = len(self._inside)
         if state is _READY:
             self._flip(_STARTED)
             now = self.state
             if now is not _READY and now is not _RUNNING:  # closed by one who heard of the step
-                self._leave()
+                self._leave(step)
                 raise self._refusal(self.state)
 
-    def _leave(self) -> None:
+    def _leave(self, step: Step) -> None:
         try:
-            self._inside.remove(threading.get_ident())
+            self._inside.remove(step)
         except ValueError:
             pass  # it became foreign meanwhile
         self.under_way = self._words[UNDER_WAY] = len(self._inside)
 
     def _others_inside(self, me: int) -> int:
-        return len(self._inside) - self._inside.count(me)
+        return sum(step.thread != me for step in self._inside)
 
-    def _wait_for_the_lonely(self, deadline: float | None) -> None:
-        me = threading.get_ident()
-        while me in self._alone:  # a Ctrl-C kept it from saying that it is no longer
-            self._alone.remove(me)
-        left = None if deadline is None else max(0.0, deadline - time.monotonic())
+    def _wait_for_exclusive(self, step: Step) -> None:
+        # A Ctrl-C kept our own thread from saying that it is alone no longer.
+        self._alone[:] = [other for other in self._alone if other.thread != step.thread]
+        left = None if step.deadline is None else max(0.0, step.deadline - time.monotonic())
         if not self._wait(lambda: not self._alone or self.state not in USABLE, left):
             raise TimeoutError
 
@@ -268,10 +275,16 @@ class Lifecycle:
 
     def _forget_the_lost(self) -> None:
         """A Ctrl-C may come just when a step tells that it has ended. Whose thread is in none of
-        our functions is in no step of ours."""
+        our functions is in no step of ours; nor is what a closed event loop was to finish."""
         frames = sys._current_frames()
-        for threads in (self._inside, self._alone):
-            threads[:] = [ident for ident in threads if _is_ours(frames.get(ident))]
+
+        def is_there(step: Step) -> bool:
+            if step.is_awaited:
+                return not step.is_lost
+            return _is_ours(frames.get(step.thread))
+
+        for steps in (self._inside, self._alone):
+            steps[:] = filter(is_there, steps)
         # Ours is one of them: it would hold the others, and what callers have in their hands, until
         # the garbage collector comes by.
         frames.clear()

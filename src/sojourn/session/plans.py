@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from sojourn.errors import InputError
-from sojourn.process.calls import step_meta
+from sojourn.process.calls import PreparedStep
 from sojourn.session.feeding import as_array
 from sojourn.values import Signature, TensorSpec
 from sojourn.values.dtypes import BY_NAME
+from sojourn.values.rows import Rows
 
-Fetches = str | Sequence[str] | None
+Fetches = str | Iterable[str] | None
 
 
 class PlanFacts(msgspec.Struct, frozen=True):
@@ -27,6 +28,7 @@ class PlanFacts(msgspec.Struct, frozen=True):
     adoptable: bool
     prints: bool
     changes_state: bool = True
+    may_wait: bool = True
 
     def fits(self, feeds: int, fetches: int) -> bool:
         """Whether it is about as many things as it was asked for."""
@@ -38,27 +40,40 @@ class PlanFacts(msgspec.Struct, frozen=True):
         )
 
 
-class Plan:
+class StepPlan:
+    """What a session must know of a step that it runs again and again."""
+
+    __slots__ = ("changes_state", "output_count", "step")
+
+    def __init__(self, step: PreparedStep, output_count: int, changes_state: bool) -> None:
+        self.step = step
+        self.output_count = output_count
+        self.changes_state = changes_state
+
+
+class Plan(StepPlan):
     """A step as the caller knows it: names in order, and how to shape the results."""
 
     def __init__(self, fetches: Fetches, names: list[str], feeds: list[str], facts: PlanFacts):
-        self.meta = step_meta(facts.number)
-        self.adoptable = facts.adoptable
-        self.prints = facts.prints
-        self.changes_state = facts.changes_state
+        step = PreparedStep(
+            facts.number,
+            adoptable=facts.adoptable,
+            prints=facts.prints,
+            may_wait=facts.may_wait,
+        )
+        super().__init__(step, len(facts.outputs), facts.changes_state)
         self._single = isinstance(fetches, str)
         self._by_name = names if fetches is None else None
         self._slots = facts.slots
-        self.output_count = len(facts.outputs)
         self._straight = facts.slots == list(range(len(facts.outputs)))
         self._inputs = [
             (name, spec, BY_NAME.get(spec.dtype))
             for name, spec in zip(feeds, facts.inputs, strict=True)
         ]
 
-    def arrays(self, feeds: Mapping[str, Any]) -> list[np.ndarray]:
+    def arrays(self, feeds: Mapping[str, Any]) -> list[np.ndarray | Rows]:
         """What to send, converted and checked."""
-        arrays = []
+        arrays: list[np.ndarray | Rows] = []
         for name, spec, dtype in self._inputs:
             value = feeds[name]
             if (
@@ -68,6 +83,11 @@ class Plan:
                 and spec.accepts(value.shape)
             ):
                 arrays.append(value)
+            elif type(value) is Rows:
+                if value.dtype == dtype and spec.accepts(value.shape):
+                    arrays.append(value)
+                else:
+                    arrays.append(as_array(name, spec, value.joined()))
             else:
                 arrays.append(as_array(name, spec, value))
         return arrays
@@ -88,6 +108,11 @@ def fetch_names(fetches: Fetches, signature: Signature) -> list[str]:
     """The names to fetch, in order."""
     if fetches is None:
         return list(signature.outputs)
+    if isinstance(fetches, Mapping):
+        raise InputError(
+            "outputs come first, then inputs: run(outputs, {input: value}), with None for all "
+            "outputs"
+        )
     try:
         names = [fetches] if isinstance(fetches, str) else list(fetches)
     except TypeError:
@@ -102,9 +127,11 @@ def plain_name(what: str, name: Any) -> str:
     try:
         name.encode()
     except UnicodeEncodeError as error:
-        raise InputError(f"{what} go by name, and {name!r} cannot be one: {error}") from None
+        raise InputError(
+            f"{what} are named by strings, and {name!r} cannot be sent: {error}"
+        ) from None
     return str(name)  # also if it came out of an array
 
 
 def _not_a_name(what: str, name: object) -> str:
-    return f"{what} go by name; {name!r} is of type {type(name).__name__}"
+    return f"{what} are named by strings; {name!r} is of type {type(name).__name__}"

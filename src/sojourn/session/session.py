@@ -1,13 +1,16 @@
-"""What the user holds: a session he owns."""
+"""What the user holds: a session of their own."""
 
 from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn, overload
 
+import numpy as np
+
+from sojourn.errors import InputError
 from sojourn.session import defaults
 from sojourn.session.plans import Fetches
 from sojourn.session.states import State
@@ -26,6 +29,8 @@ from sojourn.values import (
 if TYPE_CHECKING:
     from sojourn.process.sandbox import Applied
     from sojourn.session.lease import Lease
+
+Feeds = Mapping[str, Any]
 
 
 class Usable:
@@ -64,14 +69,26 @@ class Usable:
 
         It was asked of the worker before the model was loaded.
         """
-        return getattr(self._stay.backend, "sandbox", None)
+        backend = self._stay.backend
+        return None if backend is None else backend.sandbox
+
+    @overload
+    def run(
+        self, fetches: None = ..., feeds: Feeds | None = ..., *, timeout: float | None = ...
+    ) -> dict[str, Any]: ...
+
+    @overload
+    def run(
+        self, fetches: str, feeds: Feeds | None = ..., *, timeout: float | None = ...
+    ) -> Any: ...
+
+    @overload
+    def run(
+        self, fetches: Iterable[str], feeds: Feeds | None = ..., *, timeout: float | None = ...
+    ) -> list[Any]: ...
 
     def run(
-        self,
-        fetches: Fetches = None,
-        feeds: Mapping[str, Any] | None = None,
-        *,
-        timeout: float | None = None,
+        self, fetches: Fetches = None, feeds: Feeds | None = None, *, timeout: float | None = None
     ) -> Any:
         """Run one step. What it returns owns its memory and outlives the session.
 
@@ -81,10 +98,44 @@ class Usable:
         """
         return self._stay.run(fetches, feeds, timeout)
 
-    def __call__(self, **inputs: Any) -> Any:
+    async def arun(
+        self, fetches: Fetches = None, feeds: Feeds | None = None, *, timeout: float | None = None
+    ) -> Any:
+        """The same, awaited: the event loop goes on, and no thread is used.
+
+        Any number may be awaited at once. They are run in order, a few at a time. Cancelling one
+        leaves its outcome unknown, as a timeout does.
+        """
+        return await self._stay.arun(fetches, feeds, timeout)
+
+    def __call__(self, *misplaced: Any, **inputs: Any) -> Any:
         """Run with inputs by keyword: the output if there is one, else a dict of all."""
-        outputs = list(self._stay.signature.outputs)
-        return self.run(outputs[0] if len(outputs) == 1 else None, inputs)
+        return self.run(self._all_outputs(misplaced), inputs)
+
+    async def acall(self, *misplaced: Any, **inputs: Any) -> Any:
+        """The same, awaited."""
+        return await self.arun(self._all_outputs(misplaced), inputs)
+
+    def _all_outputs(self, misplaced: tuple[Any, ...]) -> str | None:
+        signature = self._stay.signature
+        if misplaced:
+            names = ", ".join(f"{name}=..." for name in signature.inputs)
+            raise InputError(f"inputs are given by name: session({names})")
+        outputs = list(signature.outputs)
+        return outputs[0] if len(outputs) == 1 else None
+
+    def empty(self, name: str, *dimensions: int) -> np.ndarray:
+        """A new array for this input in shared memory, which feeding does not copy.
+
+        The dimensions that the signature leaves open are given in order, the number of rows first.
+        """
+        from sojourn.transport.placed import empty
+
+        spec = self._stay.signature.inputs.get(name)
+        if spec is None:
+            known = ", ".join(map(repr, self._stay.signature.inputs)) or "none"
+            raise InputError(f"session {self.name!r} has no input {name!r}; it has {known}")
+        return empty(spec.filled(name, dimensions), spec.dtype)
 
     def reset(self) -> None:
         """Put the variables and tables back to the values they had when it was opened.
@@ -161,12 +212,29 @@ class Session(Usable):
             arguments.seconds("lease_warning_seconds", lease_warning_seconds)
         return lend(self._stay, max_seconds, lease_warning_seconds)
 
+    async def aclose(self, timeout: float | None = None) -> Receipt:
+        """The same, awaited: steps that are under way finish while the event loop goes on."""
+        return await self._stay.aclose(arguments.timeout(timeout), caller())
+
     def __enter__(self) -> Session:
         return self
 
     def __exit__(self, *raised: object) -> None:
         if not self._stay.is_foreign:  # a fork inside the block: the session is the parent's
             self._stay.close(None, caller())
+
+    async def __aenter__(self) -> Session:
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
+        if not self._stay.is_foreign:
+            await self._stay.aclose(None, caller())
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"session {self.name!r} cannot be pickled: it is a worker of this process. Send the "
+            "model's path or the function that builds it, and open a session there"
+        )
 
     def __repr__(self) -> str:
         stay = self._stay

@@ -23,8 +23,17 @@ from sojourn.session.backend import Backend, MakeBackend
 from sojourn.session.ending import Ending, open_stays
 from sojourn.session.keeping import Keeping
 from sojourn.session.lifecycle import Lifecycle
-from sojourn.session.plans import Fetches, Plan, PlanFacts, fetch_names, plain_name
+from sojourn.session.plans import (
+    Fetches,
+    Plan,
+    PlanFacts,
+    StepPlan,
+    fetch_names,
+    plain_name,
+)
 from sojourn.session.states import USABLE, Input, State
+from sojourn.session.steps import COMING_BACK, Step
+from sojourn.session.words import Words
 from sojourn.values import Footprint, Place, Receipt, Signature, caller
 
 if TYPE_CHECKING:
@@ -32,25 +41,29 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_COMING_BACK = frozenset({State.BROKEN, State.OPENING})
+# How often a close that is awaited looks whether the steps have finished.
+_LOOK_SECONDS = 0.002
 _OPENING = frozenset({State.OPENING})
 _NOT_OPENING = frozenset(State) - _OPENING
 _HAS_A_WORKER = _NOT_OPENING - {State.DRAINING, State.CLOSED}
-# What is known of a step that got no answer: whether it had been sent makes the difference.
-_OUTCOME = {
-    True: "a step was under way: its outcome is unknown",
-    False: "a step was being prepared and has not begun",
-}
 
 
 class Stay:
     """One model on one device, from open to close."""
 
-    def __init__(self, name: str, isolation: str, device: str, owner: Place) -> None:
+    def __init__(
+        self,
+        name: str,
+        isolation: str,
+        device: str,
+        owner: Place,
+        words: Callable[[Stay], Words] = Words,
+    ) -> None:
         self.name = name
         self.isolation = isolation
         self.device = device
         self.owner = owner
+        self.words = words(self)
         self.signature = Signature()
         self.receipt: Receipt | None = None
         self.closed_at: Place | None = None
@@ -58,7 +71,7 @@ class Stay:
         self.backend: Backend | None = None
         self.pid = 0
         self._opened = 0.0
-        self._maker = os.getpid()
+        self.maker = os.getpid()
         self._plans: dict[Any, Plan] = {}
         self._plan_lock = threading.Lock()
         self.how_it_died: str | None = None
@@ -76,42 +89,46 @@ class Stay:
     def run(self, fetches: Fetches, feeds: Mapping[str, Any] | None, timeout: float | None) -> Any:
         """One step."""
         feeds = {} if feeds is None else feeds
-        deadline = None if timeout is None else deadline_after(timeout)
-        started = self._begin(deadline)
-        counts = False  # what never reaches the engine is no run
-        failed = True
-        wanted = fetches
-        try:
-            try:
-                if fetches is not None and not isinstance(fetches, str):
-                    wanted = tuple(fetches)  # once: it may be a generator
-                plan = self._plans[wanted, tuple(feeds)]
-            except (KeyError, TypeError):  # a new one, or no names at all
-                plan = self._make_plan(wanted, feeds, deadline)
-            arrays = plan.arrays(feeds)
-            if plan.changes_state:
-                self.changed = True  # before, because a step that fails may have changed some
-            counts = True
-            outputs = self.backend.step(  # type: ignore[union-attr]
-                plan.meta, arrays, plan.adoptable, plan.prints, deadline
-            )
-            if len(outputs) != plan.output_count:
-                raise self._broke_protocol(f"{len(outputs)} results for {plan.output_count}")
-            failed = False
-            return plan.results(outputs)
-        except WorkerDied as death:
-            raise self.broken_by(death, _OUTCOME[counts]) from None
-        except NoAnswer:
-            raise StepTimeout(
-                f"session {self.name!r} did not answer within {timeout:g} s; {_OUTCOME[counts]}"
-            ) from None
-        finally:
-            self.lifecycle.end_step(counts, started, failed=failed)  # told, counted or not
+        deadline = None if timeout is None else _deadline(timeout)
+        wanted = _wanted(fetches)
+        for repeats in (True, False):
+            with Step(self, deadline, timeout, repeats=repeats) as step:
+                try:
+                    plan = self._plans[wanted, tuple(feeds)]
+                except (KeyError, TypeError):  # a new one, or no names at all
+                    plan = self._make_plan(wanted, feeds, deadline)
+                return plan.results(step.run(plan, plan.arrays(feeds)))
+        raise AssertionError("unreachable")
+
+    async def arun(
+        self, fetches: Fetches, feeds: Mapping[str, Any] | None, timeout: float | None
+    ) -> Any:
+        """The same, awaited: nothing here blocks the event loop."""
+        import asyncio
+
+        feeds = {} if feeds is None else feeds
+        deadline = None if timeout is None else _deadline(timeout)
+        wanted = _wanted(fetches)
+        loop = asyncio.get_running_loop()
+        for repeats in (True, False):
+            async with Step(self, deadline, timeout, repeats=repeats, loop=loop) as step:
+                try:
+                    plan = self._plans[wanted, tuple(feeds)]
+                except (KeyError, TypeError):
+                    plan = await self._amake_plan(wanted, feeds, deadline)
+                return plan.results(await step.arun(plan, plan.arrays(feeds)))
+        raise AssertionError("unreachable")
+
+    def step(self, plan: StepPlan, arrays: Sequence[Any]) -> Sequence[np.ndarray]:
+        """One step of a plan that the caller has made, with arrays that need no checks."""
+        with Step(self) as step:
+            outputs = step.run(plan, arrays)
+        return outputs
 
     def call(
         self,
         name: str,
-        arguments: dict[str, Any],
+        arguments: Any,
         arrays: Sequence[np.ndarray] = (),
         *,
         result: Any = Any,
@@ -120,55 +137,60 @@ class Stay:
     ) -> tuple[Any, Sequence[np.ndarray]]:
         """Have the engine carry out an operation, as a step that others may accompany."""
         deadline = deadline_after(timeout)
-        started = self._begin(deadline)
-        failed = True
-        try:
-            answer = self._operate(name, arguments, arrays, result, deadline)
-            failed = False
-            return answer
-        except WorkerDied as death:
-            raise self.broken_by(death, f"{name!r} was under way: its outcome is unknown") from None
-        except NoAnswer:
-            raise StepTimeout(
-                f"session {self.name!r} did not finish {name!r} within {timeout:g} s"
-            ) from None
-        finally:
-            self.lifecycle.end_step(counts, started if counts else 0.0, failed=failed)
+        with Step(self, deadline, timeout, what=name, counts=counts) as step:
+            told = self._operate(name, arguments, arrays, result, step.deadline)
+        return told
+
+    async def acall(
+        self,
+        name: str,
+        arguments: Any,
+        arrays: Sequence[np.ndarray] = (),
+        *,
+        result: Any = Any,
+        timeout: float | None = None,
+    ) -> tuple[Any, Sequence[np.ndarray]]:
+        """The same, awaited."""
+        import asyncio
+
+        deadline = deadline_after(timeout)
+        loop = asyncio.get_running_loop()
+        async with Step(self, deadline, timeout, what=name, loop=loop):
+            assert self.backend is not None
+            told = await self.backend.acall(
+                name, arguments, arrays, result=result, deadline=deadline
+            )
+        return told
+
+    def taking_part(self, what: str) -> Step:
+        """A block in which nobody can end the session, for work on the backend itself."""
+        return Step(self, what=what, counts=False)
 
     def do_alone(self, work: Callable[[], T], consequence: str) -> T:
         """Do something with the engine while no step is under way."""
-        self._begin(alone=True)
+        step = Step(self, what=consequence, counts=False)
+        while True:
+            try:
+                self.lifecycle.begin_alone(step)
+                break
+            except (SessionBroken, SessionClosed):
+                if self.comeback is None or self.lifecycle.state not in COMING_BACK:
+                    raise
+                self.come_back(None)
         try:
             return work()
         except WorkerDied as death:
             raise self.broken_by(death, consequence) from None
         finally:
-            self.lifecycle.end_alone()
+            self.lifecycle.end_alone(step)
 
-    def _begin(self, deadline: float | None = None, alone: bool = False) -> float:
-        lifecycle = self.lifecycle
-        while True:
-            try:
-                return lifecycle.begin_alone() if alone else lifecycle.begin_step(deadline)
-            except TimeoutError:
-                raise StepTimeout(
-                    f"session {self.name!r} was busy with something that excludes steps; "
-                    "this one has not begun"
-                ) from None
-            except (SessionBroken, SessionClosed):
-                if self.comeback is None or self.lifecycle.state not in _COMING_BACK:
-                    raise
-                self._come_back(deadline)
-
-    def _come_back(self, deadline: float | None) -> None:
+    def come_back(self, deadline: float | None) -> None:
+        """Have the worker, which has died, replaced by another."""
         assert self.comeback is not None
         try:
             self.comeback(deadline)
         except NoAnswer:
-            raise StepTimeout(
-                f"session {self.name!r}: the worker {self.how_it_died}; another was not ready in "
-                "the time this step had, so it has not begun"
-            ) from None
+            raise self.words.not_replaced() from None
 
     def _operate(
         self, name: str, arguments: Any, arrays: Any, result: Any, deadline: float | None
@@ -179,22 +201,32 @@ class Stay:
     def _make_plan(
         self, fetches: Fetches, feeds: Mapping[str, Any], deadline: float | None
     ) -> Plan:
-        names = fetch_names(fetches, self.signature)
-        if not isinstance(feeds, Mapping):
-            raise InputError(
-                f"feeds are a mapping from input names to values, not {type(feeds).__name__}"
-            )
-        inputs = [plain_name("inputs", name) for name in feeds]
+        names, inputs = _plannable(fetches, feeds, self.signature)
         with held(self._plan_lock, deadline):
             plan = self._plans.get((fetches, tuple(feeds)))
             if plan is None:
                 wanted = {"feeds": inputs, "fetches": names}
                 facts, _ = self._operate("plan", wanted, (), PlanFacts, deadline)
-                if not facts.fits(len(inputs), len(names)):
-                    raise self._broke_protocol("made a plan for something else")
-                plan = Plan(fetches, names, inputs, facts)
-                self._plans[fetches, tuple(feeds)] = plan
+                plan = self._plan_from(facts, fetches, names, inputs)
             return plan
+
+    async def _amake_plan(
+        self, fetches: Fetches, feeds: Mapping[str, Any], deadline: float | None
+    ) -> Plan:
+        names, inputs = _plannable(fetches, feeds, self.signature)
+        wanted = {"feeds": inputs, "fetches": names}
+        assert self.backend is not None
+        # Without a lock: the same plan made twice is one too many, and nothing else.
+        facts, _ = await self.backend.acall("plan", wanted, result=PlanFacts, deadline=deadline)
+        return self._plan_from(facts, fetches, names, inputs)
+
+    def _plan_from(
+        self, facts: PlanFacts, fetches: Fetches, names: list[str], inputs: list[str]
+    ) -> Plan:
+        if not facts.fits(len(inputs), len(names)):
+            raise self.broke_protocol("made a plan for something else")
+        plan = Plan(fetches, names, inputs, facts)
+        return self._plans.setdefault((fetches, tuple(inputs)), plan)
 
     # -- opening -------------------------------------------------------------------------------
 
@@ -317,8 +349,21 @@ class Stay:
         """Refuse new steps, let running ones finish, end the worker, hand over the receipt."""
         return self.ending.close(timeout, place or caller())
 
+    async def aclose(self, timeout: float | None, place: Place) -> Receipt:
+        """The same, awaited: what is under way finishes while the event loop goes on."""
+        import asyncio
+
+        from sojourn.process.aside import aside
+
+        deadline = deadline_after(timeout)
+        self.ending.refuse_steps(place)
+        while self.lifecycle.under_way and left_until(deadline) > 0:
+            await asyncio.sleep(_LOOK_SECONDS)
+        left = None if deadline is None else left_until(deadline)
+        return await aside(lambda: self.ending.close(left, place))
+
     def forgotten(self) -> None:
-        """Nobody refers to it any more."""
+        """It was garbage-collected."""
         self.ending.forgotten()
 
     def hurry(self) -> None:
@@ -331,7 +376,7 @@ class Stay:
     @property
     def is_foreign(self) -> bool:
         """Whether this is a fork of the process that opened it."""
-        return os.getpid() != self._maker
+        return os.getpid() != self.maker
 
     def notice_death(self) -> str | None:
         """How the worker died, if it has by itself; whoever uses the session then learns it."""
@@ -372,29 +417,45 @@ class Stay:
         # While a worker is being replaced, those who saw the last one die tell nothing new.
         before = self.lifecycle.happened_in(_NOT_OPENING, Input.DIED, None, note)
         if before in (State.DRAINING, State.CLOSED):
-            return SessionClosed(
-                f"session {self.name!r} was closed at {self.closed_at} while {consequence}"
-            )
-        return SessionBroken(f"session {self.name!r}: the worker {death.told(f'; {consequence}')}")
+            return self.words.cut_off(consequence)
+        return self.words.broken(death, consequence)
 
-    def _broke_protocol(self, how: str) -> WorkerDied:
-        self.hurry()  # whatever speaks there is no worker of ours any more
+    def broke_protocol(self, how: str) -> WorkerDied:
+        """The worker said what no worker of ours says: it is ended."""
+        self.hurry()
         return WorkerDied(f"broke the protocol ({how}) and was ended", "")
 
     def refusal(self, state: State) -> Exception:
-        """What whoever wants to use it in this state is told."""
-        if self.is_foreign:
-            return SessionClosed(
-                f"session {self.name!r} belongs to process {self._maker}, and this is a fork of it "
-                f"(process {os.getpid()}); open a session of its own here"
-            )
-        if state is State.BROKEN:
-            return SessionBroken(
-                f"session {self.name!r}: the worker {self.how_it_died}; close it and open another"
-            )
-        if state in (State.CLOSED, State.DRAINING):
-            return SessionClosed(f"session {self.name!r} was closed at {self.closed_at}")
-        return SessionClosed(f"session {self.name!r} is {state} and takes no steps")
+        """What those who want to use it in this state are told."""
+        return self.words.refused(state)
+
+
+def _deadline(timeout: float) -> float | None:
+    deadline = deadline_after(timeout)
+    if timeout < 0:
+        raise ValueError(f"timeout must not be negative, got {timeout!r}")
+    return deadline
+
+
+def _wanted(fetches: Fetches) -> Fetches:
+    if fetches is not None and not isinstance(fetches, str):
+        try:
+            return tuple(fetches)  # once: it may be a generator
+        except TypeError:
+            pass  # refused when a plan is made
+    return fetches
+
+
+def _plannable(
+    fetches: Fetches, feeds: Mapping[str, Any], signature: Signature
+) -> tuple[list[str], list[str]]:
+    """The names of outputs and inputs, in order."""
+    names = fetch_names(fetches, signature)
+    if not isinstance(feeds, Mapping):
+        raise InputError(
+            f"feeds must be a mapping from input names to values, not {type(feeds).__name__}"
+        )
+    return names, [plain_name("inputs", name) for name in feeds]
 
 
 class _Loaded(msgspec.Struct, frozen=True):

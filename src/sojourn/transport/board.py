@@ -12,16 +12,19 @@ import platform
 from sojourn.transport.segment import Segment
 
 LANES = 256
+# In a caller's row: for each file of results, the answer whose result was let go of last.
+RESULT_FILES = 4
+RELEASED = 8
 _ROW_WORDS = 16  # 128 bytes: two cache lines, so that neighbours do not slow each other
 BYTES = LANES * 2 * _ROW_WORDS * 8
 
 # x86 keeps stores in order, so a word written after the data is seen after the data. Elsewhere
 # Python has no fence to offer, and both sides go through a system call instead of spinning.
 STORES_ARE_ORDERED = platform.machine().lower() in ("x86_64", "amd64")
-_CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
-CAN_SPIN = STORES_ARE_ORDERED and _CORES > 1
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+CAN_SPIN = STORES_ARE_ORDERED and CORES > 1
 # A spinning caller and its spinning worker take two cores between them.
-SPINNERS_AT_MOST = max(1, _CORES // 2)
+SPINNERS_AT_MOST = max(1, CORES // 2)
 
 
 def rows(board: Segment, lane: int) -> tuple[memoryview, memoryview]:

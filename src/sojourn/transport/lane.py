@@ -1,4 +1,7 @@
-"""A lane: one call at a time from a caller to a server, answered in order.
+"""A lane: one request at a time from a caller to a server, answered in order.
+
+A caller sends, waits, takes. Who waits is up to the caller: a thread (`wait`), or an event loop
+that watches `bell` and asks `has_answer`.
 
 Waking up: the writer changes its sequence word and always also writes an eventfd. The reader spins
 on the word for a short while and then reads the eventfd, so that no wake-up can be lost and an
@@ -15,8 +18,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from sojourn.transport.attachments import Attached, HandedOverFiles, PlacedFiles, ResultFiles
 from sojourn.transport.board import CAN_SPIN
 from sojourn.transport.messages import SEQUENCE, STATUS, Inbox, Outbox, ProtocolError
+from sojourn.values.rows import Rows
 
 # About 100 us of looking at a word from Python.
 SPINS = 2500
@@ -28,25 +33,37 @@ _NEARLY_SECONDS = 250e-6
 _TRY_AGAIN = 32
 _ENDING_SECONDS = 1.0
 _SPOILED = -1  # a sequence that no word can have
-# The caller tells the server with each request whether spinning for the next one is welcome.
-MAY_SPIN = 5
+# The caller tells the server with each request what is welcome: spinning for the next one, results
+# whose memory is handed over.
+WELCOME = 5
+# The server's word for the caller: the request that it has begun to carry out.
+BEGUN = 5
+MAY_SPIN, MAY_HAND_OVER = 1, 2
+Answer = tuple[int, bytes, list[np.ndarray]]
 
 
 class PeerGone(Exception):
-    """The process at the other end of the lane has ended."""
+    """The process at the other end of the lane has ended.
+
+    `begun`: it may have carried out some of the request. If not, it has never seen it.
+    """
+
+    def __init__(self, begun: bool = False) -> None:
+        super().__init__()
+        self.begun = begun
 
 
 class LaneRefused(Exception):
     """The peer lives, but could not take its end of the lane."""
 
 
-def bell() -> int:
+def new_bell() -> int:
     """A new bell. The peer holds it too, so nothing here may ever block on it."""
     return os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
 
 def ring(bell: int) -> None:
-    """Wake whoever waits at it."""
+    """Wake who waits at it."""
     try:
         os.eventfd_write(bell, 1)
     except BlockingIOError:
@@ -62,7 +79,7 @@ def silence(bell: int) -> None:
 
 
 class CallerLane:
-    """The calling end. Used by one thread at a time."""
+    """The calling end. Used by one caller at a time."""
 
     def __init__(
         self,
@@ -72,80 +89,120 @@ class CallerLane:
         bells: tuple[int, int],
         peer_pidfd: int,
         most_bytes: int | None = None,
+        *,
+        hands_over: bool = False,
     ) -> None:
+        """`hands_over`: placed arrays cross without a copy, and so do large results. Only with a
+        peer that is trusted not to change a result that it has handed over."""
         self.index = index
         self._mine, self._theirs = rows
         self._channel = channel
-        self._their_bell, self._my_bell = bells
+        self._their_bell, self.bell = bells
         self.outbox = Outbox(self._mine, channel)
-        self.inbox = Inbox(self._theirs, channel, most_bytes)
+        files = HandedOverFiles(self._mine) if hands_over else None
+        self.inbox = Inbox(self._theirs, channel, most_bytes, files)
+        self._placed = PlacedFiles() if hands_over else None
+        self._welcome = MAY_HAND_OVER if hands_over else 0
+        self._in_use: Sequence[object] | None = None  # arrays that the server reads in place
         self._peer_pidfd = peer_pidfd
         self._sequence = 0
         self._taken = 0  # whose answer was read
         self._spins = SPINS if CAN_SPIN else 0
         self._calls_until_try = _TRY_AGAIN
         self._poll = select.poll()
-        self._poll.register(self._my_bell, select.POLLIN)
+        self._poll.register(self.bell, select.POLLIN)
         self._poll.register(peer_pidfd, select.POLLIN)
         self._poll.register(channel, 0)  # tells only when the other end is closed
 
     def exchange(
         self,
         meta: bytes,
-        arrays: Sequence[np.ndarray],
+        arrays: Sequence[np.ndarray | Rows],
+        *,
+        may_spin: bool = True,
+        deadline: float | None = None,
+    ) -> Answer:
+        """Send a request, wait for its answer and take it."""
+        self.send(meta, arrays, may_spin=may_spin)
+        self.wait(may_spin=may_spin, deadline=deadline)
+        return self.take()
+
+    def send(
+        self,
+        meta: bytes,
+        arrays: Sequence[np.ndarray | Rows],
         *,
         adoptable: bool = False,
         may_spin: bool = True,
-        deadline: float | None = None,
-        while_waiting: Callable[[], None] | None = None,
-    ) -> tuple[int, bytes, list[np.ndarray]]:
-        """Send a request, wait for its answer: status, meta and views that live until the next.
-
-        Raises TimeoutError at the deadline and PeerGone when the peer has ended. After any
-        exception the lane is taken (`is_free` tells when the late answer has arrived).
-        """
+    ) -> None:
+        """Send a request. After any exception here or later the lane is taken (`has_answer` tells
+        when the late answer has arrived)."""
         mine = self._mine
         if self._taken != self._sequence:
-            self._take()  # a late answer: what follows refers to the layouts and memory it brought
+            self.take()  # a late answer: what follows refers to the layouts and memory it brought
         # Counted before it is written: a Ctrl-C in between leaves a lane that never counts as free
         # again, because nobody can tell how much of the message is there.
         self._sequence = sequence = self._sequence + 1
         try:
-            self.outbox.put(meta, arrays, adoptable=adoptable)
+            if self.outbox.put(
+                meta, arrays, adoptable=adoptable, attacher=self._placed if adoptable else None
+            ):
+                self._in_use = arrays
         except ConnectionError:
             raise self._gone() from None
         except Exception:
             self._sequence = sequence - 1  # refused as a whole, nothing has been written
             raise
-        mine[MAY_SPIN] = may_spin
+        mine[WELCOME] = self._welcome + may_spin
         mine[SEQUENCE] = sequence
         ring(self._their_bell)
-        theirs = self._theirs
+
+    def wait(
+        self,
+        *,
+        may_spin: bool = True,
+        deadline: float | None = None,
+        while_waiting: Callable[[], None] | None = None,
+    ) -> None:
+        """Wait for the answer, on this thread.
+
+        Raises TimeoutError at the deadline and PeerGone when the peer has ended.
+        """
+        theirs, sequence = self._theirs, self._sequence
         for _ in range(self._spins if may_spin else 0):
             if theirs[SEQUENCE] == sequence:
                 self._spins = max(SPINS, self._spins)
-                break
-        else:
-            gave_up = time.monotonic()
-            self._block(sequence, deadline, while_waiting)
-            if may_spin and CAN_SPIN:
-                self._learn_from_blocking(time.monotonic() - gave_up)
-        meta, views = self._take()
-        return theirs[STATUS], meta, views
+                return
+        gave_up = time.monotonic()
+        self._block(sequence, deadline, while_waiting)
+        if may_spin and CAN_SPIN:
+            self._learn_from_blocking(time.monotonic() - gave_up)
 
-    def _take(self) -> tuple[bytes, list[np.ndarray]]:
+    def take(self) -> Answer:
+        """Status, meta and arrays of the answer, which own their memory."""
         try:
-            answer = self.inbox.take()
+            meta, arrays = self.inbox.take_owned()
         except BaseException:
             self._sequence = _SPOILED  # what came with the answer is lost, or cannot be believed
             raise
         self._taken = self._sequence
-        return answer
+        self._in_use = None
+        return self._theirs[STATUS], meta, arrays
 
     @property
-    def is_free(self) -> bool:
+    def has_answer(self) -> bool:
         """Whether the answer to the last request is there."""
         return self._theirs[SEQUENCE] == self._sequence
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the other end was closed before it ever answered."""
+        return not self._taken and any(fd == self._channel.fileno() for fd, _ in self._poll.poll(0))
+
+    @property
+    def serial(self) -> int:
+        """The number of the request that was sent last."""
+        return self._sequence
 
     def _learn_from_blocking(self, seconds: float) -> None:
         """Look longer next time if a little longer would have done, else less long.
@@ -175,14 +232,14 @@ class CallerLane:
                     raise TimeoutError
                 timeout = min(left, timeout or left)  # type: ignore[assignment]
             ready = {fd for fd, _ in self._poll.poll(timeout)}
-            if self._my_bell in ready:
-                silence(self._my_bell)
+            if self.bell in ready:
+                silence(self.bell)
             # The word is looked at after the system call, which orders it on every processor.
             if theirs[SEQUENCE] == sequence:
                 return
-            # Whatever it had to say was said before it ended; a bell that still rings is rung by
-            # somebody it left behind.
-            if ready - {self._my_bell}:
+            # What it had to say was said before it ended; a bell that still rings is rung by
+            # something it left behind.
+            if ready - {self.bell}:
                 raise self._gone()
             if while_waiting and not ready:
                 while_waiting()
@@ -193,14 +250,20 @@ class CallerLane:
         until = time.monotonic() + _ENDING_SECONDS
         while not self._taken and time.monotonic() < until:
             if any(fd == self._peer_pidfd for fd, _ in self._poll.poll(0)):
-                return PeerGone()
+                return self.peer_gone()
             time.sleep(0.001)
-        return PeerGone() if self._taken else LaneRefused()
+        return self.peer_gone() if self._taken else LaneRefused()
+
+    def peer_gone(self) -> PeerGone:
+        """What to raise when the peer has ended."""
+        return PeerGone(self._theirs[BEGUN] == self._sequence)
 
     def close(self) -> None:
-        """Give back the descriptors. Views that somebody still has stay valid."""
+        """Give back the descriptors. Arrays that somebody still has stay valid."""
         self._channel.close()
-        bells, self._my_bell, self._their_bell = (self._my_bell, self._their_bell), -1, -1
+        self.inbox.close()
+        self._in_use = None
+        bells, self.bell, self._their_bell = (self.bell, self._their_bell), -1, -1
         for bell in bells:
             if bell >= 0:
                 os.close(bell)
@@ -214,12 +277,15 @@ class ServerLane:
         rows: tuple[memoryview, memoryview],
         channel: socket.socket,
         bells: tuple[int, int],
+        attached: Attached | None = None,
     ) -> None:
+        """`attached` takes what callers have placed; without it they may not."""
         self._theirs, self._mine = rows
         self._my_bell, self._their_bell = bells
         self._channel = channel
         self.outbox = Outbox(self._mine, channel)
-        self.inbox = Inbox(self._theirs, channel)
+        self.inbox = Inbox(self._theirs, channel, attached=attached)
+        self._results = ResultFiles(self._theirs)
         self._sequence = 0
         self._spins = SPINS if CAN_SPIN else 0
         self._calls_until_try = _TRY_AGAIN
@@ -234,7 +300,7 @@ class ServerLane:
         """
         theirs = self._theirs
         sequence = self._sequence + 1
-        spins = self._spins if theirs[MAY_SPIN] else 0
+        spins = self._spins if theirs[WELCOME] & MAY_SPIN else 0
         for _ in range(spins):
             if theirs[SEQUENCE] == sequence:
                 self._spins = SPINS
@@ -250,13 +316,13 @@ class ServerLane:
                     break
             if spins:
                 self._learn_from_blocking(time.monotonic() - gave_up)
-        self._sequence = sequence
+        self._sequence = self._mine[BEGUN] = sequence
         return self.inbox.take()
 
     def _learn_from_blocking(self, seconds: float) -> None:
-        """A caller who was only a little late is worth waiting for; for one who is slow or has gone
-        quiet look less long, but never not at all, and now and then as long as at first: one who
-        came late a few times must not be thought slow for ever."""
+        """A caller that was only a little late is worth waiting for; for one that is slow or has
+        gone quiet look less long, but never not at all, and now and then as long as at first: one
+        that came late a few times must not be thought slow for ever."""
         self._calls_until_try -= 1
         if seconds < _NEARLY_SECONDS or self._calls_until_try <= 0:
             self._spins = SPINS
@@ -267,10 +333,16 @@ class ServerLane:
     def answer(self, status: int, meta: bytes, arrays: Sequence[np.ndarray]) -> None:
         """Give the answer to the request that was waited for."""
         mine = self._mine
-        self.outbox.put(meta, arrays)
+        results = None
+        if self._theirs[WELCOME] & MAY_HAND_OVER:
+            results = self._results
+            results.sequence = self._sequence
+        self.outbox.put(meta, arrays, attacher=results)
         mine[STATUS] = status
         mine[SEQUENCE] = self._sequence
         ring(self._their_bell)
+        if results is not None and results.has_files:
+            results.tidy()
 
     def stop(self) -> None:
         """Wake the thread that waits here, for good."""
@@ -281,6 +353,7 @@ class ServerLane:
     def close(self) -> None:
         """Give back the descriptors."""
         self._channel.close()
+        self.inbox.close()
         bells, self._my_bell, self._their_bell = (self._my_bell, self._their_bell), -1, -1
         for bell in bells:
             if bell >= 0:

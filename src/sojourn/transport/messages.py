@@ -1,8 +1,8 @@
 """One message at a time in a segment: some meta bytes and some arrays.
 
 The layout of a message (meta, dtypes, shapes, offsets) is written once. As long as messages of
-the same layout follow, only the array data is copied and the peer uses the views it already has:
-this is what makes a small call cheap.
+the same layouts follow, only the array data is copied and the peer uses the views it already has:
+this is what makes a small call cheap. Large arrays may lie outside the message (`attachments`).
 
 Trust: a reader copies the header out of shared memory before it looks at it, and checks every
 size, offset, rank and dtype in it. Whatever the peer writes later cannot change what was checked.
@@ -11,19 +11,21 @@ size, offset, rank and dtype in it. Whatever the peer writes later cannot change
 from __future__ import annotations
 
 import errno
-import math
 import os
 import socket
-import struct
 import time
+from collections import OrderedDict
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from sojourn.errors import InputError
-from sojourn.transport import frames, strings
+from sojourn.transport import frames, headers
+from sojourn.transport.attachments import Attached, Attacher
+from sojourn.transport.copying import write
+from sojourn.transport.headers import Block, ProtocolError
 from sojourn.transport.segment import Segment, SegmentError
-from sojourn.values.dtypes import DTYPE_OF_NUMBER, NUMBER_OF_DTYPE, NUMBER_OF_NAME, STRING
+from sojourn.values.rows import Rows
 
 # Words that a writer leaves for its reader (8 bytes each, relative to its part of the board).
 SEQUENCE, LAYOUT, HEADER_BYTES, GENERATION, STATUS = range(5)
@@ -32,9 +34,10 @@ ALIGNMENT = 64
 # TensorFlow adopts a fed buffer that is aligned to 64 bytes, so that a variable may end up living
 # in it. Offsetting the data makes TensorFlow copy.
 SKEW = 16
-MAX_HEADER_BYTES = 64 * 2**20
-MAX_RANK = 64  # numpy's own; 32 before its version 2
+MAX_HEADER_BYTES = headers.MAX_BYTES
 LAYOUTS_KEPT = 128
+# All that are kept together stay well below what a reader accepts.
+MAX_KEPT_HEADER_BYTES = MAX_HEADER_BYTES // (2 * LAYOUTS_KEPT)
 MAX_REUSED_META = 16
 FIRST_SEGMENT_BYTES = 256 * 1024
 # A segment that was made for a message much larger than those that follow is given up after some
@@ -43,26 +46,25 @@ SPARED_BYTES = 16 * 2**20
 TOO_LARGE = 8
 PATIENCE = 32
 _CROWDED_SECONDS = 2.0
-
-_HEAD = struct.Struct("<II")  # meta bytes, number of arrays
-_ARRAY = struct.Struct("<HHIQQ")  # dtype, rank, unused, offset, bytes
-_STRING_NUMBER = NUMBER_OF_NAME[STRING]
+_SMALL_BYTES = 64 * 1024  # copied without further thought
+_LEAST_HEADER_BYTES = 8
+MAIN = 255  # the byte that comes with the message's own memory; others come with their number
 # What TensorFlow has in a tensor for each. Here they become objects, several times as large as what
 # crosses: by empty or short ones a small message would fill much memory.
 _LEAST_OF_A_STRING = 24
 
 
-class ProtocolError(Exception):
-    """The peer wrote something that cannot be."""
-
-
 class _Layout:
-    __slots__ = ("count", "number", "views")
+    """Where the arrays of a message lie, for writing them again."""
 
-    def __init__(self, number: int, views: list[np.ndarray]) -> None:
+    __slots__ = ("count", "end", "is_large", "number", "views")
+
+    def __init__(self, number: int, views: list[np.ndarray], end: int) -> None:
         self.number = number
+        self.end = end  # the bytes that it takes
         self.views = views
         self.count = len(views)
+        self.is_large = any(view.nbytes > _SMALL_BYTES for view in views)
 
 
 class Outbox:
@@ -73,9 +75,10 @@ class Outbox:
         self._channel = channel
         self._segment: Segment | None = None
         self._buffer: memoryview = memoryview(b"")
-        self._generation = 0
-        self._number = 0
-        self._layouts: dict[bytes, _Layout] = {}
+        self._handed_over = 0  # files that the reader has been given
+        # For each meta the layout that was used last, and all of them with their shapes.
+        self._last: dict[bytes, _Layout] = {}
+        self._layouts: OrderedDict[Any, _Layout] = OrderedDict()
         self._small = 0  # messages since the last that needed a segment of this size
         self._patience = PATIENCE
 
@@ -84,63 +87,114 @@ class Outbox:
         """Bytes of shared memory held."""
         return self._segment.size if self._segment else 0
 
-    def put(self, meta: bytes, arrays: Sequence[np.ndarray], *, adoptable: bool = False) -> None:
+    def put(
+        self,
+        meta: bytes,
+        arrays: Sequence[np.ndarray | Rows],
+        *,
+        adoptable: bool = False,
+        attacher: Attacher | None = None,
+    ) -> bool:
         """Write a message. The peer may look at it once the sequence word has changed.
 
-        `adoptable`: whoever reads the arrays may keep using their memory until the next message.
+        `adoptable`: who reads the arrays may keep using their memory until the next message.
+        True if an array lies outside the message, and must live until it was answered.
         """
-        layout = self._layouts.get(meta)
+        layout = self._last.get(meta)
         if layout is not None and layout.count == len(arrays):
             views = layout.views
             for view, array in zip(views, arrays):  # noqa: B905 - equal lengths, hot path
                 if array.shape != view.shape or array.dtype != view.dtype:
                     break
             else:
-                for view, array in zip(views, arrays):  # noqa: B905
-                    view[...] = array
-                words = self._words
-                words[LAYOUT] = layout.number
-                words[HEADER_BYTES] = 0
-                return
-        self._put_new_layout(meta, arrays, adoptable)
+                if not layout.is_large:
+                    for view, array in zip(views, arrays):  # noqa: B905
+                        if type(array) is Rows:
+                            write(view, array)
+                        else:
+                            view[...] = array
+                    words = self._words
+                    words[LAYOUT] = layout.number
+                    words[HEADER_BYTES] = 0
+                    return False
+                if attacher is None or not attacher.wants(arrays):
+                    self._put_again(layout, arrays)
+                    return False
+        return self._put_otherwise(meta, arrays, adoptable, attacher)
 
-    def _put_new_layout(self, meta: bytes, arrays: Sequence[np.ndarray], adoptable: bool) -> None:
-        blocks = [_Block(array) for array in arrays]
-        header_bytes = _HEAD.size + len(meta) + sum(_ARRAY.size + 8 * b.rank for b in blocks)
+    def _put_again(self, layout: _Layout, arrays: Sequence[np.ndarray | Rows]) -> None:
+        for view, array in zip(layout.views, arrays):  # noqa: B905 - equal lengths
+            write(view, array)
+        if self._small and layout.end * TOO_LARGE > self.size:
+            self._small = 0
+        self._words[LAYOUT] = layout.number
+        self._words[HEADER_BYTES] = 0
+
+    def _put_otherwise(
+        self,
+        meta: bytes,
+        arrays: Sequence[np.ndarray | Rows],
+        adoptable: bool,
+        attacher: Attacher | None,
+    ) -> bool:
+        key = None
+        if len(meta) <= MAX_REUSED_META:  # a step, which may come again; calls are one of a kind
+            key = (meta, *[(array.shape, array.dtype) for array in arrays])
+            layout = self._layouts.get(key)
+            if layout is not None and not (attacher is not None and attacher.wants(arrays)):
+                self._layouts.move_to_end(key)
+                self._last[meta] = layout
+                self._put_again(layout, arrays)
+                return False
+        return self._put_new_layout(key, meta, arrays, adoptable, attacher)
+
+    def _put_new_layout(
+        self,
+        key: Any,
+        meta: bytes,
+        arrays: Sequence[np.ndarray | Rows],
+        adoptable: bool,
+        attacher: Attacher | None,
+    ) -> bool:
+        blocks = [Block(array) for array in arrays]
+        header_bytes = headers.size_of(meta, blocks)
         if header_bytes > MAX_HEADER_BYTES:
             raise ValueError(f"the message's header would have {header_bytes} bytes")
-        skew = 0 if adoptable else SKEW
+        inside = blocks
+        if attacher is not None:
+            inside = [block for block in blocks if not attacher.attach(block, self._hand_over)]
         end = header_bytes
-        for block in blocks:
-            block.offset = -(-end // ALIGNMENT) * ALIGNMENT + skew
+        for block in inside:
+            block.offset = -(-end // ALIGNMENT) * ALIGNMENT + (0 if adoptable else SKEW)
             end = block.offset + block.nbytes
         self._ensure(end)
-        header = bytearray(_HEAD.pack(len(meta), len(blocks)))
-        header += meta
-        for block in blocks:
-            header += _ARRAY.pack(block.number, block.rank, 0, block.offset, block.nbytes)
-            header += struct.pack(f"<{block.rank}q", *block.shape)
-        self._buffer[:header_bytes] = header
-        views = [block.write(self._buffer) for block in blocks]
+        self._buffer[:header_bytes] = headers.pack(meta, blocks)
+        for block in inside:
+            block.write(self._buffer)
+        is_whole = len(inside) == len(blocks)
         number = 0
-        # Only steps come again and again with the same short meta; calls are one of a kind.
         if (
-            self._small == 0
-            and len(meta) <= MAX_REUSED_META
-            and all(view is not None for view in views)
+            key is not None
+            and self._small == 0
+            and is_whole
+            and header_bytes <= MAX_KEPT_HEADER_BYTES
         ):
-            replaced = self._layouts.get(meta)
-            if replaced is not None:
-                # The number is used again: numbers that grew with every change of shape would push
-                # layouts that are still in use here out of the reader's memory.
-                number = replaced.number
-            else:
-                if len(self._layouts) >= LAYOUTS_KEPT:
-                    self._layouts.clear()
-                self._number = number = self._number + 1
-            self._layouts[meta] = _Layout(number, [v for v in views if v is not None])
+            views = [block.view for block in blocks if block.view is not None]
+            if len(views) == len(blocks):
+                number = self._number_for(key)
+                self._layouts[key] = self._last[meta] = _Layout(number, views, end)
         self._words[LAYOUT] = number
         self._words[HEADER_BYTES] = header_bytes
+        return not is_whole
+
+    def _number_for(self, key: Any) -> int:
+        """A number for a new layout: one that is free, or that of the layout used least lately."""
+        if len(self._layouts) < LAYOUTS_KEPT:
+            return len(self._layouts) + 1
+        oldest, layout = self._layouts.popitem(last=False)
+        if self._last.get(oldest[0]) is layout:
+            del self._last[oldest[0]]
+        return layout.number
 
     def _ensure(self, size: int) -> None:
         if self._segment is not None and size <= self._segment.size:
@@ -155,76 +209,46 @@ class Outbox:
         wanted = max(FIRST_SEGMENT_BYTES, size if size > 2**26 else 1 << (size - 1).bit_length())
         segment, fd = Segment.create(wanted)
         try:
-            _hand_over(self._channel, fd)
+            self._hand_over(fd, MAIN)
         finally:
             os.close(fd)
         self._layouts.clear()
+        self._last.clear()
         self._segment = segment
         self._buffer = memoryview(segment.memory)
-        self._generation += 1
-        self._words[GENERATION] = self._generation
 
-
-def _hand_over(channel: socket.socket, fd: int) -> None:
-    until = time.monotonic() + _CROWDED_SECONDS
-    while True:
-        try:
-            socket.send_fds(channel, [b"s"], [fd])
-            return
-        except OSError as error:
-            # Descriptors on their way count for all processes of a user together.
-            if error.errno != errno.ETOOMANYREFS or time.monotonic() > until:
-                raise
-        time.sleep(0.005)
-
-
-class _Block:
-    """Where one array goes."""
-
-    __slots__ = ("array", "nbytes", "number", "offset", "rank", "shape", "text")
-
-    def __init__(self, array: np.ndarray) -> None:
-        self.array = array
-        self.shape = array.shape
-        self.rank = array.ndim
-        self.offset = 0
-        self.text: bytes | None = None
-        if self.rank > MAX_RANK:
-            raise InputError(f"arrays of rank {self.rank} cannot be sent (at most {MAX_RANK})")
-        if array.dtype.kind in "OSU":
-            self.text = strings.pack(array)
-            self.number = _STRING_NUMBER
-            self.nbytes = len(self.text)
-            return
-        dtype = array.dtype.newbyteorder("=") if array.dtype.byteorder == ">" else array.dtype
-        number = NUMBER_OF_DTYPE.get(dtype)
-        if number is None:
-            raise TypeError(f"arrays of dtype {array.dtype} cannot be sent")
-        self.number = number
-        self.nbytes = array.size * dtype.itemsize
-
-    def write(self, buffer: memoryview) -> np.ndarray | None:
-        if self.text is not None:
-            buffer[self.offset : self.offset + self.nbytes] = self.text
-            return None
-        view: np.ndarray = np.ndarray(
-            self.shape, DTYPE_OF_NUMBER[self.number], buffer=buffer, offset=self.offset
-        )
-        view[...] = self.array
-        return view
+    def _hand_over(self, fd: int, number: int) -> None:
+        until = time.monotonic() + _CROWDED_SECONDS
+        while True:
+            try:
+                socket.send_fds(self._channel, [bytes([number])], [fd])
+                break
+            except OSError as error:
+                # Descriptors on their way count for all processes of a user together.
+                if error.errno != errno.ETOOMANYREFS or time.monotonic() > until:
+                    raise
+            time.sleep(0.005)
+        self._handed_over += 1
+        self._words[GENERATION] = self._handed_over
 
 
 class Inbox:
     """The reading end. Arrays it gives are views: valid until the next message, read-only."""
 
     def __init__(
-        self, words: memoryview, channel: socket.socket, most_bytes: int | None = None
+        self,
+        words: memoryview,
+        channel: socket.socket,
+        most_bytes: int | None = None,
+        attached: Attached | None = None,
     ) -> None:
+        """`attached` takes what lies outside a message; without it nothing may."""
         self._words = words
         self._channel = channel
         self._most_bytes = most_bytes
+        self.attached = attached
         self._segment: Segment | None = None
-        self._generation = 0
+        self._received = 0  # files
         self._layouts: dict[int, tuple[bytes, list[np.ndarray]]] = {}
         self._sizes: dict[int, int] = {}  # of their headers
         self._kept_bytes = 0  # their sum
@@ -235,24 +259,46 @@ class Inbox:
         return self._segment.size if self._segment else 0
 
     def take(self) -> tuple[bytes, list[np.ndarray]]:
-        """The message that is there now."""
-        words = self._words
-        if words[GENERATION] != self._generation:
-            self._receive_segment()
-        header_bytes = words[HEADER_BYTES]
-        if header_bytes == 0:
-            known = self._layouts.get(words[LAYOUT])
-            if known is None:
-                raise ProtocolError("the peer refers to a layout that it never sent")
+        """The message that is there now, as views."""
+        known = self._known()
+        if known is not None:
             return known
-        return self._read_layout(header_bytes, words[LAYOUT])
+        meta, views, _ = self._read_layout()
+        return meta, views
 
-    def _receive_segment(self) -> None:
-        # Taken strictly one by one: a generation is announced by exactly one descriptor.
-        if self._words[GENERATION] != self._generation + 1:
-            raise ProtocolError("the peer skipped a generation of its memory")
+    def take_owned(self) -> tuple[bytes, list[np.ndarray]]:
+        """The same, as arrays that own their memory."""
+        known = self._known()
+        if known is not None:
+            meta, views = known
+            return meta, [view.copy() for view in views]
+        meta, views, handed_over = self._read_layout()
+        return meta, [v if i in handed_over else v.copy() for i, v in enumerate(views)]
+
+    def close(self) -> None:
+        """Give back the descriptors of what was attached."""
+        if self.attached is not None:
+            self.attached.close()
+
+    def _known(self) -> tuple[bytes, list[np.ndarray]] | None:
+        words = self._words
+        if words[GENERATION] != self._received:
+            self._receive_files()
+        if words[HEADER_BYTES]:
+            return None
+        known = self._layouts.get(words[LAYOUT])
+        if known is None:
+            raise ProtocolError("the peer refers to a layout that it never sent")
+        return known
+
+    def _receive_files(self) -> None:
+        while self._received != self._words[GENERATION]:
+            self._receive_file()
+            self._received += 1
+
+    def _receive_file(self) -> None:
         try:
-            _, fds, flags = frames.receive_fds(self._channel, 1, 4, socket.MSG_DONTWAIT)
+            data, fds, flags = frames.receive_fds(self._channel, 1, 4, socket.MSG_DONTWAIT)
         except OSError as error:
             raise ProtocolError(f"the peer's memory did not come: {error.strerror}") from None
         try:
@@ -260,6 +306,11 @@ class Inbox:
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))  # our own trouble
             if len(fds) != 1 or flags & socket.MSG_CTRUNC:
                 raise ProtocolError(f"expected one descriptor with the memory, got {len(fds)}")
+            if data[0] != MAIN:
+                if self.attached is None:
+                    raise ProtocolError("the peer may not attach memory")
+                self.attached.receive(data[0], fds[0])
+                return
             self._segment = Segment.receive(fds[0], most_bytes=self._most_bytes)
         except SegmentError as error:
             raise ProtocolError(str(error)) from None
@@ -269,45 +320,39 @@ class Inbox:
         self._layouts.clear()
         self._sizes.clear()
         self._kept_bytes = 0
-        self._generation += 1
 
-    def _read_layout(self, header_bytes: int, number: int) -> tuple[bytes, list[np.ndarray]]:
+    def _read_layout(self) -> tuple[bytes, list[np.ndarray], set[int]]:
+        """Meta, arrays, and which of them lie outside the message."""
         segment = self._segment
-        if segment is None or not _HEAD.size <= header_bytes <= min(MAX_HEADER_BYTES, segment.size):
+        header_bytes, number = self._words[HEADER_BYTES], self._words[LAYOUT]
+        if segment is None or not (
+            _LEAST_HEADER_BYTES <= header_bytes <= min(MAX_HEADER_BYTES, segment.size)
+        ):
             raise ProtocolError(f"a header of {header_bytes} bytes cannot be")
         header = segment.memory[:header_bytes]  # a copy: from here on the peer cannot change it
-        meta_bytes, count = _HEAD.unpack_from(header)
-        at = _HEAD.size + meta_bytes
-        if at + count * _ARRAY.size > header_bytes:
-            raise ProtocolError("the header is shorter than what it announces")
-        meta = header[_HEAD.size : at]
+        meta, described = headers.parse(header)
         arrays: list[np.ndarray] = []
-        has_strings = False
+        outside: set[int] = set()
         texts = 0
         left = segment.size  # arrays that overlap would make a reader copy more than there is
-        for _ in range(count):
-            if at + _ARRAY.size > header_bytes:
-                raise ProtocolError("the header ends in the middle of an array")
-            dtype_number, rank, _, offset, nbytes = _ARRAY.unpack_from(header, at)
-            at += _ARRAY.size
-            if rank > MAX_RANK or at + 8 * rank > header_bytes:
-                raise ProtocolError(f"a rank of {rank} cannot be")
-            shape = struct.unpack_from(f"<{rank}q", header, at)
-            at += 8 * rank
-            left -= nbytes
-            if offset + nbytes > segment.size or left < 0:
+        for i, each in enumerate(described):
+            if each.attached != headers.IN_MESSAGE:
+                if self.attached is None:
+                    raise ProtocolError("the peer may not attach memory")
+                outside.add(i)
+                arrays.append(self.attached.view(each, self._words[SEQUENCE]))
+                continue
+            left -= each.nbytes
+            if left < 0:
                 raise ProtocolError("an array reaches beyond the memory")
-            if dtype_number == _STRING_NUMBER:
-                has_strings = True
-                texts += math.prod(shape)
+            if each.dtype is None:
+                texts += each.count
                 if self._most_bytes is not None and texts * _LEAST_OF_A_STRING > self._most_bytes:
                     raise ProtocolError(f"{texts} strings are more than the peer can have had")
-            arrays.append(_view(segment, dtype_number, shape, offset, nbytes))
-        if at != header_bytes:
-            raise ProtocolError("the header is longer than what it announces")
-        if number and not has_strings:
+            arrays.append(headers.read(each, segment.memory, segment.size))
+        if number and not outside and all(each.dtype is not None for each in described):
             self._keep(number, header_bytes, meta, arrays)
-        return meta, arrays
+        return meta, arrays, outside
 
     def _keep(self, number: int, header_bytes: int, meta: bytes, arrays: list[np.ndarray]) -> None:
         # The writer keeps at most half as many, and of those it has numbered last.
@@ -323,27 +368,4 @@ class Inbox:
         self._layouts[number] = (meta, arrays)
 
 
-def _view(
-    segment: Segment, number: int, shape: tuple[int, ...], offset: int, nbytes: int
-) -> np.ndarray:
-    count = 1
-    for dim in shape:
-        if dim < 0:
-            raise ProtocolError(f"a dimension of {dim} cannot be")
-        count *= dim
-    if number == _STRING_NUMBER:
-        if count > nbytes // 8:
-            raise ProtocolError(f"{count} strings cannot be in {nbytes} bytes")
-        try:
-            return strings.unpack(segment.memory[offset : offset + nbytes], shape)
-        except ValueError as error:
-            raise ProtocolError(str(error)) from None
-    dtype = DTYPE_OF_NUMBER.get(number)
-    if dtype is None:
-        raise ProtocolError(f"there is no dtype number {number}")
-    if count * dtype.itemsize != nbytes:
-        raise ProtocolError(f"shape {shape} of {dtype} does not have {nbytes} bytes")
-    try:
-        return np.ndarray(shape, dtype, buffer=segment.memory, offset=offset)
-    except ValueError as error:  # for example zero times more than fits in 63 bits
-        raise ProtocolError(str(error)) from None
+__all__ = ["Inbox", "Outbox", "ProtocolError"]

@@ -39,11 +39,9 @@ class Segment:
     @classmethod
     def create(cls, size: int) -> tuple[Segment, int]:
         """A new segment and the descriptor to hand to the peer; the caller closes it."""
-        size = max(PAGE, -(-size // PAGE) * PAGE)
-        fd = os.memfd_create("sojourn", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        fd = sealed_file(size)
         try:
-            _grow(fd, size)
-            fcntl.fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+            size = os.fstat(fd).st_size
             return cls(mmap.mmap(fd, size), size), fd
         except BaseException:
             os.close(fd)
@@ -51,19 +49,11 @@ class Segment:
 
     @classmethod
     def receive(cls, fd: int, *, writable: bool = False, most_bytes: int | None = None) -> Segment:
-        """Map a segment that the peer made, after checking that he cannot shrink it.
+        """Map a segment that the peer made, after checking that it cannot be shrunk.
 
         A large one costs the peer nothing as long as it is empty, but whoever copies it.
         """
-        try:
-            seals = fcntl.fcntl(fd, F_GET_SEALS)
-        except OSError as error:
-            raise SegmentError(f"not a sealable memory file: {error}") from None
-        if not seals & F_SEAL_SHRINK:
-            raise SegmentError("the peer's memory is not sealed against shrinking")
-        size = os.fstat(fd).st_size
-        if size < PAGE:
-            raise SegmentError(f"the peer's memory has only {size} bytes")
+        size = checked_size(fd)
         if most_bytes is not None and size > most_bytes:
             raise SegmentError(
                 f"the peer's memory has {format_bytes(size)}, and {format_bytes(most_bytes)} are "
@@ -71,6 +61,33 @@ class Segment:
             )
         access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
         return cls(mmap.mmap(fd, size, access=access), size)
+
+
+def sealed_file(size: int) -> int:
+    """The descriptor of a new memory file of at least this size, which nobody can resize."""
+    size = max(PAGE, -(-size // PAGE) * PAGE)
+    fd = os.memfd_create("sojourn", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        _grow(fd, size)
+        fcntl.fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+        return fd
+    except BaseException:
+        os.close(fd)
+        raise
+
+
+def checked_size(fd: int) -> int:
+    """The size of a peer's memory file, once it is certain that it cannot shrink."""
+    try:
+        seals = fcntl.fcntl(fd, F_GET_SEALS)
+    except OSError as error:
+        raise SegmentError(f"not a sealable memory file: {error}") from None
+    if not seals & F_SEAL_SHRINK:
+        raise SegmentError("the peer's memory is not sealed against shrinking")
+    size = os.fstat(fd).st_size
+    if size < PAGE:
+        raise SegmentError(f"the peer's memory has only {size} bytes")
+    return size
 
 
 def _grow(fd: int, size: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from sojourn.errors import InputError
 from sojourn.values import html
 
 
@@ -27,6 +28,19 @@ class TensorSpec:
         return len(shape) == len(self.shape) and all(
             want is None or want == got for want, got in zip(self.shape, shape, strict=True)
         )
+
+    def filled(self, name: str, dimensions: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of an array for this input, its unknown dimensions given in order."""
+        if self.shape is None:
+            return dimensions
+        unknown = self.shape.count(None)
+        if len(dimensions) != unknown:
+            raise InputError(
+                f"input {name!r} takes {self}: {unknown} unknown dimension(s), and "
+                f"{len(dimensions)} given"
+            )
+        given = iter(dimensions)
+        return tuple(next(given) if dim is None else dim for dim in self.shape)
 
 
 @dataclass(frozen=True, slots=True)

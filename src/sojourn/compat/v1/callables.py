@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sojourn.compat.v1.worker_link import WorkerLink
+if TYPE_CHECKING:
+    from sojourn.compat.v1.worker_link import WorkerLink
 
 
 class RemoteCallable:
@@ -15,7 +16,7 @@ class RemoteCallable:
 
     def __init__(self, link: WorkerLink, options: Any) -> None:
         self._link = link
-        self._number = link.make_callable(options.SerializeToString())
+        self._number = link.new_callable(options.SerializeToString())
         weakref.finalize(self, link.forget_callable, self._number)
 
     def __call__(self, *args: Any, run_metadata: Any = None) -> Any:

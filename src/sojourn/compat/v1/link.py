@@ -7,25 +7,24 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from tensorflow.python.client import pywrap_tf_session as c_api
 from tensorflow.python.framework import dtypes
-from tensorflow.python.framework import errors_impl as tf_errors
 from tensorflow.python.platform import test as tf_test
 
+from sojourn.compat.v1.words import TensorFlowWords
 from sojourn.engines.feed_flow import may_outlive_the_step
 from sojourn.engines.remote_session import is_handle
 from sojourn.engines.tensorflow_steps import step_facts
-from sojourn.errors import SessionBroken, SessionClosed
 from sojourn.kinds import Load
 from sojourn.probes import gpu
-from sojourn.process.calls import WorkerDied, step_meta
+from sojourn.process.calls import PreparedStep
 from sojourn.session.backend import Backend, MakeBackend
 from sojourn.session.devices import Choice, everything
-from sojourn.session.plans import PlanFacts
+from sojourn.session.plans import PlanFacts, StepPlan
 from sojourn.session.stay import Stay
 from sojourn.values import Place
 
@@ -38,15 +37,8 @@ _HANDLE_OPS = frozenset({"GetSessionHandle", "GetSessionHandleV2"})
 _UNSTEPPABLE = frozenset({dtypes.resource.as_datatype_enum, dtypes.variant.as_datatype_enum})
 
 
-class WorkerLost(SessionBroken, tf_errors.UnavailableError):  # type: ignore[misc]
-    """The worker died. TensorFlow's recoverable sessions know it by the second of its types."""
-
-    def __init__(self, node_def: Any, op: Any, message: str) -> None:
-        tf_errors.UnavailableError.__init__(self, node_def, op, message)
-
-
-class Step:
-    """A prepared step. The engine forgets it when nobody refers to it any more."""
+class TunedStep:
+    """A prepared step. The engine forgets it when it is garbage-collected here."""
 
     def __init__(
         self,
@@ -57,16 +49,17 @@ class Step:
     ) -> None:
         self._garbage = link.garbage
         self.feeds, self.fetches, self.targets = feeds, fetches, targets
-        # Meta bytes, adoptable, prints: changed together when the step has been tuned.
-        self.how: tuple[bytes, bool, bool]
+        self.plan: StepPlan  # replaced by another when the step has been tuned
         # All it ever had: somebody may be about to run the first one when it is tuned.
         self._numbers: list[int] = []
         self.calls = 0
         self.seconds = 0.0
 
     def set(self, number: int, adoptable: bool, prints: bool) -> None:
+        """From now on the engine's plan of this number is run."""
         self._numbers.append(number)
-        self.how = (step_meta(number), adoptable, prints)
+        step = PreparedStep(number, adoptable=adoptable, prints=prints)
+        self.plan = StepPlan(step, len(self.fetches), changes_state=False)
 
     def __del__(self) -> None:
         self._garbage.extend(self._numbers)
@@ -89,7 +82,7 @@ def devices_for(config: Any) -> Choice:
 
 
 class Link(ABC):
-    """What both isolations share."""
+    """What both isolations share. What depends on the isolation is in the classes below it."""
 
     stay: Stay
 
@@ -99,7 +92,7 @@ class Link(ABC):
         self.graph = graph
         self.prepares_steps = prepares_steps
         self.garbage: list[int] = []  # numbers of steps that nobody needs any more
-        self._steps: OrderedDict[Any, Step] = OrderedDict()
+        self._steps: OrderedDict[Any, TunedStep] = OrderedDict()
         self._lock = threading.Lock()
 
     def _open(
@@ -111,10 +104,51 @@ class Link(ABC):
         load: Load,
         device: str | None = None,
     ) -> Backend:
-        self.stay = Stay(name, isolation, device or devices_for(None).label, place)
+        self.stay = Stay(name, isolation, device or devices_for(None).label, place, TensorFlowWords)
         self.stay.open(make, load)
         assert self.stay.backend is not None
         return self.stay.backend
+
+    # -- what TensorFlow's class asks of its C session -------------------------------------------
+    # With the session, which a link must not keep: it would never be garbage-collected.
+
+    @abstractmethod
+    def extend(self, session: Any) -> None:
+        """Make the engine see what was added to the graph, as TensorFlow's own session does."""
+
+    @abstractmethod
+    def run_with_options(
+        self, session: Any, fetches: Any, feed_dict: Any, options: Any, metadata: Any
+    ) -> Any:
+        """`Session.run` with options or metadata."""
+
+    @abstractmethod
+    def run_unprepared(
+        self, session: Any, options: Any, feeds: Any, fetches: Any, targets: Any, metadata: Any
+    ) -> Any:
+        """A step that has something in it that cannot be prepared."""
+
+    @abstractmethod
+    def setup_partial(self, session: Any, setup: Any, arguments: Any) -> Any:
+        """The handle of a partial run; `setup` is TensorFlow's own way to get one."""
+
+    @abstractmethod
+    def run_partial(self, session: Any, handle: Any, feeds: Any, fetches: Any) -> Any:
+        """Go on with a partial run."""
+
+    @abstractmethod
+    def make_callable(
+        self, session: Any, fetches: Any, feed_list: Any, accept_options: bool
+    ) -> Any:
+        """`Session.make_callable`."""
+
+    @abstractmethod
+    def callable_from_options(self, session: Any, options: Any) -> Any:
+        """`Session._make_callable_from_options`."""
+
+    @abstractmethod
+    def list_devices(self, session: Any) -> Any:
+        """`Session.list_devices`."""
 
     # -- steps ---------------------------------------------------------------------------------
 
@@ -147,7 +181,7 @@ class Link(ABC):
 
     def prepare(
         self, feeds: tuple[str, ...], fetches: tuple[str, ...], targets: tuple[str, ...]
-    ) -> Step:
+    ) -> TunedStep:
         """The step with these feeds, fetches and targets."""
         key = (feeds, fetches, targets)
         with self._lock:
@@ -155,7 +189,7 @@ class Link(ABC):
             if step is not None:
                 self._steps.move_to_end(key)
                 return step
-        step = Step(self, feeds, fetches, targets)
+        step = TunedStep(self, feeds, fetches, targets)
         self._plan(step)
         with self._lock:
             step = self._steps.setdefault(key, step)
@@ -163,40 +197,20 @@ class Link(ABC):
                 self._steps.popitem(last=False)
         return step
 
-    def run_step(self, step: Step, arrays: Sequence[Any]) -> list[Any]:
+    def run_step(self, step: TunedStep, arrays: Sequence[Any]) -> list[Any]:
         """Run a prepared step."""
-        if step.calls <= _CALLS_BEFORE_TUNING:
-            return self._run_early(step, arrays)
-        meta, adoptable, prints = step.how
-        lifecycle = self.stay.lifecycle
-        try:
-            started = lifecycle.begin_step()
-        except (SessionBroken, SessionClosed) as refusal:
-            raise self._refused(refusal) from None
-        failed = True
-        try:
-            results = self.stay.backend.step(meta, arrays, adoptable, prints, None)  # type: ignore[union-attr]
-            failed = False
-            return results  # type: ignore[return-value]
-        except WorkerDied as death:
-            raise self._broken(death) from None
-        finally:
-            lifecycle.end_step(True, started, failed=failed)
-
-    def _run_early(self, step: Step, arrays: Sequence[Any]) -> list[Any]:
-        """One of the first runs: they tell how long it takes, and whether tuning is worth it."""
-        meta, adoptable, prints = step.how
+        if step.calls > _CALLS_BEFORE_TUNING:
+            return self.stay.step(step.plan, arrays)  # type: ignore[return-value]
+        # One of the first runs: they tell how long it takes, and whether tuning is worth it.
         started = time.perf_counter()
-        results = self._within(
-            lambda backend: backend.step(meta, arrays, adoptable, prints, None), counts=True
-        )
+        results = self.stay.step(step.plan, arrays)
         step.seconds = time.perf_counter() - started
         step.calls += 1
         if step.calls == _CALLS_BEFORE_TUNING:
             self._tune(step)
-        return results  # type: ignore[no-any-return]
+        return results  # type: ignore[return-value]
 
-    def _tune(self, step: Step) -> None:
+    def _tune(self, step: TunedStep) -> None:
         """It comes again and again: look at its ops, and find the fastest safe way to run it."""
         feeds = [self.graph.get_tensor_by_name(name) for name in step.feeds]
         fetches = [self.graph.get_tensor_by_name(name) for name in step.fetches]
@@ -212,7 +226,7 @@ class Link(ABC):
 
     def _plan(
         self,
-        step: Step,
+        step: TunedStep,
         adoptable: bool = False,
         prints: bool = True,
         tries_calling_thread: bool = False,
@@ -224,36 +238,18 @@ class Link(ABC):
             "tries_calling_thread": tries_calling_thread,
         }
 
-        def plan(backend: Backend) -> int:
+        with self.stay.taking_part("plan"):
+            backend = self.stay.backend
+            assert backend is not None
             while self.garbage:
                 backend.call("release", {"number": self.garbage.pop()})
             facts, _ = backend.call("plan", wanted, result=PlanFacts)
-            return int(facts.number)
-
-        step.set(self._within(plan), adoptable, prints)
-
-    def _within(self, action: Callable[[Backend], Any], counts: bool = False) -> Any:
-        """Do it while nobody can end the session, and say in TensorFlow's words if it has ended."""
-        try:
-            started = self.stay.lifecycle.begin_step()
-        except (SessionBroken, SessionClosed) as refusal:
-            raise self._refused(refusal) from None
-        failed = True
-        try:
-            result = action(self.stay.backend)  # type: ignore[arg-type]
-            failed = False
-            return result
-        except WorkerDied as death:
-            raise self._broken(death) from None
-        finally:
-            self.stay.lifecycle.end_step(counts, started if counts else 0.0, failed=failed)
+        step.set(int(facts.number), adoptable, prints)
 
     def _call(
-        self, name: str, arguments: dict[str, Any], arrays: Sequence[Any] = (), counts: bool = False
+        self, name: str, arguments: Any, arrays: Sequence[Any] = (), counts: bool = False
     ) -> tuple[Any, Sequence[np.ndarray]]:
-        return self._within(  # type: ignore[no-any-return]
-            lambda backend: backend.call(name, arguments, arrays), counts
-        )
+        return self.stay.call(name, arguments, arrays, counts=counts)
 
     # -- the end -------------------------------------------------------------------------------
 
@@ -268,16 +264,3 @@ class Link(ABC):
             if backend is None or not backend.is_calling_us():
                 self.cancel()  # else the step waits for this very function, and ends with the stay
             self.stay.close(CLOSE_SECONDS, place)
-
-    def _refused(self, refusal: Exception) -> Exception:
-        if isinstance(refusal, SessionBroken):
-            return WorkerLost(None, None, str(refusal))
-        return RuntimeError("Attempted to use a closed Session.")
-
-    def _broken(self, death: WorkerDied) -> Exception:
-        error: Exception = self.stay.broken_by(
-            death, "a step was under way: its outcome is unknown"
-        )
-        if isinstance(error, SessionClosed):
-            return tf_errors.CancelledError(None, None, "Session has been closed.")  # type: ignore[no-any-return]
-        return WorkerLost(None, None, str(error))

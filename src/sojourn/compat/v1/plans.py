@@ -18,7 +18,7 @@ from tensorflow.python.ops import ref_variable, resource_variable_ops, session_o
 from tensorflow.python.ops.ragged import ragged_tensor
 from tensorflow.python.util import numpy_compat
 
-from sojourn.compat.v1.link import Link, Step
+from sojourn.compat.v1.link import Link, TunedStep
 
 _PLANS_KEPT = 256
 _TENSORS = frozenset({ops._EagerTensorBase, tensor_lib.Tensor, ops.SymbolicTensor})
@@ -35,15 +35,15 @@ _UNPLANNED = frozenset({dtypes.string, dtypes.resource, dtypes.variant})
 _FEEDS = object()
 
 
-class Plans:
+class RunPlans:
     """The plans of one session. Steps of several threads may use it at once."""
 
     def __init__(self, graph: Any, link: Link) -> None:
         self._graph = graph
         self._link = link
-        self._plans: OrderedDict[Any, Plan | None] = OrderedDict()
+        self._plans: OrderedDict[Any, RunPlan | None] = OrderedDict()
 
-    def find(self, fetches: Any, feed_dict: Any) -> Plan | None:
+    def find(self, fetches: Any, feed_dict: Any) -> RunPlan | None:
         """The plan for this structure, if there is one that still holds."""
         key = _key(fetches, feed_dict)
         plan = self._plans.get(key)
@@ -61,18 +61,18 @@ class Plans:
             return
         try:
             if self._plans[key] is None:
-                self._plans[key] = Plan.make(self._graph, self._link, fetches, feed_dict)
+                self._plans[key] = RunPlan.make(self._graph, self._link, fetches, feed_dict)
         except KeyError:
             self._plans[key] = None
             if len(self._plans) > _PLANS_KEPT:
                 self._plans.popitem(last=False)
 
 
-class Plan:
+class RunPlan:
     """One structure: how to convert its feeds, which step to run, and how to shape the results."""
 
     @staticmethod
-    def make(graph: Any, link: Link, fetches: Any, feed_dict: Any) -> Plan | None:
+    def make(graph: Any, link: Link, fetches: Any, feed_dict: Any) -> RunPlan | None:
         """The plan, or None if this structure had better take TensorFlow's own path."""
         handler = tf_session._FetchHandler(graph, _copied(fetches), {})
         feeds = [graph.as_graph_element(key, allow_operation=False) for key in feed_dict or ()]
@@ -91,10 +91,10 @@ class Plan:
             tuple(names), tuple(t.name for t in fetched), tuple(op.name for op in targets)
         )
         keys = tuple(feed_dict or ())
-        return Plan(graph, link, step, handler, feeds, (fetches, _copied(fetches), keys))
+        return RunPlan(graph, link, step, handler, feeds, (fetches, _copied(fetches), keys))
 
     def __init__(
-        self, graph: Any, link: Link, step: Step, handler: Any, feeds: list[Any], keeps: Any
+        self, graph: Any, link: Link, step: TunedStep, handler: Any, feeds: list[Any], keeps: Any
     ) -> None:
         self._graph = graph
         self._link = link

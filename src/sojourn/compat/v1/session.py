@@ -21,7 +21,6 @@ from tensorflow.python.training.experimental.mixed_precision_global_state import
     set_non_mixed_precision_session_created,
 )
 
-from sojourn.compat.v1.callables import RemoteCallable
 from sojourn.compat.v1.configuration import default_config
 from sojourn.compat.v1.inline_link import InlineLink
 from sojourn.compat.v1.link import Link
@@ -34,13 +33,14 @@ from sojourn.compat.v1.originals import (
     open_session,
 )
 from sojourn.compat.v1.places import users_line
-from sojourn.compat.v1.plans import Plans
+from sojourn.compat.v1.plans import RunPlans
+from sojourn.compat.v1.words import closed
 from sojourn.compat.v1.worker_link import WorkerLink
 from sojourn.errors import RemoteTraceback
-from sojourn.values import Receipt
+from sojourn.session.stay import Stay
+from sojourn.values import Footprint, Receipt
 
 _counter = itertools.count(1)
-_CLOSED = "Attempted to use a closed Session."
 _isolated: weakref.WeakSet[_Stays]
 
 
@@ -51,7 +51,7 @@ class _Stays(tf_session.BaseSession):  # type: ignore[misc]
     _name: str | None = None
     _memory: int | str | None = None
     _link: Link | None = None
-    _plans: Plans | None = None
+    _plans: RunPlans | None = None
 
     def _settle(self, isolation: str | None, name: str | None, memory: int | str | None) -> None:
         """Take down what TensorFlow's constructor does not know."""
@@ -60,7 +60,7 @@ class _Stays(tf_session.BaseSession):  # type: ignore[misc]
         if self._isolation not in ("process", "inline"):
             raise ValueError(f'isolation is "process" or "inline", not {self._isolation!r}')
         if name is not None and not isinstance(name, str):
-            raise TypeError(f"a session's name is a text, not {name!r}")
+            raise TypeError(f"name must be a string, not {name!r}")
         self._name = name
         self._memory = memory
 
@@ -84,7 +84,7 @@ class _Stays(tf_session.BaseSession):  # type: ignore[misc]
             # What others find here only has to be true.
             self._session = self._link
             _isolated.add(self)
-        self._plans = Plans(self._graph, self._link)
+        self._plans = RunPlans(self._graph, self._link)
         self._finalizer = weakref.finalize(self, self._link.stay.forgotten)
         self._finalizer.atexit = False  # at exit the stays themselves are closed
 
@@ -123,56 +123,32 @@ class _Stays(tf_session.BaseSession):  # type: ignore[misc]
         self, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None
     ) -> Any:
         """Run the step, as `tf.compat.v1.Session.run` does. What it returns owns its memory."""
-        if options is None and run_metadata is None:
-            plan = None if self._closed else self._plans.find(fetches, feed_dict)  # type: ignore[union-attr]
-            if plan is not None:
-                try:
-                    arrays = plan.arrays(feed_dict)
-                    if arrays is not None:
-                        return plan.run(arrays)
-                except tf_errors.OpError as error:
-                    self._explain(error)
-            result = self._run(None, fetches, feed_dict, None, None)
-            if not self._closed:
-                self._plans.learn(fetches, feed_dict)  # type: ignore[union-attr]
-            return result
-        if self._isolation == "inline":
-            return super().run(fetches, feed_dict, options, run_metadata)
-        told: list[bytes] | None = None if run_metadata is None else []
-        result = self._run(
-            None,
-            fetches,
-            feed_dict,
-            None if options is None else options.SerializeToString(),
-            told,
-        )
-        if told:
-            run_metadata.ParseFromString(told[0])
+        if self._closed:
+            raise closed(self._stay)
+        if options is not None or run_metadata is not None:
+            return self._linked.run_with_options(self, fetches, feed_dict, options, run_metadata)
+        plan = self._plans.find(fetches, feed_dict)  # type: ignore[union-attr]
+        if plan is not None:
+            try:
+                arrays = plan.arrays(feed_dict)
+                if arrays is not None:
+                    return plan.run(arrays)
+            except tf_errors.OpError as error:
+                self._explain(error)
+        result = self._run(None, fetches, feed_dict, None, None)
+        if not self._closed:
+            self._plans.learn(fetches, feed_dict)  # type: ignore[union-attr]
         return result
 
     def make_callable(
         self, fetches: Any, feed_list: Any = None, accept_options: bool = False
     ) -> Any:
         """A callable for one step, as `tf.compat.v1.Session.make_callable` gives."""
-        if self._isolation == "process" and feed_list is None and accept_options:
-            # TensorFlow's own would hand out C buffers that only a C session can fill.
-            self._extend_graph()
-            tf_session._FetchHandler(self._graph, fetches, {})
-
-            def with_options(options: Any = None, run_metadata: Any = None) -> Any:
-                return self.run(fetches, options=options, run_metadata=run_metadata)
-
-            return with_options
-        return super().make_callable(fetches, feed_list, accept_options)
+        return self._linked.make_callable(self, fetches, feed_list, accept_options)
 
     def list_devices(self) -> Any:
         """The devices that the session can use, wherever it lives."""
-        if self._isolation == "inline":
-            return super().list_devices()
-        return [
-            tf_session._DeviceAttributes(*told)
-            for told in self._do_call(self._worker_link().devices)
-        ]
+        return self._linked.list_devices(self)
 
     def _explain(self, error: Any) -> None:
         """Raise it the way TensorFlow's own run does: with the op and the line that made it."""
@@ -183,16 +159,15 @@ class _Stays(tf_session.BaseSession):  # type: ignore[misc]
         self._do_call(again)
 
     def _do_call(self, fn: Any, *args: Any) -> Any:
-        if self._isolation == "process" and getattr(fn, "__name__", "") == "_setup_fn":
+        if getattr(fn, "__name__", "") == "_setup_fn":
             # The one place that reaches for the C session without a method of its own.
-            _, feeds, fetches, targets = args
-            fn, args = self._partial_setup, (feeds, fetches, targets)
+            fn, args = self._linked.setup_partial, (self, fn, args)
         try:
             return super()._do_call(fn, *args)
         except tf_errors.OpError as error:
             if self._closed and "Session has been closed." in error.message:
                 # It arrived after the close, which took longer to get there than in one process.
-                raise RuntimeError(_CLOSED) from None
+                raise closed(self._stay) from None
             # In no variable: an error that this frame refers to, and whose traceback leads back to
             # it, is freed by the collector only, and with it the lane's memory.
             cause = getattr(error.__context__, "__cause__", None)
@@ -200,23 +175,13 @@ class _Stays(tf_session.BaseSession):  # type: ignore[misc]
                 error.__cause__ = cause
             raise
 
-    def _partial_setup(self, feeds: Any, fetches: Any, targets: Any) -> Any:
-        self._extend_graph()
-        return self._worker_link().partial_setup(
-            tensor_names(feeds), tensor_names(fetches), operation_names(targets)
-        )
-
     def _extend_graph(self) -> None:
-        if self._isolation == "inline":
-            super()._extend_graph()
-        else:
-            self._worker_link().ship()
+        self._linked.extend(self)
 
     def _call_tf_sessionrun(
         self, options: Any, feed_dict: Any, fetch_list: Any, target_list: Any, run_metadata: Any
     ) -> Any:
-        link = self._link
-        assert link is not None
+        link = self._linked
         if options is None and run_metadata is None and link.can_step(feed_dict, fetch_list):
             return link.step(
                 tensor_names(feed_dict),
@@ -224,43 +189,40 @@ class _Stays(tf_session.BaseSession):  # type: ignore[misc]
                 operation_names(target_list),
                 list(feed_dict.values()),
             )
-        if self._isolation == "inline":
-            return super()._call_tf_sessionrun(
-                options, feed_dict, fetch_list, target_list, run_metadata
-            )
-        return self._worker_link().run(
-            options,
-            tensor_names(feed_dict),
-            list(feed_dict.values()),
-            tensor_names(fetch_list),
-            operation_names(target_list),
-            run_metadata,
-        )
+        return link.run_unprepared(self, options, feed_dict, fetch_list, target_list, run_metadata)
 
     def _call_tf_sessionprun(self, handle: Any, feed_dict: Any, fetch_list: Any) -> Any:
-        if self._isolation == "inline":
-            return super()._call_tf_sessionprun(handle, feed_dict, fetch_list)
-        self._extend_graph()  # TensorFlow finds out later that the handle is older than the op
-        return self._worker_link().partial_run(
-            handle, tensor_names(feed_dict), list(feed_dict.values()), tensor_names(fetch_list)
-        )
+        return self._linked.run_partial(self, handle, feed_dict, fetch_list)
 
     def _make_callable_from_options(self, callable_options: Any) -> Any:
-        if self._isolation == "inline":
-            return super()._make_callable_from_options(callable_options)
-        self._extend_graph()
-        return RemoteCallable(self._worker_link(), callable_options)
+        return self._linked.callable_from_options(self, callable_options)
 
-    def _worker_link(self) -> WorkerLink:
-        assert isinstance(self._link, WorkerLink)
+    @property
+    def _linked(self) -> Link:
+        assert self._link is not None
         return self._link
+
+    @property
+    def _stay(self) -> Stay | None:
+        return None if self._link is None else self._link.stay
+
+    # -- what it holds ---------------------------------------------------------------------------
+
+    @property
+    def pid(self) -> int:
+        """The process that its C session lives in."""
+        return self._linked.stay.pid
+
+    def footprint(self) -> Footprint:
+        """What it holds now, as the kernel and the driver count it."""
+        return self._linked.stay.footprint()
 
     # -- the end -------------------------------------------------------------------------------
 
     @property
     def receipt(self) -> Receipt | None:
         """The account of the close; None while it is open."""
-        return self._link.stay.receipt if self._link is not None else None
+        return None if self._stay is None else self._stay.receipt
 
     def close(self) -> None:
         """Cancel what runs, end the worker, and leave the account in `receipt`."""
@@ -302,7 +264,7 @@ class Session(TFSession, _Stays):  # type: ignore[misc]
         if not target:
             for session in list(_isolated):
                 if not session._closed:
-                    session._worker_link().cancel()
+                    session._linked.cancel()
 
 
 class _OneCount(type):

@@ -9,10 +9,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from tensorflow.python.client import session as tf_session
 from tensorflow.python.framework import errors_impl as tf_errors
 
+from sojourn.compat.v1.callables import RemoteCallable
 from sojourn.compat.v1.functions import FunctionCalls
 from sojourn.compat.v1.link import CLOSE_SECONDS, Link, devices_for
+from sojourn.compat.v1.names import operation_names, tensor_names
 from sojourn.compat.v1.shipping import Shipment
 from sojourn.engines.remote_session import HANDLE, is_handle
 from sojourn.kinds import Load
@@ -80,7 +83,8 @@ class WorkerLink(Link):
     def _answer_for(self, tokens: set[str]) -> None:
         if self._functions is None:
             functions = FunctionCalls()
-            self._within(lambda backend: backend.answer_with(functions.answer))  # type: ignore[attr-defined]
+            with self.stay.taking_part("answer"):
+                self.stay.backend.answer_with(functions.answer)  # type: ignore[union-attr]
             self._functions = functions
         self._functions.tokens |= tokens
 
@@ -94,23 +98,29 @@ class WorkerLink(Link):
         checked = [sendable(array) for array in arrays]
         return [r if r.ndim else r[()] for r in super().step(feeds, fetches, targets, checked)]
 
-    def run(
-        self,
-        options: bytes | None,
-        feeds: tuple[str, ...],
-        arrays: Sequence[Any],
-        fetches: tuple[str, ...],
-        targets: tuple[str, ...],
-        metadata: list[bytes] | None,
-    ) -> list[Any]:
-        """A step with everything that TensorFlow's own `run` takes."""
-        resources, sent = _without_resources(arrays)
+    def extend(self, session: Any) -> None:
+        self.ship()
+
+    def run_with_options(
+        self, session: Any, fetches: Any, feed_dict: Any, options: Any, metadata: Any
+    ) -> Any:
+        recorded: list[bytes] | None = None if metadata is None else []
+        given = None if options is None else options.SerializeToString()
+        result = session._run(None, fetches, feed_dict, given, recorded)
+        if recorded:
+            metadata.ParseFromString(recorded[0])
+        return result
+
+    def run_unprepared(
+        self, session: Any, options: Any, feeds: Any, fetches: Any, targets: Any, metadata: Any
+    ) -> Any:
+        resources, sent = _without_resources(list(feeds.values()))
         told, results = self._call(
             "run",
             {
-                "feeds": feeds,
-                "fetches": fetches,
-                "targets": targets,
+                "feeds": tensor_names(feeds),
+                "fetches": tensor_names(fetches),
+                "targets": operation_names(targets),
                 "options": options,
                 "metadata": metadata is not None,
                 "resources": resources,
@@ -122,31 +132,54 @@ class WorkerLink(Link):
             metadata.append(told["metadata"])
         return _received(results, told["resources"])
 
-    def partial_setup(
-        self, feeds: tuple[str, ...], fetches: tuple[str, ...], targets: tuple[str, ...]
-    ) -> str:
-        """The handle of a partial run."""
-        arguments = {"feeds": feeds, "fetches": fetches, "targets": targets}
-        return str(self._call("partial_setup", arguments)[0])
+    def setup_partial(self, session: Any, setup: Any, arguments: Any) -> Any:
+        _, feeds, fetches, targets = arguments
+        self.ship()
+        names = {
+            "feeds": tensor_names(feeds),
+            "fetches": tensor_names(fetches),
+            "targets": operation_names(targets),
+        }
+        return str(self._call("partial_setup", names)[0])
 
-    def partial_run(
-        self,
-        handle: str,
-        feeds: tuple[str, ...],
-        arrays: Sequence[Any],
-        fetches: tuple[str, ...],
-    ) -> list[Any]:
-        """Go on with a partial run."""
-        resources, sent = _without_resources(arrays)
+    def run_partial(self, session: Any, handle: Any, feeds: Any, fetches: Any) -> Any:
+        self.ship()  # TensorFlow finds out later that the handle is older than the op
+        resources, sent = _without_resources(list(feeds.values()))
         told, results = self._call(
             "partial_run",
-            {"handle": handle, "feeds": feeds, "fetches": fetches, "resources": resources},
+            {
+                "handle": handle,
+                "feeds": tensor_names(feeds),
+                "fetches": tensor_names(fetches),
+                "resources": resources,
+            },
             sent,
             counts=True,
         )
         return _received(results, told["resources"])
 
-    def make_callable(self, options: bytes) -> int:
+    def make_callable(
+        self, session: Any, fetches: Any, feed_list: Any, accept_options: bool
+    ) -> Any:
+        if feed_list is not None or not accept_options:
+            return tf_session.BaseSession.make_callable(session, fetches, feed_list, accept_options)
+        # TensorFlow's own would hand out C buffers that only a C session can fill.
+        self.ship()
+        tf_session._FetchHandler(self.graph, fetches, {})
+
+        def with_options(options: Any = None, run_metadata: Any = None) -> Any:
+            return session.run(fetches, options=options, run_metadata=run_metadata)
+
+        return with_options
+
+    def callable_from_options(self, session: Any, options: Any) -> Any:
+        self.ship()
+        return RemoteCallable(self, options)
+
+    def list_devices(self, session: Any) -> Any:
+        return [tf_session._DeviceAttributes(*told) for told in session._do_call(self._devices)]
+
+    def new_callable(self, options: bytes) -> int:
         """The number of a new callable in the worker."""
         while self._dead_callables:
             self._call("release_callable", {"number": self._dead_callables.pop()})
@@ -168,15 +201,15 @@ class WorkerLink(Link):
         )
         return told["metadata"], _received(results, told["resources"])
 
-    def devices(self) -> list[tuple[str, str, int, int]]:
-        """Name, type, memory and incarnation of each."""
+    def _devices(self) -> list[tuple[str, str, int, int]]:
         listed: list[tuple[str, str, int, int]] = self._call("devices", {})[0]
         return listed
 
     def cancel(self) -> None:
         deadline = time.monotonic() + CLOSE_SECONDS
         try:
-            self._within(lambda backend: backend.call("cancel", {}, deadline=deadline))
+            with self.stay.taking_part("cancel"):
+                self.stay.backend.call("cancel", {}, deadline=deadline)  # type: ignore[union-attr]
         except Exception:
             pass  # it is ending, has died or hangs, and the end of the stay ends what runs
 

@@ -1,0 +1,300 @@
+"""Requests that an event loop waits for: no thread, only descriptors that the loop watches.
+
+Each loop that uses a worker has one of these, and touches it on its own thread only. A few requests
+are under way at a time, for a worker gains nothing from more; the others wait here in order. One
+that may wait for another (a queue) gets a lane of its own at once, or both would wait for ever.
+
+A request that was cancelled leaves its lane behind: it counts as taken until its late answer has
+come, so that callers who give up early do not pile up work in the worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from sojourn.process.deadlines import left_until
+from sojourn.process.lanes import Lanes, under_way
+from sojourn.transport.board import CAN_SPIN, CORES
+from sojourn.transport.lane import Answer, CallerLane, LaneRefused, PeerGone, silence
+from sojourn.values.rows import Rows
+
+WIDTH = max(2, CORES)
+_TICK_SECONDS = 0.05
+# How often a lone request lets the loop go round before it has the loop watch for the answer.
+_MOST_LOOKS = 40
+_FEWEST_LOOKS = 2
+
+
+class _Request:
+    __slots__ = (
+        "adoptable", "arrays", "future", "has_waited", "lane", "may_wait", "meta", "prints",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        future: asyncio.Future[Answer],
+        meta: bytes,
+        arrays: Sequence[np.ndarray | Rows],
+        adoptable: bool,
+        may_wait: bool,
+        prints: bool,
+    ) -> None:
+        self.future = future
+        self.meta = meta
+        self.arrays = arrays
+        self.adoptable = adoptable
+        self.may_wait = may_wait
+        self.prints = prints
+        self.lane: CallerLane | None = None
+        self.has_waited = False  # for its turn
+
+    def fail(self, error: BaseException) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+class AwaitedLanes:
+    """The lanes of one worker, as one event loop uses them."""
+
+    def __init__(
+        self, lanes: Lanes, loop: asyncio.AbstractEventLoop, show: Callable[[], None]
+    ) -> None:
+        self._lanes = lanes
+        self._loop = loop
+        self._show = show  # what the worker has printed
+        self._waiting: deque[_Request] = deque()
+        self._busy: dict[CallerLane, _Request] = {}
+        self._owed: list[tuple[CallerLane, int]] = []  # answers that nobody waits for any more
+        # Copies of our own: the lane's may be closed while the loop still watches.
+        self._bells: dict[CallerLane, int] = {}
+        self._end_fd = -1
+        self._ticking: asyncio.TimerHandle | None = None
+        self._suspects: set[CallerLane] = set()
+        self._looks = _MOST_LOOKS if CAN_SPIN else 0
+
+    async def exchange(
+        self,
+        meta: bytes,
+        arrays: Sequence[np.ndarray | Rows],
+        *,
+        adoptable: bool = False,
+        may_wait: bool = True,
+        prints: bool = True,
+        deadline: float | None = None,
+    ) -> Answer:
+        """Ask when it is this request's turn, and wait for the answer, whose arrays own their
+        memory. Raises TimeoutError at the deadline and PeerGone when the worker has ended."""
+        future: asyncio.Future[Answer] = self._loop.create_future()
+        request = _Request(future, meta, arrays, adoptable, may_wait, prints)
+        timer = None
+        try:
+            if self._waiting and not may_wait:
+                self._queue(request)
+            else:
+                self._begin(request)
+            if request.lane is not None and len(self._busy) == 1:
+                await self._look(request)
+            if deadline is not None and not future.done():
+                timer = self._loop.call_later(left_until(deadline), request.fail, TimeoutError())
+            return await future
+        finally:
+            if timer is not None:
+                timer.cancel()
+            self._leave(request)
+
+    def drain(self, deadline: float | None) -> None:
+        """Wait for the answers to all that was asked, on this thread, which is the loop's: it
+        closes the session, and the loop cannot go on before it has."""
+        while self._busy:
+            lane = next(iter(self._busy))
+            try:
+                lane.wait(may_spin=False, deadline=deadline)
+            except TimeoutError:
+                return
+            except (PeerGone, LaneRefused):
+                self._on_end()
+                return
+            self._answered(lane)
+
+    def __del__(self) -> None:
+        # The loop is gone and has left these.
+        for fd in (*self._bells.values(), self._end_fd):
+            if fd >= 0:
+                os.close(fd)
+
+    # -- sending ---------------------------------------------------------------------------------
+
+    def _begin(self, request: _Request) -> None:
+        has_room = request.may_wait or self._width() < WIDTH
+        lane = self._lanes.acquire() if has_room else None
+        if lane is None:
+            self._queue(request)
+        else:
+            self._send(request, lane)
+
+    def _queue(self, request: _Request) -> None:
+        request.has_waited = True
+        self._waiting.append(request)
+        self._tick_later()
+
+    def _width(self) -> int:
+        self._owed = [
+            (lane, n) for lane, n in self._owed if lane.serial == n and not lane.has_answer
+        ]
+        return len(self._owed) + sum(not request.may_wait for request in self._busy.values())
+
+    def _send(self, request: _Request, lane: CallerLane) -> None:
+        try:
+            lane.send(
+                request.meta,
+                request.arrays,
+                adoptable=request.adoptable,
+                may_spin=CAN_SPIN and not self._busy and not self._waiting,
+            )
+        except Exception as error:
+            self._lanes.abandon(lane)
+            refused = isinstance(error, LaneRefused)
+            request.fail(self._lanes.refusal_of(lane) if refused else error)
+            return
+        request.lane = lane
+        self._busy[lane] = request
+        under_way.add(lane)
+        if len(self._busy) > 1 or request.has_waited:
+            self._watch(lane)
+
+    async def _look(self, request: _Request) -> None:
+        """A lone request whose answer comes soon: going round a few times is quicker than being
+        woken, and everybody else gets their turn."""
+        lane, future = request.lane, request.future
+        assert lane is not None
+        for _ in range(self._looks):
+            await asyncio.sleep(0)
+            if future.done():
+                return
+            if lane.has_answer:
+                self._answered(lane)
+                self._looks = _MOST_LOOKS
+                return
+            if len(self._busy) > 1:
+                break
+        else:
+            self._looks = max(_FEWEST_LOOKS if CAN_SPIN else 0, self._looks // 2)
+        self._watch(lane)
+
+    # -- answers ---------------------------------------------------------------------------------
+
+    def _on_bell(self, lane: CallerLane, bell: int) -> None:
+        silence(bell)
+        if lane.has_answer and lane in self._busy:
+            self._answered(lane)
+
+    def _answered(self, lane: CallerLane) -> None:
+        request = self._busy.pop(lane)
+        under_way.discard(lane)
+        try:
+            answer = lane.take()
+        except Exception as error:
+            request.fail(error)
+            self._unwatch(lane)
+            self._lanes.abandon(lane)
+            self._go_on()
+            return
+        if not request.future.done():
+            request.future.set_result(answer)
+        while self._waiting:
+            following = self._waiting.popleft()
+            if not following.future.done():
+                self._send(following, lane)
+                if following.lane is not None:
+                    return
+                lane = self._lanes.acquire() or lane  # it was refused, and nothing was sent
+        self._unwatch(lane)
+        self._lanes.give_back(lane)
+
+    def _on_end(self) -> None:
+        """The worker has ended. What it had to say was said before."""
+        waiting, self._waiting = self._waiting, deque()
+        for lane in list(self._busy):
+            if lane.has_answer:
+                self._answered(lane)
+                continue
+            self._busy.pop(lane).fail(lane.peer_gone())
+            under_way.discard(lane)
+            self._unwatch(lane)
+            self._lanes.abandon(lane)
+        for request in waiting:
+            request.fail(PeerGone())
+
+    def _leave(self, request: _Request) -> None:
+        """Its caller waits no longer, in most cases because the answer is there."""
+        lane = request.lane
+        if lane is not None and self._busy.get(lane) is request:
+            del self._busy[lane]
+            under_way.discard(lane)
+            self._unwatch(lane)
+            self._owed.append((lane, lane.serial))
+            self._lanes.abandon(lane)
+            self._go_on()
+        elif lane is None:
+            request.arrays = ()  # it may stand in the queue for a while
+            request.future.cancel()
+
+    def _go_on(self) -> None:
+        """Send what waits, as far as there are lanes."""
+        waiting, self._waiting = self._waiting, deque()
+        while waiting:
+            request = waiting.popleft()
+            if not request.future.done():
+                self._begin(request)
+                if request.lane is None and not request.future.done():
+                    break  # it waits again, first in the new queue
+        self._waiting.extend(waiting)
+
+    # -- watching --------------------------------------------------------------------------------
+
+    def _watch(self, lane: CallerLane) -> None:
+        if lane in self._bells:
+            return
+        self._bells[lane] = bell = os.dup(lane.bell)
+        self._loop.add_reader(bell, self._on_bell, lane, bell)
+        if self._end_fd < 0:
+            self._end_fd = os.dup(self._lanes.pidfd)
+            self._loop.add_reader(self._end_fd, self._on_end)
+        self._tick_later()
+
+    def _unwatch(self, lane: CallerLane) -> None:
+        bell = self._bells.pop(lane, -1)
+        if bell >= 0:
+            self._loop.remove_reader(bell)
+            os.close(bell)
+        if not self._bells and self._end_fd >= 0:
+            self._loop.remove_reader(self._end_fd)
+            os.close(self._end_fd)
+            self._end_fd = -1
+
+    def _tick_later(self) -> None:
+        if self._ticking is None:
+            self._ticking = self._loop.call_later(_TICK_SECONDS, self._tick)
+
+    def _tick(self) -> None:
+        """Now and then, while something takes its time."""
+        self._ticking = None
+        if any(request.prints for request in self._busy.values()):
+            self._show()
+        refused = {lane for lane in self._busy if lane.is_refused}
+        if refused & self._suspects and self._lanes.has_peer_ended():
+            self._on_end()
+        for lane in refused & self._suspects & self._busy.keys():
+            self._busy.pop(lane).fail(self._lanes.refusal_of(lane))
+            under_way.discard(lane)
+            self._unwatch(lane)
+        self._suspects = refused  # one that ends closes its files a moment earlier
+        if self._waiting:
+            self._go_on()
+        if self._busy or self._waiting:
+            self._tick_later()

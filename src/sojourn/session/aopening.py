@@ -1,0 +1,49 @@
+"""`sojourn.aopen`: open a session while the event loop goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+from sojourn.session.opening import Blueprint
+from sojourn.session.session import Session
+from sojourn.values import Place, caller
+
+
+class Opening:
+    """A session to be: `async with` it, or `await` it and close what comes."""
+
+    def __init__(self, blueprint: Blueprint, place: Place, name: str | None, device: str) -> None:
+        self._blueprint = blueprint
+        self._place = place
+        self._name = name
+        self._device = device
+        self._session: Session | None = None
+
+    def __await__(self) -> Generator[Any, None, Session]:
+        return self._open().__await__()
+
+    async def _open(self) -> Session:
+        from sojourn.process.aside import aside
+
+        # If we are cancelled meanwhile, nobody would ever close it.
+        return await aside(
+            lambda: self._blueprint.open(self._place, self._name, self._device),
+            lambda session: session.close(0),
+        )
+
+    async def __aenter__(self) -> Session:
+        self._session = await self._open()
+        return self._session
+
+    async def __aexit__(self, *raised: object) -> None:
+        assert self._session is not None
+        await self._session.__aexit__(*raised)
+
+
+def aopen(model: Any, *, name: str | None = None, device: str = "auto", **options: Any) -> Opening:
+    """Open a session as `sojourn.open` does, awaited. It lives until it is closed.
+
+    Best by `async with sojourn.aopen(...) as session`, which closes it as well.
+    """
+    return Opening(Blueprint(model, **options), caller(), name, device)

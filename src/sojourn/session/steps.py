@@ -1,0 +1,156 @@
+"""One step's way through a session: begin, send, wait, take, account.
+
+Every step goes this way, awaited or not, of a session, a lease or the drop-in, and so does every
+operation of the engine that others may accompany. The object is also the token by which the session
+knows who is inside.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from sojourn.errors import SessionBroken, SessionClosed
+from sojourn.process.calls import NoAnswer, WorkerDied
+from sojourn.process.deadlines import left_until
+from sojourn.session.states import State
+
+if TYPE_CHECKING:
+    from sojourn.session.plans import StepPlan
+    from sojourn.session.stay import Stay
+
+COMING_BACK = frozenset({State.BROKEN, State.OPENING})
+# How often somebody who awaits looks whether those who are alone with the session have finished.
+_LOOK_SECONDS = 0.005
+_UNDER_WAY = "a step was under way: its outcome is unknown"
+_NOT_BEGUN = "a step was being prepared and has not begun"
+
+
+class Step:
+    """From `with` to the end of the block somebody takes part in a session."""
+
+    __slots__ = (
+        "_is_sent", "_loop", "_repeats", "_stay", "_timeout", "_what", "counts", "deadline",
+        "started", "thread",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        stay: Stay,
+        deadline: float | None = None,
+        timeout: float | None = None,
+        *,
+        what: str | None = None,
+        counts: bool = True,
+        repeats: bool = False,
+        loop: Any = None,
+    ) -> None:
+        """`what` is the operation, None for a step; `repeats`: a step that a dead worker has never
+        seen is to be asked of the next one, which the caller does."""
+        self._stay = stay
+        self.deadline = deadline
+        self._timeout = timeout
+        self._what = what
+        self._repeats = repeats
+        self._loop = loop  # that finishes it; None: the thread itself
+        self._is_sent = False
+        self.counts = counts
+        self.thread = threading.get_ident()
+        self.started = 0.0
+
+    # -- begin -----------------------------------------------------------------------------------
+
+    def __enter__(self) -> Step:
+        stay = self._stay
+        while True:
+            try:
+                stay.lifecycle.begin_step(self)
+                return self
+            except TimeoutError:
+                raise stay.words.excluded() from None
+            except (SessionBroken, SessionClosed):
+                if not self._can_come_back():
+                    raise
+                stay.come_back(self.deadline)
+
+    async def __aenter__(self) -> Step:
+        """The same where nothing may block: those who are alone with the session are awaited."""
+        import asyncio
+
+        from sojourn.process.aside import aside
+
+        stay = self._stay
+        while True:
+            while stay.lifecycle.is_taken_alone and left_until(self.deadline) > 0:
+                await asyncio.sleep(_LOOK_SECONDS)
+            if not self._can_come_back():
+                return self.__enter__()
+            await aside(lambda: stay.come_back(self.deadline))
+
+    async def __aexit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
+        return self.__exit__(kind, error, trace)
+
+    def _can_come_back(self) -> bool:
+        return self._stay.comeback is not None and self._stay.lifecycle.state in COMING_BACK
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the event loop that was to finish it has been closed."""
+        return self._loop is not None and self._loop.is_closed()
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether an event loop finishes it, not the thread that began it."""
+        return self._loop is not None
+
+    # -- send, wait, take --------------------------------------------------------------------------
+
+    def run(self, plan: StepPlan, arrays: Sequence[Any]) -> Sequence[np.ndarray]:
+        """Run a step of the plan."""
+        self._note_sending(plan)
+        outputs = self._stay.backend.step(plan.step, arrays, self.deadline)  # type: ignore[union-attr]
+        return outputs if len(outputs) == plan.output_count else self._refuse(outputs, plan)
+
+    async def arun(self, plan: StepPlan, arrays: Sequence[Any]) -> Sequence[np.ndarray]:
+        """The same, awaited."""
+        self._note_sending(plan)
+        outputs = await self._stay.backend.astep(plan.step, arrays, self.deadline)  # type: ignore[union-attr]
+        return outputs if len(outputs) == plan.output_count else self._refuse(outputs, plan)
+
+    def _refuse(self, outputs: Sequence[np.ndarray], plan: StepPlan) -> NoReturn:
+        raise self._stay.broke_protocol(f"{len(outputs)} results for {plan.output_count}")
+
+    def _note_sending(self, plan: StepPlan) -> None:
+        if plan.changes_state:
+            self._stay.changed = True  # before, because a step that fails may have changed some
+        self._is_sent = True
+
+    # -- account -----------------------------------------------------------------------------------
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
+        stay = self._stay
+        # What never reaches the engine is no run.
+        counts = self.counts and (self._is_sent or self._what is not None)
+        stay.lifecycle.end_step(self, counts, failed=error is not None)
+        if error is None:
+            return False
+        if isinstance(error, WorkerDied):
+            never_begun = self._is_sent and not error.begun
+            failure = stay.broken_by(error, self._consequence(error))
+            if never_begun and self._repeats and self._can_come_back():
+                return True
+            raise failure from None
+        if isinstance(error, NoAnswer):
+            raise stay.words.late(self._timeout, self._what, self._state_of_it(True)) from None
+        return False
+
+    def _consequence(self, death: WorkerDied) -> str:
+        if self._what is not None:
+            return f"{self._what!r} was under way: its outcome is unknown"
+        return self._state_of_it(death.begun)
+
+    def _state_of_it(self, begun: bool) -> str:
+        return _UNDER_WAY if self._is_sent and begun else _NOT_BEGUN

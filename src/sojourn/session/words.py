@@ -1,0 +1,72 @@
+"""What those who use a session are told when they cannot: by sojourn's own errors.
+
+The drop-in says the same things in TensorFlow's words.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from sojourn.errors import SessionBroken, SessionClosed, StepTimeout
+from sojourn.process.calls import WorkerDied
+from sojourn.session.states import State
+
+if TYPE_CHECKING:
+    from sojourn.session.stay import Stay
+
+
+class Words:
+    """The errors of one stay."""
+
+    def __init__(self, stay: Stay) -> None:
+        self._stay = stay
+
+    @property
+    def _name(self) -> str:
+        return f"session {self._stay.name!r}"
+
+    def refused(self, state: State) -> Exception:
+        """It takes no steps in this state."""
+        stay = self._stay
+        if stay.is_foreign:
+            return SessionClosed(
+                f"{self._name} belongs to process {stay.maker}, and this is a fork of it "
+                f"(process {os.getpid()}); open a session of its own here"
+            )
+        if state is State.BROKEN:
+            return SessionBroken(
+                f"{self._name}: the worker {stay.how_it_died}; close it and open another"
+            )
+        if state in (State.CLOSED, State.DRAINING):
+            return SessionClosed(f"{self._name} was closed at {stay.closed_at}")
+        return SessionClosed(f"{self._name} is {state} and takes no steps")
+
+    def excluded(self) -> Exception:
+        """Somebody else was alone with it until the deadline."""
+        return StepTimeout(
+            f"{self._name} was busy with something that excludes steps; this one has not begun"
+        )
+
+    def late(self, timeout: float | None, what: str | None, outcome: str) -> Exception:
+        """There was no answer by the deadline."""
+        if what is not None:
+            return StepTimeout(f"{self._name} did not finish {what!r} within {timeout:g} s")
+        return StepTimeout(f"{self._name} did not answer within {timeout:g} s; {outcome}")
+
+    def not_replaced(self) -> Exception:
+        """The worker has died, and there was no other by the deadline."""
+        return StepTimeout(
+            f"{self._name}: the worker {self._stay.how_it_died}; another was not ready in the time "
+            "this step had, so it has not begun"
+        )
+
+    def cut_off(self, consequence: str) -> Exception:
+        """It was closed meanwhile."""
+        return SessionClosed(
+            f"{self._name} was closed at {self._stay.closed_at} while {consequence}"
+        )
+
+    def broken(self, death: WorkerDied, consequence: str) -> Exception:
+        """The worker has died."""
+        return SessionBroken(f"{self._name}: the worker {death.told(f'; {consequence}')}")

@@ -1,0 +1,68 @@
+"""A mapping of a memory file that holds no descriptor, as an object that numpy takes for memory.
+
+Python's own `mmap` keeps a descriptor open for as long as it lives. A program may keep thousands of
+results, so theirs must not.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+from typing import Any
+
+import numpy as np
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = [
+    ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64,
+]  # fmt: skip
+_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+_FAILED = ctypes.c_void_p(-1).value
+_KEEP_SIZE_AND_PUNCH = 0x01 | 0x02
+
+
+class Mapping:
+    """Bytes of a memory file. They live until no array made from them is left.
+
+    `private`: what is written here is seen by nobody else, nor by the file.
+    """
+
+    __slots__ = ("__array_interface__", "__weakref__", "address", "size")
+
+    def __init__(self, fd: int, size: int, *, private: bool = False) -> None:
+        self.size = 0  # nothing to unmap yet
+        how = mmap.MAP_PRIVATE if private else mmap.MAP_SHARED
+        address = _libc.mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, how, fd, 0)
+        if address == _FAILED:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+        self.address: int = address
+        self.size = size
+        self.__array_interface__ = {
+            "version": 3,
+            "typestr": "|u1",
+            "shape": (size,),
+            "data": (address, False),
+        }
+
+    def array(self, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+        """An array in these bytes, which keeps them."""
+        return np.ndarray(shape, dtype, buffer=np.asarray(self).data, offset=offset)
+
+    def __del__(self, unmap: Any = _libc.munmap) -> None:
+        if self.size:
+            unmap(self.address, self.size)
+
+
+def punch(fd: int, size: int) -> None:
+    """Give the memory of a file back, whoever still maps it; they read zeros from now on."""
+    _libc.fallocate(fd, _KEEP_SIZE_AND_PUNCH, 0, size)
+
+
+def address_of(array: np.ndarray) -> int:
+    """Where its first byte is."""
+    address: int = array.__array_interface__["data"][0]
+    return address

@@ -1,0 +1,121 @@
+"""Placed arrays: ordinary numpy arrays in nameless shared memory, fed to a worker without a copy.
+
+Each large array has a memory file of its own; small ones share one. A file is given back when the
+last array in it is gone, at once and whoever else still maps it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import weakref
+from typing import Any
+
+import numpy as np
+
+from sojourn.transport.mapping import Mapping, address_of, punch
+from sojourn.transport.segment import sealed_file
+from sojourn.values.dtypes import NUMBER_OF_DTYPE
+
+_ALIGNMENT = 64
+_SHARED_FILE_BYTES = 4 * 2**20
+_SHARED_AT_MOST = 512 * 2**10
+
+
+class MemoryFile(Mapping):
+    """A memory file that arrays of this process lie in."""
+
+    __slots__ = ("_maker", "_used", "fd")
+
+    def __init__(self, size: int) -> None:
+        self.size = 0
+        self.fd = sealed_file(size)
+        self._maker = os.getpid()
+        self._used = 0
+        try:
+            super().__init__(self.fd, os.fstat(self.fd).st_size)
+        except BaseException:
+            os.close(self.fd)
+            raise
+
+    def reserve(self, nbytes: int) -> int | None:
+        """The offset of that many bytes that nobody has; None if there are none left."""
+        # Reserved before it is checked: two threads at once get different places.
+        self._used = end = self._used + -(-nbytes // _ALIGNMENT) * _ALIGNMENT
+        return end - -(-nbytes // _ALIGNMENT) * _ALIGNMENT if end <= self.size else None
+
+    def __del__(self, *_: Any) -> None:
+        if self.size:
+            if os.getpid() == self._maker:  # in a fork the arrays are still the parent's
+                punch(self.fd, self.size)
+            os.close(self.fd)
+        super().__del__()
+
+
+# The file that the next small arrays go into, for as long as there are any in it.
+_shared: weakref.ref[MemoryFile] | None = None
+
+
+def empty(shape: int | tuple[int, ...], dtype: Any = "float32") -> np.ndarray:
+    """A new array in shared memory: fed to an isolated session, it is not copied.
+
+    It is an ordinary numpy array, zero at first, and so are its slices and reshapes. It lives as
+    long as anybody refers to it or to a part of it. Change it between steps, not during one. A fork
+    shares it with you.
+    """
+    dtype = np.dtype(dtype)
+    if dtype.newbyteorder("=") not in NUMBER_OF_DTYPE:
+        raise TypeError(f"arrays of dtype {dtype} cannot be placed in shared memory")
+    dims = (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
+    nbytes = math.prod(int(dim) for dim in dims) * dtype.itemsize
+    if any(dim < 0 for dim in dims):
+        raise ValueError(f"dimensions must not be negative, got {dims}")
+    if nbytes == 0 or not hasattr(os, "memfd_create"):
+        return np.zeros(dims, dtype)
+    file, offset = _place(nbytes)
+    return file.array(offset, dims, dtype)
+
+
+def empty_like(array: Any) -> np.ndarray:
+    """A new array in shared memory with the shape and dtype of another."""
+    array = np.asarray(array)
+    return empty(array.shape, array.dtype)
+
+
+def _place(nbytes: int) -> tuple[MemoryFile, int]:
+    global _shared
+    if nbytes > _SHARED_AT_MOST:
+        return MemoryFile(nbytes), 0
+    file = None if _shared is None else _shared()
+    offset = None if file is None else file.reserve(nbytes)
+    if file is None or offset is None:
+        file = MemoryFile(_SHARED_FILE_BYTES)
+        offset = file.reserve(nbytes)
+        assert offset is not None
+        _shared = weakref.ref(file)
+    return file, offset
+
+
+def file_of(array: np.ndarray) -> MemoryFile | None:
+    """The memory file that a placed array, or a part of one, lies in."""
+    base: Any = array.base
+    while base is not None:
+        kind = type(base)
+        if kind is MemoryFile:
+            return base  # type: ignore[no-any-return]
+        base = base.obj if kind is memoryview else getattr(base, "base", None)
+    return None
+
+
+def offset_in(file: MemoryFile, array: np.ndarray) -> int:
+    """How far from the start of its file an array begins."""
+    return address_of(array) - file.address
+
+
+def _forget_shared_in_child() -> None:
+    global _shared
+    _shared = None  # the parent goes on filling it
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_shared_in_child)

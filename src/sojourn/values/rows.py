@@ -1,0 +1,36 @@
+"""A batch whose rows lie in several arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+
+class Rows:
+    """Rows of several arrays that go into one step as a single batch.
+
+    Nothing is joined beforehand: each part is written straight to its place in the step's memory.
+    """
+
+    __slots__ = ("dtype", "ndim", "parts", "shape")
+
+    def __init__(self, parts: Sequence[Any]) -> None:
+        self.parts = [np.asarray(part) for part in parts]
+        if not self.parts:
+            raise ValueError("rows need at least one part")
+        first = self.parts[0]
+        for part in self.parts:
+            if part.ndim == 0 or part.shape[1:] != first.shape[1:] or part.dtype != first.dtype:
+                raise ValueError(
+                    "all parts must have one dtype and, but for the number of rows, one shape; "
+                    f"got {first.dtype} {first.shape} and {part.dtype} {part.shape}"
+                )
+        self.dtype = first.dtype
+        self.shape = (sum(len(part) for part in self.parts), *first.shape[1:])
+        self.ndim = len(self.shape)
+
+    def joined(self) -> np.ndarray:
+        """All of them in one array."""
+        return np.concatenate(self.parts)
