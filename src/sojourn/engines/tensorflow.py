@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from msgspec.structs import replace
 from tensorflow.python.framework import ops as tf_ops
@@ -115,6 +116,7 @@ class GraphEngine:
             "save": self._save,
             "restore": self._restore,
             "placement": self._placement,
+            "convert": self._convert,
         }
 
     def close(self) -> None:
@@ -148,6 +150,13 @@ class GraphEngine:
             self.variables.keep()
         self.variables.restore(arguments["prefix"], arguments["may_lack"])
         return None, ()
+
+    def _convert(self, arguments: dict[str, Any], arrays: Arrays) -> tuple[Any, Arrays]:
+        from sojourn.engines import converting
+
+        outputs = {name: t for name, t in self._outputs.items() if not is_operation(t)}
+        made = converting.convert(self.session, self._inputs, outputs, arguments["to"])
+        return None, [np.frombuffer(made, np.uint8)]
 
     def _placement(self, arguments: dict[str, Any], arrays: Arrays) -> tuple[Any, Arrays]:
         return self._placements.told(), ()

@@ -33,6 +33,11 @@ class Kind:
     files: str = "sojourn.kinds.belongings:one_file"  # "module:function": what belongs to it
     instead: str = ""  # why it cannot be opened, and what to do instead
 
+    @property
+    def engine(self) -> str:
+        """The name of what computes."""
+        return "litert" if self.framework == "ai_edge_litert" else self.framework
+
     def import_loader(self) -> Any:
         """What loads it, with its framework imported."""
         return _import(self.loader)
