@@ -269,6 +269,29 @@ def test_engines_that_cannot_be_had_are_refused_at_once(saved: Path, tmp_path: P
         sojourn.open(onnx, engine="litert")
 
 
+def test_a_folder_that_cannot_be_written_to_is_told(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv(cache.FOLDER, str(tmp_path / "file"))
+    with pytest.raises(ModelError, match="SOJOURN_CACHE names another folder"):
+        sojourn.open(saved, engine="litert")
+
+
+def test_the_oldest_entries_go_when_there_is_too_much(
+    own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "MOST_BYTES", 2500)
+    for n in range(4):
+        with cache.new_entry() as entry:
+            (entry / "model.onnx").write_bytes(bytes(1000))
+            cache.keep(entry, f"key{n}", Examined([], [], []))
+        os.utime(own_cache / f"key{n}", (n, n))
+    assert sorted(path.name for path in own_cache.iterdir()) == ["key2", "key3"]
+    assert cache.find("key0") is None
+    assert cache.find("key3") is not None
+
+
 # The command
 
 

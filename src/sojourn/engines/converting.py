@@ -138,7 +138,11 @@ def _to_litert(graph: Any, inputs: int, outputs: int) -> bytes:
 
 
 def _to_onnx(graph: Any, inputs: int, outputs: int) -> bytes:
-    from_graph_def = importlib.import_module("tf2onnx.convert").from_graph_def
+    try:
+        from_graph_def = importlib.import_module("tf2onnx.convert").from_graph_def
+    except ModuleNotFoundError:
+        needed = "tf2onnx, which is not installed: pip install 'sojourn[convert]'"
+        raise ModelError(f"converting for ONNX Runtime needs {needed}") from None
     given, wanted = [f"i{n}:0" for n in range(inputs)], [f"o{n}:0" for n in range(outputs)]
     try:
         model, _ = from_graph_def(

@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 
 from sojourn._version import __version__
+from sojourn.errors import ModelError
 from sojourn.kinds import KINDS, Load
 from sojourn.session.conversion.candidates import Examined
 
@@ -87,7 +88,11 @@ def find(key: str) -> Examined | None:
 def new_entry() -> Iterator[Path]:
     """A folder to write an entry in; removed unless it has been kept."""
     entry = folder() / f".new-{secrets.token_hex(8)}"
-    entry.mkdir(parents=True, mode=0o700)
+    try:
+        entry.mkdir(parents=True, mode=0o700)
+    except OSError as error:
+        why = f"{error}; {FOLDER} names another folder"
+        raise ModelError(f"converted models cannot be kept: {why}") from error
     try:
         yield entry
     finally:
