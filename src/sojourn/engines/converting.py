@@ -10,6 +10,7 @@ import contextlib
 import importlib
 import logging
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -21,9 +22,14 @@ from tensorflow.python.grappler import tf_optimizer
 from sojourn.errors import ModelError
 
 v1 = tf.compat.v1
+_OP = re.compile(r"'tf\.(\w+)' op ([^\n]{1,200})")  # in what LiteRT's converter says
 _OPSET = 18
 # Stateful by name only: what they call is looked at itself.
 _CALLS = frozenset("StatefulPartitionedCall If While Case For".split())
+# What variables are read by, and what is gone once they are constants.
+_READS = frozenset(
+    "VarHandleOp ReadVariableOp ResourceGather ResourceGatherNd Variable VariableV2".split()
+)
 _PLACEHOLDERS = ("Placeholder", "PlaceholderV2")
 _RANDOM = ("Random", "Multinomial", "TruncatedNormal", "Shuffle", "Dropout")
 _HALVES = (tf.float16.as_datatype_enum, tf.bfloat16.as_datatype_enum)
@@ -37,7 +43,7 @@ def convert(session: Any, inputs: Mapping[str, Any], outputs: Mapping[str, Any],
             raise ModelError(f"input {name!r} is no placeholder but a {tensor.op.type}")
     with _quiet():
         graph = _frozen(session, list(inputs.values()), list(outputs.values()))
-        _refuse_what_differs(graph.as_graph_def(add_shapes=True))
+        _refuse_what_differs(graph.as_graph_def())
         return _MAKERS[to](graph, len(inputs), len(outputs))
 
 
@@ -61,10 +67,11 @@ def _quiet() -> Iterator[None]:
 
 def _frozen(session: Any, inputs: list[Any], outputs: list[Any]) -> Any:
     """The part that is needed, with the values of variables in it, under names of our own."""
+    names = list(dict.fromkeys(tensor.op.name for tensor in outputs))
+    graph_def = v1.graph_util.extract_sub_graph(session.graph.as_graph_def(add_shapes=True), names)
+    _refuse_what_differs(graph_def, _READS)
     graph_def = convert_to_constants.convert_variables_to_constants_from_session_graph(
-        session,
-        session.graph.as_graph_def(add_shapes=True),
-        list(dict.fromkeys(tensor.op.name for tensor in outputs)),
+        session, graph_def, names
     )
     graph = v1.Graph()
     with graph.as_default():
@@ -84,9 +91,9 @@ def _frozen(session: Any, inputs: list[Any], outputs: list[Any]) -> Any:
     return graph
 
 
-def _refuse_what_differs(graph_def: Any) -> None:
+def _refuse_what_differs(graph_def: Any, reads: frozenset[str] = frozenset()) -> None:
     for node in _every_node(graph_def):
-        reason = _reason(node)
+        reason = "" if node.op in reads else _reason(node)
         if reason:
             name = node.name.removeprefix("m/")
             raise ModelError(f"it cannot be converted: {node.op} ({name}) {reason}")
@@ -200,6 +207,8 @@ _MAKERS = {"onnxruntime": _to_onnx, "litert": _to_litert, "tensorflow": _to_froz
 
 
 def _essence(error: Exception) -> str:
+    if found := _OP.search(str(error)):
+        return f"{found[1]} {found[2]}"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     telling = [line for line in lines if "error:" in line or "not supported" in line.lower()]
     return " ".join((telling or lines or [type(error).__name__])[:2])[:400]

@@ -52,7 +52,8 @@ def recognise(path: str) -> Found:
         return _of_file(path)
     if os.path.isfile(path + ".meta") or os.path.isfile(path + ".index"):
         return _checkpoint(path)
-    raise ModelError(f"there is nothing at {path}: no such file or folder")
+    what = "neither a file nor a folder" if os.path.exists(path) else "no such file or folder"
+    raise ModelError(f"there is nothing at {path}: {what}")
 
 
 def _in_folder(path: str) -> Found:
