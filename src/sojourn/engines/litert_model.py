@@ -67,7 +67,7 @@ class LiteRtEngine:
 
     @contextmanager
     def runner(self) -> Iterator[_Runner]:
-        """One that nobody else runs meanwhile."""
+        """One that no other thread runs meanwhile."""
         if self._remembers:
             with self._only:
                 yield self._free[0]

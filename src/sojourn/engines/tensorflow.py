@@ -304,11 +304,11 @@ def _fetchable(item: Any) -> Any:
     try:
         return tf.convert_to_tensor(item)  # of a variable, its value
     except (TypeError, ValueError):
-        raise ModelError(f"inputs and outputs are tensors, not {item!r}") from None
+        raise ModelError(f"inputs and outputs must be tensors, not {item!r}") from None
 
 
 def named(graph: Any, names: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The tensors that the user names, under the names he gives them."""
+    """The tensors that the user names, under the names given for them."""
     found = {}
     for short, name in (names or {}).items():
         try:

@@ -1,7 +1,6 @@
 """What kind of model lies at a path, told by looking at names and first bytes alone.
 
-Whoever opens a model and whoever inspects it ask here: two answers would let a path show one model
-to those who look and load another.
+`open` and `inspect` both ask here: with two answers, a path could show one model and load another.
 """
 
 from __future__ import annotations

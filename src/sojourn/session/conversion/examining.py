@@ -45,7 +45,10 @@ def examine(
     samples: Sequence[Mapping[str, Any]] | None,
     tolerance: float | None,
 ) -> Examined:
-    """What every engine makes of the model. Files are left in the entry."""
+    """What every engine makes of the model. Files are left in the entry.
+
+    A refusal is a result; errors are those of TensorFlow's own session.
+    """
     started = time.perf_counter()
     with opener.reference() as reference:
         open_seconds = time.perf_counter() - started

@@ -33,7 +33,7 @@ def generated(signature: Signature) -> Iterator[tuple[int, Feeds]]:
 
 
 def batch_of(feeds: Feeds) -> int:
-    """The size of the batch that somebody gave."""
+    """The size of the batch in feeds that the user gave."""
     return next((len(array) for array in map(np.asarray, feeds.values()) if array.ndim), 1)
 
 
