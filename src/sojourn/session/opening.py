@@ -140,7 +140,14 @@ class Blueprint:
         self._load, self._arrays = _described(found or model, self._inline, chosen)
         KINDS[self._load.kind].refuse_what_is_ignored(chosen)
         self._conversion = conversion_for(
-            engine, self._load, self._arrays, samples, tolerance, isolation, self._confined.is_on
+            engine,
+            self._load,
+            self._arrays,
+            samples,
+            tolerance,
+            self._timeout,
+            isolation,
+            self._confined.is_on,
         )
 
     def open(

@@ -28,6 +28,7 @@ def conversion_for(
     arrays: Arrays,
     samples: Sequence[Mapping[str, Any]] | None,
     tolerance: float | None,
+    timeout: float | None,
     isolation: str,
     is_confined: bool,
 ) -> Conversion | None:
@@ -47,7 +48,7 @@ def conversion_for(
         raise ValueError(f"{what} runs on TensorFlow: nothing is converted for it")
     if tolerance is not None and not 0 < tolerance < 1:
         raise ValueError(f"tolerance must be between 0 and 1, not {tolerance!r}")
-    return Conversion(engine, load, arrays, samples, tolerance)
+    return Conversion(engine, load, arrays, samples, tolerance, timeout)
 
 
 class Conversion:
@@ -60,8 +61,10 @@ class Conversion:
         arrays: Arrays,
         samples: Sequence[Mapping[str, Any]] | None,
         tolerance: float | None,
+        timeout: float | None,
     ) -> None:
         self._wanted = wanted
+        self._timeout = timeout
         self._load = load
         self._arrays = arrays
         self._samples = samples
@@ -82,7 +85,7 @@ class Conversion:
             found = cache.find(key)
             if found is None:
                 with cache.new_entry() as entry:
-                    opener = _Opener(trial, self._load, self._arrays)
+                    opener = _Opener(trial, self._load, self._arrays, self._timeout)
                     samples, tolerance = self._samples, self._tolerance
                     found = examine(opener, self._engines, entry, samples, tolerance)
                     found = cache.keep(entry, key, found)
@@ -124,7 +127,8 @@ def _why_not(candidate: Candidate) -> str:
 class _Opener:
     """The sessions that engines are tried with."""
 
-    def __init__(self, trial: Trial, load: Load, arrays: Arrays) -> None:
+    def __init__(self, trial: Trial, load: Load, arrays: Arrays, timeout: float | None) -> None:
+        self.timeout = timeout
         self._trial = trial
         self._load = load
         self._arrays = arrays

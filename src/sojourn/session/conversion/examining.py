@@ -28,6 +28,8 @@ _LEAST_ROUNDS, _MOST_ROUNDS = 5, 200
 class Opener(Protocol):
     """How sessions on this model are opened."""
 
+    timeout: float | None  # the most that a conversion may take
+
     def reference(self) -> Session:
         """On TensorFlow."""
 
@@ -111,7 +113,9 @@ def _noise(opener: Opener, signature: Signature, tried: Tried) -> float:
 
 def _converted(opener: Opener, engine: str) -> np.ndarray:
     with opener.reference() as disposable:
-        _, [made] = disposable._stay.call("convert", {"to": engine}, counts=False)
+        _, [made] = disposable._stay.call(
+            "convert", {"to": engine}, timeout=opener.timeout, counts=False
+        )
         return made
 
 
