@@ -82,8 +82,8 @@ def kill_clients(kills: int, folder: str, draw: random.Random) -> dict[str, int]
         with_leftovers += len(os.listdir(folder)) > 1
         saves += len(numbers)
         try:
-            saved = checkpoints.find(path)
-            found = int(Path(saved.prefix + ".index").read_text())
+            with checkpoints.opened(path) as saved:
+                found = int(Path(os.fsdecode(saved.prefix()) + ".index").read_text())
         except sojourn.CheckpointError:
             lost += 1
             continue
@@ -105,9 +105,10 @@ def _save_for_ever(path: str, writer: int) -> None:
     while True:
         number += 1
 
-        def produce(prefix: str) -> checkpoints.Written:
-            Path(prefix + ".index").write_text(str(number))  # noqa: B023 - called at once
-            Path(prefix + ".data-00000-of-00001").write_bytes(content)
+        def produce(prefix: bytes) -> checkpoints.Written:
+            name = os.fsdecode(prefix)
+            Path(name + ".index").write_text(str(number))  # noqa: B023 - called at once
+            Path(name + ".data-00000-of-00001").write_bytes(content)
             return checkpoints.Written(["v"], [])
 
         checkpoints.write(path, produce, "soak")

@@ -64,7 +64,7 @@ def test_findings_and_their_moments_have_an_end(
 def test_tables_that_lead_everywhere_are_followed_only_so_far(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sojourn.probes.model_files.table_files._MOST_STEPS", 50)
+    monkeypatch.setattr("sojourn.probes.model_files.named_files._MOST_STEPS", 50)
     chain = [node(f"i{i}", "Identity", f"i{i + 1}") for i in range(100)]
     graph = field(2, node("t", TABLE, "h", "i0"), *chain, node("i100", "Identity", "i0"))
     summary = told(tmp_path / "m", saved_model(graph, asset("w", "a:0"), FILL))

@@ -160,7 +160,7 @@ def test_an_error_in_the_middle_arrives_after_the_items_before_it() -> None:
     assert workers() == []
 
 
-def test_a_worker_that_dies_between_items_is_told() -> None:
+def test_a_worker_that_dies_between_items_is_reported() -> None:
     @sojourn.isolated
     def pids() -> Iterator[int]:
         while True:

@@ -62,7 +62,17 @@ def run(runner: subprocess.Popen[str], tmp_path: Path) -> Run:
 
 @pytest.mark.parametrize(
     "program",
-    ["before_one.py", "layers_and_cells.py", "contrib_parts.py", "decoders.py", "habits.py"],
+    [
+        "before_one.py",
+        "contrib_parts.py",
+        "decoders.py",
+        "estimator_canned.py",
+        "estimator_keras.py",
+        "estimator_learn.py",
+        "estimator_tpu.py",
+        "habits.py",
+        "layers_and_cells.py",
+    ],
 )
 def test_a_program_of_the_time_runs_unmodified(run: Run, program: str) -> None:
     outcome = run("--quiet", program=program)
@@ -72,18 +82,32 @@ def test_a_program_of_the_time_runs_unmodified(run: Run, program: str) -> None:
 def test_sessions_that_helpers_open_are_isolated_and_accounted_for_too(
     run: Run, tmp_path: Path
 ) -> None:
-    outcome = run("--json", "account.json", program="training_helpers.py", isolation="process")
+    outcome = run("--output", "account.json", program="training_helpers.py", isolation="process")
     assert (outcome.code, outcome.out) == (0, "fine\n"), outcome.err
-    told = json.loads((tmp_path / "account.json").read_text())
-    assert told["isolation"] == "process"
-    assert [(s["line"], s["left_open"]) for s in told["sessions"]] == [(10, False), (19, True)]
-    assert all(s["held_bytes"] == s["returned_bytes"] > 0 for s in told["sessions"])
+    account = json.loads((tmp_path / "account.json").read_text())
+    assert account["isolation"] == "process"
+    assert [(s["line"], s["left_open"]) for s in account["sessions"]] == [(10, False), (19, True)]
+    assert all(s["held_bytes"] == s["returned_bytes"] > 0 for s in account["sessions"])
+
+
+def test_each_run_of_an_estimator_is_an_isolated_session_that_ends_with_it(
+    run: Run, tmp_path: Path
+) -> None:
+    outcome = run("--json", "account.json", program="estimator_custom.py", isolation="process")
+    assert (outcome.code, outcome.out) == (0, "fine\n"), outcome.err
+    account = json.loads((tmp_path / "account.json").read_text())
+    assert account["isolation"] == "process"
+    sessions = account["sessions"]
+    assert len(sessions) > 10
+    assert all(s["file"].endswith("estimator_custom.py") for s in sessions)
+    assert all(s["held_bytes"] == s["returned_bytes"] > 0 for s in sessions)
+    assert not any(s["left_open"] for s in sessions)
 
 
 def test_a_session_with_eager_on_does_what_its_author_meant(run: Run) -> None:
     outcome = run(program="compat_with_eager.py", isolation="inline")
     assert (outcome.code, outcome.out) == (0, "22 2\n"), outcome.err
-    assert "compat_with_eager.py:7  Session: 2 steps" in outcome.err
+    assert "compat_with_eager.py:7  Session: 2 runs" in outcome.err
 
 
 def test_eager_programs_of_the_time_run_eagerly(run: Run) -> None:
@@ -111,15 +135,70 @@ def test_a_modern_program_stays_modern(run: Run) -> None:
 
 def test_flags_arguments_exit_code_and_the_account(run: Run, tmp_path: Path) -> None:
     shutil.copy(PROGRAMS / "flags_and_exit.py", tmp_path)
-    outcome = run("--json", "account.json", "flags_and_exit.py", "--steps=5", "--log_dir", "x", "a")
+    outcome = run(
+        "--output", "account.json", "flags_and_exit.py", "--steps=5", "--log_dir", "x", "a"
+    )
     assert (outcome.code, outcome.out) == (7, "__main__ x 5 5 ['a']\n"), outcome.err
     assert "1 session, 1 left open" in outcome.err
-    told = json.loads((tmp_path / "account.json").read_text())
-    assert told["exit_code"] == 7
-    assert told["era"] == "tf1"
-    [session] = told["sessions"]
+    account = json.loads((tmp_path / "account.json").read_text())
+    assert account["exit_code"] == 7
+    assert account["era"] == "tf1"
+    [session] = account["sessions"]
     assert session["file"].endswith("flags_and_exit.py")
-    assert (session["line"], session["steps"], session["left_open"]) == (15, 1, True)
+    assert (session["line"], session["runs"], session["left_open"]) == (15, 1, True)
+
+
+HELD = """
+import tensorflow as tf, weakref
+
+v = tf.get_variable("v", [2**20])
+
+class Owner:
+    def __init__(self):
+        self.sess = tf.Session()
+        weakref.finalize(self, self.sess.close)
+
+def forgetful():
+    sess = tf.Session()
+    sess.run(v.initializer)
+
+owner = Owner()
+owner.sess.run(v.initializer)
+forgetful()
+"""
+
+
+def test_a_session_that_a_finalizer_closes_is_closed_and_a_forgotten_one_was_measured(
+    run: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "held.py").write_text(HELD)
+    outcome = run("--output", "account.json", "held.py", isolation="process")
+    assert outcome.code == 0, outcome.err
+    account = json.loads((tmp_path / "account.json").read_text())
+    by_line = {session["line"]: session for session in account["sessions"]}
+    assert (by_line[8]["left_open"], by_line[12]["left_open"]) == (False, True)
+    assert by_line[12]["held_bytes"] >= 4 * 2**20
+
+
+def test_a_step_after_the_last_exit_handler_is_told_who_closed_the_session(
+    run: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "late.py").write_text(
+        "import sojourn, sys\n"
+        "def build():\n"
+        "    import tensorflow as tf\n"
+        "    return tf.keras.Sequential([tf.keras.Input((1,)), tf.keras.layers.Dense(1)])\n"
+        "session = sojourn.open(build)\n"
+        "from sojourn.process import exits\n"
+        "def late():\n"
+        "    try:\n"
+        "        session.run(None, {})\n"
+        "    except sojourn.SessionClosed as error:\n"
+        "        print(error)\n"
+        "exits.at_exit(99, late)\n"
+    )
+    outcome = run("--tf2", "-q", "late.py")
+    assert outcome.out.endswith("was closed at the exit of the program\n"), outcome.err
 
 
 def test_a_module_runs_with_its_relative_imports(run: Run, tmp_path: Path) -> None:
@@ -152,12 +231,29 @@ def test_mnist_is_read_from_local_files(run: Run, tmp_path: Path) -> None:
 
 
 def test_what_is_gone_fails_at_the_programs_line_and_names_the_replacement(run: Run) -> None:
-    outcome = run("-q", program="uses_estimator.py")
+    outcome = run("-q", program="uses_what_is_gone.py")
     assert outcome.code == 1
-    assert 'uses_estimator.py", line 7, in <module>' in outcome.err
-    assert "tf.estimator was removed from TensorFlow" in outcome.err
-    assert "use instead: tf.keras" in outcome.err
+    assert 'uses_what_is_gone.py", line 7, in <module>' in outcome.err
+    assert "tf.estimator.BoostedTreesClassifier was removed from TensorFlow" in outcome.err
+    assert "use instead: the package tensorflow-decision-forests" in outcome.err
     assert "site-packages" not in outcome.err
+
+
+def test_ops_fall_back_from_a_missing_device_and_the_account_says_which(
+    run: Run, tmp_path: Path
+) -> None:
+    outcome = run("--json", "account.json", program="placed_on_gpus.py", isolation="inline")
+    assert (outcome.code, outcome.out) == (0, "6.0\n"), outcome.err
+    assert "6 ops asked for /GPU:7, which is not here: a, v/initial_value, v, ...\n" in outcome.err
+    assert "1 op asked for /GPU:8, which is not here: mul\n" in outcome.err
+    fallbacks = json.loads((tmp_path / "account.json").read_text())["fallbacks"]
+    assert fallbacks["/GPU:8"] == {"ops": 1, "first": ["mul"]}
+
+
+def test_strict_placement_keeps_tensorflows_error(run: Run) -> None:
+    outcome = run("--strict-placement", program="placed_on_gpus.py", isolation="inline")
+    assert outcome.code == 1
+    assert "Cannot assign a device for operation" in outcome.err
 
 
 def test_python_2_and_wrong_use_are_told_apart(run: Run, tmp_path: Path) -> None:
@@ -167,4 +263,4 @@ def test_python_2_and_wrong_use_are_told_apart(run: Run, tmp_path: Path) -> None
     assert "old.py:2: this program is written for Python 2" in old.err
     assert run("no_such_file.py").code == 2
     assert run().code == 2
-    assert run("--json", "no/such/folder.json", "old.py").code == 2
+    assert run("--output", "no/such/folder.json", "old.py").code == 2

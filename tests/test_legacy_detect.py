@@ -31,6 +31,8 @@ def verdict_on(folder: Path, source: str, **others: str) -> Verdict:
         "import tensorflow\ntensorflow.Session()",
         "import tensorflow as tf\ntf.train.AdamOptimizer()",
         "from tensorflow.examples.tutorials.mnist import input_data",
+        "from tensorflow.python.estimator import run_config",
+        "from tensorflow_estimator.python.estimator import model_fn",
         "import tensorflow.contrib.slim as slim",
         "from tensorflow.python.ops import rnn_cell",
         "from tensorflow import placeholder",
@@ -191,19 +193,19 @@ def test_the_account_names_what_was_left_open_and_counts_what_repeats() -> None:
     assert ledger.text() == "sojourn: the program opened no session"
     session = Session()
     stay = ledger.opened(session, "Session", Place("a.py", 3))
-    stay.steps = 3
+    stay.runs = 3
     ledger.program_ended()
     ledger.close_what_is_open()
     assert ledger.text() == (
         "sojourn: 1 session, 1 left open\n"
-        "  a.py:3  Session: 3 steps, 1.0 MiB held, 1.0 MiB returned, left open by the program"
+        "  a.py:3  Session: 3 runs, 1.0 MiB held, 1.0 MiB returned, left open by the program"
     )
     assert ledger.to_dict()["sessions"][0] == {
         "session": 1,
         "kind": "Session",
         "file": "a.py",
         "line": 3,
-        "steps": 3,
+        "runs": 3,
         "held_bytes": 2**20,
         "returned_bytes": 2**20,
         "left_open": True,
@@ -215,5 +217,5 @@ def test_the_account_names_what_was_left_open_and_counts_what_repeats() -> None:
     many.program_ended()
     assert many.text() == (
         "sojourn: 5 sessions, all closed\n"
-        "  a.py:9  5 times Session: 0 steps, memory not measured, closed"
+        "  a.py:9  5 times Session: 0 runs, memory not measured, closed"
     )

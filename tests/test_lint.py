@@ -21,15 +21,25 @@ def codes(source: str) -> list[str]:
     return [p.code for p in check_source(HEAD + textwrap.dedent(source))]
 
 
-@pytest.mark.parametrize("file", sorted(CASES.glob("*.py")), ids=lambda file: file.stem)
-def test_a_case_file_has_the_findings_that_its_comments_expect_and_no_others(file: Path) -> None:
-    expected = {
-        (number, code)
+def expected(file: Path) -> set[tuple[str, int, str]]:
+    return {
+        (file.name, number, code)
         for number, line in enumerate(file.read_text().splitlines(), 1)
         for code in re.findall(r"SOJ\d+", line.partition("# expect:")[2])
     }
-    found = {(p.line, p.code) for p in check_source(file.read_text(), str(file))}
-    assert found == expected
+
+
+@pytest.mark.parametrize("file", sorted(CASES.glob("*.py")), ids=lambda file: file.stem)
+def test_a_case_file_has_the_findings_that_its_comments_expect_and_no_others(file: Path) -> None:
+    found = {(file.name, p.line, p.code) for p in check_source(file.read_text(), str(file))}
+    assert found == expected(file)
+
+
+@pytest.mark.parametrize("folder", sorted(CASES.glob("programs/*")), ids=lambda folder: folder.name)
+def test_calls_are_followed_through_the_files_of_a_program(folder: Path) -> None:
+    outcome = check_paths([folder], Settings())
+    found = {(Path(p.path).name, p.line, p.code) for p in outcome.problems}
+    assert found == {item for file in folder.rglob("*.py") for item in expected(file)}
 
 
 def test_linting_needs_neither_tensorflow_nor_libcst() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -85,6 +86,23 @@ try:
 except Unlucky as error:
     print("caught", error)
     print("from the cell's own line:", 'raise Unlucky(f"with {x}")' in str(error.__cause__))
+"""
+
+PLACES = """# a comment
+session = sojourn.open(build, name="placed")
+print(session)
+session.close()
+try:
+    fail(13)
+except Unlucky as error:
+    print([line.strip() for line in str(error.__cause__).splitlines() if "line" in line])
+"""
+
+SWEEP = """
+def double(x):
+    return x * 2
+
+print(sojourn.isolated(double).map([1, 2, 3], workers=2))
 """
 
 SHOW = """
@@ -175,6 +193,16 @@ def test_a_notebook_from_its_first_cell_to_the_restart(notebook: Notebook, tmp_p
     for page, words in zip(shown, ("ready", "float32", "nothing left behind"), strict=True):
         assert words in page
     assert "doubling" in shown[0]
+
+    placed = notebook.run(PLACES)
+    number = placed.execution_count
+    assert f"opened at cell {number}, line 2" in text_of(placed)
+    assert f"['Cell {number - 3}, line 6, in fail']" in text_of(placed)  # FAIL ran three cells ago
+    assert "ipykernel" not in text_of(placed)
+
+    swept = notebook.run(SWEEP)
+    assert "[2, 4, 6]" in text_of(swept)
+    assert re.search(r"double ━+ 3/3 \d:\d\d", text_of(swept))
 
     marker = tmp_path / "interrupted"
     notebook.run(f"MARKER = {str(marker)!r}")

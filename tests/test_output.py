@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -81,3 +84,71 @@ def test_how_a_worker_died_can_still_be_asked_by_who_is_late():
     os.kill(session.pid, signal.SIGKILL)
     session.close()
     assert "SIGKILL" in str(backend.death().how)
+
+
+# -- showing it --------------------------------------------------------------------------------
+
+
+def speaking() -> Any:
+    """A step that changes a variable and prints what many terminals cannot show."""
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+    count = v1.get_variable("count", [], initializer=v1.zeros_initializer())
+    with tf.control_dependencies([tf.print("━ né")]):
+        following = v1.assign_add(count, 1.0)
+    return {}, {"next": following, "count": count}
+
+
+class Failing(io.StringIO):
+    """What somebody has put in the place of a stream."""
+
+    def write(self, text: str) -> int:
+        raise RuntimeError("no")
+
+
+def closed_stream() -> io.StringIO:
+    stream = io.StringIO()
+    stream.close()
+    return stream
+
+
+@pytest.mark.usefixtures("zygote")
+@pytest.mark.parametrize("stream", [Failing, closed_stream, lambda: None, lambda: 1])
+def test_output_that_cannot_be_shown_changes_nothing_about_a_step(monkeypatch, stream):
+    with sojourn.open(speaking) as session:
+        monkeypatch.setattr(sys, "stderr", stream())
+        assert session.run("next") == 1
+        assert session.run("next") == 2
+        monkeypatch.undo()
+        assert session.run("count") == 2
+
+
+@pytest.mark.usefixtures("zygote")
+def test_what_an_encoding_lacks_is_shown_in_another_way(monkeypatch):
+    shown = io.BytesIO()
+    with sojourn.open(speaking) as session:
+        monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(shown, encoding="latin-1"))
+        assert session.run("next") == 1
+        assert shown.getvalue() == "\\u2501 né\n".encode("latin-1")
+        monkeypatch.undo()
+
+
+@pytest.mark.usefixtures("zygote")
+def test_a_broken_pipe_hides_neither_a_result_nor_the_end_of_a_worker(monkeypatch):
+    reader, writer = os.pipe()
+    os.close(reader)
+
+    class Pipe(io.StringIO):
+        def write(self, text: str) -> int:
+            return os.write(writer, text.encode())
+
+    with sojourn.open(speaking) as session:
+        monkeypatch.setattr(sys, "stderr", Pipe())
+        assert session.run("next") == 1
+        os.kill(session.pid, signal.SIGABRT)
+        with pytest.raises(sojourn.SessionBroken):
+            while True:
+                session.run("next")
+        monkeypatch.undo()
+    os.close(writer)

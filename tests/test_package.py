@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -38,6 +39,39 @@ def test_elsewhere_import_works_and_process_isolation_says_that_it_needs_linux()
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "process isolation needs Linux" in done.stdout
     assert 'isolation="inline"' in done.stdout
+
+
+def test_importing_sojourn_does_no_work(tmp_path):
+    code = (
+        "import os, sys\n"
+        "opened = []\n"
+        "def hook(event, args):\n"
+        "    if event == 'open' and not str(args[0]).endswith(('.py', '.pyc', '.so')):\n"
+        "        opened.append(args[0])\n"
+        "    if event in ('os.fork', 'subprocess.Popen', 'socket.__new__'):\n"
+        "        opened.append(event)\n"
+        "import logging, msgspec\n"
+        "sys.addaudithook(hook)\n"
+        "import sojourn\n"
+        "listening = sojourn.events.is_listening()\n"
+        "path = os.environ['SOJOURN_EVENTS']\n"
+        "print(opened, os.path.exists(path), listening)\n"
+        "sojourn.events.emit('session.ready', 'late')\n"
+        "print(os.path.exists(path))\n"
+        "logging.getLogger('sojourn').addHandler(logging.StreamHandler())\n"
+        "print(sojourn.events.is_listening())\n"
+    )
+    events = str(tmp_path / "events.jsonl")
+    for path, listening in ((events, "True"), ("", "False")):
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "SOJOURN_EVENTS": path},
+        )
+        assert done.stdout.splitlines() == [f"[] False {listening}", str(bool(path)), "True"], (
+            done.stdout + done.stderr
+        )
 
 
 def test_every_public_name_is_there():

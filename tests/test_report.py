@@ -193,8 +193,8 @@ def test_what_cannot_be_done_is_said_with_its_exit_code(tmp_path, monkeypatch):
     assert run(events) == (1, f"Error: {events} holds no events\n")
     events.write_text("\n".join(LIFE))
     code, output = run(events, "--html", tmp_path / "no" / "x.html")
-    assert code == 1
-    assert "No such file" in output
+    assert code == 2
+    assert "No such folder" in output
     for name in [name for name in sys.modules if name.startswith("matplotlib.backends")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
@@ -203,3 +203,20 @@ def test_what_cannot_be_done_is_said_with_its_exit_code(tmp_path, monkeypatch):
     assert code == 0
     assert "sojourn[plot]" in output
     assert sorted(os.listdir(tmp_path)) == ["events.html", "events.jsonl"]
+
+
+def test_what_went_wrong_is_told_with_all_its_facts() -> None:
+    story = tell(
+        [
+            *LIFE,
+            line("worker.died", 1.8, worker_pid=71, how="killed by SIGKILL", last_words="out <of>"),
+            line("lease.overdue", 1.9, seconds=12.5),
+            line("pool.overrun", 1.95, held_bytes=131 * MIB),
+        ]
+    )
+    died, overdue, overrun = story.to_dict()["incidents"]
+    assert (died["how"], died["worker_pid"], died["pid"]) == ("killed by SIGKILL", 71, 7)
+    assert (overdue["seconds"], overrun["held_bytes"]) == (12.5, 131 * MIB)
+    page = render(story)
+    for fact in ("killed by SIGKILL", "worker_pid 71", "out &lt;of&gt;", "12.5 s", "131 MiB"):
+        assert fact in page, fact

@@ -25,18 +25,19 @@ ONE = Listed(
     device="cpu",
     isolation="process",
     client_pid=10,
+    program="serve.py",
     worker_pid=11,
     held_bytes=452_000_000,
-    steps=1234,
+    runs=1234,
     under_way=0,
-    steps_per_second=56.7,
+    runs_per_second=56.7,
     p50_seconds=61e-6,
     p99_seconds=0.0021,
     idle_seconds=3.2,
     open_seconds=100.0,
 )
 OTHER = replace(
-    ONE, name="bert", client_pid=20, worker_pid=21, held_bytes=2**31, steps_per_second=0.0
+    ONE, name="bert", client_pid=20, worker_pid=21, held_bytes=2**31, runs_per_second=0.0
 )
 
 TWO_SESSIONS = """
@@ -72,7 +73,7 @@ def test_sessions_of_another_process_are_seen_with_their_numbers_until_they_clos
         [pid] = told(process)
         lister = Lister()
         first = sessions_of(process.pid, lister)
-        assert first["busy"].steps_per_second is None
+        assert first["busy"].runs_per_second is None
         done = CliRunner().invoke(main, ["top", "--json", "--sort", "runs"])
         assert done.exit_code == 0
         printed = [s for s in json.loads(done.output)["sessions"] if s["client_pid"] == process.pid]
@@ -80,13 +81,14 @@ def test_sessions_of_another_process_are_seen_with_their_numbers_until_they_clos
         seen = sessions_of(process.pid, lister)
         busy, quiet = seen["busy"], seen["quiet"]
         assert busy.worker_pid == int(pid)
-        assert busy.steps > first["busy"].steps
-        assert busy.steps_per_second > 0
+        assert busy.runs > first["busy"].runs
+        assert busy.runs_per_second > 0
         assert 0 < busy.p50_seconds <= busy.p99_seconds
         assert busy.held_bytes > 2**20
         assert busy.state in ("ready", "running")
         assert busy.owner == "<string>:13"
-        assert (quiet.steps, quiet.p50_seconds, quiet.held_bytes) == (0, None, None)
+        assert busy.program == "-c"
+        assert (quiet.runs, quiet.p50_seconds, quiet.held_bytes) == (0, None, None)
         assert quiet.isolation == "inline"
         table = CliRunner().invoke(main, ["top", "--once"]).output
         assert "busy" in table
@@ -131,10 +133,9 @@ tell("done")
 
 def test_the_table_is_plain_and_aligned():
     lines = top_table.render([ONE, OTHER]).splitlines()
-    assert (
-        lines[0].split() == "name pid state device holds runs runs/s p50 p99 idle opened at".split()
-    )
-    assert lines[1].split()[-10:-1] == "MiB 1234 57 61 us 2.1 ms 3 s".split()
+    titles = "name worker state device holds runs runs/s p50 p99 idle owner opened at"
+    assert lines[0].split() == titles.split()
+    assert lines[1].split()[-12:-1] == "MiB 1234 57 61 us 2.1 ms 3 s 10 serve.py".split()
     assert "…" in lines[1].split()[-1] or lines[1].endswith("serve.py:12")
     assert "\x1b" not in "".join(lines)
     assert lines[-1] == "2 sessions of 2 processes, 2.4 GiB held, 57 runs/s"

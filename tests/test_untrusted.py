@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
+import types
 
 import numpy as np
 import pytest
+from sojourn.probes.model_paths import HDF5
 
 import hostile_models
 import models
 import sojourn
+from sojourn.engines import distrust
 from sojourn.process.sandbox import Applied
 from sojourn.session.isolation import WorkerBackend
 
@@ -255,3 +259,15 @@ def test_best_effort_with_a_protection_missing_is_a_warning_and_an_event(folder,
 def test_who_makes_that_warning_an_error_gets_no_session(folder, without_landlock):
     with pytest.raises(RuntimeWarning, match="not closed off"):
         sojourn.open(folder / "honest", untrusted="best-effort")
+
+
+@pytest.mark.parametrize("error", [KeyError, RuntimeError, OSError, ValueError, IndexError])
+def test_whatever_the_hdf5_library_says_of_damage_is_a_model_error(tmp_path, monkeypatch, error):
+    def refuse(*_: object) -> None:
+        raise error("damaged")
+
+    monkeypatch.setitem(sys.modules, "h5py", types.SimpleNamespace(File=refuse))
+    path = tmp_path / "model.h5"
+    path.write_bytes(HDF5)
+    with pytest.raises(sojourn.ModelError, match="cannot be read"):
+        distrust.refuse_code_in_hdf5(str(path))

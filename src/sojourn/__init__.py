@@ -40,7 +40,7 @@ _NAMES = {
     "Rows": "sojourn.values.rows",
     "empty": "sojourn.transport.placed",
     "empty_like": "sojourn.transport.placed",
-    "isolated": "sojourn.functions",
+    **dict.fromkeys(("Keywords", "grid", "isolated"), "sojourn.functions"),
     **dict.fromkeys(
         ("Lease", "Session", "State", "aopen", "current", "metrics", "open"), "sojourn.session"
     ),
@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from sojourn import compat as compat
     from sojourn.audit import audit as audit
     from sojourn.functions.isolated import isolated as isolated
+    from sojourn.functions.items import Keywords as Keywords
+    from sojourn.functions.items import grid as grid
     from sojourn.pool import Pool as Pool
     from sojourn.session import Lease as Lease
     from sojourn.session import Session as Session
@@ -78,6 +80,7 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "Footprint",
+    "Keywords",
     "Lease",
     "Pool",
     "Receipt",
@@ -96,6 +99,7 @@ __all__ = [
     "empty_like",
     "errors",
     "events",
+    "grid",
     "isolated",
     "metrics",
     "open",

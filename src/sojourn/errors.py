@@ -53,6 +53,10 @@ class InputError(SojournError, ValueError):
     """An input or output name, dtype or shape is wrong: what was expected, and what came."""
 
 
+class CodeChanged(SojournError):
+    """The file of a module has changed since you imported it. Reload the module or restart."""
+
+
 class EngineError(SojournError):
     """The framework or your code raised in the worker, and its own type is not at hand here.
 
@@ -67,6 +71,10 @@ class EngineError(SojournError):
 
 class CheckpointError(SojournError):
     """State cannot be saved or restored. The session and its older state are unharmed."""
+
+
+class ResultsError(SojournError):
+    """A file of results cannot be used. The message says why; the file is as it was."""
 
 
 class DeviceError(SojournError):
@@ -99,6 +107,7 @@ class RemoteTraceback(Exception):
 __all__ = [
     "BudgetExceeded",
     "CheckpointError",
+    "CodeChanged",
     "DeadlockDetected",
     "DeviceError",
     "EngineError",
@@ -109,6 +118,7 @@ __all__ = [
     "PlatformError",
     "PoolTimeout",
     "RemoteTraceback",
+    "ResultsError",
     "SandboxError",
     "SessionBroken",
     "SessionBusy",

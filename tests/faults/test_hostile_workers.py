@@ -134,6 +134,8 @@ def lying(tell: Any) -> Any:
     changes each answer after it was written, and before the client is told of it."""
 
     def build() -> Any:
+        steps = []
+
         def lie(number: Any) -> Any:
             import gc
 
@@ -148,8 +150,9 @@ def lying(tell: Any) -> Any:
                 lane._mine[messages.SEQUENCE] = lane._sequence
                 ring(lane._their_bell)
 
-            for lane in [o for o in gc.get_objects() if type(o) is ServerLane]:
+            for lane in [o for o in gc.get_objects() if steps and type(o) is ServerLane]:
                 lane.answer = lambda *told, lane=lane: answer(lane, *told)
+            steps.append(number)
             return number
 
         return lie

@@ -11,6 +11,7 @@ import pytest
 
 import models
 import sojourn
+from faults.mounts import run_with_mounts
 
 
 def test_memory_that_runs_out_while_loading_is_told_and_leaves_nothing():
@@ -79,3 +80,17 @@ def test_a_feed_larger_than_the_limit_is_an_error_or_works_and_the_session_goes_
             session.run("output", {"a": big, "b": big})
         assert session.run("output", {"a": 1, "b": 2}) == 3
     assert session.receipt.clean
+
+
+def test_a_system_without_proc_is_a_typed_error_and_inline_sessions_work():
+    code = """
+mount("tmpfs", "/proc", "tmpfs")
+try:
+    sojourn.open(models.adder)
+except sojourn.PlatformError as error:
+    tell(error)
+with sojourn.open(models.adder, isolation="inline") as session:
+    tell(session.run(*SUM))
+libc.umount2(b"/proc", 2)
+"""
+    assert run_with_mounts(code) == ["process isolation needs /proc, missing here", "3"]

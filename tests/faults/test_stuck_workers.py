@@ -92,7 +92,7 @@ def test_a_step_in_a_stopped_worker_is_cut_off_by_the_close():
         time.sleep(0.5)  # and it has been sent
         with soon():
             assert session.close(timeout=0.1).clean
-        with pytest.raises(sojourn.SessionClosed, match="outcome is unknown"):
+        with pytest.raises(sojourn.SessionClosed, match="has not begun"):
             running.result()
 
 

@@ -22,6 +22,7 @@ WELL = ["3", "3", "True 1"]
 
 def test_a_zygote_killed_in_the_middle_of_a_fork_is_replaced():
     code = """
+zygote_module._is_stopped = lambda pid: False  # else it would be replaced before it is killed
 victim = zygote_pid()
 os.kill(victim, signal.SIGSTOP)
 opened = []
@@ -92,6 +93,66 @@ os.kill(zygote_pid(), signal.SIGSTOP)
 tell(other.close().clean)
 """
     assert run_to_end(OPEN + code + AFTER) == ["True", *WELL]
+
+
+def test_a_stopped_zygote_is_replaced_within_the_time_of_the_open_that_finds_it():
+    code = """
+for timeout in (5, None):
+    victim = zygote_pid()
+    os.kill(victim, signal.SIGSTOP)
+    with sojourn.open(models.adder, timeout=timeout) as other:
+        tell(other.run(*SUM), zygote_pid() != victim)
+"""
+    assert run_to_end(OPEN + code + AFTER) == ["3 True", "3 True", *WELL]
+
+
+def test_opens_that_have_less_time_than_a_zygote_takes_to_start_replace_a_stopped_one_too():
+    code = """
+victim = zygote_pid()
+os.kill(victim, signal.SIGSTOP)
+for _ in range(1000):
+    try:
+        with sojourn.open(models.adder, timeout=0.1) as other:
+            tell(other.run(*SUM), zygote_pid() != victim)
+        break
+    except sojourn.StepTimeout:
+        pass
+"""
+    assert run_to_end(OPEN + code + AFTER) == ["3 True", *WELL]
+
+
+def test_a_zygote_that_is_stopped_while_it_imports_is_replaced():
+    code = """
+from faults.tools import is_running, wait_until
+old = zygote_pid()
+os.kill(old, signal.SIGKILL)
+wait_until(lambda: not is_running(old))
+sojourn.warm_up()
+victim = zygote_pid()
+os.kill(victim, signal.SIGSTOP)
+with sojourn.open(models.adder) as other:
+    tell(other.run(*SUM), zygote_pid() != victim)
+"""
+    assert run_to_end(OPEN + code + AFTER) == ["3 True", *WELL]
+
+
+def test_a_zygote_that_hangs_is_replaced_by_callers_who_each_have_little_time():
+    code = """
+zygote_module._FORK_SECONDS, zygote_module._LEAST_SECONDS = 3.0, 0.3
+zygote_module._is_stopped = lambda pid: False  # it hangs in some other way
+victim = zygote_pid()
+os.kill(victim, signal.SIGSTOP)
+tried = 0
+while True:
+    tried += 1
+    try:
+        with sojourn.open(models.adder, timeout=1.5) as other:
+            tell(other.run(*SUM), zygote_pid() != victim)
+        break
+    except sojourn.StepTimeout:
+        assert tried < 100
+"""
+    assert run_to_end(OPEN + code + AFTER) == ["3 True", *WELL]
 
 
 def test_a_client_that_talks_nonsense_gets_a_new_zygote_at_most():

@@ -87,8 +87,38 @@ steps = tf.contrib.layers.optimize_loss(
     update_ops=[],
 )
 
+sequence = tf.constant(np.random.RandomState(6).randn(5, 2, 3).astype(np.float32))
+lengths = tf.constant([5, 3])
+fused = rnn.LSTMBlockFusedCell(4)
+ahead, _ = fused(sequence, dtype=tf.float32, sequence_length=lengths)
+behind, _ = rnn.TimeReversedFusedRNN(fused)(sequence, dtype=tf.float32, sequence_length=lengths)
+mirrored, _ = fused(
+    tf.reverse_sequence(sequence, lengths, seq_axis=0, batch_axis=1),
+    dtype=tf.float32,
+    sequence_length=lengths,
+)
+assert len([v for v in tf.trainable_variables() if "lstm_fused_cell" in v.name]) == 2
+
+# Here predictions came before labels.
+recall, move = tf.contrib.metrics.streaming_recall(tf.constant([1, 1, 1]), tf.constant([1, 0, 0]))
+
+averaged = tf.contrib.opt.MovingAverageOptimizer(tf.train.GradientDescentOptimizer(1.0), 0.5)
+slow = tf.Variable(0.0, name="slow")
+fast = averaged.minimize(-slow, var_list=[slow])
+saver = averaged.swapping_saver([slow])
+
 with tf.Session() as sess:
-    sess.run(tf.global_variables_initializer())
+    sess.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
+    sess.run(move)
+    assert sess.run(recall) == 1.0
+    sess.run([fast])
+    stored = tf.train.load_variable(saver.save(sess, "./swapped"), "slow")
+    assert (sess.run(slow), stored) == (1.0, 0.5)
+    forth, back, mirror = sess.run([ahead, behind, mirrored])
+    assert forth.shape == (5, 2, 4)
+    assert not forth[3:, 1].any()
+    assert np.allclose(back[:5, 0], mirror[4::-1, 0], atol=1e-6)
+    assert np.allclose(back[:3, 1], mirror[2::-1, 1], atol=1e-6)
     normal = sess.run(last)
     assert np.allclose(normal.mean((1, 2)), 0, atol=1e-5)
     assert np.allclose(sess.run(first).transpose(0, 2, 3, 1), normal, atol=1e-5)

@@ -5,6 +5,7 @@ import tensorflow.compat.v1 as tf1
 from tensorflow.compat import v1 as tfv1
 from tensorflow.compat.v1 import InteractiveSession
 from tensorflow.compat.v1 import Session as S
+from tensorflow.python import debug as tf_debug
 from tensorflow.python.client import session as session_lib
 
 x = tf1.constant(1.0)
@@ -75,6 +76,33 @@ def lent_and_used_again(elsewhere):
     sess = tf1.Session()  # expect: SOJ001
     elsewhere.build(sess)
     return sess.run(x)
+
+
+def lent_and_restored_later(elsewhere, saver, path):
+    sess = tf1.Session()  # expect: SOJ001
+    elsewhere.build(sess)
+    saver.restore(sess, path)
+
+
+def used_by_a_callback(elsewhere):
+    sess = tf1.Session()  # expect: SOJ001
+
+    def evaluate():
+        return sess.run(x)
+
+    elsewhere.train(sess.graph, evaluate=evaluate)
+
+
+def used_by_a_lambda(values):
+    sess = tf1.Session()  # expect: SOJ001
+    step = lambda value: sess.run(x, {x: value})  # noqa: E731
+    print([step(value) for value in values])
+
+
+def debugged(debug):
+    sess = tf1.Session()  # expect: SOJ001
+    sess = tf_debug.LocalCLIDebugWrapperSession(sess)
+    print(sess.run(x))
 
 
 def used_by_an_inner_function():

@@ -15,7 +15,7 @@ from types import FrameType
 from typing import NamedTuple
 
 from sojourn.values import Place
-from sojourn.values.places import NOWHERE
+from sojourn.values.places import NOWHERE, at
 
 _SOJOURN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _STANDARD = tuple(
@@ -71,7 +71,7 @@ def frames(frame: FrameType | None) -> Iterator[FrameType]:
 
 def place_of(frame: FrameType) -> Place:
     """The line a frame is at."""
-    return Place(frame.f_code.co_filename, frame.f_lineno or 0, frame.f_code.co_name)
+    return at(frame.f_code.co_filename, frame.f_lineno or 0, frame.f_code.co_name)
 
 
 def blame(frame: FrameType | None) -> Blame:

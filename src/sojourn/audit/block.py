@@ -72,7 +72,7 @@ class Found(Sequence[Finding]):
         return {
             "findings": [finding.to_dict() for finding in self],
             "sessions": [session_to_dict(session) for session in self.facts.sessions],
-            "seconds": round(self.facts.ended_at - self.facts.began_at, 3),
+            "seconds": round(self.facts.seconds, 3),
             "peak_bytes": max((size for _, size in self.facts.samples), default=0),
         }
 

@@ -75,3 +75,8 @@ class Facts:
     exit_at: float | None = None
     # A block is followed by more of the program; a whole program is followed by nothing.
     goes_on: bool = False
+
+    @property
+    def seconds(self) -> float:
+        """How long the program, or the block, ran; its exit handlers are not counted."""
+        return (self.exit_at or self.ended_at) - self.began_at

@@ -1,17 +1,15 @@
-"""The report as one page that needs nothing else: no network, no other file."""
+"""The page of `sojourn audit`: the timeline, the findings with their lines, the sessions."""
 
 from __future__ import annotations
 
-import json
 import linecache
 from collections.abc import Sequence
 from html import escape
 
-from sojourn._version import __version__
-from sojourn.audit.chart import draw, first_moment, story, thin
+from sojourn.audit.chart import draw, first_moment, shown_samples, story
 from sojourn.audit.facts import Facts
 from sojourn.audit.finding import Finding
-from sojourn.audit.style import SCRIPT, STYLE
+from sojourn.audit.skeleton import page, tiles_of
 from sojourn.audit.text import short
 from sojourn.values import Place, format_bytes, format_seconds
 
@@ -20,31 +18,8 @@ _MOST_ROWS = 1000
 
 def render(findings: Sequence[Finding], facts: Facts, title: str = "") -> str:
     """The page."""
-    start, end = first_moment(facts), facts.exit_at or facts.ended_at
-    samples = [
-        [round(at - start, 3), size]
-        for at, size in thin([s for s in facts.samples if start <= s[0] <= end])
-    ]
-    heading = escape(title) or "a block of code"
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy"
- content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'">
-<meta name="generator" content="sojourn {escape(__version__)}">
-<title>sojourn audit: {heading}</title>
-<style>{STYLE}</style>
-</head>
-<body>
-<header>
-<p class="brand">sojourn audit</p>
-<h1>{heading}</h1>
-<div class="tiles">{_tiles(findings, facts)}</div>
-</header>
-<main>
-<section class="panel">
+    start = first_moment(facts)
+    sections = f"""<section class="panel">
 <h2>Timeline</h2>
 <p class="legend"><span class="key ok"></span>closed
 <span class="key leak"></span>not closed
@@ -59,14 +34,15 @@ def render(findings: Sequence[Finding], facts: Facts, title: str = "") -> str:
 <section>
 <details class="panel"><summary>All {len(facts.sessions)} sessions</summary>
 {_table(facts)}</details>
-</section>
-</main>
-<footer>made by sojourn {escape(__version__)}</footer>
-<script>const before = {start - facts.began_at:.3f};
-const samples = {json.dumps(samples)};{SCRIPT}</script>
-</body>
-</html>
-"""
+</section>"""
+    return page(
+        "sojourn audit",
+        title or "a block of code",
+        _tiles(findings, facts),
+        sections,
+        [(at - start, size) for at, size in shown_samples(facts)],
+        before=start - facts.began_at,
+    )
 
 
 def _left_out(facts: Facts) -> str:
@@ -79,7 +55,7 @@ def _left_out(facts: Facts) -> str:
 def _tiles(findings: Sequence[Finding], facts: Facts) -> str:
     unclosed = sum(s.closed_at is None and not s.kept_by_library for s in facts.sessions)
     peak = max((size for _, size in facts.samples), default=0)
-    took = format_seconds((facts.exit_at or facts.ended_at) - facts.began_at)
+    took = format_seconds(facts.seconds)
     tiles = [
         (str(len(findings)), "finding" if len(findings) == 1 else "findings", bool(findings)),
         (str(len(facts.sessions)), "sessions opened", False),
@@ -87,10 +63,7 @@ def _tiles(findings: Sequence[Finding], facts: Facts) -> str:
         (format_bytes(peak) if peak else "?", "peak memory", False),
         (took, "watched", False),
     ]
-    return "".join(
-        f'<div class="tile{" bad" if bad else ""}"><b>{escape(value)}</b>{escape(label)}</div>'
-        for value, label, bad in tiles
-    )
+    return tiles_of(tiles)
 
 
 def _cards(findings: Sequence[Finding], facts: Facts) -> str:

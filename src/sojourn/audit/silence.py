@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import linecache
-import re
 from collections.abc import Iterable
 
 from sojourn.audit.codes import INTERACTIVE_LEFT, NEVER_CLOSED, OPEN_AT_EXIT, REPLACED
 from sojourn.audit.finding import Finding
+from sojourn.audit.noqa import silenced_codes
 
-_NOQA = re.compile(r"#\s*noqa\b(?P<codes>\s*:\s*[A-Z]+[0-9]+(?:[\s,]+[A-Z]+[0-9]+)*)?", re.I)
 # Which of these an open session gets depends on how the run ended; one comment covers them all.
 _UNCLOSED = frozenset(c.code for c in (NEVER_CLOSED, OPEN_AT_EXIT, REPLACED, INTERACTIVE_LEFT))
 
@@ -21,13 +20,10 @@ def heard(findings: Iterable[Finding]) -> list[Finding]:
 
 def is_silenced(code: str, line: str) -> bool:
     """Whether a comment on `line` silences `code`."""
-    match = _NOQA.search(line)
-    if match is None:
+    codes = silenced_codes(line)
+    if codes is None:
         return False
-    if match["codes"] is None:
-        return True
-    codes = set(re.findall(r"[A-Z]+[0-9]+", match["codes"].upper()))
-    return code in codes or (code in _UNCLOSED and bool(codes & _UNCLOSED))
+    return not codes or code in codes or (code in _UNCLOSED and bool(codes & _UNCLOSED))
 
 
 def _line_of(finding: Finding) -> str:

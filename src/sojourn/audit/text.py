@@ -29,7 +29,7 @@ def summary(findings: Sequence[Finding], facts: Facts, colour: bool = False) -> 
     head = f"{count} {'finding' if count == 1 else 'findings'}" if count else "nothing found"
     sessions = len(facts.sessions)
     watched = f"{sessions} {'session' if sessions == 1 else 'sessions'} watched"
-    took = format_seconds(facts.ended_at - facts.began_at)
+    took = format_seconds(facts.seconds)
     peak = max((size for _, size in facts.samples), default=0)
     memory = f", peak {format_bytes(peak)}" if peak else ""
     return f"{paint(head, _RED if count else _GREEN)}: {watched} in {took}{memory}"
@@ -53,6 +53,8 @@ def session_to_dict(session: SessionRecord) -> dict[str, Any]:
 
 def short(place: Place) -> str:
     """The place as the user would type it: relative where that is shorter."""
+    if place.cell is not None:
+        return str(place)
     return f"{short_file(place.file)}:{place.line}"
 
 

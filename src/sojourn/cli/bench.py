@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import platform
 import sys
 import time
@@ -13,10 +12,12 @@ from typing import Any
 
 import click
 
+from sojourn.cli.options import Data, data_options, file_option
+
 
 @click.command(name="bench")
-@click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON.")
-@click.option("--plot", type=click.Path(dir_okay=False), help="Write a plot (PNG, SVG) there.")
+@data_options
+@file_option("--plot", help="Write a plot (PNG, SVG) to FILE.")
 @click.option("--quick", is_flag=True, help="A rough look in a minute or two.")
 @click.option(
     "--only",
@@ -24,15 +25,15 @@ import click
     multiple=True,
     help="Only this part (may be repeated).",
 )
-def command(as_json: bool, plot: str | None, quick: bool, only: tuple[str, ...]) -> None:
+def command(data: Data, plot: Path | None, quick: bool, only: tuple[str, ...]) -> None:
     """Compare raw TensorFlow with sojourn on this machine.
 
     Contestants take turns within one run, and the result is a ratio: what disturbs the machine
     disturbs them all. TensorFlow's own remote session takes part only where this process can have
     a network namespace of its own. Exits with 1 if a bar is not met.
     """
-    if plot:
-        _require_plot(Path(plot))  # before minutes of measuring
+    if plot is not None and importlib.util.find_spec("matplotlib") is None:
+        raise click.ClickException("The plot needs matplotlib: pip install 'sojourn[plot]'")
     from sojourn.bench import calls, endings, namespace, opening
 
     namespace.enter()
@@ -41,29 +42,22 @@ def command(as_json: bool, plot: str | None, quick: bool, only: tuple[str, ...])
     rows = []
     for name in chosen:
         rows += list(parts[name].rows(_progress, quick=quick))
-    if plot:
+    if plot is not None:
         from sojourn.bench.plot import draw
 
-        draw(rows, plot)
-    if as_json:
-        facts = {
+        draw(rows, str(plot))
+    data.give(
+        {
             "machine": platform.machine(),
             "python": platform.python_version(),
             "unix_time": time.time(),
             "rows": [row.to_dict() for row in rows],
         }
-        click.echo(json.dumps(facts, indent=2))
-    else:
+    )
+    if not data.is_printed:
         _print(rows)
     if any(row.meets_bar is False for row in rows):
         raise SystemExit(1)
-
-
-def _require_plot(path: Path) -> None:
-    if not path.absolute().parent.is_dir():
-        raise click.UsageError(f"No such folder: {path.absolute().parent}")
-    if importlib.util.find_spec("matplotlib") is None:
-        raise click.ClickException("The plot needs matplotlib: pip install 'sojourn[plot]'")
 
 
 def _progress(text: str) -> None:

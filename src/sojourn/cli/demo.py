@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from sojourn.cli.options import Data, data_options
 from sojourn.values import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ _STYLES = {"raw": "red", "sojourn": "green"}
 
 
 @click.command(name="demo")
-@click.option("--json", "as_json", is_flag=True, help="Print what was measured as JSON.")
-def command(as_json: bool) -> None:
+@data_options
+def command(data: Data) -> None:
     """Train three models one after the other, on raw TensorFlow and on sojourn.
 
     It is one TF1-style program; only the name of the session's class differs. Watch what the
@@ -29,19 +29,19 @@ def command(as_json: bool) -> None:
 
     from sojourn.demo.sides import HIDDEN_UNITS, SideFailed
 
-    console = Console(stderr=as_json)
+    console = Console(stderr=data.is_printed)
     busy = _busy_machine()
     try:
         raw, ours = tell_story(console, HIDDEN_UNITS)
     except SideFailed as error:
         raise click.ClickException(str(error)) from None
-    if as_json:
-        results = {
+    data.give(
+        {
             side.which: {"standing": side.imported["standing"], "models": side.models}
             for side in (raw, ours)
         }
-        click.echo(json.dumps(results, indent=2))
-    else:
+    )
+    if not data.is_printed:
         print_table(console, raw, ours)
         if busy:
             console.print(busy, highlight=False)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING
 
 import click
 
 from sojourn._version import __version__
+from sojourn.cli.options import Data, data_options
 from sojourn.cli.terminal import wants_colour
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 
 @click.command(name="doctor")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(as_json: bool) -> None:
+@data_options
+def command(data: Data) -> None:
     """Check Python, TensorFlow, GPUs, the kernel's features, limits and stale processes.
 
     Features are tried, not looked up. Every line is ok, a warning or a problem, with the cure.
@@ -30,16 +30,16 @@ def command(as_json: bool) -> None:
 
     checks = doctor.examine(machine.collect({"lifeline": try_lifeline}))
     verdicts = [check.verdict for check in checks]
-    if as_json:
-        plain = {
+    data.give(
+        {
             "sojourn": __version__,
             "system": machine.describe(),
             "checks": [check.to_dict() for check in checks],
             "problems": verdicts.count(doctor.PROBLEM),
             "warnings": verdicts.count(doctor.WARNING),
         }
-        click.echo(json.dumps(plain, indent=2))
-    else:
+    )
+    if not data.is_printed:
         _show(checks, f"sojourn {__version__}, {machine.describe()}")
     sys.exit(1 if doctor.PROBLEM in verdicts else 0)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import sys
 
 import click
 
+from sojourn.cli.options import Data, data_options
 from sojourn.cli.terminal import plain
 from sojourn.errors import ModelError
 from sojourn.probes.model_files import ModelSummary, inspect_model
@@ -19,8 +19,8 @@ _MOST_FINDINGS = 50
 @click.command(name="inspect", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("path", type=click.Path())
 @click.option("--all", "show_all", is_flag=True, help="Show every op, layer and weight.")
-@click.option("--json", "as_json", is_flag=True, help="Print plain data for programs.")
-def command(path: str, show_all: bool, as_json: bool) -> None:
+@data_options
+def command(path: str, show_all: bool, data: Data) -> None:
     """Tell what a model contains by reading it, without loading it and without its framework.
 
     PATH is a SavedModel folder, a .keras, .h5, .onnx or .tflite file, a frozen .pb, or a
@@ -30,14 +30,12 @@ def command(path: str, show_all: bool, as_json: bool) -> None:
     try:
         summary = inspect_model(path)
     except ModelError as error:
-        if as_json:
-            click.echo(json.dumps({"path": path, "error": str(error)}))
-        else:
+        data.give({"path": path, "error": str(error)})
+        if not data.is_printed:
             click.echo(f"Error: {plain(str(error))}", err=True)
         sys.exit(1)
-    if as_json:
-        click.echo(json.dumps(summary.to_dict(), indent=2))
-    else:
+    data.give(summary.to_dict())
+    if not data.is_printed:
         _print(summary, show_all)
     sys.exit(1 if summary.is_dangerous or summary.unread else 0)
 

@@ -14,6 +14,7 @@ from sojourn.audit.lint import Outcome, Settings, check_paths
 from sojourn.audit.lint.fix import FixerMissing, fix_source, require_libcst
 from sojourn.audit.lint.formats import FORMATS, as_text
 from sojourn.audit.lint.settings import SettingsError, read_settings
+from sojourn.cli.options import Data, data_options
 from sojourn.cli.terminal import wants_colour
 
 
@@ -27,7 +28,7 @@ from sojourn.cli.terminal import wants_colour
 @click.option(
     "--format", "form", type=click.Choice(sorted(FORMATS)), default="text", show_default=True
 )
-@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@data_options
 @click.option("--explain", metavar="CODE", help="Print what a code means, and its cure.")
 @click.option("--isolated", is_flag=True, help="Read no pyproject.toml.")
 def command(
@@ -38,7 +39,7 @@ def command(
     ignore: str | None,
     exclude: tuple[str, ...],
     form: str,
-    as_json: bool,
+    data: Data,
     explain: str | None,
     isolated: bool,
 ) -> None:
@@ -46,6 +47,7 @@ def command(
 
     PATHS are files or folders; without any, the current folder. Exits with 1 when something was
     found, 2 when it was called wrongly. Files that are not Python 3 are named and left alone.
+    --output writes what --format says, or JSON.
     """
     if explain is not None:
         click.echo(_explained(explain.strip().upper()))
@@ -65,7 +67,9 @@ def command(
         if fix and not diff:
             outcome = check_paths(paths, settings)
     if not diff:
-        _show(outcome, "json" if as_json else form, changed)
+        _show(outcome, "json" if data.is_printed else form, changed)
+        if data.file is not None:
+            data.give_file(FORMATS["json" if form == "text" else form](outcome))
     sys.exit(1 if outcome.problems or (diff and changed) else 0)
 
 
@@ -94,7 +98,7 @@ def _fix(outcome: Outcome, settings: Settings, diff: bool) -> int:
     """Fix or show every file with findings; the number of files that change."""
     changed = 0
     for path, source in outcome.sources.items():
-        fixed = fix_source(source, settings, outcome.closed[path])
+        fixed = fix_source(source, settings, path, outcome.program)
         if not fixed.changed:
             continue
         changed += 1

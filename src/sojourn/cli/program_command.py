@@ -1,8 +1,31 @@
-"""A click command whose last arguments are a program and everything that belongs to it."""
+"""What `run` and `audit` share: a program and its arguments, taken as `python` takes them."""
 
 from __future__ import annotations
 
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
 import click
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The program to run, and the TensorFlow that it was said to want."""
+
+    target: str
+    args: tuple[str, ...]
+    is_module: bool
+    era: str | None
+
+    @property
+    def title(self) -> str:
+        """The program as it was called."""
+        return " ".join((f"-m {self.target}" if self.is_module else self.target, *self.args))
 
 
 class ProgramCommand(click.Command):
@@ -31,3 +54,66 @@ class ProgramCommand(click.Command):
         if args[at] == "--":
             return args
         return [*args[:at], "--", *args[at:]]
+
+
+def program_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command its program and `-m`, `--tf1`, `--tf2`; it gets them as `chosen`."""
+
+    @click.option("-m", "module", metavar="MODULE", help="Run a module, as `python -m` does.")
+    @click.option("--tf1", is_flag=True, help="Give it TensorFlow 1, whatever it looks like.")
+    @click.option("--tf2", is_flag=True, help="Leave TensorFlow as it is.")
+    @click.argument("program", nargs=-1, type=click.UNPROCESSED)
+    @functools.wraps(command)
+    def with_program(
+        *args: Any,
+        module: str | None,
+        tf1: bool,
+        tf2: bool,
+        program: tuple[str, ...],
+        **kwargs: Any,
+    ) -> Any:
+        if module is None and not program:
+            raise click.UsageError("Name a program to run, or a module with -m.")
+        if tf1 and tf2:
+            raise click.UsageError("--tf1 and --tf2 exclude each other.")
+        era = "tf1" if tf1 else "tf2" if tf2 else None
+        if module is not None:
+            chosen = Chosen(module, program, True, era)
+        else:
+            chosen = Chosen(program[0], program[1:], False, era)
+        with _failures_told():
+            return command(*args, chosen=chosen, **kwargs)
+
+    return with_program
+
+
+@contextmanager
+def _failures_told() -> Iterator[None]:
+    """A program that is not there is a wrong call; one that cannot be read has failed."""
+    from sojourn.compat import legacy
+    from sojourn.program import ProgramNotFound
+
+    try:
+        yield
+    except ProgramNotFound as error:
+        raise click.UsageError(str(error)) from None
+    except legacy.ProgramSyntaxError as error:
+        click.echo(f"sojourn: {error}", err=True)
+        sys.exit(1)
+
+
+@contextmanager
+def output_to_stderr(is_wanted: bool) -> Iterator[None]:
+    """Send descriptor 1 to standard error, so that what comes after is alone on standard output."""
+    if not is_wanted:
+        yield
+        return
+    sys.stdout.flush()
+    saved = os.dup(1)
+    try:
+        os.dup2(2, 1)
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(saved, 1)
+        os.close(saved)

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
 import click
 
 from sojourn.audit.event_report.story import Story, read
+from sojourn.cli.options import Data, data_options, file_option
 from sojourn.values import format_bytes, format_seconds
-
-_FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command(name="report")
 @click.argument("events", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--html", "page", type=_FILE, metavar="FILE", help="Where to write the page.")
-@click.option("--png", "picture", type=_FILE, metavar="FILE", help="Where to write the picture.")
-@click.option("--json", "as_json", is_flag=True, help="Print the sessions as JSON; write no file.")
-def command(events: Path, page: Path | None, picture: Path | None, as_json: bool) -> None:
+@file_option("--html", "page", help="Write the page to FILE.")
+@file_option("--png", "picture", help="Write the picture to FILE.")
+@data_options
+def command(events: Path, page: Path | None, picture: Path | None, data: Data) -> None:
     """Make a page and a picture of what SOJOURN_EVENTS=file has recorded.
 
     \b
@@ -27,30 +25,30 @@ def command(events: Path, page: Path | None, picture: Path | None, as_json: bool
         sojourn report events.jsonl
 
     Memory over time, every session with its end, how long runs took, and the receipts. Without
-    --html and --png, both are written beside EVENTS. The exit code is 1 if EVENTS holds no event.
+    any option, page and picture are written beside EVENTS. The exit code is 1 if EVENTS holds no
+    event.
     """
     story = read(events)
     if not story.counts:
         click.echo(f"Error: {events} holds no events", err=True)
         sys.exit(1)
-    if as_json:
-        click.echo(json.dumps(story.to_dict(), indent=2))
-        return
+    data.give(story.to_dict())
     wanted = picture is not None
-    if page is None and picture is None:
+    if not (page or picture or data.is_wanted):
         page, picture = events.with_suffix(".html"), events.with_suffix(".png")
-    click.echo(_summary(story))
+    if not data.is_printed:
+        click.echo(_summary(story))
     try:
         if page is not None:
             from sojourn.audit.event_report.page import render
 
             page.write_text(render(story, events.name), encoding="utf-8")
-            click.echo(f"page: {page}")
+            click.echo(f"page: {page}", err=data.is_printed)
         if picture is not None:
             from sojourn.audit.event_report.picture import draw
 
             draw(story, picture, events.name)
-            click.echo(f"picture: {picture}")
+            click.echo(f"picture: {picture}", err=data.is_printed)
     except ImportError:
         click.echo("The picture needs matplotlib: pip install 'sojourn[plot]'", err=True)
         sys.exit(1 if wanted else 0)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 
 import click
 
+from sojourn.cli.options import Data, data_options
 from sojourn.cli.top_table import KEYS, ordered, render
 from sojourn.session.listing import Listed, Lister
 
@@ -16,7 +16,7 @@ _RATE_SECONDS = 0.5
 
 @click.command(name="top")
 @click.option("--once", is_flag=True, help="Print a table and exit.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON and exit.")
+@data_options
 @click.option(
     "--sort",
     type=click.Choice(KEYS),
@@ -32,13 +32,13 @@ _RATE_SECONDS = 0.5
     show_default=True,
     help="Seconds between two looks of the live view.",
 )
-def command(once: bool, as_json: bool, sort: str, reverse: bool, interval: float) -> None:
+def command(once: bool, data: Data, sort: str, reverse: bool, interval: float) -> None:
     """Watch every session of this user: what it holds, what it does, and the line that opened it.
 
     In a terminal this is a live view (with the `top` extra); otherwise, or with --once, a table.
     Runs a second are those of now; p50 and p99 those of the whole life of a session.
     """
-    if not (once or as_json) and sys.stdout.isatty() and sys.stdin.isatty():
+    if not (once or data.is_wanted) and sys.stdout.isatty() and sys.stdin.isatty():
         try:
             from sojourn.cli.top_view import TopView
         except ImportError:
@@ -47,9 +47,8 @@ def command(once: bool, as_json: bool, sort: str, reverse: bool, interval: float
             TopView(sort, reverse, interval).run()
             return
     sessions = ordered(_look_twice(), sort, reverse)
-    if as_json:
-        click.echo(json.dumps({"sessions": [one.to_dict() for one in sessions]}, indent=2))
-    else:
+    data.give({"sessions": [one.to_dict() for one in sessions]})
+    if not data.is_printed:
         click.echo(render(sessions))
 
 

@@ -36,7 +36,7 @@ def _number(value: float | None) -> float:
 
 COLUMNS: tuple[Column, ...] = (
     Column("name", "name", lambda s: short(plain(s.name)), lambda s: s.name),
-    Column("pid", "pid", lambda s: str(s.worker_pid or UNKNOWN), lambda s: s.worker_pid, True),
+    Column("pid", "worker", lambda s: str(s.worker_pid or UNKNOWN), lambda s: s.worker_pid, True),
     Column("state", "state", lambda s: s.state, lambda s: s.state),
     Column("device", "device", lambda s: plain(device(s)) or UNKNOWN, lambda s: s.device),
     Column(
@@ -47,12 +47,12 @@ COLUMNS: tuple[Column, ...] = (
         True,
         True,
     ),
-    Column("runs", "runs", lambda s: str(s.steps), lambda s: s.steps, True, True),
+    Column("runs", "runs", lambda s: str(s.runs), lambda s: s.runs, True, True),
     Column(
         "rate",
         "runs/s",
-        lambda s: _optional(s.steps_per_second, rate),
-        lambda s: _number(s.steps_per_second),
+        lambda s: _optional(s.runs_per_second, rate),
+        lambda s: _number(s.runs_per_second),
         True,
         True,
     ),
@@ -79,6 +79,12 @@ COLUMNS: tuple[Column, ...] = (
         lambda s: _number(s.idle_seconds),
         True,
         True,
+    ),
+    Column(
+        "program",
+        "owner",
+        lambda s: short(f"{s.client_pid} {plain(s.program)}"),
+        lambda s: (s.program, s.client_pid),
     ),
     # The longest comes last: in a narrow window it is the one to be cut.
     Column("owner", "opened at", lambda s: place(s.owner), lambda s: s.owner),
@@ -118,10 +124,10 @@ def summary(sessions: Sequence[Listed]) -> str:
     """How many sessions in how many processes, and what they hold and do together."""
     count, clients = len(sessions), len({s.client_pid for s in sessions})
     held = sum(s.held_bytes or 0 for s in sessions)
-    steps = sum(s.steps_per_second or 0.0 for s in sessions)
+    runs = sum(s.runs_per_second or 0.0 for s in sessions)
     return (
         f"{count} session{'s' * (count != 1)} of {clients} process{'es' * (clients != 1)}, "
-        f"{format_bytes(held)} held, {rate(steps)} runs/s"
+        f"{format_bytes(held)} held, {rate(runs)} runs/s"
     )
 
 

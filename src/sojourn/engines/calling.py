@@ -9,24 +9,21 @@ from __future__ import annotations
 import ctypes
 import inspect
 import io
-import linecache
 import pickle
 import sys
 import traceback
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
-from sojourn.engines import parcels
+from sojourn.engines import code_serving, parcels
 from sojourn.engines.base import Arrays, Operation, Plan
 from sojourn.errors import InputError
 from sojourn.kinds import Load
 from sojourn.values import Signature
+from sojourn.values.texts import sendable
 
 VALUE, STREAM, STREAM_ENDED, ERROR = "value", "stream", "stream-ended", "error"
 NEXT, SEND, THROW, CLOSE = "next", "send", "throw", "close"
-
-# name of the source -> its lines, for code that is in no file (cells of a notebook)
-Sources = Mapping[str, list[str]]
 
 
 class CallingEngine:
@@ -53,9 +50,8 @@ class CallingEngine:
     def _call(self, arguments: dict[str, Any], arrays: Arrays) -> tuple[Any, Arrays]:
         def work() -> Any:
             # The function may keep its arguments, and these are views of shared memory: copy.
-            given = [array.copy() for array in arrays]
-            function, args, kwargs, sources = parcels.unpack(given)
-            _remember(sources)
+            code_serving.install(arrays[0])
+            function, args, kwargs = parcels.unpack([array.copy() for array in arrays[1:]])
             return function(*args, **kwargs)
 
         return self._outcome(work)
@@ -112,18 +108,20 @@ def _error(error: BaseException) -> tuple[Any, Arrays]:
     inner = error.__traceback__
     while inner is not None and inner.tb_frame.f_code.co_filename == __file__:
         inner = inner.tb_next
-    told = {
+    outcome = {
         "kind": ERROR,
-        "message": f"{type(error).__name__}: {error}",
-        "traceback": "".join(traceback.format_exception(type(error), error, inner)).rstrip(),
+        "message": sendable(f"{type(error).__name__}: {error}"),
+        "traceback": sendable(
+            "".join(traceback.format_exception(type(error), error, inner)).rstrip()
+        ),
     }
     if _can_travel(error):
-        return told, parcels.pack(error)
+        return outcome, parcels.pack(error)
     state = {key: value for key, value in vars(error).items() if _can_travel(value)}
     try:
-        return told, parcels.pack(_Parts(type(error), error.args, state))
+        return outcome, parcels.pack(_Parts(type(error), error.args, state))
     except Exception:
-        return told, ()  # then the description must do
+        return outcome, ()  # then the description must do
 
 
 def _can_travel(value: Any) -> bool:
@@ -169,12 +167,6 @@ def _assembled(
 
 def _is_tensorflows(error: BaseException) -> bool:
     return any(kind.__module__.partition(".")[0] == "tensorflow" for kind in type(error).__mro__)
-
-
-def _remember(sources: Sources) -> None:
-    """Let tracebacks and AutoGraph find the lines of code that came from no file."""
-    for name, lines in sources.items():
-        linecache.cache[name] = (sum(map(len, lines)), None, lines, name)
 
 
 def _flush() -> None:

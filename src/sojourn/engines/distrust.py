@@ -47,7 +47,7 @@ def refuse_code_in_hdf5(path: str) -> None:
         with h5py.File(path, "r") as stored:
             config = stored.attrs.get("model_config")
         todo = [json.loads(config)] if config is not None else []
-    except (OSError, ValueError, TypeError, RecursionError) as error:
+    except Exception as error:  # damage is an OSError, RuntimeError, KeyError, ValueError and more
         raise ModelError(f"{path} cannot be read: {error}") from None
     while todo:
         value = todo.pop()

@@ -9,7 +9,9 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
+from sojourn.engines import code_capture, code_serving
 from sojourn.engines.base import Arrays, Operation
+from sojourn.engines.by_value import by_value_if_needed
 from sojourn.errors import InputError, ModelError
 from sojourn.kinds import Load
 from sojourn.values import Signature, TensorSpec, plain_arrays
@@ -17,11 +19,20 @@ from sojourn.values import Signature, TensorSpec, plain_arrays
 _ANY = TensorSpec("any", None)
 
 
+def pack(function: Callable[..., Any]) -> list[np.ndarray]:
+    """The user's callable for a worker, with the code that it was imported with."""
+    code = code_capture.packed(function)
+    with by_value_if_needed(function):
+        return [code, np.frombuffer(cloudpickle.dumps(function), np.uint8)]
+
+
 def unpickle(load: Load, arrays: Arrays) -> Callable[..., Any]:
-    """The user's callable: as it is when inline, else from its pickled bytes."""
+    """The user's callable: as it is when inline, else as `pack` made it."""
     if load.live is not None:
         return load.live  # type: ignore[no-any-return]
-    return cloudpickle.loads(arrays[0].tobytes())  # type: ignore[no-any-return]
+    code, pickled = arrays
+    code_serving.install(code)
+    return cloudpickle.loads(pickled.tobytes())  # type: ignore[no-any-return]
 
 
 class FunctionEngine:
@@ -84,7 +95,7 @@ class FunctionPlan:
         if not isinstance(result, Mapping):
             values = result if len(self._names) > 1 else [result]
             if not isinstance(values, Sequence | np.ndarray) or len(values) != len(self._names):
-                raise ModelError(f"the function was to return {list(self._names)}, got {result!r}")
+                raise ModelError(f"the function must return {list(self._names)}, not {result!r}")
             result = dict(zip(self._names, values, strict=True))
         missing = [name for name in self._fetches if name not in result]
         if missing:

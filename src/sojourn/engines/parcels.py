@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import cloudpickle
@@ -36,4 +36,36 @@ def pack(value: Any) -> list[np.ndarray]:
 
 def unpack(arrays: Sequence[np.ndarray]) -> Any:
     """The value again. It lives in the memory of `arrays`, which must be the caller's to keep."""
-    return pickle.loads(arrays[0].data, buffers=arrays[1:])
+    return _Unpickler(io.BytesIO(arrays[0].data), buffers=arrays[1:]).load()
+
+
+class _Unpickler(pickle.Unpickler):
+    """Leaves classes alone that this process has already.
+
+    A class that travels by value brings its methods and attributes along. cloudpickle finds the
+    class that it was at home, and would give it copies of its own methods, with other globals.
+    """
+
+    def __init__(self, file: io.BytesIO, buffers: Sequence[np.ndarray]) -> None:
+        super().__init__(file, buffers=buffers)
+        self._known: set[type] = set()
+
+    def find_class(self, module: str, name: str) -> Any:
+        found = super().find_class(module, name)
+        if module == "cloudpickle.cloudpickle":
+            known = self._known  # not ourselves: we keep what is returned, and so would never go
+            if name in ("_make_skeleton_class", "_make_skeleton_enum"):
+                return lambda *parts: _skeleton(found, parts, known)
+            if name == "_class_setstate":
+                return lambda cls, state: cls if cls in known else found(cls, state)
+        return found
+
+
+def _skeleton(make: Callable[..., type], parts: tuple[Any, ...], known: set[type]) -> type:
+    """The class, noted as known if it has been here before."""
+    # Those that have travelled by value, from or to this process.
+    before = list(getattr(cloudpickle.cloudpickle, "_DYNAMIC_CLASS_TRACKER_BY_CLASS", ()))
+    cls = make(*parts)
+    if any(cls is other for other in before):
+        known.add(cls)
+    return cls

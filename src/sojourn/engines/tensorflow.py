@@ -13,6 +13,7 @@ from tensorflow.python.framework import ops as tf_ops
 
 from sojourn.engines import seeding
 from sojourn.engines.base import Arrays, Operation
+from sojourn.engines.literal import literal
 from sojourn.engines.placement import Placements
 from sojourn.engines.tensorflow_steps import CompiledStep, step_facts
 from sojourn.engines.variables import Variables
@@ -143,12 +144,14 @@ class GraphEngine:
         self.variables.assign(values)
 
     def _save(self, arguments: dict[str, Any], arrays: Arrays) -> tuple[Any, Arrays]:
-        return self.variables.save(arguments["prefix"]), ()
+        with literal(arguments["prefix"]) as prefix:
+            return self.variables.save(prefix), ()
 
     def _restore(self, arguments: dict[str, Any], arrays: Arrays) -> tuple[Any, Arrays]:
         if self.keeps_start:
             self.variables.keep()
-        self.variables.restore(arguments["prefix"], arguments["may_lack"])
+        with literal(arguments["prefix"], arguments["folder"]) as prefix:
+            self.variables.restore(prefix, arguments["may_lack"])
         return None, ()
 
     def _convert(self, arguments: dict[str, Any], arrays: Arrays) -> tuple[Any, Arrays]:

@@ -6,9 +6,9 @@ a file of JSON lines (`SOJOURN_EVENTS=file`); and `spans.py`, OpenTelemetry for 
 
 import os
 
-from sojourn.events import logs
+from sojourn.events import bus, logs
 from sojourn.events.bus import Event, emit, hears_steps, is_listening, subscribe, wants_bytes
-from sojourn.events.lines import write_lines
+from sojourn.events.lines import write_lines, write_lines_when_there_are_some
 from sojourn.events.spans import trace
 
 __all__ = [
@@ -22,6 +22,6 @@ __all__ = [
     "write_lines",
 ]
 
-subscribe(logs.write, wants_bytes=False)  # quiet unless the program has set up logging
+bus.log_with(logs.write, logs.is_heard)
 if _path := os.environ.get("SOJOURN_EVENTS"):
-    write_lines(_path)
+    write_lines_when_there_are_some(_path)

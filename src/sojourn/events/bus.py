@@ -56,6 +56,14 @@ _subscribers: tuple[Subscriber, ...] = ()
 _step_subscribers: tuple[Subscriber, ...] = ()
 _recorders: tuple[Subscriber, ...] = ()
 _lock = threading.Lock()
+_log_event: Subscriber = lambda event: None  # noqa: E731
+_is_logged: Callable[[], bool] = bool
+
+
+def log_with(write: Subscriber, is_heard: Callable[[], bool]) -> None:
+    """Log events with `write`, whenever the program has set up logging."""
+    global _log_event, _is_logged
+    _log_event, _is_logged = write, is_heard
 
 
 def subscribe(
@@ -93,7 +101,7 @@ def subscribe(
 
 def is_listening() -> bool:
     """Whether anybody would hear an event. Ask before collecting what is costly to know."""
-    return bool(_subscribers)
+    return bool(_subscribers) or _is_logged()
 
 
 def wants_bytes() -> bool:
@@ -117,6 +125,8 @@ def emit(
 ) -> None:
     """Tell everybody who listens."""
     listeners = _step_subscribers if is_step else _subscribers
+    if not is_step and _is_logged():
+        listeners = (_log_event, *listeners)
     if not listeners:
         return
     event = Event(kind, session, place, host_bytes, detail)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+import warnings
 import weakref
 from collections.abc import Callable
 
@@ -92,6 +93,23 @@ def write_lines(
         writer.close()
 
     return stop
+
+
+def write_lines_when_there_are_some(path: str) -> None:
+    """The same, but the file is opened with the first event."""
+
+    def begin(event: Event) -> None:
+        stop()
+        try:
+            writer = _Writer(path, MAX_BYTES)
+        except OSError as error:
+            message = f"SOJOURN_EVENTS: no events are recorded, {path} cannot be written: {error}"
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
+            return
+        subscribe(writer)
+        writer(event)
+
+    stop = subscribe(begin)
 
 
 _writers: weakref.WeakSet[_Writer] = weakref.WeakSet()

@@ -29,6 +29,19 @@ _LEVELS = {
 }
 
 
+_loggers = tuple(
+    logging.getLogger(f"sojourn.{what}")
+    for what in sorted({kind.partition(".")[0] for kind in _LEVELS} | {"zygote"})
+)
+
+
+def is_heard() -> bool:
+    """Whether the program has set up logging, so that a record would get anywhere."""
+    if logging.root.handlers or len(_root.handlers) > 1:
+        return True
+    return any(logger.handlers for logger in _loggers)
+
+
 def write(event: Event) -> None:
     """Log one event, with its fields as extras (`sojourn_session`, `sojourn_kind`, ...)."""
     level = _LEVELS.get(event.kind, logging.DEBUG)

@@ -1,7 +1,10 @@
-"""The worker of a call: ended politely when the call is over, at once when it was given up."""
+"""The worker of a call: asked to end when the call is over, killed when it was given up."""
 
 from __future__ import annotations
 
+from typing import Any, TextIO
+
+from sojourn.process.output import Output
 from sojourn.session.backend import Account
 from sojourn.session.isolation import WorkerBackend
 from sojourn.values import Footprint
@@ -12,12 +15,40 @@ class CallBackend(WorkerBackend):
 
     ends_abruptly = False
 
+    def __init__(self, name: str, label: str, **options: Any) -> None:
+        super().__init__(name, **options)
+        if label:
+            self.worker.output = _LabelledOutput(self.worker.output, label)
+
     def end(self, held: Footprint) -> Account:
         if self.ends_abruptly:
-            self.kill()  # no grace: somebody who pressed Ctrl-C is waiting
+            self.kill()  # without grace: the user has pressed Ctrl-C and waits
         account = super().end(held)
         try:
             self.worker.output.show()
+            if isinstance(self.worker.output, _LabelledOutput):
+                self.worker.output.show_rest()
         except (OSError, ValueError):
             pass  # the caller's own streams are closed
         return account
+
+
+class _LabelledOutput(Output):
+    """Whole lines, each with a label before it: several workers print at the same time."""
+
+    def __init__(self, plain: Output, label: str) -> None:
+        self.out, self.err = plain.out, plain.err
+        self._label = label
+        self._begun: dict[TextIO, str] = {}  # lines that have not ended yet
+
+    def write(self, text: str, target: TextIO) -> None:
+        *lines, rest = (self._begun.pop(target, "") + text).split("\n")
+        if rest:
+            self._begun[target] = rest
+        if lines:
+            super().write("".join(f"{self._label}{line}\n" for line in lines), target)
+
+    def show_rest(self) -> None:
+        """What was printed last, if its line has not ended."""
+        for target in list(self._begun):
+            self.write("\n", target)

@@ -18,6 +18,7 @@ from sojourn.probes.platform import require_process_isolation
 from sojourn.process.interrupts import to_the_end
 from sojourn.session.stay import Stay
 from sojourn.values import Place, Receipt
+from sojourn.values.places import with_cells
 
 if TYPE_CHECKING:
     from sojourn.functions.backend import CallBackend
@@ -26,7 +27,7 @@ _counter = itertools.count(1)
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What came of a call, as the engine tells it."""
+    """What came of a call, as the engine reports it."""
 
     kind: str
     message: str = ""
@@ -34,17 +35,24 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Call:
-    """The worker of one call. Whoever starts it ends it, whatever happens in between."""
+    """The worker of one call. The code that starts it ends it, whatever happens in between."""
 
     _stay: Stay | None = None  # also of one that was interrupted while it was being made
 
     def __init__(
-        self, options: Options, name: str, place: Place, tell: Callable[[Receipt], None]
+        self,
+        options: Options,
+        name: str,
+        place: Place,
+        keep_receipt: Callable[[Receipt], None],
+        label: str = "",
     ) -> None:
+        """`label` stands before each line that the function prints."""
         self.name = name
+        self._label = label
         self._options = options
         self._place = place
-        self._tell = tell
+        self._keep_receipt = keep_receipt
         self._backend: CallBackend | None = None
         self._is_cut_off = False
 
@@ -60,6 +68,7 @@ class Call:
         def new_backend(deadline: float | None) -> CallBackend:
             self._backend = CallBackend(
                 stay.name,
+                self._label,
                 memory_bytes=options.memory_bytes,
                 environment=dict(choice.environment),
                 on_gpu=choice.on_gpu,
@@ -85,13 +94,31 @@ class Call:
         assert self._stay is not None
         timeout = self._options.timeout
         try:
-            outcome, results = self._stay.call(
+            answer = self._stay.call(operation, arguments, arrays, result=Outcome, timeout=timeout)
+        except StepTimeout:
+            raise self._late() from None
+        return self._told(*answer)
+
+    async def aask(
+        self, operation: str, arguments: dict[str, Any], arrays: Sequence[np.ndarray]
+    ) -> tuple[str, Any]:
+        """The same, awaited."""
+        assert self._stay is not None
+        timeout = self._options.timeout
+        try:
+            answer = await self._stay.acall(
                 operation, arguments, arrays, result=Outcome, timeout=timeout
             )
         except StepTimeout:
-            raise StepTimeout(
-                f"{self.name!r} did not answer within {timeout:g} s; its worker was ended"
-            ) from None
+            raise self._late() from None
+        return self._told(*answer)
+
+    def _late(self) -> StepTimeout:
+        return StepTimeout(
+            f"{self.name!r} did not answer within {self._options.timeout:g} s; its worker was ended"
+        )
+
+    def _told(self, outcome: Outcome, results: Sequence[np.ndarray]) -> tuple[str, Any]:
         if outcome.kind == ERROR:
             raise _as_error(outcome, results)
         if not results:
@@ -104,7 +131,7 @@ class Call:
             ) from error
 
     def end(self, *, abruptly: bool = False) -> None:
-        """End the worker; the receipt goes to whoever wanted it. May be called twice."""
+        """End the worker and hand over the receipt. May be called twice."""
         stay, backend = self._stay, self._backend
         if stay is None or backend is None:
             return
@@ -112,12 +139,33 @@ class Call:
 
         def close() -> None:
             self._stay = None
-            self._tell(stay.close(timeout=0, place=self._place))
+            self._keep_receipt(stay.close(timeout=0, place=self._place))
 
         try:
             to_the_end(close, self.cut_off)
         finally:
             self._backend = None  # an error that the user keeps would keep its memory too
+
+    async def __aenter__(self) -> Call:
+        """Start the worker while the event loop goes on."""
+        from sojourn.process.aside import aside
+
+        try:
+            await aside(self.start, lambda _: self.end(abruptly=True))
+        except BaseException:
+            self.cut_off()  # cancelled: it ends before it has begun
+            raise
+        return self
+
+    async def __aexit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        await self.aend(error)
+
+    async def aend(self, error: BaseException | None = None) -> None:
+        """End the worker while the event loop goes on, at once if it is not in order."""
+        from sojourn.process.aside import aside
+
+        is_in_order = error is None or is_own(error)
+        await aside(lambda: self.end(abruptly=not is_in_order))
 
     def __del__(self) -> None:
         # Only after a Ctrl-C that came just when it was to be ended.
@@ -126,24 +174,29 @@ class Call:
             stay.ending.dropped()
 
     def cut_off(self) -> None:
-        """End the worker now, from any thread; who waits for it gets an error."""
+        """End the worker now, from any thread; a call that waits for it gets an error."""
         self._is_cut_off = True
         backend = self._backend
         if backend is not None:
             backend.kill()
 
 
+def is_own(error: BaseException) -> bool:
+    """Whether the function itself raised it, so that its worker is in order."""
+    return isinstance(error.__cause__, RemoteTraceback)
+
+
 def _as_error(outcome: Outcome, results: Sequence[np.ndarray]) -> BaseException:
-    """The error of the function, as its own type if that can be had."""
+    """The error of the function, in its own type if that exists here."""
     error: object = None
     if results:
         try:
             error = parcels.unpack(results)
         except Exception:
-            pass  # its class is not to be had here: described instead
+            pass  # its class does not exist here: described instead
     if not isinstance(error, BaseException):
         error = EngineError(outcome.message)
-    error.__cause__ = RemoteTraceback(outcome.traceback)
+    error.__cause__ = RemoteTraceback(with_cells(outcome.traceback))
     return error
 
 

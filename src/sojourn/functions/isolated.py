@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 from collections.abc import Callable, Iterable
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+from concurrent.futures import Future
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, overload
 
+from sojourn.engines import code_capture
 from sojourn.engines.calling import STREAM
-from sojourn.functions.calling import Call
+from sojourn.functions.calling import Call, is_own
+from sojourn.functions.items import as_call
 from sojourn.functions.options import Options
 from sojourn.functions.sending import pack_call
-from sojourn.functions.streaming import Stream, is_own
-from sojourn.functions.sweeping import sweep
+from sojourn.functions.stored import Stored
+from sojourn.functions.streaming import Stream
+from sojourn.functions.submitting import submit
+from sojourn.functions.sweeping import Settings, Sweep
 from sojourn.values import Place, Receipt, caller
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
 R = TypeVar("R")
 S = TypeVar("S")
+OnError = Literal["raise", "return", "skip"]
 
 
 class _Last:
@@ -29,7 +36,7 @@ class _Last:
     def __init__(self) -> None:
         self.receipt: Receipt | None = None
 
-    def tell(self, receipt: Receipt) -> None:
+    def keep(self, receipt: Receipt) -> None:
         self.receipt = receipt
 
 
@@ -65,31 +72,108 @@ class Isolated(Generic[P, R]):
             )
         return self._run(call, args, kwargs)  # type: ignore[no-any-return]
 
+    async def acall(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """The same, awaited: no thread waits for the function.
+
+        Of a function that yields, loop over the call itself: `async for item in function(...)`.
+        """
+        self._require_plain("acall")
+        parcel = pack_call(self._function, args, kwargs, self._name)
+        call = self._new_call(caller())
+        async with call:
+            kind, value = await call.aask("call", {}, parcel)
+            if kind == STREAM:
+                raise TypeError(f"{self._name!r} returned a generator; return a list instead")
+        return value  # type: ignore[no-any-return]
+
+    @overload
     def map(
-        self, *iterables: Iterable[Any], workers: int | None = None, quiet: bool = False
-    ) -> list[R]:
+        self,
+        *iterables: Iterable[Any],
+        workers: int | None = None,
+        quiet: bool = False,
+        on_error: Literal["raise", "skip"] = "raise",
+        results: str | os.PathLike[str] | None = None,
+    ) -> list[R]: ...
+    @overload
+    def map(
+        self,
+        *iterables: Iterable[Any],
+        workers: int | None = None,
+        quiet: bool = False,
+        on_error: Literal["return"],
+        results: str | os.PathLike[str] | None = None,
+    ) -> list[R | BaseException]: ...
+    def map(
+        self,
+        *iterables: Iterable[Any],
+        workers: int | None = None,
+        quiet: bool = False,
+        on_error: OnError = "raise",
+        results: str | os.PathLike[str] | None = None,
+    ) -> list[Any]:
         """Call it for every item, up to `workers` at a time; the results in the items' order.
 
-        Like the built-in `map`, several iterables give several arguments. A progress bar is shown
-        on a terminal unless `quiet`. The first error ends all other calls and is raised.
+        Like the built-in `map`, several iterables give several arguments; items of `sojourn.grid`
+        are passed by keyword. With `on_error="raise"` the first error ends all other calls and is
+        raised; `"return"` puts errors into the list in place of results, `"skip"` leaves them out.
+        `results` names a file that keeps every result, from which a rerun continues. Progress is
+        shown on terminals and in notebooks unless `quiet`. Whatever is raised, a Ctrl-C included,
+        has a `sweep` attribute with the results so far.
         """
-        if _yields(self._function):
-            raise TypeError(f"{self._name!r} yields; map() takes functions that return")
+        return self._sweep(caller(), iterables, workers, quiet, on_error, results).run()
+
+    def sweep(
+        self,
+        *iterables: Iterable[Any],
+        workers: int | None = None,
+        quiet: bool = False,
+        on_error: OnError = "raise",
+        results: str | os.PathLike[str] | None = None,
+    ) -> Sweep[R]:
+        """The same as an object: loop over it for results as they come, or `run()` it.
+
+        It keeps its results when it is interrupted, and goes on from there when it is run again.
+        """
+        return self._sweep(caller(), iterables, workers, quiet, on_error, results)
+
+    def submit(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        """Call it in the background. As many such calls run at a time as there are processors."""
+        self._require_plain("submit")
         place = caller()
+        return submit(lambda: self._run(self._new_call(place), args, kwargs, may_stream=False))
 
-        def prepare(args: tuple[Any, ...]) -> tuple[Call, Callable[[], R]]:
-            call = self._new_call(place)
-            return call, lambda: self._run(call, args, {}, may_stream=False)
+    def _sweep(
+        self,
+        place: Place,
+        iterables: tuple[Iterable[Any], ...],
+        workers: int | None,
+        quiet: bool,
+        on_error: str,
+        results: str | os.PathLike[str] | None,
+    ) -> Sweep[R]:
+        self._require_plain("map")
 
-        return sweep(prepare, iterables, workers, self._name, quiet)
+        def prepare(item: tuple[Any, ...], label: str) -> tuple[Call, Callable[[], R]]:
+            call = self._new_call(place, label)
+            args, kwargs = as_call(item)
+            return call, lambda: self._run(call, args, kwargs, may_stream=False)
+
+        settings = Settings.checked(self._name, workers, quiet, on_error)
+        stored = None if results is None else Stored(results, self._function, self._options)
+        return Sweep(prepare, iterables, settings, stored)
+
+    def _require_plain(self, method: str) -> None:
+        if _yields(self._function):
+            raise TypeError(f"{self._name!r} yields; {method}() takes functions that return")
 
     @property
     def receipt(self) -> Receipt | None:
         """The account of the call that ended last, on whichever thread; None before the first."""
         return self._last.receipt
 
-    def _new_call(self, place: Place) -> Call:
-        return Call(self._options, self._name, place, self._last.tell)
+    def _new_call(self, place: Place, label: str = "") -> Call:
+        return Call(self._options, self._name, place, self._last.keep, label)
 
     def _run(
         self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], may_stream: bool = True
@@ -101,7 +185,7 @@ class Isolated(Generic[P, R]):
             if kind == STREAM:
                 if may_stream:
                     return Stream(call, None)
-                raise TypeError(f"{self._name!r} returned a generator; return a list to map()")
+                raise TypeError(f"{self._name!r} returned a generator; return a list instead")
         except BaseException as error:
             call.end(abruptly=not is_own(error))
             raise
@@ -183,7 +267,15 @@ def isolated(
     same work gives the same bits; `deterministic`, with a seed, has TensorFlow use deterministic
     ops only.
     """
-    options = Options(timeout, memory, device, name, seed, deterministic)
+    code_capture.note()  # now: a file may be edited before the first call
+    options = Options(
+        timeout=timeout,
+        memory=memory,
+        device=device,
+        name=name,
+        seed=seed,
+        deterministic=deterministic,
+    )
     if function is None:
         return lambda given: Isolated(given, options)
     return Isolated(function, options)

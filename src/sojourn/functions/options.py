@@ -11,7 +11,7 @@ from sojourn.session.devices import Choice, choose, everything
 from sojourn.values import arguments, format_bytes, parse_bytes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """The limits and settings of every call of one isolated function."""
 
@@ -24,11 +24,11 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.timeout is not None and arguments.seconds("timeout", self.timeout) == 0:
-            raise ValueError(f"timeout is a number of seconds above 0, not {self.timeout!r}")
+            raise ValueError(f"timeout must be a positive number of seconds, not {self.timeout!r}")
         arguments.device("device", self.device)
         arguments.seed(self.seed, self.deterministic)
         if self.name is not None:
-            arguments.text("a name", self.name)
+            arguments.text("name", self.name)
         if self.memory is not None:
             arguments.memory("memory", self.memory)
 
@@ -44,7 +44,7 @@ class Options:
         return everything(gpus, visible) if wanted == "auto" else choose(wanted, gpus, visible)
 
     def engine_arguments(self) -> Load:
-        """What the engine is told before the call."""
+        """What the engine needs before the call."""
         return Load(
             kind="calling",
             seed=arguments.seed(self.seed),

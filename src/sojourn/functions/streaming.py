@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from sojourn.engines.calling import CLOSE, NEXT, SEND, STREAM, STREAM_ENDED, THROW
-from sojourn.errors import InputError, RemoteTraceback
-from sojourn.functions.calling import Call
+from sojourn.errors import InputError
+from sojourn.functions.calling import Call, is_own
 from sojourn.functions.sending import pack_value
 
 
@@ -78,9 +78,48 @@ class Stream(Generator[Any, Any, Any]):
         parcel = self._begin()
         call.start()
         self._begin = None
-        kind, _ = call.ask("call", {}, parcel)
-        if kind != STREAM:
-            raise InputError(f"{self._name!r} was to be a generator, and is none in the worker")
+        self._require_stream(call.ask("call", {}, parcel))
+
+    def _require_stream(self, answer: tuple[str, Any]) -> None:
+        if answer[0] != STREAM:
+            raise InputError(f"{self._name!r} is a generator here but not in the worker")
+
+    # -- awaited -------------------------------------------------------------------------------
+
+    def __aiter__(self) -> Stream:
+        return self
+
+    async def __anext__(self) -> Any:
+        """Its next item, while the event loop goes on."""
+        call = self._call
+        if call is None:
+            raise StopAsyncIteration
+        try:
+            if self._begin is not None:
+                await self._astart(call)
+            kind, value = await call.aask("resume", {"how": NEXT}, ())
+        except BaseException as error:
+            self._call = None
+            await call.aend(error)
+            raise
+        if kind == STREAM_ENDED:
+            self._call = None
+            await call.aend()
+            raise StopAsyncIteration
+        return value
+
+    async def _astart(self, call: Call) -> None:
+        assert self._begin is not None
+        parcel = self._begin()
+        await call.__aenter__()
+        self._begin = None
+        self._require_stream(await call.aask("call", {}, parcel))
+
+    async def aclose(self) -> None:
+        """Let it clean up and end the worker, while the event loop goes on."""
+        from sojourn.process.aside import aside
+
+        await aside(self.close)
 
     def __enter__(self) -> Stream:
         return self
@@ -89,8 +128,8 @@ class Stream(Generator[Any, Any, Any]):
         self.close()
 
     def __del__(self) -> None:
-        # A `for` loop left by `break` ends here, and so does the garbage collector, perhaps while
-        # this very thread holds one of our locks: what may wait is done on another thread.
+        # Reached from a `for` loop left by `break`, and from the garbage collector, perhaps while
+        # this thread holds one of our locks: what may wait is done on another thread.
         call, self._call = getattr(self, "_call", None), None
         if call is None or self._begin is not None:
             return
@@ -111,8 +150,3 @@ def _close(call: Call) -> None:
         call.end(abruptly=True)
         raise
     call.end()
-
-
-def is_own(error: BaseException) -> bool:
-    """Whether the function itself raised it, so that its worker is in order."""
-    return isinstance(error.__cause__, RemoteTraceback)

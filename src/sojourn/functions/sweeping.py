@@ -1,119 +1,346 @@
-"""Many calls beside each other, each in its own worker: the results in order, or the first error.
+"""Many calls beside each other, each in its own worker; what is finished is never lost.
 
-The caller's thread takes the items and collects the results, so that Ctrl-C and the iterables
-stay with it; one thread waits for each worker.
+The caller's thread takes the items and collects the results, so that Ctrl-C and the iterables stay
+with it; one thread waits for each worker. Between runs a sweep is only data.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 from operator import length_hint
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
+from sojourn.errors import RemoteTraceback
 from sojourn.functions.calling import Call
+from sojourn.functions.items import as_given, described
+from sojourn.functions.progress import Progress, showing
+from sojourn.functions.stored import Stored
 from sojourn.probes.platform import require_process_isolation
+from sojourn.process.interrupts import to_the_end
 from sojourn.values import arguments
 
 R = TypeVar("R")
-Prepare = Callable[[tuple[Any, ...]], tuple[Call, Callable[[], R]]]
+Item = tuple[Any, ...]
+# Of an item and its label: the call, and what runs it.
+Prepare = Callable[[Item, str], tuple[Call, Callable[[], R]]]
+RAISE, RETURN, SKIP = "raise", "return", "skip"
+
+_REFRESH_SECONDS = 0.5
 
 
-def sweep(
-    prepare: Prepare[R],
-    iterables: Sequence[Iterable[Any]],
-    workers: int | None,
-    name: str,
-    quiet: bool,
-) -> list[R]:
-    """Run a call for every item. When this returns or raises, no worker of it is left."""
+@dataclass(frozen=True, slots=True)
+class Done(Generic[R]):
+    """One call of a sweep that is over: `item` as it was given, and what came of it.
+
+    Of items from an iterator whose calls were over in an earlier run, `item` is None.
+    """
+
+    index: int
+    item: Any
+    value: R | None = None
+    error: BaseException | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a sweep is done."""
+
+    name: str
+    workers: int
+    quiet: bool
+    on_error: str
+
+    @classmethod
+    def checked(cls, name: str, workers: int | None, quiet: bool, on_error: str) -> Settings:
+        if on_error not in (RAISE, RETURN, SKIP):
+            raise ValueError(f'on_error must be "raise", "return" or "skip", not {on_error!r}')
+        if workers is None:
+            workers = len(os.sched_getaffinity(0))
+        return cls(name, arguments.whole("workers", workers), quiet, on_error)
+
+
+class Sweep(Generic[R]):
+    """One call for each item. Calls run only within `run()` and `for` loops over it.
+
+    `results` has what is finished, by the position of the item, also after an error or Ctrl-C;
+    `run()` or a loop then goes on with the rest. What failed is tried again.
+    """
+
+    def __init__(
+        self,
+        prepare: Prepare[R],
+        iterables: Sequence[Iterable[Any]],
+        settings: Settings,
+        stored: Stored | None,
+    ) -> None:
+        _check(iterables)
+        self._prepare = prepare
+        self._settings = settings
+        self._stored = stored
+        self.results: dict[int, R] = {}
+        self.errors: dict[int, BaseException] = {}
+        # Taken from the iterables and without a result: to do, running, or failed.
+        self._open: dict[int, Item] = {}
+        self._coming: Iterator[tuple[int, Item]] = enumerate(zip(*iterables, strict=False))
+        self._is_cut_short = False
+        self._is_running = False
+        self._total = _total(iterables)
+        # Of an iterator neither all items are taken at once, nor are they kept.
+        self._items: dict[int, Item] = {}
+        if all(hasattr(items, "__len__") for items in iterables):
+            self._items.update(self._coming)
+            self._open.update(self._items)
+        if stored is not None:
+            stored.read()
+            for index in list(self._open):
+                self._recall(index)
+
+    def run(self) -> list[Any]:
+        """Make the calls that are left; the results in the order of the items.
+
+        Errors are raised, are in the list (`on_error="return"`) or are left out of it (`"skip"`).
+        """
+        try:
+            for _ in self._advance():
+                pass
+            over: dict[int, Any] = dict(self.results)
+            if self._settings.on_error == RETURN:
+                over |= self.errors
+            return [over[index] for index in sorted(over)]
+        except BaseException as error:
+            self._explain(error)
+            raise
+
+    def __iter__(self) -> Iterator[Done[R]]:
+        """Each item once, as its call is over; those that have a result already come first."""
+        for index in sorted(self.results):
+            item = self._items.get(index)
+            yield Done(index, None if item is None else as_given(item), self.results[index])
+        yield from self._advance()
+
+    def __len__(self) -> int:
+        """How many items it has; of an iterator, how many were taken so far."""
+        return len(self.results) + len(self._open)
+
+    def __repr__(self) -> str:
+        total = "?" if self._total is None else self._total
+        failed = f", {len(self.errors)} failed" if self.errors else ""
+        running = ", running" if self._is_running else ""
+        return (
+            f"<sweep of {self._settings.name!r} | {len(self.results)} of {total} done"
+            f"{failed}{running}>"
+        )
+
+    # -- running -------------------------------------------------------------------------------
+
+    def _advance(self) -> Iterator[Done[R]]:
+        """Make the calls that are left. When this returns or raises, no worker is left."""
+        if self._is_running:
+            raise RuntimeError(f"this sweep of {self._settings.name!r} is running already")
+        if self._is_cut_short:
+            raise RuntimeError("the iterator of this sweep has failed, and its rest is lost")
+        require_process_isolation()
+        try:
+            self._is_running = True
+            self.errors.clear()
+            with ExitStack() as stack:
+                if self._stored is not None:
+                    stack.enter_context(self._stored.writing())
+                progress = stack.enter_context(
+                    showing(self._settings.name, self._total, self._settings.quiet)
+                )
+                _wait_for_zygote()  # here, where Ctrl-C is answered
+                yield from self._fly(progress)
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            self._explain(error)
+            raise
+        finally:
+            self._is_running = False
+
+    def _fly(self, progress: Progress) -> Iterator[Done[R]]:
+        flight: _Flight[R] = _Flight(
+            ThreadPoolExecutor(
+                self._settings.workers, thread_name_prefix=f"sojourn-map-{self._settings.name}"
+            )
+        )
+        try:
+            while True:
+                while flight.has_room(self._settings.workers):
+                    index = self._next(flight)
+                    if index is None:
+                        break
+                    item = self._open[index]
+                    if self._recall(index):
+                        yield self._done(index, item)
+                    else:
+                        self._start(flight, index)
+                progress.show(len(self.results), len(self.errors), len(flight.calls))
+                if not flight.calls:
+                    return
+                for index in flight.wait():
+                    item = self._open[index]
+                    self._collect(flight, index)
+                    progress.show(len(self.results), len(self.errors), len(flight.calls))
+                    if index in self.results or self._settings.on_error == RETURN:
+                        yield self._done(index, item)
+        finally:
+            self._land(flight)
+
+    def _next(self, flight: _Flight[R]) -> int | None:
+        """The next item to call for."""
+        for index in self._open:
+            if index not in flight.calls and index not in self.errors:
+                return index
+        before = len(self._open)
+        try:
+            # In one go, so that no Ctrl-C comes between taking an item and keeping it.
+            self._open.update(itertools.islice(self._coming, 1))
+        except BaseException:
+            self._is_cut_short = len(self._open) == before
+            raise
+        return next(reversed(self._open)) if len(self._open) > before else None
+
+    def _start(self, flight: _Flight[R], index: int) -> None:
+        item = self._open[index]
+        label = f"[{index}: {described(item)}] " if self._settings.workers > 1 else ""
+        call, run = self._prepare(item, label)
+        flight.calls[index] = call  # before it starts: whatever comes now, it is ended
+        flight.futures[index] = flight.threads.submit(run)
+
+    def _collect(self, flight: _Flight[R], index: int) -> None:
+        """Keep what came of a call, or raise it."""
+        error = flight.futures[index].exception()
+        try:
+            if error is None:
+                to_the_end(lambda: self._finish(flight, index), _nothing)
+            elif self._settings.on_error == RAISE:
+                _note(error, f"in call {index} of the sweep: {self._words(index)}")
+                raise error
+            else:
+                self.errors[index] = error
+                flight.forget(index)
+        finally:
+            del error  # it refers to this frame
+
+    def _finish(self, flight: _Flight[R], index: int) -> None:
+        value = flight.futures[index].result()
+        flight.forget(index)
+        self.results[index] = value
+        item = self._open.pop(index)
+        if self._stored is not None:
+            self._stored.add(item, value)
+
+    def _recall(self, index: int) -> bool:
+        """Whether an earlier run has left a result."""
+        found = [] if self._stored is None else self._stored.recall(self._open[index])
+        if found:
+            [self.results[index]] = found
+            del self._open[index]
+        return bool(found)
+
+    def _land(self, flight: _Flight[R]) -> None:
+        """End what still runs, and keep what is finished."""
+
+        def cut_off() -> None:
+            for call in list(flight.calls.values()):
+                call.cut_off()
+
+        def work() -> None:
+            cut_off()
+            flight.threads.shutdown(cancel_futures=True)  # they wait for their workers
+            failures = []
+            for index in flight.succeeded():
+                try:
+                    self._finish(flight, index)
+                except Exception as error:  # the disk is full, say: the others count all the same
+                    failures.append(error)
+            flight.calls.clear()
+            flight.futures.clear()
+            if failures:
+                raise failures[0]
+
+        to_the_end(work, cut_off)
+
+    # -- reporting -----------------------------------------------------------------------------
+
+    def _done(self, index: int, item: Item) -> Done[R]:
+        return Done(index, as_given(item), self.results.get(index), self.errors.get(index))
+
+    def _words(self, index: int) -> str:
+        return f"{self._settings.name}({described(self._open[index])})"
+
+    def _explain(self, error: BaseException) -> None:
+        """Let the code that catches it find what is finished."""
+        if getattr(error, "sweep", None) is self:
+            return
+        with suppress(Exception):
+            error.sweep = self  # type: ignore[attr-defined]
+        kept = f"{len(self.results)} results are kept: see `sweep.results` of this exception"
+        if self._stored is not None:
+            kept = f"{len(self.results)} results are kept in {self._stored.path}"
+        _note(error, kept)
+
+
+@dataclass
+class _Flight(Generic[R]):
+    """The calls under way, by the index of their items."""
+
+    threads: ThreadPoolExecutor
+    calls: dict[int, Call] = field(default_factory=dict)
+    futures: dict[int, Future[R]] = field(default_factory=dict)
+
+    def has_room(self, workers: int) -> bool:
+        return len(self.calls) < workers
+
+    def wait(self) -> list[int]:
+        """Those that are over, after at least one is, or a moment."""
+        wait(self.futures.values(), _REFRESH_SECONDS, FIRST_COMPLETED)
+        return sorted(index for index, future in self.futures.items() if future.done())
+
+    def succeeded(self) -> list[int]:
+        return [
+            index
+            for index, future in self.futures.items()
+            if future.done() and not future.cancelled() and future.exception() is None
+        ]
+
+    def forget(self, index: int) -> None:
+        del self.calls[index], self.futures[index]
+
+
+def _nothing() -> None:
+    pass
+
+
+def _check(iterables: Sequence[Iterable[Any]]) -> None:
     if not iterables:
         raise TypeError("map() needs at least one iterable")
     for items in iterables:
         if not hasattr(items, "__iter__") and not hasattr(items, "__getitem__"):
-            raise TypeError(f"map() takes lists and the like, one for each argument, not {items!r}")
-    if workers is None:
-        workers = len(os.sched_getaffinity(0))
-    workers = arguments.whole("workers", workers)
-    require_process_isolation()
+            raise TypeError(f"map() takes an iterable for each argument, not {items!r}")
+
+
+def _note(error: BaseException, text: str) -> None:
+    if hasattr(error, "add_note"):  # Python 3.11
+        error.add_note(text)
+    elif isinstance(error.__cause__, RemoteTraceback):
+        error.__cause__.text += f"\n{text}"
+
+
+def _wait_for_zygote() -> None:
     from sojourn.process.zygote import zygote
 
-    zygote.frameworks()  # waited for here, where Ctrl-C is answered
-    results: dict[int, R] = {}
-    running: dict[Future[R], tuple[int, Call]] = {}
-    with (
-        ThreadPoolExecutor(workers, thread_name_prefix=f"sojourn-map-{name}") as threads,
-        _progress(name, _total(iterables), quiet) as advance,
-    ):
-        try:
-            for index, args in enumerate(zip(*iterables, strict=False)):
-                if len(running) >= workers:
-                    _collect(running, results, advance)
-                call, run = prepare(args)
-                running[threads.submit(run)] = index, call
-            while running:
-                _collect(running, results, advance)
-        except BaseException:
-            for future, (_, call) in running.items():
-                future.cancel()
-                call.cut_off()
-            raise  # leaving the block waits for the threads, and they for their workers
-    return [results[index] for index in range(len(results))]
-
-
-def _collect(
-    running: dict[Future[R], tuple[int, Call]],
-    results: dict[int, R],
-    advance: Callable[[], None],
-) -> None:
-    """Wait until at least one call is over; raise its error if it had one."""
-    done, _ = wait(running, return_when=FIRST_COMPLETED)
-    try:
-        for future in sorted(done, key=lambda f: running[f][0]):
-            index, _ = running.pop(future)
-            results[index] = future.result()
-            advance()
-    finally:
-        # A future keeps its error, which refers to this frame: neither would go, nor what the other
-        # calls had in hand, until the garbage collector comes by.
-        del done, future
+    zygote.frameworks()
 
 
 def _total(iterables: Sequence[Iterable[Any]]) -> int | None:
     hints = [length_hint(iterable, -1) for iterable in iterables]
     known = [hint for hint in hints if hint >= 0]
     return min(known) if known else None
-
-
-@contextmanager
-def _progress(name: str, total: int | None, quiet: bool) -> Iterator[Callable[[], None]]:
-    """A bar on standard error if that is a terminal, else nothing."""
-    if quiet or sys.stderr is None or not sys.stderr.isatty():
-        yield lambda: None
-        return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        # What the workers print goes above the bar, unless it goes to a file or a pipe.
-        redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),
-    )
-    with bar:
-        task = bar.add_task(name, total=total)
-        yield lambda: bar.advance(task)

@@ -18,5 +18,7 @@ def require_process_isolation() -> None:
             'open the session with isolation="inline" instead'
         )
     missing = [name for name in _NEEDED if not hasattr(os, name)]
+    if not os.path.isdir("/proc/self/fd"):
+        missing.append("/proc")
     if missing:
         raise PlatformError(f"process isolation needs {', '.join(missing)}, missing here")

@@ -21,8 +21,26 @@ class Found:
 
 def of_client(client_pid: int | None = None) -> list[Found]:
     """The workers and zygotes of one client, or of every client that may be seen."""
-    found = map(_look, _pids())
+    found = map(_look, pids())
     return [one for one in found if one is not None and client_pid in (None, one.client_pid)]
+
+
+def program_of(pid: int) -> str:
+    """What a process runs, as one calls it: `serve.py`, `-m pytest`, `gunicorn`; "" if unknown."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as cmdline:
+            words = cmdline.read().rstrip(b"\0").decode(errors="replace").split("\0")
+    except OSError:
+        return ""
+    name = os.path.basename(words[0])
+    if not name.startswith("python"):
+        return name
+    for at, word in enumerate(words[1:], 1):
+        if word in ("-m", "-c"):
+            return " ".join(words[at : at + 2]) if word == "-m" else word
+        if not word.startswith("-"):
+            return os.path.basename(word)
+    return name
 
 
 def started_with(variable: str, value: str) -> list[int]:
@@ -32,7 +50,7 @@ def started_with(variable: str, value: str) -> list[int]:
     """
     entry = f"\0{variable}={value}".encode()
     found = []
-    for pid in _pids():
+    for pid in pids():
         try:
             with open(f"/proc/{pid}/environ", "rb") as environment:
                 if entry in b"\0" + environment.read():
@@ -42,7 +60,8 @@ def started_with(variable: str, value: str) -> list[int]:
     return found
 
 
-def _pids() -> list[int]:
+def pids() -> list[int]:
+    """Every process that there is now."""
     return sorted(int(entry) for entry in os.listdir("/proc") if entry.isdigit())
 
 

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from sojourn.probes import processes
+
 NAME = "sojourn-status"
 BUCKETS = 28  # powers of two of a microsecond: 1 us to 2 minutes
 STATE, STEPS, UNDER_WAY, LAST_STEP, NANOSECONDS, HISTOGRAM = 0, 1, 2, 3, 4, 8
@@ -107,7 +109,7 @@ def read_all(pids: list[int] | None = None) -> Iterator[Status]:
 
     A fork inherits its parent's pages, but not the sessions: it is left out.
     """
-    for entry in pids if pids is not None else map(int, filter(str.isdigit, os.listdir("/proc"))):
+    for entry in pids if pids is not None else processes.pids():
         try:
             names = os.listdir(f"/proc/{entry}/fd")
         except OSError:

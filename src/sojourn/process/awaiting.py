@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 
@@ -65,7 +66,8 @@ class AwaitedLanes:
         self, lanes: Lanes, loop: asyncio.AbstractEventLoop, show: Callable[[], None]
     ) -> None:
         self._lanes = lanes
-        self._loop = loop
+        # Not the loop itself, which is the key that these lanes are found by: it could never go.
+        self._loop_of_this = weakref.ref(loop)
         self._show = show  # what the worker has printed
         self._waiting: deque[_Request] = deque()
         self._busy: dict[CallerLane, _Request] = {}
@@ -76,6 +78,12 @@ class AwaitedLanes:
         self._ticking: asyncio.TimerHandle | None = None
         self._suspects: set[CallerLane] = set()
         self._looks = _MOST_LOOKS if CAN_SPIN else 0
+
+    @property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        loop = self._loop_of_this()
+        assert loop is not None, "it is running us"
+        return loop
 
     async def exchange(
         self,
@@ -106,6 +114,9 @@ class AwaitedLanes:
             if timer is not None:
                 timer.cancel()
             self._leave(request)
+            if self._ticking is not None and not self._busy and not self._waiting:
+                self._ticking.cancel()
+                self._ticking = None
 
     def drain(self, deadline: float | None) -> None:
         """Wait for the answers to all that was asked, on this thread, which is the loop's: it
@@ -131,7 +142,11 @@ class AwaitedLanes:
 
     def _begin(self, request: _Request) -> None:
         has_room = request.may_wait or self._width() < WIDTH
-        lane = self._lanes.acquire() if has_room else None
+        try:
+            lane = self._lanes.acquire() if has_room else None
+        except Exception as error:  # it was closed, or there are no descriptors left
+            request.fail(error)
+            return
         if lane is None:
             self._queue(request)
         else:
@@ -270,12 +285,15 @@ class AwaitedLanes:
     def _unwatch(self, lane: CallerLane) -> None:
         bell = self._bells.pop(lane, -1)
         if bell >= 0:
-            self._loop.remove_reader(bell)
-            os.close(bell)
+            self._stop_reading(bell)
         if not self._bells and self._end_fd >= 0:
-            self._loop.remove_reader(self._end_fd)
-            os.close(self._end_fd)
-            self._end_fd = -1
+            fd, self._end_fd = self._end_fd, -1
+            self._stop_reading(fd)
+
+    def _stop_reading(self, fd: int) -> None:
+        if not self._loop.is_closed():  # then it watches nothing any more
+            self._loop.remove_reader(fd)
+        os.close(fd)
 
     def _tick_later(self) -> None:
         if self._ticking is None:

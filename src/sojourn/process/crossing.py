@@ -11,6 +11,8 @@ import msgspec
 from sojourn import errors
 from sojourn.engines import hooks
 from sojourn.process.plain import plain
+from sojourn.values.places import with_cells
+from sojourn.values.texts import sendable
 
 # Errors are printed and logged: a model that nobody vouches for fills no disk by them.
 _MOST_OF_A_NAME, _MOST_OF_A_TEXT = 1_000, 20_000
@@ -31,18 +33,29 @@ class ErrorRecord(msgspec.Struct, frozen=True):
 
 
 def record(error: BaseException) -> bytes:
-    """Describe an exception in the worker."""
+    """Describe an exception in the worker, whatever it is: somebody waits for this answer."""
+    try:
+        return _encoded(error)
+    except Exception as worse:  # code of the user's, or no memory for a long text
+        kind = type(error)
+        text = f"(its text cannot be told: {type(worse).__name__})"
+        return msgspec.msgpack.encode(
+            ErrorRecord(_name(kind.__module__), _name(kind.__name__), text, text)
+        )
+
+
+def _encoded(error: BaseException) -> bytes:
     code = getattr(error, "error_code", None)
     message = getattr(error, "message", None)
     node = getattr(getattr(error, "op", None), "name", None)
     return msgspec.msgpack.encode(
         ErrorRecord(
-            str(type(error).__module__),
-            type(error).__name__,
-            _sendable(message if isinstance(message, str) else _text_of(error)),
-            _sendable("".join(traceback.format_exception(error)).rstrip()),
+            _name(type(error).__module__),
+            _name(type(error).__name__),
+            sendable(message if isinstance(message, str) else _text_of(error)),
+            sendable("".join(traceback.format_exception(error)).rstrip()),
             code if isinstance(code, int) else None,
-            node if isinstance(node, str) else None,
+            _name(node) if isinstance(node, str) else None,
         )
     )
 
@@ -54,9 +67,8 @@ def _text_of(error: BaseException) -> str:
         return f"(its text cannot be told: {worse!r})"
 
 
-def _sendable(text: str) -> str:
-    """Without the halves of characters that stand for undecodable bytes, in file names say."""
-    return text.encode(errors="backslashreplace").decode()
+def _name(name: object) -> str:
+    return sendable(str(name)[:_MOST_OF_A_NAME])
 
 
 def revive(payload: bytes, graph: Any = None, *, trusted: bool = True) -> BaseException:
@@ -77,7 +89,7 @@ def revive(payload: bytes, graph: Any = None, *, trusted: bool = True) -> BaseEx
     error = _as_own(told) or _as_frameworks(told, graph) or _as_builtin(told)
     if error is None:
         error = errors.EngineError(f"{told.name}: {told.message}")
-    error.__cause__ = errors.RemoteTraceback(told.traceback)
+    error.__cause__ = errors.RemoteTraceback(with_cells(told.traceback))
     return error
 
 

@@ -107,11 +107,15 @@ class Lanes:
 
     def give_back(self, lane: CallerLane) -> None:
         """Its answer was taken."""
-        self._free.append(lane)
+        self._keep(lane, self._free)
 
     def abandon(self, lane: CallerLane) -> None:
         """Nobody waits for its answer any more."""
-        self._abandoned.append(lane)
+        self._keep(lane, self._abandoned)
+
+    def _keep(self, lane: CallerLane, lanes: list[CallerLane]) -> None:
+        if self._board is not None:  # else all are closed, and this one's memory goes with it
+            lanes.append(lane)
 
     def refusal_of(self, lane: CallerLane) -> SojournError:
         """What to raise if the worker could not take its end of the lane."""
@@ -159,6 +163,8 @@ class Lanes:
 
     def _found_or_wired(self, is_last_welcome: bool) -> CallerLane | None:
         with self._lock:
+            if self._board is None:
+                raise PeerGone  # closed meanwhile
             for lane in self._abandoned:
                 if lane.has_answer:  # it has come late and is of no interest
                     self._abandoned.remove(lane)

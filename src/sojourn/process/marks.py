@@ -15,6 +15,8 @@ import secrets
 import signal
 import time
 
+from sojourn.probes import processes
+
 NAME = "SOJOURN_WORKER"
 _EXEC_SECONDS = 1.0  # much longer than the kernel takes for it
 _counter = itertools.count(1)
@@ -55,8 +57,7 @@ def wear(mark: str) -> None:
 
 def wearers(mark: str) -> list[int]:
     """The processes that wear this mark, or one that begins with it. Not those of other users."""
-    entries = [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
-    return [pid for pid in entries if _wears(pid, f"\0{NAME}={mark}".encode())]
+    return processes.started_with(NAME, mark)
 
 
 def end_wearers(mark: str) -> list[int]:

@@ -1,7 +1,7 @@
 """What a worker prints: kept in nameless memory, shown by the caller's own thread.
 
-No thread and no pipe that could fill up. Whoever waits for the worker shows what has come, through
-the caller's `sys.stdout` and `sys.stderr`, so it appears in notebooks too and in order. What has
+No thread and no pipe that could fill up. Who waits for the worker shows what has come, through the
+caller's `sys.stdout` and `sys.stderr`, so it appears in notebooks too and in order. What has
 been shown is given back to the system; the last words stay for the error message. Of a worker that
 is not trusted no more than text is shown, and not without end.
 """
@@ -9,12 +9,16 @@ is not trusted no more than text is shown, and not without end.
 from __future__ import annotations
 
 import codecs
+import contextlib
 import ctypes
+import logging
 import os
 import re
 import sys
 import threading
+from typing import TextIO
 
+from sojourn.process import log_records
 from sojourn.process.plain import plain
 
 _KEPT_BYTES = 8192
@@ -46,6 +50,8 @@ class Stream:
         self._shown = 0
         self._punched = 0
         self._is_in_line = self._is_in_chatter = False
+        self._begun = b""  # of a log record that has not ended yet
+        self._records: list[logging.LogRecord] = []
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._lock = threading.Lock()
         self.fd = os.memfd_create(name, os.MFD_CLOEXEC)
@@ -65,9 +71,18 @@ class Stream:
             data = os.pread(self.fd, end - start, start)
             self._shown = start + len(data)
             self._give_back()
+            if self._trusted:
+                data, records, self._begun = log_records.separate(self._begun + data)
+                self._records += records
             # The last character may still be under way, and so may the last line.
             text = self._decoder.decode(self._without_chatter(data) if self._filters else data)
             return text if self._trusted else self._guarded(text)
+
+    def take_records(self) -> list[logging.LogRecord]:
+        """What was logged up to what was taken last."""
+        with self._lock:
+            records, self._records = self._records, []
+        return records
 
     def _guarded(self, text: str) -> str:
         if self._room <= 0:
@@ -92,12 +107,14 @@ class Stream:
         with self._lock:
             start = max(0, self._size() - _KEPT_BYTES)
             data = os.pread(self.fd, _KEPT_BYTES, start) if self.fd >= 0 else b""
+        if self._trusted:
+            data = log_records.readable(data)
         lines = data.decode(errors="replace").strip().splitlines()
         words = "\n".join(lines[-_LAST_LINES:])
         return words if self._trusted else plain(words)
 
     def close(self) -> None:
-        """Give the memory back. Whoever reads meanwhile has his words first."""
+        """Give the memory back, once those who read it now have finished."""
         with self._lock:
             fd, self.fd = self.fd, -1
             if fd >= 0:
@@ -137,12 +154,22 @@ class Output:
             raise
 
     def show(self) -> None:
-        """Pass on what has come to the caller's own streams."""
+        """Pass on what has come to the caller's own streams.
+
+        What they do not take is lost, and nothing is raised: the step that printed it has been
+        done, and who hears of an error would do it again.
+        """
         for stream, target in ((self.out, sys.stdout), (self.err, sys.stderr)):
-            text = stream.take()
-            if text and target is not None:
-                target.write(text)
-                target.flush()
+            with contextlib.suppress(Exception):  # closed, a broken pipe, or the user's own class
+                text = stream.take()
+                if text and target is not None:
+                    self.write(text, target)
+        with contextlib.suppress(Exception):  # a handler of the user's
+            log_records.handle(self.err.take_records())
+
+    def write(self, text: str, target: TextIO) -> None:
+        """Show something."""
+        _write(text, target)
 
     def last_words(self) -> str:
         """What the worker said last on standard error."""
@@ -157,3 +184,14 @@ class Output:
         """We are in a fork: let go of them."""
         self.out.become_foreign()
         self.err.become_foreign()
+
+
+def _write(text: str, target: TextIO | None) -> None:
+    if target is None:
+        return
+    try:
+        target.write(text)
+    except UnicodeEncodeError:
+        encoding = target.encoding or "ascii"
+        target.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    target.flush()

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 
 import msgspec
 
+from sojourn.process.log_records import LogSettings
+
 # All that a stranger's model is told; anything else in the environment may be a key to something.
 _HARMLESS = frozenset({"LANG", "LANGUAGE", "TZ", "GLIBC_TUNABLES", "NUMEXPR_MAX_THREADS"})
 _HARMLESS_BEGINNINGS = (
@@ -26,6 +28,7 @@ class Surroundings(msgspec.Struct, frozen=True):
     environment: dict[bytes, bytes]
     path: list[bytes]
     folder: bytes | None  # None if it has been removed
+    logging: LogSettings | None = None  # None: what it logs is not passed on
 
     @classmethod
     def here(cls, more: Mapping[str, str], secretive: bool = False) -> Surroundings:
@@ -35,7 +38,8 @@ class Surroundings(msgspec.Struct, frozen=True):
         if secretive:
             environment = {n: v for n, v in environment.items() if _is_harmless(os.fsdecode(n))}
         environment.update((os.fsencode(name), os.fsencode(more[name])) for name in more)
-        return cls(environment, list(map(os.fsencode, import_path())), _folder())
+        logs = None if secretive else LogSettings.here()
+        return cls(environment, list(map(os.fsencode, import_path())), _folder(), logs)
 
     def take_on(self) -> None:
         """See the world as the client sees it now, not as the zygote saw it when it started."""
@@ -50,6 +54,8 @@ class Surroundings(msgspec.Struct, frozen=True):
                 os.chdir(self.folder)
             except OSError:
                 pass  # the client's folder has been removed; paths are made absolute by the client
+        if self.logging is not None:
+            self.logging.take_on()
 
 
 def import_path() -> list[str]:

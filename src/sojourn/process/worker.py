@@ -220,11 +220,12 @@ class Worker:
         *,
         result: type[T] | Any = Any,
         deadline: float | None = None,
+        may_wait: bool = True,
     ) -> tuple[Any, list[np.ndarray]]:
         """The same, awaited."""
         try:
             answer = await self._awaited().exchange(
-                call_meta(name, arguments), arrays, deadline=deadline
+                call_meta(name, arguments), arrays, may_wait=may_wait, deadline=deadline
             )
         except _INTERRUPTED as error:
             raise self._what_it_means(error) from None
@@ -386,6 +387,7 @@ class Worker:
         """Give back the descriptors. The worker must have ended."""
         if self._answering is not None:
             self._answering.stop()
+        self._awaited_by.clear()
         self._lanes.close()
         with self._lock:
             self._close_descriptors()

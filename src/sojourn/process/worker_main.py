@@ -39,10 +39,13 @@ from sojourn.transport.lane import CallerLane, ServerLane
 from sojourn.transport.segment import Segment
 
 _call_decoder = msgspec.msgpack.Decoder(Call)
+_pid = 0  # of the worker, as soon as this is one
 
 
 def main(request: Fork, fds: list[int]) -> NoReturn:
     """Turn the freshly forked child into a worker and serve until the end."""
+    global _pid
+    _pid = os.getpid()
     os.setsid()
     # The whole group: what the session starts ends with it.
     lifeline.arm(fds[LIFELINE], -os.getpid())
@@ -217,16 +220,22 @@ def _serve(lane: ServerLane, host: Host) -> NoReturn:
         meta, arrays = lane.wait()
         try:
             if meta[0] == STEP:
-                lane.answer(OK, meta, host.step(plan_number(meta)).run(arrays))
+                _answer(lane, OK, meta, host.step(plan_number(meta)).run(arrays))
             else:
                 _carry_out(lane, host, meta, arrays)
         except BaseException as error:
-            lane.answer(FAILED, crossing.record(error), ())
+            _answer(lane, FAILED, crossing.record(error), ())
         del meta, arrays
+
+
+def _answer(lane: ServerLane, status: int, meta: bytes, results: Arrays) -> None:
+    if os.getpid() != _pid:
+        os._exit(0)  # a fork that the user's code has made: the answer is not its own to give
+    lane.answer(status, meta, results)
 
 
 def _carry_out(lane: ServerLane, host: Host, meta: bytes, arrays: list[np.ndarray]) -> None:
     # A function of its own, so that what it returns is not kept until somebody calls again.
     call = _call_decoder.decode(memoryview(meta)[1:])
     result, results = host.call(call.name, call.arguments, arrays)
-    lane.answer(OK, msgspec.msgpack.encode(result), results)
+    _answer(lane, OK, msgspec.msgpack.encode(result), results)

@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -24,7 +25,7 @@ from sojourn import events
 from sojourn.engines.hooks import DEFAULT, chosen_frameworks
 from sojourn.errors import InternalError, PlatformError, SojournError
 from sojourn.probes.platform import require_process_isolation
-from sojourn.process import exits, huge_pages, interrupts, marks
+from sojourn.process import exits, huge_pages, interrupts, marks, private_folder
 from sojourn.process.calls import NoAnswer
 from sojourn.process.deadlines import held, left_until
 from sojourn.process.output import Stream
@@ -45,6 +46,11 @@ from sojourn.transport import frames
 T = TypeVar("T")
 # A fork takes milliseconds, on a machine that is far too busy a few seconds.
 _FORK_SECONDS = 30.0
+# How often one that does not answer is looked at: found stopped twice, it is replaced. Its answer
+# would come too late for many, and each of them would wait for it again.
+_LOOK_SECONDS = 0.1
+# What it is given to answer, however long it has owed earlier answers.
+_LEAST_SECONDS = 1.0
 # Only to say how a worker ended: not worth a long wait.
 _STATUS_SECONDS = 5.0
 
@@ -74,6 +80,7 @@ class _Running:
         environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
         environment["SOJOURN_PATH"] = os.pathsep.join(import_path())
         environment[marks.NAME] = marks.for_zygote()
+        environment[private_folder.VARIABLE] = self._folder = private_folder.choose()
         huge_pages.ask_malloc(environment)
         with contextlib.ExitStack() as undo:
             self.errors = Stream("sojourn-zygote-err", filters_chatter=False)
@@ -88,6 +95,7 @@ class _Running:
             undo.pop_all()
         self.frameworks: dict[str, str] | None = None
         self._ticket = 0
+        self._silent_since: float | None = None  # for as long as it owes an answer
         events.emit("zygote.started", zygote_pid=self.pid)
 
     def _start(self, channel: int, environment: dict[str, str]) -> subprocess.Popen[bytes]:
@@ -142,13 +150,16 @@ class _Running:
     ) -> tuple[T, list[int]]:
         """Send a request that carries the next ticket, and wait for its reply.
 
-        One that does not answer within the most it may take is stopped or hangs, and is treated as
-        gone. An earlier deadline is the caller's own matter.
+        One that does not answer within the most it may take hangs, and is treated as gone; what
+        earlier callers have waited in vain counts. An earlier deadline is the caller's own matter.
         """
         try:
             frames.send(self.channel, request, fds)
         except (BrokenPipeError, ConnectionError):
             raise ZygoteGone from None
+        now = time.monotonic()
+        self._silent_since = self._silent_since or now
+        most = max(_LEAST_SECONDS, self._silent_since + most - now)
         timeout = left_until(deadline, most)
         try:
             return self._reply(request.ticket, kind, timeout)
@@ -161,15 +172,31 @@ class _Running:
 
     def _receive(self, timeout: float | None) -> tuple[FromZygote, list[int]]:
         try:
-            message, fds = frames.receive(self.channel, from_zygote, timeout)
+            self._wait_for_words(None if timeout is None else time.monotonic() + timeout)
+            message, fds = frames.receive(self.channel, from_zygote)
         except (EOFError, ConnectionError):
             raise ZygoteGone from None
         except (ValueError, msgspec.DecodeError):
             raise ZygoteGone from None  # what it says is no message
+        self._silent_since = None
         if isinstance(message, Ready):
             self.frameworks = message.frameworks
             events.emit("zygote.ready", zygote_pid=self.pid, seconds=message.seconds)
         return message, fds
+
+    def _wait_for_words(self, deadline: float | None) -> None:
+        """Until it says something; one that is stopped is gone."""
+        poll = select.poll()
+        poll.register(self.channel, select.POLLIN)
+        was_stopped = False
+        look = min(_LOOK_SECONDS, left_until(deadline) / 4)
+        while not poll.poll(1000 * left_until(deadline, look)):
+            is_stopped = _is_stopped(self.pid)
+            if is_stopped and was_stopped:
+                raise ZygoteGone
+            was_stopped = is_stopped
+            if deadline is not None and time.monotonic() >= deadline:
+                raise TimeoutError
 
     def _reply(self, ticket: int, kind: type[T], timeout: float) -> tuple[T, list[int]]:
         while True:
@@ -180,7 +207,7 @@ class _Running:
                 if not isinstance(message, kind):
                     raise InternalError(f"the zygote answered {message!r}")
                 return message, fds
-            # The answer to somebody who was interrupted while he waited.
+            # The answer to somebody who was interrupted while they waited.
             _close_all(fds)
 
     def is_alive(self) -> bool:
@@ -201,6 +228,7 @@ class _Running:
         self.process.wait()
         pidfd, self.pidfd = self.pidfd, -1
         os.close(pidfd)
+        private_folder.remove(self._folder)  # it was killed, perhaps
         self.errors.close()
         events.emit("zygote.ended", zygote_pid=self.pid)
 
@@ -339,6 +367,15 @@ class Zygote:
         if self._running is not None:
             self._running.forget()
             self._running = None
+
+
+def _is_stopped(pid: int) -> bool:
+    """Whether a child of ours, not waited for yet, does not run because somebody has stopped it."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            return stat.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
+    except (OSError, IndexError):
+        return False
 
 
 def _close_all(fds: list[int]) -> None:

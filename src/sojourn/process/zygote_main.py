@@ -19,7 +19,7 @@ import traceback
 from typing import NoReturn
 
 from sojourn.engines import hooks
-from sojourn.process import huge_pages, lifeline, limits, marks, sandbox
+from sojourn.process import huge_pages, lifeline, limits, marks, private_folder, sandbox
 from sojourn.process.protocol import Ended, Fork, Forked, Ready, Refused, Status, to_zygote
 from sojourn.transport import frames
 
@@ -35,11 +35,13 @@ def main() -> NoReturn:
     lifeline.arm(channel.fileno(), os.getpid())
     client = os.pidfd_open(client_pid)
     started = time.monotonic()
-    found = hooks.import_frameworks(frameworks)
-    # Our own modules as well, so that workers find everything loaded; also what a module of the
-    # user's asks of sojourn when a worker imports it for one of its functions.
-    for module in ("process.worker_main", "functions"):
-        importlib.import_module(f"sojourn.{module}")
+    folder = os.environ.pop(private_folder.VARIABLE)
+    with private_folder.collecting(folder):
+        found = hooks.import_frameworks(frameworks)
+        # Our own modules as well, so that workers find everything loaded; also what a module of
+        # the user's asks of sojourn when a worker imports it for one of its functions.
+        for module in ("process.worker_main", "functions"):
+            importlib.import_module(f"sojourn.{module}")
     sandbox.prepare()
     limits.set_title(f"sojourn-zygote of {client_pid}")
     limits.adopt_orphans()
@@ -48,9 +50,10 @@ def main() -> NoReturn:
     huge_pages.collapse()
     lifeline.disarm(channel.fileno())
     if lifeline.has_ended(channel.fileno()) and not _has_input(channel):
+        private_folder.remove(folder)
         os._exit(1)
     frames.send(channel, Ready(0, os.getpid(), found, time.monotonic() - started))
-    _Zygote(channel, client).serve()
+    _Zygote(channel, client, folder).serve()
 
 
 def _has_input(channel: socket.socket) -> bool:
@@ -63,9 +66,10 @@ def _has_input(channel: socket.socket) -> bool:
 
 
 class _Zygote:
-    def __init__(self, channel: socket.socket, client: int) -> None:
+    def __init__(self, channel: socket.socket, client: int, folder: str) -> None:
         self._channel = channel
         self._client = client
+        self._folder = folder
         self._workers: dict[int, int] = {}  # pid -> pidfd
         self._ended: dict[int, tuple[int, list[int]]] = {}  # pid -> status, orphans ended
         self._poll = select.poll()
@@ -175,6 +179,7 @@ class _Zygote:
         self._end_orphans()
         if lifeline.has_ended(self._client):  # else it has other zygotes, with workers of theirs
             marks.end_wearers(marks.client_of(os.environ[marks.NAME]))
+        private_folder.remove(self._folder)
         os._exit(0)
 
 

@@ -77,6 +77,7 @@ class Backend(Protocol):
         *,
         result: Any = Any,
         deadline: float | None = None,
+        may_wait: bool = True,
     ) -> tuple[Any, Sequence[np.ndarray]]:
         """The same, awaited."""
 
@@ -156,6 +157,7 @@ class InlineBackend:
         *,
         result: Any = Any,
         deadline: float | None = None,
+        may_wait: bool = True,
     ) -> tuple[Any, Sequence[np.ndarray]]:
         import asyncio
 

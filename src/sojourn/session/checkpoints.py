@@ -8,20 +8,17 @@ The worker only has TensorFlow write its files, into a hidden folder beside the 
 done here, in the client: it outlives a worker that dies in the middle, needs no TensorFlow, and
 can tell a full disk from a full memory. Nothing counts before everything was synced, read back
 from the disk and renamed into place; until then, whatever was at the path before is untouched.
+How a folder takes the place of another: `sojourn.session.folders`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
-import fcntl
-import glob
 import hashlib
 import mmap
 import os
-import secrets
-import shutil
+import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -30,6 +27,7 @@ import msgspec
 
 from sojourn._version import __version__
 from sojourn.errors import CheckpointError
+from sojourn.session.folders import Site, site_of, take_on
 from sojourn.values import format_bytes
 
 STATE = "state"
@@ -37,9 +35,8 @@ MANIFEST = "manifest.json"
 _POINTER = "checkpoint"
 _FORMAT = 1
 _CHUNK_BYTES = 2**20
-_SAVING, _REPLACED = "saving", "replaced"
-_RENAME_EXCHANGE = 2
-_AT_FDCWD = -100
+# What is there may be no file: opening a pipe would wait for somebody who writes.
+_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 class Written(msgspec.Struct, frozen=True):
@@ -76,75 +73,97 @@ class Manifest(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A state that can be restored: where its TensorFlow files are, and what it need not have."""
+    """A state that can be restored. Its folder stays until it has been."""
 
-    prefix: str
+    folder: int  # a descriptor
+    path: str
+    name: str  # of TensorFlow's files in it
     may_lack: list[str]
     has_values: bool = True
 
+    def prefix(self) -> bytes:
+        """Where TensorFlow's files are now: a save that replaced this state has moved it."""
+        try:
+            folder = os.readlink(f"/proc/self/fd/{self.folder}")
+        except OSError:  # no /proc
+            folder = self.path
+        return os.fsencode(os.path.join(folder, self.name))
 
-def write(path: str, produce: Callable[[str], Written], session: str) -> None:
+    @property
+    def identity(self) -> tuple[int, int]:
+        """By which a process that opens the folder by name knows that it is this one."""
+        found = os.fstat(self.folder)
+        return found.st_dev, found.st_ino
+
+
+def write(path: str, produce: Callable[[bytes], Written], session: str) -> None:
     """Save to `path`. `produce` writes TensorFlow's files under the prefix it is given.
 
-    When this returns, the state is on the disk. When it raises, what was there before still is.
+    When this returns, the state is on the disk. When it raises, what was there before still is, or
+    the error says that the new state is there.
     """
     path = os.path.realpath(path)  # a link stays, and leads to the new state
     with _explaining(path):
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        settle(path)
-        _require_replaceable(path)
-        with _temporary_folder(path) as folder:
-            _fill(folder, produce, session)
-            _put_in_place(folder, path)
-            _sync(os.path.dirname(path))
+        with site_of(path, _is_part) as site:
+            site.settle()
+            _require_replaceable(site)
+            with site.prepared() as (name, folder):
+                mode = stat.S_IMODE(os.fstat(folder).st_mode)
+                os.fchmod(folder, stat.S_IRWXU)  # until it is known who may read it
+                prefix = os.path.join(os.path.dirname(path), name, STATE)
+                _fill(folder, lambda: produce(os.fsencode(prefix)), session)
+                _dress(folder, mode, site)
+                site.put(name, _require_only_state)
+                _follow(site, name, folder)
+                _make_durable(site, path)
 
 
-def find(path: str) -> Saved:
-    """The state at `path`, after every byte of it was checked.
+@contextlib.contextmanager
+def opened(path: str) -> Iterator[Saved]:
+    """The state at `path`, after every byte of it was checked; whole until the end, even if it is
+    replaced meanwhile.
 
     Also a plain checkpoint of TensorFlow's, by its prefix; those have no checksums of ours.
     """
     path = os.path.realpath(path)
+    with contextlib.ExitStack() as stack:
+        with _explaining(path, writing=False):
+            saved = _find(path, stack)
+        yield saved
+
+
+def _find(path: str, stack: contextlib.ExitStack) -> Saved:
+    above, name = os.path.split(path)
     if not os.path.isdir(path) and os.path.isfile(path + ".index"):
-        return Saved(path, [])
-    with _explaining(path, writing=False):
-        if os.path.isdir(os.path.dirname(path)):
-            settle(path)
-        manifest = _read_manifest(path)
-        for name, facts in manifest.files.items():
-            _check_file(path, name, facts)
-    return Saved(os.path.join(path, STATE), manifest.uninitialized, bool(manifest.variables))
-
-
-def settle(path: str) -> None:
-    """Remove what killed saves have left beside `path`; bring back what one had set aside."""
-    for replaced in _beside(path, _REPLACED):
-        if not os.path.exists(path):
-            os.rename(replaced, path)
-        else:
-            shutil.rmtree(replaced, ignore_errors=True)
-    for folder in _beside(path, _SAVING):
-        with contextlib.suppress(OSError):
-            fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # held by whoever still saves
-                shutil.rmtree(folder, ignore_errors=True)
-            finally:
-                os.close(fd)
+        folder = os.open(above, os.O_RDONLY | os.O_CLOEXEC)
+        stack.callback(os.close, folder)
+        return Saved(folder, above, name, [])
+    try:
+        site = stack.enter_context(site_of(path, _is_part))
+        with contextlib.suppress(OSError):  # we may be allowed to read only
+            site.settle()
+        folder = stack.enter_context(site.opened())
+    except (FileNotFoundError, NotADirectoryError):
+        raise CheckpointError("there is nothing there") from None
+    manifest = _read_manifest(folder)
+    for part, facts in manifest.files.items():
+        _check_file(folder, part, facts)
+    return Saved(folder, path, STATE, manifest.uninitialized, bool(manifest.variables))
 
 
 # -- writing -----------------------------------------------------------------------------------
 
 
-def _fill(folder: str, produce: Callable[[str], Written], session: str) -> None:
-    written = produce(os.path.join(folder, STATE))
+def _fill(folder: int, produce: Callable[[], Written], session: str) -> None:
+    written = produce()
     if written.variables:
         pointer = f'model_checkpoint_path: "{STATE}"\nall_model_checkpoint_paths: "{STATE}"\n'
         _write_file(folder, _POINTER, pointer.encode())
-    files = {name: _facts(os.path.join(folder, name)) for name in sorted(os.listdir(folder))}
+    files = {name: _facts(folder, name) for name in sorted(os.listdir(folder))}
     manifest = Manifest(
         format=_FORMAT,
-        session=session,
+        session=session.encode(errors="backslashreplace").decode(),
         sojourn=__version__,
         saved=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         files=files,
@@ -153,113 +172,95 @@ def _fill(folder: str, produce: Callable[[str], Written], session: str) -> None:
     ).sealed()
     _write_file(folder, MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)))
     for name in [*files, MANIFEST]:
-        _sync(os.path.join(folder, name), forget=True)
-    _sync(folder)
-    # Now from the disk, not from memory.
+        with _file(folder, name) as fd:
+            os.fsync(fd)
+            if hasattr(os, "posix_fadvise"):  # the next read is to be from the disk
+                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.fsync(folder)
     for name, facts in _read_manifest(folder).files.items():
         _check_file(folder, name, facts)
 
 
-@contextlib.contextmanager
-def _temporary_folder(path: str) -> Iterator[str]:
-    """A hidden folder beside `path`, locked while we live; gone at the end."""
-    while True:
-        folder = _hidden(path, _SAVING, secrets.token_hex(4))
-        fd = -1
-        try:
-            os.mkdir(folder)
-            try:
-                fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-            except FileNotFoundError:
-                continue  # somebody who settles the path took it for a leftover: once more
-            with contextlib.suppress(OSError):  # a file system without locks
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if not os.path.isdir(folder):
-                continue
-            yield folder
-            return
-        finally:
-            try:
-                shutil.rmtree(folder, ignore_errors=True)  # after an exchange, the state of before
-            finally:
-                if fd >= 0:
-                    os.close(fd)  # and the lock with it: the next save can remove what is left
-
-
-def _put_in_place(folder: str, path: str) -> None:
-    if not os.path.lexists(path):
-        try:
-            os.rename(folder, path)
-            return
-        except OSError:
-            if not os.path.isdir(path):
-                raise
-            # Somebody else was faster: exchange.
-    if _exchange(folder, path):
+def _require_replaceable(site: Site) -> None:
+    found = site.status()
+    if found is None:
         return
-    # A file system that cannot exchange. Killed in between, `settle` brings the old one back.
-    aside = _hidden(path, _REPLACED, secrets.token_hex(4))
-    os.rename(path, aside)
+    if not stat.S_ISDIR(found.st_mode):
+        raise CheckpointError("there is a file, which is not replaced by saved state")
+    with site.opened() as folder:
+        _require_only_state(folder)
+
+
+def _require_only_state(folder: int) -> None:
+    """Raise if anything in the folder is not part of a saved state, or if it may not be."""
+    names = os.listdir(folder)
+    if not names:
+        return
     try:
-        os.rename(folder, path)
-    except BaseException:
-        os.rename(aside, path)
-        raise
-    shutil.rmtree(aside, ignore_errors=True)
-
-
-def _exchange(one: str, other: str) -> bool:
-    libc = ctypes.CDLL(None, use_errno=True)
-    if not hasattr(libc, "renameat2"):
-        return False
-    status = libc.renameat2(
-        _AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE
+        listed = {MANIFEST, *_read_manifest(folder).files}
+    except CheckpointError:
+        listed = set()  # some other program has a file of this name, too
+    foreign = sorted(
+        name
+        for name in names
+        if name not in listed
+        or not _is_part(name)
+        or not stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
     )
-    number = ctypes.get_errno()
-    if status == 0:
-        return True
-    if number in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
-        return False
-    raise OSError(number, os.strerror(number), other)
-
-
-def _require_replaceable(path: str) -> None:
-    if not os.path.lexists(path):
-        return
-    if not os.path.isdir(path):
-        raise CheckpointError(f"there is a file at {path}, which is not replaced by saved state")
-    names = os.listdir(path)
-    if names and MANIFEST not in names:
+    if foreign:
         raise CheckpointError(
-            f"the folder {path} holds something else ({', '.join(sorted(names)[:4])}), which is "
-            "not replaced by saved state"
+            f"the folder holds something else ({_listed(foreign)}), which is not replaced by saved "
+            "state"
         )
 
 
-def _write_file(folder: str, name: str, content: bytes) -> None:
-    with open(os.path.join(folder, name), "wb") as file:
-        file.write(content)
+def _is_part(name: str) -> bool:
+    """Whether a file of a saved state, or of one that was never finished, can have this name."""
+    return name in (MANIFEST, _POINTER) or name.startswith(f"{STATE}.")
 
 
-def _sync(path: str, forget: bool = False) -> None:
-    """Have it on the disk; `forget` drops it from memory, so that the next read is from there."""
-    fd = os.open(path, os.O_RDONLY)
+def _dress(folder: int, mode: int, site: Site) -> None:
+    """Owner, mode and access list of what is replaced, also of each file."""
+    if site.status() is None:
+        os.fchmod(folder, mode)
+        return
+    with site.opened() as old:
+        for name in {*os.listdir(old)} & {*os.listdir(folder)}:
+            with _file(folder, name) as new_file, _file(old, name) as old_file:
+                take_on(new_file, old_file)
+        take_on(folder, old)
+
+
+def _follow(site: Site, replaced: str, folder: int) -> None:
+    """Stay in the current folder, if that is what was replaced."""
+    with contextlib.suppress(OSError):  # the current folder may have been removed
+        found = site.status(replaced)
+        if found is not None and os.path.samestat(found, os.stat(os.curdir)):
+            os.fchdir(folder)
+
+
+def _make_durable(site: Site, path: str) -> None:
     try:
-        os.fsync(fd)
-        if forget and hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-    finally:
-        os.close(fd)
+        site.sync()
+    except OSError as error:
+        raise CheckpointError(
+            "the new state is in place, but the disk has not confirmed it, and it may not survive "
+            f"a power cut: {_trouble(error, path)}"
+        ) from error
+
+
+def _write_file(folder: int, name: str, content: bytes) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+    with _file(folder, name, flags) as fd, open(fd, "wb", closefd=False) as file:
+        file.write(content)
 
 
 # -- reading -----------------------------------------------------------------------------------
 
 
-def _read_manifest(folder: str) -> Manifest:
-    if not os.path.isdir(folder):
-        raise CheckpointError("there is nothing there")
+def _read_manifest(folder: int) -> Manifest:
     try:
-        with open(os.path.join(folder, MANIFEST), "rb") as file:
+        with _file(folder, MANIFEST) as fd, open(fd, "rb", closefd=False) as file:
             manifest = msgspec.json.decode(file.read(), type=Manifest)
     except FileNotFoundError:
         raise CheckpointError(f"a part is missing: {MANIFEST}") from None
@@ -272,11 +273,11 @@ def _read_manifest(folder: str) -> Manifest:
     return manifest
 
 
-def _check_file(folder: str, name: str, facts: FileFacts) -> None:
+def _check_file(folder: int, name: str, facts: FileFacts) -> None:
     if os.path.basename(name) != name:
         raise CheckpointError(f"{MANIFEST} names a file elsewhere: {name}")
     try:
-        found = _facts(os.path.join(folder, name))
+        found = _facts(folder, name)
     except FileNotFoundError:
         raise CheckpointError(f"a part is missing: {name}") from None
     if found.bytes < facts.bytes:
@@ -285,14 +286,15 @@ def _check_file(folder: str, name: str, facts: FileFacts) -> None:
         raise CheckpointError(f"{name} is damaged: its checksum differs")
 
 
-def _facts(path: str) -> FileFacts:
+def _facts(folder: int, name: str) -> FileFacts:
     digest = hashlib.sha256()
     size = 0
     # From the kernel: what a thread has from malloc stays with its arena, a chunk for each thread.
     with (
         mmap.mmap(-1, _CHUNK_BYTES) as buffer,
         memoryview(buffer) as view,
-        open(path, "rb", buffering=0) as file,
+        _file(folder, name) as fd,
+        open(fd, "rb", buffering=0, closefd=False) as file,
     ):
         while count := file.readinto(view):
             digest.update(view[:count])
@@ -300,16 +302,20 @@ def _facts(path: str) -> FileFacts:
     return FileFacts(size, digest.hexdigest())
 
 
-# -- names and errors --------------------------------------------------------------------------
+@contextlib.contextmanager
+def _file(folder: int, name: str, flags: int = _READ) -> Iterator[int]:
+    fd = os.open(name, flags, 0o666, dir_fd=folder)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
-def _hidden(path: str, role: str, suffix: str) -> str:
-    return os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{role}-{suffix}")
+# -- errors ------------------------------------------------------------------------------------
 
 
-def _beside(path: str, role: str) -> list[str]:
-    pattern = _hidden(glob.escape(path), role, "[0-9a-f]" * 8)
-    return glob.glob(pattern)
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
 @contextlib.contextmanager

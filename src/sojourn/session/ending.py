@@ -18,6 +18,7 @@ from sojourn.process.deadlines import deadline_after, left_until
 from sojourn.session import totals
 from sojourn.session.states import CLOSABLE, Input, State
 from sojourn.values import Footprint, Place, Receipt
+from sojourn.values.places import AT_EXIT
 
 if TYPE_CHECKING:
     from sojourn.session.stay import Stay
@@ -73,7 +74,7 @@ class Ending:
         return stay.lifecycle.happened_in(CLOSABLE, Input.CLOSE_ASKED, place, note)
 
     def forgotten(self) -> None:
-        """It was garbage-collected: warn, end the worker now, account for it in the background.
+        """It was garbage-collected: warn, and close it in the background.
 
         This runs inside the garbage collector, perhaps while this very thread holds one of our
         locks, so it may not wait for any.
@@ -96,11 +97,11 @@ class Ending:
         stay = self._stay
         if stay.receipt is not None or stay.is_foreign or stay.lifecycle.state is State.CLOSED:
             return False
-        stay.hurry()
         try:
+            # It measures before it ends the worker, for the receipt.
             threading.Thread(target=close, name="sojourn-forgotten").start()
         except RuntimeError:
-            pass  # the interpreter exits and starts no threads; the worker has been ended
+            stay.hurry()  # the interpreter exits and starts no threads
         return True
 
     def _close_forgotten(self) -> None:
@@ -183,7 +184,7 @@ def _close_all_at_exit() -> None:
     for stay in list(open_stays):
         if stay.backend is not None and not stay.is_foreign:
             try:
-                stay.close(timeout=0, place=stay.owner)
+                stay.close(timeout=0, place=AT_EXIT)
             except SessionClosed:
                 pass  # its opening has failed at this very moment
 

@@ -94,8 +94,11 @@ class WorkerBackend:
         *,
         result: Any = Any,
         deadline: float | None = None,
+        may_wait: bool = True,
     ) -> tuple[Any, Sequence[np.ndarray]]:
-        return await self.worker.acall(name, arguments, arrays, result=result, deadline=deadline)
+        return await self.worker.acall(
+            name, arguments, arrays, result=result, deadline=deadline, may_wait=may_wait
+        )
 
     def answer_with(self, answer: Answer) -> None:
         self.worker.answer_with(answer)

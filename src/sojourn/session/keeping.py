@@ -20,7 +20,6 @@ from sojourn.session.states import Input, State
 if TYPE_CHECKING:
     from sojourn.session.stay import Stay
 
-_ATTEMPTS = 3
 _READY = frozenset({State.READY})
 _NOT_RUNNING = frozenset(State) - {State.RUNNING}
 
@@ -121,7 +120,7 @@ class Keeping:
         return comeback
 
     def _write(self, path: str) -> None:
-        def produce(prefix: str) -> checkpoints.Written:
+        def produce(prefix: bytes) -> checkpoints.Written:
             written, _ = self._backend.call("save", {"prefix": prefix}, result=checkpoints.Written)
             assert isinstance(written, checkpoints.Written)
             return written
@@ -129,20 +128,18 @@ class Keeping:
         checkpoints.write(path, produce, self._stay.name)
 
     def _restore(self, path: str, deadline: float | None = None) -> None:
-        for attempt in range(_ATTEMPTS):
-            saved = checkpoints.find(path)
-            if not saved.has_values:
-                return
-            try:
-                told = {"prefix": saved.prefix, "may_lack": saved.may_lack}
-                self._backend.call("restore", told, deadline=deadline)
-                return
-            except CheckpointError as error:
-                # Replaced by another save while it was read: what is there now is whole again.
-                if attempt + 1 == _ATTEMPTS or "not find" not in str(error):
-                    raise CheckpointError(
-                        f"state cannot be restored from {path}: {error}"
-                    ) from error.__cause__
+        with checkpoints.opened(path) as saved:
+            while saved.has_values:
+                told = {"folder": saved.identity, "may_lack": saved.may_lack}
+                prefix = saved.prefix()
+                try:
+                    self._backend.call("restore", {**told, "prefix": prefix}, deadline=deadline)
+                    return
+                except CheckpointError as error:
+                    if saved.prefix() == prefix:  # else moved by a save before it was opened there
+                        raise CheckpointError(
+                            f"state cannot be restored from {path}: {error}"
+                        ) from error.__cause__
 
     @property
     def _backend(self) -> Backend:

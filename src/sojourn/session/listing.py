@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sojourn.probes import gpu, memory, status_page
+from sojourn.probes import gpu, memory, processes, status_page
 from sojourn.probes.status_page import Status, quantile
 from sojourn.session.lifecycle import STATE_NAMES
 
@@ -25,11 +25,12 @@ class Listed:
     device: str
     isolation: str
     client_pid: int
+    program: str  # what the client runs
     worker_pid: int
-    held_bytes: int | None  # of an inline session, nobody can tell
-    steps: int
+    held_bytes: int | None  # None for an inline session: it shares the memory of its process
+    runs: int
     under_way: int
-    steps_per_second: float | None
+    runs_per_second: float | None
     p50_seconds: float | None
     p99_seconds: float | None
     idle_seconds: float | None
@@ -82,11 +83,12 @@ def _listed(status: Status, rate: float | None, now: float) -> Listed:
         device=str(facts.get("device", "")),
         isolation=str(facts.get("isolation", "")),
         client_pid=status.client_pid,
+        program=processes.program_of(status.client_pid),
         worker_pid=worker_pid,
         held_bytes=_held(facts, worker_pid),
-        steps=status.steps,
+        runs=status.steps,
         under_way=status.under_way,
-        steps_per_second=rate,
+        runs_per_second=rate,
         p50_seconds=quantile(status.histogram, 0.5) if has_steps else None,
         p99_seconds=quantile(status.histogram, 0.99) if has_steps else None,
         idle_seconds=idle,

@@ -10,10 +10,10 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import cloudpickle
 import numpy as np
 from msgspec.structs import replace
 
+from sojourn.engines import function
 from sojourn.errors import DeviceError, ModelError
 from sojourn.kinds import KINDS, Load
 from sojourn.kinds.names import by_short_name
@@ -286,10 +286,9 @@ def _described(model: Any, inline: bool, chosen: Load) -> tuple[Load, Arrays]:
         if inline:
             return replace(chosen, kind="builder", live=model), []
         try:
-            pickled = cloudpickle.dumps(model)
+            return replace(chosen, kind="builder"), function.pack(model)
         except Exception as error:
             raise ModelError(f"{model!r} cannot be sent to a worker: {error}") from error
-        return replace(chosen, kind="builder"), [np.frombuffer(pickled, np.uint8)]
     raise ModelError(
         "a model must be a path, a Keras model, a tf.function, a tf.Graph, or a function that "
         f"builds one of these, not {type(model).__name__}"

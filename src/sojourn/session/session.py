@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
@@ -217,9 +217,9 @@ class Session(Usable):
             arguments.seconds("lease_warning_seconds", lease_warning_seconds)
         return lend(self._stay, max_seconds, lease_warning_seconds)
 
-    async def aclose(self, timeout: float | None = None) -> Receipt:
+    def aclose(self, timeout: float | None = None) -> Coroutine[Any, Any, Receipt]:
         """The same, awaited: steps that are under way finish while the event loop goes on."""
-        return await self._stay.aclose(arguments.timeout(timeout), caller())
+        return self._stay.aclose(arguments.timeout(timeout), caller())
 
     def __enter__(self) -> Session:
         return self

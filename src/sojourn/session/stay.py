@@ -75,6 +75,7 @@ class Stay:
         self.maker = os.getpid()
         self._plans: dict[Any, Plan] = {}
         self._plan_lock = threading.Lock()
+        self._planning: dict[Any, Any] = {}  # plans that an event loop waits for
         self.how_it_died: str | None = None
         self.last_held = Footprint(0)
         self.keeping = Keeping(self)
@@ -214,12 +215,31 @@ class Stay:
     async def _amake_plan(
         self, fetches: Fetches, feeds: Mapping[str, Any], deadline: float | None
     ) -> Plan:
+        import asyncio
+
         names, inputs = _plannable(fetches, feeds, self.signature)
-        wanted = {"feeds": inputs, "fetches": names}
-        assert self.backend is not None
-        # Without a lock: the same plan made twice is one too many, and nothing else.
-        facts, _ = await self.backend.acall("plan", wanted, result=PlanFacts, deadline=deadline)
-        return self._plan_from(facts, fetches, names, inputs)
+        loop = asyncio.get_running_loop()
+        key = (loop, fetches, tuple(inputs))
+        while (plan := self._plans.get(key[1:])) is None:
+            others = self._planning.get(key)
+            if others is not None:
+                await asyncio.shield(others)  # one of this loop makes it already
+                continue
+            made = self._planning[key] = loop.create_future()
+            try:
+                assert self.backend is not None
+                facts, _ = await self.backend.acall(
+                    "plan",
+                    {"feeds": inputs, "fetches": names},
+                    result=PlanFacts,
+                    deadline=deadline,
+                    may_wait=False,
+                )
+                return self._plan_from(facts, fetches, names, inputs)
+            finally:
+                del self._planning[key]
+                made.set_result(None)
+        return plan
 
     def _plan_from(
         self, facts: PlanFacts, fetches: Fetches, names: list[str], inputs: list[str]
@@ -439,7 +459,7 @@ def _deadline(timeout: float) -> float | None:
 
 
 def _wanted(fetches: Fetches) -> Fetches:
-    if fetches is not None and not isinstance(fetches, str):
+    if fetches is not None and not isinstance(fetches, str | Mapping):
         try:
             return tuple(fetches)  # once: it may be a generator
         except TypeError:

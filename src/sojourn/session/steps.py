@@ -149,7 +149,8 @@ class Step:
 
     def _consequence(self, death: WorkerDied) -> str:
         if self._what is not None:
-            return f"{self._what!r} was under way: its outcome is unknown"
+            known = "was under way: its outcome is unknown" if death.begun else "has not begun"
+            return f"{self._what!r} {known}"
         return self._state_of_it(death.begun)
 
     def _state_of_it(self, begun: bool) -> str:

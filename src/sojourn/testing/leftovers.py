@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
+from sojourn.probes import processes
 from sojourn.process import limits
 from sojourn.process.zygote import zygotes
 from sojourn.testing import snapshots
@@ -142,11 +143,11 @@ def _without_those_of_others(names: frozenset[str]) -> list[str]:
     """Leave out the segments that a process beside us has mapped: they are not ours to judge."""
     suspects = {name.encode(): name for name in names}
     ours = {os.getpid(), *limits.descendants(os.getpid())} if suspects else set()
-    for entry in os.listdir("/proc") if suspects else ():
-        if not entry.isdigit() or int(entry) in ours:
+    for pid in processes.pids() if suspects else ():
+        if pid in ours:
             continue
         try:
-            with open(f"/proc/{entry}/maps", "rb") as maps:
+            with open(f"/proc/{pid}/maps", "rb") as maps:
                 mapped = {line.partition(b"/dev/shm/")[2].rstrip() for line in maps}
         except OSError:
             continue  # another user's, or it has ended

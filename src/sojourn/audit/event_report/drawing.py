@@ -6,19 +6,11 @@ import math
 from collections.abc import Callable, Sequence
 from html import escape
 
-from sojourn.audit.chart import byte_ticks, clip, seconds_label, ticks
-from sojourn.audit.event_report.story import Sample, SessionStory, Story
+from sojourn.audit.canvas import BAR, Canvas, Sample, thin
+from sojourn.audit.event_report.story import SessionStory, Story
 from sojourn.probes.status_page import bucket_seconds, quantile
-from sojourn.values import format_bytes, format_seconds
+from sojourn.values import format_seconds
 
-WIDTH = 1160
-GUTTER = 220  # for the labels on the left
-RIGHT = 24
-TOP = 34
-MEMORY_HEIGHT = 170
-GAP = 44
-LANE = 22
-BAR = 12
 MOST_LANES = 40
 MOST_POINTS = 800
 
@@ -29,71 +21,16 @@ Scale = Callable[[float], float]
 def timeline(story: Story) -> str:
     """Memory of all sessions over time, and each session as a bar."""
     lanes = lanes_of(story.sessions)
-    bars_top = TOP + MEMORY_HEIGHT + GAP
-    height = bars_top + LANE * max(1, len(lanes)) + 34
-    seconds = story.shown_seconds
-
-    def x(at: float) -> float:
-        return round(GUTTER + min(max(at / seconds, 0.0), 1.0) * (WIDTH - GUTTER - RIGHT), 1)
-
-    parts = [
-        f'<svg id="timeline" viewBox="0 0 {WIDTH} {height}" role="img" '
-        f'aria-label="memory and sessions over time" data-left="{GUTTER}" '
-        f'data-right="{WIDTH - RIGHT}" data-span="{seconds:.4f}">',
-        '<defs><pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" '
-        'patternTransform="rotate(45)"><rect width="6" height="6" class="leak-back"/>'
-        '<rect width="3" height="6" class="leak-line"/></pattern></defs>',
-    ]
-    parts += [
-        f'<line class="grid" x1="{x(at)}" x2="{x(at)}" y1="{TOP}" y2="{height - 26}"/>'
-        f'<text class="tick" x="{x(at)}" y="{height - 10}" text-anchor="middle">'
-        f"{seconds_label(at)}</text>"
-        for at in ticks(0, seconds, 8)
-    ]
-    parts += _memory(story, x)
-    parts.append(f'<text class="label strong" x="0" y="{bars_top - 14}">sessions</text>')
+    end = story.shown_seconds
+    canvas = Canvas(0.0, end, len(lanes))
+    held = stepped(story.held)
+    parts = canvas.memory("held by all sessions", [*held, (end, held[-1][1])])
+    parts.append(canvas.heading())
     for row, (label, sessions) in enumerate(lanes):
-        y = bars_top + row * LANE
-        parts.append(
-            f'<text class="label mono" x="0" y="{y + BAR - 1}">{escape(clip(label, 28))}'
-            f"<title>{escape(label)}</title></text>"
-        )
-        parts += [_bar(session, y, x, seconds) for session in sessions]
-    parts.append(
-        f'<line id="cursor" class="cursor" x1="0" x2="0" y1="{TOP}" y2="{height - 30}" '
-        'visibility="hidden"/></svg>'
-    )
-    return "\n".join(parts)
-
-
-def _memory(story: Story, x: Scale) -> list[str]:
-    samples = stepped(story.held)
-    top = max(max(size for _, size in samples) * 1.12, 2.0**20)
-    base = TOP + MEMORY_HEIGHT
-
-    def y(size: float) -> float:
-        return round(base - size / top * MEMORY_HEIGHT, 1)
-
-    parts = [f'<text class="label strong" x="0" y="{TOP - 14}">held by all sessions</text>']
-    parts += [
-        f'<line class="grid" x1="{GUTTER}" x2="{WIDTH - RIGHT}" y1="{y(size)}" y2="{y(size)}"/>'
-        f'<text class="tick" x="{GUTTER - 8}" y="{y(size) + 4}" text-anchor="end">'
-        f"{format_bytes(int(size)) if size else '0'}</text>"
-        for size in byte_ticks(top)
-    ]
-    line = " ".join(f"{x(at)},{y(size)}" for at, size in samples)
-    parts.append(f'<polygon class="area" points="{x(0)},{base} {line} {WIDTH - RIGHT},{base}"/>')
-    parts.append(f'<polyline class="line" points="{line}"/>')
-    peak_at, peak = max(samples, key=lambda sample: sample[1])
-    if peak:
-        is_right = x(peak_at) > WIDTH - 160
-        parts.append(
-            f'<circle class="peak" cx="{x(peak_at)}" cy="{y(peak)}" r="3.5"/>'
-            f'<text class="peak-label" x="{x(peak_at) + (-8 if is_right else 8)}" '
-            f'y="{y(peak) - 7}" text-anchor="{"end" if is_right else "start"}">'
-            f"peak {format_bytes(peak)}</text>"
-        )
-    return parts
+        y, text = canvas.lane(row, label)
+        parts.append(text)
+        parts += [_bar(session, y, canvas.x, end) for session in sessions]
+    return canvas.svg(parts)
 
 
 def _bar(session: SessionStory, y: int, x: Scale, end: float) -> str:
@@ -139,12 +76,8 @@ def lanes_of(sessions: Sequence[SessionStory]) -> list[Lane]:
 
 def stepped(samples: Sequence[Sample]) -> list[Sample]:
     """The corners of a line that stays where it is until the next sample."""
-    stride = -(-len(samples) // MOST_POINTS)
-    if stride > 1:
-        chunks = [samples[at : at + stride] for at in range(0, len(samples), stride)]
-        samples = [(chunk[0][0], max(size for _, size in chunk)) for chunk in chunks]
     corners: list[Sample] = []
-    for at, size in samples:
+    for at, size in thin(samples, MOST_POINTS):
         if corners:
             corners.append((at, corners[-1][1]))
         corners.append((at, size))

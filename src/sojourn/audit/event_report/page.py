@@ -1,17 +1,15 @@
-"""The report as one page that needs nothing else: no network, no other file."""
+"""The page of `sojourn report`: memory, latencies, receipts, and what went wrong."""
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from sojourn._version import __version__
 from sojourn.audit.event_report.drawing import histogram, stepped, timeline
 from sojourn.audit.event_report.story import SessionStory, Story, in_words
-from sojourn.audit.style import SCRIPT, STYLE
+from sojourn.audit.skeleton import page, tiles_of
 from sojourn.values import format_bytes, format_seconds
 
 _MOST_ROWS = 1000
@@ -32,27 +30,7 @@ td.bad { color: var(--bad); } td.good { color: var(--good); }
 
 def render(story: Story, title: str = "") -> str:
     """The page."""
-    heading = escape(title) or "events"
-    samples = [[round(at, 3), size] for at, size in stepped(story.held)]
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy"
- content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'">
-<meta name="generator" content="sojourn {escape(__version__)}">
-<title>sojourn report: {heading}</title>
-<style>{STYLE}{_MORE_STYLE}</style>
-</head>
-<body>
-<header>
-<p class="brand">sojourn report</p>
-<h1>{heading}</h1>
-<div class="tiles">{_tiles(story)}</div>
-</header>
-<main>
-<section class="panel">
+    sections = f"""<section class="panel">
 <h2>Timeline</h2>
 <p class="legend"><span class="key opening"></span>opening
 <span class="key ok"></span>open
@@ -66,17 +44,13 @@ def render(story: Story, title: str = "") -> str:
 <h2>Receipts</h2>
 {_receipts(story)}
 </section>
+{_notable(story)}
 <section class="panel">
 <details><summary>All {sum(story.counts.values())} events by kind</summary>
 {_counts(story)}</details>
-</section>
-</main>
-<footer>made by sojourn {escape(__version__)}</footer>
-<script>const before = 0;
-const samples = {json.dumps(samples)};{SCRIPT}</script>
-</body>
-</html>
-"""
+</section>"""
+    brand, samples = "sojourn report", stepped(story.held)
+    return page(brand, title or "events", _tiles(story), sections, samples, 0.0, _MORE_STYLE)
 
 
 def _since(story: Story) -> str:
@@ -101,10 +75,7 @@ def _tiles(story: Story) -> str:
         (str(died), "workers died", bool(died)),
         (format_seconds(story.seconds), "recorded", False),
     ]
-    return "".join(
-        f'<div class="tile{" bad" if bad else ""}"><b>{escape(value)}</b>{escape(label)}</div>'
-        for value, label, bad in tiles
-    )
+    return tiles_of(tiles)
 
 
 def _share(part: int, whole: int) -> str:
@@ -191,6 +162,21 @@ def _left(receipt: Mapping[str, Any]) -> str:
         if found and what in ("processes", "segments", "descriptors")
     ]
     return escape(", ".join(([format_bytes(kept)] if kept > 0 else []) + things) or "something")
+
+
+def _notable(story: Story) -> str:
+    if not story.incidents:
+        return ""
+    rows = "".join(
+        f'<tr><td class="number">{incident.at:.2f} s</td><td class="mono">{escape(incident.kind)}'
+        f'</td><td>{escape(incident.session)}</td><td class="mono">{escape(incident.place)}</td>'
+        f"<td>{escape(incident.told)}</td></tr>"
+        for incident in story.incidents[:_MOST_ROWS]
+    )
+    return (
+        '<section class="panel"><h2>What went wrong</h2><div class="scroll"><table><tbody>'
+        f"{rows}</tbody></table></div></section>"
+    )
 
 
 def _counts(story: Story) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from sojourn.audit.chart import byte_ticks
+from sojourn.audit.canvas import byte_ticks
 from sojourn.audit.event_report.drawing import lanes_of, stepped
 from sojourn.audit.event_report.story import Story, in_words
 from sojourn.probes.status_page import BUCKETS, bucket_seconds

@@ -10,9 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from sojourn.probes.status_page import BUCKETS, quantile
-from sojourn.values import format_seconds
+from sojourn.values import format_bytes, format_seconds
 
 Sample = tuple[float, int]
+_INCIDENTS = frozenset(
+    {"worker.died", "worker.stuck", "session.broken", "session.forgotten", "lease.overdue"}
+    | {"pool.overrun", "pool.park_failed", "pool.state_lost", "pool.close_failed"}
+    | {"sandbox.incomplete"}
+)
+# What every event has, and what a place of its own shows.
+_FRAME = frozenset({"kind", "wall", "time", "session", "place", "serial"})
+_NO: tuple[Any, ...] = (None, "", 0, [], {})
 
 
 def in_words(histogram: list[int]) -> str:
@@ -20,6 +28,32 @@ def in_words(histogram: list[int]) -> str:
     runs = sum(histogram)
     p50, p99 = (format_seconds(quantile(histogram, share)) for share in (0.5, 0.99))
     return f"{runs} run{'s' * (runs != 1)}, p50 {p50}, p99 {p99}"
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """Something that should not have happened, with everything that its event told."""
+
+    at: float
+    kind: str
+    session: str
+    place: str
+    facts: dict[str, Any]
+
+    @property
+    def told(self) -> str:
+        """The facts in words: `how killed by SIGKILL, worker_pid 71, held_bytes 131 MiB`."""
+        return ", ".join(f"{name} {_in_units(name, fact)}" for name, fact in self.facts.items())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {
+            "at": round(self.at, 4),
+            "kind": self.kind,
+            "session": self.session,
+            "place": self.place,
+            **self.facts,
+        }
 
 
 @dataclass(slots=True)
@@ -82,6 +116,7 @@ class Story:
     seconds: float = 0.0
     sessions: list[SessionStory] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)  # events by kind
+    incidents: list[Incident] = field(default_factory=list)
     unreadable: int = 0  # lines that are no events
 
     @property
@@ -131,6 +166,7 @@ class Story:
             "peak_bytes": self.peak_bytes,
             "events": dict(self.counts),
             "unreadable_lines": self.unreadable,
+            "incidents": [incident.to_dict() for incident in self.incidents],
             "sessions": [session.to_dict() for session in self.sessions],
         }
 
@@ -165,6 +201,8 @@ def tell(lines: Iterable[str]) -> Story:
         story.counts[event["kind"]] += 1
         if isinstance(event.get("serial"), int):
             _take(sessions, event, event["wall"] - story.began)
+        if event["kind"] in _INCIDENTS:
+            story.incidents.append(_incident(event, event["wall"] - story.began))
     story.sessions = sorted(sessions.values(), key=lambda session: session.opened_at)
     return story
 
@@ -177,6 +215,21 @@ def _event(line: str) -> dict[str, Any] | None:
     if not isinstance(event, dict) or not isinstance(event.get("kind"), str):
         return None
     return event if isinstance(event.get("wall"), int | float) else None
+
+
+def _incident(event: Mapping[str, Any], at: float) -> Incident:
+    facts = {name: fact for name, fact in event.items() if name not in _FRAME and fact not in _NO}
+    session, place = (str(event.get(name) or "") for name in ("session", "place"))
+    return Incident(at, event["kind"], session, place, facts)
+
+
+def _in_units(name: str, fact: Any) -> str:
+    is_number = isinstance(fact, int | float)
+    if is_number and name.endswith("bytes"):
+        return format_bytes(int(fact))
+    if is_number and name.endswith("seconds"):
+        return format_seconds(fact)
+    return ", ".join(map(str, fact)) if isinstance(fact, list) else str(fact)
 
 
 def _take(

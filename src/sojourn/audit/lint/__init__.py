@@ -1,15 +1,20 @@
 """The audit's findings, where they can be seen in the source. Needs no TensorFlow to run.
 
 names     what a dotted name means: aliases of TensorFlow, compat.v1, session classes
-module    one parsed file: parents, scopes, functions and classes by name
+module    one parsed file: parents, scopes, calls, what each name is bound to
+program   the files together: what a name of one file means in another, who calls whom
 uses      what a use does to a session: borrow, keep, lend, take, close
 state     what may be true of each session at one point of a program
 expressions, flow
           sessions along every path through one function or module
 kept      sessions that outlive a function: on self, in a global, in a class
-loops, ops
-          sessions and ops made again and again
-check     one file: all rules, suppressed lines left out
+steps, ops
+          what runs a step, what it fetches, what adds an op
+repeats   what is done again and again: loops, and the functions that they call
+loops, built
+          sessions and ops made again and again; graphs that are only built up
+defaults  code that runs on whatever session is the default
+check     one file of a program: all rules, suppressed lines left out
 settings  the section of pyproject.toml
 files     many files: walking, settings, notes for what cannot be read
 formats   text, JSON, GitHub, SARIF

@@ -3,80 +3,81 @@
 from __future__ import annotations
 
 import ast
-import io
-import re
-import tokenize
 from collections.abc import Iterator
 from dataclasses import replace
 
+from sojourn.audit.lint.defaults import borrowed
 from sojourn.audit.lint.flow import Flow
 from sojourn.audit.lint.kept import unclosed
 from sojourn.audit.lint.loops import Loops
 from sojourn.audit.lint.module import Module, Scope
 from sojourn.audit.lint.problem import Problem, in_characters, lines_of
-
-_NOQA = re.compile(r"#\s*noqa(?P<codes>\s*:\s*[A-Z]+[0-9]+(?:[\s,]+[A-Z]+[0-9]+)*)?", re.IGNORECASE)
+from sojourn.audit.lint.program import Program
+from sojourn.audit.noqa import silenced_lines
+from sojourn.source import parse
 
 
 def check_source(
-    source: str | bytes,
-    path: str = "<string>",
-    closed_elsewhere: frozenset[str] = frozenset(),
-    honour_noqa: bool = True,
+    source: str | bytes, path: str = "<string>", program: Program | None = None
 ) -> list[Problem]:
-    """The findings in one file's text, in order. Raises SyntaxError for what is not Python 3."""
-    return check_tree(ast.parse(source, path), source, path, closed_elsewhere, honour_noqa)
+    """The findings in one file's text, in order. Raises SyntaxError for what is not Python 3.
+
+    With a program, the text is judged as that file of it.
+    """
+    return check_module(module_of(source, path, program), source)
 
 
-def check_tree(
-    tree: ast.Module,
-    source: str | bytes,
-    path: str,
-    closed_elsewhere: frozenset[str] = frozenset(),
-    honour_noqa: bool = True,
-) -> list[Problem]:
-    """The findings in a parsed file."""
-    module = understood(tree)
-    found = {*Loops(module).problems(), *_flow_problems(module, closed_elsewhere)}
-    if honour_noqa and found:
-        silenced = _silenced_lines(source)
+def module_of(
+    source: str | bytes, path: str = "<string>", program: Program | None = None
+) -> Module:
+    """The text as a file, alone or in place of that file of a program."""
+    tree = parse(source, path)
+    whole = program.with_file(path, tree) if program is not None else Program({path: tree})
+    return understood(whole).modules[path]
+
+
+def check_module(module: Module, source: str | bytes) -> list[Problem]:
+    """The findings in one file of a program."""
+    found = {*Loops(module).problems(), *borrowed(module), *_flow_problems(module)}
+    if found:
+        silenced = silenced_lines(source)
         found = {p for p in found if not _is_silenced(p, silenced)}
     lines = lines_of(source) if found else []
-    return sorted(in_characters(replace(p, path=path), lines) for p in found)
+    return sorted(in_characters(replace(p, path=module.path), lines) for p in found)
 
 
-def understood(tree: ast.Module) -> Module:
-    """The file with its factories: functions that always return a session they opened."""
-    module = Module(tree)
-    found = set()
-    for function in _scopes_with_sessions(module):
-        if not isinstance(function, ast.FunctionDef) or function.decorator_list:
-            continue
-        if module.functions.get(function.name) is not function:
-            continue
-        if any(isinstance(n, ast.Yield | ast.YieldFrom) for n in ast.walk(function)):
-            continue
-        flow = Flow(module, function)
-        flow.run()
-        own = {s for s in flow.sites.values() if not s.globals and not s.attributes}
-        if flow.returned and all(v and None not in v and own >= v for v in flow.returned):
-            found.add(function.name)
-    module.factories = found
-    return module
+def understood(program: Program) -> Program:
+    """The program with its factories: functions that always return a session they opened."""
+    for _ in range(2):  # a factory may call another
+        for module in program.modules.values():
+            found = [f for f in _scopes_with_sessions(module) if _is_factory(module, f)]
+            program.factories.update(found)
+            program.factory_names.update(getattr(f, "name", "") for f in found)
+    return program
+
+
+def _is_factory(module: Module, function: Scope) -> bool:
+    if not isinstance(function, ast.FunctionDef) or function.decorator_list:
+        return False
+    if any(isinstance(n, ast.Yield | ast.YieldFrom) for n in ast.walk(function)):
+        return False
+    flow = Flow(module, function)
+    flow.run()
+    own = {s for s in flow.sites.values() if not s.globals and not s.attributes}
+    return bool(flow.returned) and all(v and None not in v and own >= v for v in flow.returned)
 
 
 def _scopes_with_sessions(module: Module) -> list[Scope]:
     """The functions, classes and perhaps the module that open a session themselves."""
-    calls = [n for n in ast.walk(module.tree) if isinstance(n, ast.Call) and module.opens(n)]
-    return list(dict.fromkeys(module.scope_of(call) for call in calls))
+    return list(dict.fromkeys(module.scope_of(c) for c in module.calls if module.opens(c)))
 
 
-def _flow_problems(module: Module, closed_elsewhere: frozenset[str]) -> Iterator[Problem]:
+def _flow_problems(module: Module) -> Iterator[Problem]:
     for scope in _scopes_with_sessions(module):
         flow = Flow(module, scope)
         flow.run()
         yield from flow.problems
-        yield from unclosed(module, flow, closed_elsewhere)
+        yield from unclosed(module, flow)
 
 
 def _is_silenced(problem: Problem, silenced: dict[int, frozenset[str]]) -> bool:
@@ -85,18 +86,3 @@ def _is_silenced(problem: Problem, silenced: dict[int, frozenset[str]]) -> bool:
         if codes is not None and (not codes or problem.code in codes):
             return True
     return False
-
-
-def _silenced_lines(source: str | bytes) -> dict[int, frozenset[str]]:
-    """The lines with a `# noqa`, and the codes it names (none: all)."""
-    data = source.encode() if isinstance(source, str) else source
-    silenced: dict[int, frozenset[str]] = {}
-    try:
-        for token in tokenize.tokenize(io.BytesIO(data).readline):
-            match = _NOQA.search(token.string) if token.type == tokenize.COMMENT else None
-            if match is not None:
-                named = re.findall(r"[A-Z]+[0-9]+", (match.group("codes") or "").upper())
-                silenced[token.start[0]] = frozenset(named)
-    except (tokenize.TokenError, SyntaxError):
-        pass  # it parsed, so whatever the tokenizer dislikes holds no comment that matters
-    return silenced

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 
 from sojourn.audit import codes
-from sojourn.audit.lint.module import Module
+from sojourn.audit.lint.module import CLOSING, Module, is_self, last_name, own_nodes
 from sojourn.audit.lint.problem import Problem, problem_at
 from sojourn.audit.lint.state import (
     CLOSED,
@@ -20,10 +21,11 @@ from sojourn.audit.lint.state import (
     Values,
     sites_in,
 )
-from sojourn.audit.lint.uses import CLOSING, Use, argument_use, is_ending
+from sojourn.audit.lint.uses import Use, argument_use, classify, is_ending, worst
 
 # These raise RuntimeError on a closed session.
 _RUNNING = frozenset({"run", "partial_run", "partial_run_setup", "make_callable", "list_devices"})
+_PASSING = (Use.TEST, Use.DRIVE, Use.BORROW)  # over when it is over
 _ENDINGS = frozenset({"sys.exit", "exit", "quit", "os._exit", "os.abort"})
 _CATCHES_CLOSED = frozenset({"RuntimeError", "Exception", "BaseException"})
 
@@ -35,7 +37,7 @@ class Expressions(ABC):
         self.module = module
         self.problems: list[Problem] = []
         self.sites: dict[ast.Call, Site] = {}
-        self.lendings: dict[ast.Call, frozenset[Site]] = {}
+        self.lendings: dict[ast.expr, frozenset[Site]] = {}  # by the call or lambda
         self.failing: set[ast.expr | None] = set()  # what a `with raises` waits for
         self.guarded = 0  # inside a `try` or `with raises` that expects a closed session
 
@@ -57,11 +59,26 @@ class Expressions(ABC):
         """The lent sessions that live on in the value of this expression."""
         found: set[Site] = set()
         for part in ast.walk(node):
-            if isinstance(part, ast.Name):
+            if isinstance(part, ast.Name) and not self._gives_data(part):
                 found |= state.carriers.get(part.id, frozenset())
-            if isinstance(part, ast.Call) and part in self.lendings:
+            if isinstance(part, ast.Call | ast.Lambda) and part in self.lendings:
                 found |= self.lendings[part]
         return frozenset(found)
+
+    def _gives_data(self, name: ast.Name) -> bool:
+        """`step(1.0)`, `agent.act(x)`, `play(agent)`: a result of the holder, not the holder."""
+        parent = self.module.parents[name]
+        if isinstance(parent, ast.Call | ast.keyword):
+            return classify(self.module, name) in _PASSING
+        if not isinstance(parent, ast.Attribute):
+            return False
+        method = self.module.program.definition(self.module, parent)
+        if method is None or isinstance(method.node, ast.ClassDef):
+            return False
+        returns = [n.value for n in own_nodes(method.node) if isinstance(n, ast.Return) and n.value]
+        names = [n for value in returns for n in ast.walk(value) if isinstance(n, ast.Name)]
+        parents = method.module.parents
+        return not any(is_self(n) and not isinstance(parents[n], ast.Attribute) for n in names)
 
     def value(self, node: ast.expr, state: State, as_context: bool = False) -> Values:
         """The sessions this expression may evaluate to; its effects are applied to `state`."""
@@ -114,11 +131,19 @@ class Expressions(ABC):
         """Give a name, an attribute or a part of them these values."""
 
     def _capture(self, node: ast.Lambda, state: State) -> None:
-        for part in ast.walk(node.body):
-            if isinstance(part, ast.Name | ast.Attribute):
-                key = self.key(part)
-                if isinstance(part, ast.Name) and key in state.names:
-                    self.hand_over(state.names[key], state)
+        """A lambda that only uses a session lives on with it; any other one may do anything."""
+        kept: set[Site] = set()
+        names = [n for n in ast.walk(node.body) if isinstance(n, ast.Name) and n.id in state.names]
+        for name in {n.id for n in names}:
+            uses = [classify(self.module, n) for n in names if n.id == name]
+            if worst(uses) in _PASSING:
+                kept |= set(sites_in(state.names[name]))
+            else:
+                self.hand_over(state.names[name], state)
+        for site in kept:
+            site.is_lent = True
+        if kept:
+            self.lendings[node] = frozenset(kept)
 
     def _attribute(self, node: ast.Attribute, state: State) -> None:
         values = self.value(node.value, state)
@@ -136,6 +161,7 @@ class Expressions(ABC):
         elif not isinstance(func, ast.Name):
             self.value(func, state)
         kind = self.module.opens(node)
+        wraps = (self.module.names.meaning(func) or "").endswith("DebugWrapperSession")
         arguments = [(a, a) for a in node.args] + [(k, k.value) for k in node.keywords]
         lent: set[Site] = set()
         passed: Values = NOTHING
@@ -143,7 +169,10 @@ class Expressions(ABC):
             values = self.value(expression, state)
             if sites_in(values):
                 passed |= values
-                lent |= self._pass(node, argument, expression, values, state)
+                if not wraps:
+                    lent |= self._pass(node, argument, expression, values, state)
+            elif isinstance(expression, ast.Lambda):
+                lent |= self._lend(self.lendings.get(expression, ()), state)
         if lent:
             self.lendings[node] = frozenset(lent)
         self._forget_self(node, state)
@@ -151,8 +180,8 @@ class Expressions(ABC):
             site = self.sites.setdefault(node, Site(node, kind))
             state.set([site], TAKEN if node in self.failing else OPEN)
             return frozenset({site})
-        if as_context and _last_name(func) == "closing":
-            return passed
+        if wraps or (as_context and last_name(func) == "closing"):
+            return passed or UNKNOWN
         return UNKNOWN
 
     def _method(self, node: ast.Call, func: ast.Attribute, owner: Values, state: State) -> Values:
@@ -165,9 +194,7 @@ class Expressions(ABC):
             self._used(node, func.value, owner, state)
             if func.attr == "make_callable":
                 self.lendings[node] = frozenset(sites_in(owner))  # it lives on in the callable
-        for site in sites_in(owner):
-            if state.bits[site] & LENT:
-                state.set([site], OPEN)  # its owner goes on using it, so it was only lent
+        self._go_on(owner, state)
         return owner if func.attr in ("__enter__", "as_default") else UNKNOWN
 
     def _carrier_method(self, func: ast.Attribute, state: State) -> None:
@@ -190,18 +217,30 @@ class Expressions(ABC):
         if use in (Use.TAKE, Use.CLOSE):
             self.hand_over(values, state)
         elif use is Use.LEND:
-            for site in sites_in(values):
-                site.is_lent = True
-                if state.bits[site] == OPEN:
-                    state.set([site], LENT)
-            return set(sites_in(values))
+            return self._lend(sites_in(values), state)
         elif use is Use.KEEP:
             for site in sites_in(values):
                 site.is_lent = True
             return set(sites_in(values))
-        elif isinstance(argument, ast.keyword) and argument.arg == "session":
-            self._used(node, expression, values, state)
+        else:
+            if isinstance(argument, ast.keyword) and argument.arg == "session":
+                self._used(node, expression, values, state)
+            self._go_on(values, state)
         return set()
+
+    def _go_on(self, values: Values, state: State) -> None:
+        """Their owner goes on using these sessions, so they were only lent."""
+        for site in sites_in(values):
+            if state.bits[site] & LENT:
+                state.set([site], OPEN)
+
+    def _lend(self, sites: Iterable[Site], state: State) -> set[Site]:
+        """Code that cannot be seen has these sessions now, perhaps for good."""
+        for site in sites:
+            site.is_lent = True
+            if state.bits[site] == OPEN:
+                state.set([site], LENT)
+        return set(sites)
 
     def _used(self, node: ast.expr, what: ast.expr, values: Values, state: State) -> None:
         if self.guarded or not state.is_only(values, CLOSED):
@@ -212,8 +251,8 @@ class Expressions(ABC):
     def _forget_self(self, node: ast.Call, state: State) -> None:
         """A method of self may replace or close what self holds."""
         func = node.func
-        on_self = isinstance(func, ast.Attribute) and _is_self(func.value)
-        if on_self or any(_is_self(a) for a in node.args):
+        on_self = isinstance(func, ast.Attribute) and is_self(func.value)
+        if on_self or any(is_self(a) for a in node.args):
             for key in [k for k in state.names if k.startswith("self.")]:
                 del state.names[key]
 
@@ -228,7 +267,7 @@ def can_catch_closed(node: ast.Try) -> bool:
     """Whether a `try` may be there to see what a closed session does."""
     for handler in node.handlers:
         types = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
-        if any(t is None or _last_name(t) in _CATCHES_CLOSED for t in types):
+        if any(t is None or last_name(t) in _CATCHES_CLOSED for t in types):
             return True
     return False
 
@@ -236,13 +275,3 @@ def can_catch_closed(node: ast.Try) -> bool:
 def ends_program(node: ast.expr) -> bool:
     """Whether nothing after this expression statement runs."""
     return isinstance(node, ast.Call) and ast.unparse(node.func) in _ENDINGS
-
-
-def _last_name(node: ast.expr) -> str:
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    return node.id if isinstance(node, ast.Name) else ""
-
-
-def _is_self(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name) and node.id == "self"

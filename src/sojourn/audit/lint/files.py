@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import ast
 import os
-import re
-import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sojourn.audit.lint.check import check_tree
+from sojourn.audit.lint.check import check_module, understood
 from sojourn.audit.lint.problem import Problem
-from sojourn.audit.lint.programs import closed_in_programs
+from sojourn.audit.lint.program import Program
 from sojourn.audit.lint.settings import Settings
-
-_PYTHON_2 = re.compile(
-    rb"^\s*print\s+[^\s(=.,)]|^\s*print\s*>>|^\s*except\s+[\w.]+\s*,\s*\w+\s*:|^\s*exec\s+[\"']"
-    rb"|^\s*raise\s+[\w.]+\s*,|^\s*print\s*\(.*\)\s*%|[^\w]0[0-7]{2,}[^\w.]|<>|\bur['\"]",
-    re.MULTILINE,
-)
+from sojourn.source import is_python_2, parse
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +32,14 @@ class Outcome:
     notes: list[Note] = field(default_factory=list)
     checked: int = 0
     sources: dict[str, bytes] = field(default_factory=dict)  # of files with findings
-    closed: dict[str, frozenset[str]] = field(default_factory=dict)  # attributes closed, by file
+    program: Program = field(default_factory=lambda: Program({}))
 
 
 def check_paths(paths: Iterable[Path], settings: Settings) -> Outcome:
     """Check files, and every Python file below folders.
 
-    Files of one program are judged together: what one of them opens and keeps on an object,
-    another may close.
+    Files that import one another are judged together: what one of them opens, another may close
+    or open again and again.
     """
     outcome = Outcome()
     sources: dict[str, bytes] = {}
@@ -58,15 +51,14 @@ def check_paths(paths: Iterable[Path], settings: Settings) -> Outcome:
             outcome.notes.append(Note(str(path), 0, f"not read: {error.strerror}"))
             continue
         outcome.checked += 1
-        tree = parse(str(path), source, outcome.notes)
+        tree = _tree(str(path), source, outcome.notes)
         if tree is not None:
             sources[str(path)], trees[str(path)] = source, tree
-    outcome.closed = closed_in_programs(trees)
-    for name, tree in trees.items():
+    outcome.program = understood(Program(trees))
+    for name, module in outcome.program.modules.items():
         if not is_worth_checking(sources[name]):
             continue
-        found = check_tree(tree, sources[name], name, outcome.closed[name])
-        wanted = [p for p in found if settings.wants(p.code)]
+        wanted = [p for p in check_module(module, sources[name]) if settings.wants(p.code)]
         if wanted:
             outcome.problems += wanted
             outcome.sources[name] = sources[name]
@@ -78,15 +70,13 @@ def is_worth_checking(source: bytes) -> bool:
     return b"ession" in source or b"sojourn" in source or b".eval(" in source or b".run(" in source
 
 
-def parse(path: str, source: bytes, notes: list[Note]) -> ast.Module | None:
+def _tree(path: str, source: bytes, notes: list[Note]) -> ast.Module | None:
     """The tree, or None with a note for what is not Python 3."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # old programs are full of "\d"
-            return ast.parse(source, path)
+        return parse(source, path)
     except (SyntaxError, ValueError, RecursionError) as error:
         line = getattr(error, "lineno", None) or 0
-        if _PYTHON_2.search(source) or b"\tprint" in source:
+        if isinstance(error, SyntaxError) and is_python_2(error, source):
             reason = "Python 2 program, not checked: convert it first (2to3, or futurize)"
         else:
             reason = f"not Python 3, not checked: {getattr(error, 'msg', error)}"

@@ -6,14 +6,17 @@ make things strictly better is not taken.
 
 from __future__ import annotations
 
-import ast
 import difflib
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
-from sojourn.audit.lint.check import check_source, understood
+from sojourn.audit.lint.check import check_module, module_of
+from sojourn.audit.lint.module import Module
 from sojourn.audit.lint.plan import Plan, plan_for
 from sojourn.audit.lint.problem import Problem
+from sojourn.audit.lint.program import Program
 from sojourn.audit.lint.settings import Settings
 from sojourn.errors import SojournError
 
@@ -58,15 +61,20 @@ def require_libcst() -> None:
 def fix_source(
     source: bytes,
     settings: Settings | None = None,
-    closed_elsewhere: frozenset[str] = frozenset(),
+    path: str = "",
+    program: Program | None = None,
 ) -> Fixed:
-    """Close every session of this file that can be closed without changing what it does."""
+    """Close every session of this file that can be closed without changing what it does.
+
+    With a program, the text is judged as that file of it.
+    """
     require_libcst()
     settings = settings or Settings()
+    read = partial(module_of, path=path, program=program)
     fixed = Fixed(source, source)
     refused: set[tuple[str, str]] = set()
     while True:
-        step = _one_step(fixed.after, settings, closed_elsewhere, refused)
+        step = _one_step(fixed.after, settings, read, refused)
         if step is None:
             return fixed
         fixed.after = step.after
@@ -76,13 +84,13 @@ def fix_source(
 def _one_step(
     source: bytes,
     settings: Settings,
-    closed_elsewhere: frozenset[str],
+    read: Callable[[bytes], Module],
     refused: set[tuple[str, str]],
 ) -> Fixed | None:
     from sojourn.audit.lint.rewrite import carry_out
 
-    found = check_source(source, "", closed_elsewhere)
-    module = understood(ast.parse(source))
+    module = read(source)
+    found = check_module(module, source)
     # From the end: what goes into an outer block later is then already as it shall be.
     for problem in sorted(found, key=lambda p: p.start, reverse=True):
         if problem.code not in FIXABLE or not settings.wants(problem.code):
@@ -91,7 +99,7 @@ def _one_step(
         if plan is None or _key(problem, plan) in refused:
             continue
         after = carry_out(source, plan)
-        if after is not None and _is_better(found, after, closed_elsewhere):
+        if after is not None and _is_better(found, after, read):
             return Fixed(source, after, [problem])
         refused.add(_key(problem, plan))
     return None
@@ -101,9 +109,9 @@ def _key(problem: Problem, plan: Plan) -> tuple[str, str]:
     return (f"{problem.code} {problem.start}", plan.form.name)
 
 
-def _is_better(found: list[Problem], after: bytes, closed_elsewhere: frozenset[str]) -> bool:
+def _is_better(found: list[Problem], after: bytes, read: Callable[[bytes], Module]) -> bool:
     try:
-        left = check_source(after, "", closed_elsewhere)
+        left = check_module(read(after), after)
     except SyntaxError:
         return False
     before = Counter(p.code for p in found)

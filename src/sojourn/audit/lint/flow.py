@@ -12,7 +12,15 @@ from dataclasses import dataclass, field
 
 from sojourn.audit import codes
 from sojourn.audit.lint.expressions import Expressions, can_catch_closed, ends_program
-from sojourn.audit.lint.module import Function, Module, Scope, bound_names, declared, own_uses
+from sojourn.audit.lint.module import (
+    Function,
+    Module,
+    Scope,
+    bound_names,
+    declared,
+    last_name,
+    own_uses,
+)
 from sojourn.audit.lint.problem import problem_at
 from sojourn.audit.lint.state import (
     CLOSED,
@@ -26,7 +34,7 @@ from sojourn.audit.lint.state import (
     joined,
     sites_in,
 )
-from sojourn.audit.lint.uses import Use, classify, is_never_closed
+from sojourn.audit.lint.uses import Use, classify, is_never_closed, is_takeover, worst
 
 
 @dataclass
@@ -301,11 +309,12 @@ class Flow(Expressions):
         if key is None:
             # A container, another object's attribute, an unpacking: out of sight from here.
             self.hand_over(values, state)
-            self.hand_over(frozenset(carried), state)
+            parts = isinstance(target, ast.Tuple | ast.List | ast.Starred)
+            if not parts:
+                self.hand_over(frozenset(carried), state)
             for child in ast.iter_child_nodes(target):
-                if isinstance(child, ast.Starred | ast.Name | ast.Tuple | ast.List):
-                    if isinstance(target, ast.Tuple | ast.List | ast.Starred):
-                        self.bind(child, UNKNOWN, state)
+                if parts and isinstance(child, ast.expr):
+                    self.bind(child, UNKNOWN, state, carried)
                 elif isinstance(child, ast.expr):
                     self.value(child, state)
             return
@@ -364,16 +373,27 @@ class Flow(Expressions):
         inner: ast.AST = node
         while (outer := self.module.scope_of(inner)) is not self.scope:
             inner = outer
-        if isinstance(self.scope, Function) and not self._is_only_called(inner):
-            return Use.TAKE  # the function that holds it leaves this scope
-        return classify(self.module, node)
+        use = classify(self.module, node)
+        if isinstance(self.scope, Function) and isinstance(inner, Function | ast.ClassDef):
+            return worst([use, self._leaves_scope(inner)])
+        return use  # a lambda: where it goes is seen there
 
-    def _is_only_called(self, inner: ast.AST) -> bool:
+    def _leaves_scope(self, inner: ast.AST) -> Use:
+        """What a function that holds a session does to it by leaving the scope."""
         if not isinstance(inner, Function) or inner.decorator_list:
-            return False
-        parents = self.module.parents
-        uses = list(own_uses(self.scope, inner.name))
-        return all(getattr(parents[use], "func", None) is use for use in uses)
+            return Use.TAKE
+        found = Use.TEST
+        for use in own_uses(self.scope, inner.name):
+            parent = self.module.parents[use]
+            call = self.module.parents[parent] if isinstance(parent, ast.keyword) else parent
+            if not isinstance(call, ast.Call):
+                return Use.TAKE
+            if call.func is use:
+                continue
+            if self.module.names.meaning(call.func) is None and is_takeover(last_name(call.func)):
+                return Use.TAKE
+            found = Use.LEND  # a callback: whoever has it can use the session, not close it
+        return found
 
 
 def _expressions(node: ast.expr) -> list[ast.expr]:

@@ -14,20 +14,18 @@ from sojourn.audit.lint.state import CLOSED, LENT, OPEN, TAKEN, Site
 from sojourn.audit.lint.uses import Use, attribute_uses, classify, is_ending, is_never_closed
 
 
-def unclosed(module: Module, flow: Flow, closed_elsewhere: frozenset[str]) -> Iterator[Problem]:
+def unclosed(module: Module, flow: Flow) -> Iterator[Problem]:
     """The sessions of one scope that nothing closes."""
     for site in flow.sites.values():
-        detail = _why_open(module, flow, site, closed_elsewhere)
+        detail = _why_open(module, flow, site)
         if detail is not None:
             code = codes.INTERACTIVE_LEFT if is_interactive(site.kind) else codes.NEVER_CLOSED
             yield problem_at(site.call, code, detail)
 
 
-def _why_open(
-    module: Module, flow: Flow, site: Site, closed_elsewhere: frozenset[str]
-) -> str | None:
+def _why_open(module: Module, flow: Flow, site: Site) -> str | None:
     if site.attributes or site.globals:
-        return _why_kept_open(module, flow, site, closed_elsewhere)
+        return _why_kept_open(module, site)
     name = f"`{min(site.names)}`" if site.names else "it"
     if not site.ever & (CLOSED | TAKEN | LENT):
         return f"nothing closes {name}" if site.names else "it has no name to close it by"
@@ -42,18 +40,16 @@ def _why_open(
     return None
 
 
-def _why_kept_open(
-    module: Module, flow: Flow, site: Site, closed_elsewhere: frozenset[str]
-) -> str | None:
+def _why_kept_open(module: Module, site: Site) -> str | None:
     if site.ever & (CLOSED | TAKEN):
         return None
     for attribute in sorted(site.attributes):
         owner = module.class_of(site.call)
-        if attribute in closed_elsewhere or owner is None:
+        if owner is None or not module.has_only_known_bases(owner):
             return None
-        if not module.has_only_known_bases(owner):
+        if module.program.closes(module, owner, attribute):
             return None
-        if not is_never_closed([*attribute_uses(module, attribute), *_owner_uses(site)]):
+        if not is_never_closed([*attribute_uses(module, owner, attribute), *_owner_uses(site)]):
             return None
     if any(_is_ended(module, holder) for holder in site.holders):
         return None
@@ -67,13 +63,12 @@ def _why_kept_open(
 
 def _is_ended(module: Module, holder: str) -> bool:
     """Whether something ends the object of that attribute, and perhaps its session with it."""
-    for node in ast.walk(module.tree):
-        if isinstance(node, ast.Attribute) and node.attr == holder:
-            parent = module.parents[node]
-            if isinstance(parent, ast.withitem):
-                return True
-            if isinstance(parent, ast.Attribute) and is_ending(parent.attr):
-                return True
+    for node in module.attributes.get(holder, ()):
+        parent = module.parents[node]
+        if isinstance(parent, ast.withitem):
+            return True
+        if isinstance(parent, ast.Attribute) and is_ending(parent.attr):
+            return True
     return False
 
 
@@ -84,13 +79,3 @@ def _owner_uses(site: Site) -> list[Use]:
 def _global_uses(module: Module, name: str) -> Iterator[Use]:
     for use in (*own_uses(module.tree, name), *module.free_uses(module.tree, name)):
         yield classify(module, use)
-
-
-def closed_attributes(tree: ast.Module) -> Iterator[str]:
-    """The attributes whose sessions this file may close: `model.sess.close()`, `with m.sess:`."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and node.attr in ("close", "__exit__"):
-            if isinstance(node.value, ast.Attribute):
-                yield node.value.attr
-        elif isinstance(node, ast.withitem) and isinstance(node.context_expr, ast.Attribute):
-            yield node.context_expr.attr

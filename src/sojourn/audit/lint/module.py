@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from sojourn.audit.lint.names import Names
+
+if TYPE_CHECKING:
+    from sojourn.audit.lint.program import Program
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Scope = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
+CLOSING = frozenset({"close", "__exit__"})
 # Bases that never touch a session: what a class keeps on self is its own affair.
 _PLAIN_BASES = frozenset(
     {"object", "ABC", "abc.ABC", "Thread", "threading.Thread", "Process", "multiprocessing.Process"}
@@ -21,30 +27,89 @@ _PLAIN_BASES = frozenset(
 class Module:
     """A file's tree with the questions that every rule asks."""
 
-    def __init__(self, tree: ast.Module) -> None:
+    def __init__(self, tree: ast.Module, path: str, program: Program) -> None:
         self.tree = tree
+        self.path = path
+        self.program = program
         self.names = Names(tree)
         self.parents: dict[ast.AST, ast.AST] = {}
         self.functions: dict[str, Function] = {}  # of the module itself
         self.methods: dict[str, list[Function]] = {}
         self.classes: dict[str, ast.ClassDef] = {}
-        self.factories: set[str] = set()  # functions of this file that return an open session
+        self.all_classes: list[ast.ClassDef] = []
+        self.calls: list[ast.Call] = []
+        self.attributes: dict[str, list[ast.Attribute]] = {}
+        self._bound: dict[Function, set[str]] = {}
         for parent in ast.walk(tree):
             for child in ast.iter_child_nodes(parent):
                 self.parents[child] = parent
-                if isinstance(child, ast.ClassDef):
+                if isinstance(child, ast.Attribute):
+                    self.attributes.setdefault(child.attr, []).append(child)
+                elif isinstance(child, ast.Call):
+                    self.calls.append(child)
+                elif isinstance(child, ast.ClassDef):
                     self.classes[child.name] = child
+                    self.all_classes.append(child)
                 elif isinstance(child, Function):
                     if isinstance(parent, ast.ClassDef):
                         self.methods.setdefault(child.name, []).append(child)
                     elif isinstance(parent, ast.Module):
                         self.functions[child.name] = child
+        self.calls.sort(key=lambda call: (call.lineno, call.col_offset))
 
     def opens(self, call: ast.Call) -> str | None:
-        """The session class this call opens, directly or by a factory of this file."""
-        if isinstance(call.func, ast.Name) and call.func.id in self.factories:
-            return f"{call.func.id}()"
+        """The session class this call opens, directly or by a factory of the program."""
+        if last_name(call.func) in self.program.factory_names:
+            found = self.program.definition(self, call.func)
+            if found is not None and found.node in self.program.factories:
+                return f"{last_name(call.func)}()"
         return self.names.session_class(call)
+
+    @cached_property
+    def bindings(self) -> dict[tuple[ast.AST, str], list[ast.expr | None]]:
+        """What each name of a scope is bound to, and each `self.x` of a class; None: unseen."""
+        found: dict[tuple[ast.AST, str], list[ast.expr | None]] = {}
+        plain: dict[ast.AST, ast.expr] = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Assign):
+                plain.update(dict.fromkeys(node.targets, node.value))
+            elif isinstance(node, ast.AnnAssign) and node.value is not None:
+                plain[node.target] = node.value
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Name) and not _is_load(node):
+                found.setdefault((self.scope_of(node), node.id), []).append(plain.get(node))
+            elif isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
+                owner = self.class_of(node)
+                if owner is not None and is_self(node.value):
+                    found.setdefault((owner, node.attr), []).append(plain.get(node))
+            elif isinstance(node, Function | ast.Lambda):
+                for argument in _arguments(node.args):
+                    found.setdefault((node, argument.arg), []).append(None)
+        return found
+
+    def values_of(self, node: ast.expr) -> list[ast.expr | None]:
+        """Everything that a name, or an attribute of self, is ever bound to."""
+        if isinstance(node, ast.Attribute) and is_self(node.value):
+            owner = self.class_of(node)
+            return self.bindings.get((owner, node.attr), []) if owner is not None else []
+        if not isinstance(node, ast.Name):
+            return []
+        return self.bindings.get((self.home_of(node), node.id), [])
+
+    def home_of(self, node: ast.Name) -> Scope:
+        """The scope whose name this is, as Python looks it up."""
+        scope = self.scope_of(node)
+        while isinstance(scope, Function | ast.ClassDef):
+            if isinstance(scope, Function) and node.id in self.bound_in(scope):
+                return scope
+            scope = self.scope_of(scope)
+        return self.tree
+
+    def bound_in(self, function: Function) -> set[str]:
+        """The names that are a function's own."""
+        if function not in self._bound:
+            self._bound[function] = bound_names(function) - declared(function, ast.Global)
+        return self._bound[function]
 
     def scope_of(self, node: ast.AST) -> Scope:
         """The function, class or module whose statements hold this node."""
@@ -60,16 +125,28 @@ class Module:
             current = self.parents.get(current)
         return current
 
+    def closings(self) -> Iterator[ast.Attribute]:
+        """Attributes whose sessions this file may close: `model.sess.close()`, `with m.sess:`."""
+        for name in CLOSING:
+            for node in self.attributes.get(name, ()):
+                if isinstance(node.value, ast.Attribute):
+                    yield node.value
+        for nodes in self.attributes.values():
+            yield from (n for n in nodes if isinstance(self.parents[n], ast.withitem))
+
     def has_only_known_bases(self, node: ast.ClassDef) -> bool:
-        """Whether nothing outside this file can be inherited that might close a session."""
+        """Whether nothing outside the program can be inherited that might close a session."""
         for base in node.bases:
-            name = ast.unparse(base)
-            if name in _PLAIN_BASES or (self.names.meaning(base) or "").startswith("tensorflow."):
+            if ast.unparse(base) in _PLAIN_BASES:
                 continue
-            own = self.classes.get(name)
-            if own is None or own is node or not self.has_only_known_bases(own):
+            if (self.names.meaning(base) or "").startswith("tensorflow."):
+                continue
+            found = self.program.definition(self, base)
+            if found is None or not isinstance(found.node, ast.ClassDef) or found.node is node:
                 return False
-        return not node.keywords
+            if not found.module.has_only_known_bases(found.node):
+                return False
+        return all(last_name(keyword.value) == "ABCMeta" for keyword in node.keywords)
 
     def free_uses(self, scope: Scope, name: str) -> Iterator[ast.Name]:
         """Loads of `name` in functions inside `scope` that mean the name of `scope` itself."""
@@ -82,7 +159,7 @@ class Module:
                 bound = bound_names(child) - declared(child, ast.Global)
             if name in bound:
                 continue
-            for node in _own_nodes(child):
+            for node in own_nodes(child):
                 if isinstance(node, ast.Name) and node.id == name and _is_load(node):
                     yield node
             yield from self.free_uses(child, name)  # type: ignore[arg-type]
@@ -90,13 +167,13 @@ class Module:
 
 def declared(scope: ast.AST, kind: type[ast.Global] | type[ast.Nonlocal]) -> set[str]:
     """The names that this scope declares `global` or `nonlocal`."""
-    return {n for node in _own_nodes(scope) if isinstance(node, kind) for n in node.names}
+    return {n for node in own_nodes(scope) if isinstance(node, kind) for n in node.names}
 
 
 def bound_names(function: Function) -> set[str]:
     """The names that are local to a function."""
     names = {a.arg for a in _arguments(function.args)}
-    for node in _own_nodes(function):
+    for node in own_nodes(function):
         if isinstance(node, ast.Name) and not _is_load(node):
             names.add(node.id)
         elif isinstance(node, Function | ast.ClassDef):
@@ -110,14 +187,9 @@ def bound_names(function: Function) -> set[str]:
 
 def own_uses(scope: ast.AST, name: str) -> Iterator[ast.Name]:
     """Loads of `name` in the scope's own statements, nested functions left out."""
-    for node in _own_nodes(scope):
+    for node in own_nodes(scope):
         if isinstance(node, ast.Name) and node.id == name and _is_load(node):
             yield node
-
-
-def own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
-    """Every node of a scope's own statements, nested functions and classes left out."""
-    return _own_nodes(scope)
 
 
 def parameters(function: Function) -> list[str]:
@@ -134,7 +206,8 @@ def _is_load(node: ast.Name) -> bool:
     return isinstance(node.ctx, ast.Load)
 
 
-def _own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
+def own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
+    """Every node of a scope's own statements, nested functions and classes left out."""
     body = scope.body if isinstance(scope, Scope | ast.Lambda) else scope
     pending: list[ast.AST] = [*body] if isinstance(body, list) else [body]
     while pending:
@@ -151,6 +224,18 @@ def _own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
 
 
 def _directly_inside(scope: ast.AST) -> Iterator[Function | ast.ClassDef | ast.Lambda]:
-    for node in _own_nodes(scope):
+    for node in own_nodes(scope):
         if isinstance(node, _SCOPES):
             yield node
+
+
+def last_name(node: ast.expr) -> str:
+    """`c` of `a.b.c`; empty for what has no name."""
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def is_self(node: ast.expr) -> bool:
+    """Whether this is `self`, as methods call their object by custom."""
+    return isinstance(node, ast.Name) and node.id == "self"

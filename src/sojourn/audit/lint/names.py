@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import ast
 
+from sojourn.source import dotted, imported_names
+
 # Where the classes really live, for programs that import them from there.
 _HOMES = {
     "tensorflow.python.client.session.": "tensorflow.",
     "tensorflow.python.training.monitored_session.": "tensorflow.train.",
     "tensorflow.python.debug.": "tensorflow.debug.",
+    "tensorflow.python.framework.ops.": "tensorflow.",
+    "tensorflow.python.ops.": "tensorflow.",
 }
 
 SESSION_CLASSES = frozenset(
@@ -35,33 +39,23 @@ def is_interactive(meaning: str) -> bool:
     return meaning.endswith(".InteractiveSession")
 
 
-def dotted(node: ast.expr) -> str | None:
-    """`a.b.c` as text, or None for anything else."""
-    parts: list[str] = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    if not isinstance(node, ast.Name):
-        return None
-    return ".".join([node.id, *reversed(parts)])
-
-
 class Names:
     """The aliases of one file. An import anywhere in the file counts everywhere in it."""
 
     def __init__(self, tree: ast.Module) -> None:
-        self._meanings: dict[str, str] = {}
+        self._meanings = {n: m for n, m in imported_names(tree, _ROOTS) if n != "*"}
         self._own: set[str] = set()  # classes and functions of this file
         self.foreign: dict[str, str] = {}  # names imported from elsewhere: the package, or "."
         self._stars: list[str] = []
+        # Every import, for whoever looks for it among the files: the level, and the dotted name.
+        self.imports: dict[str, tuple[int, str]] = {}
+        self.star_imports: list[tuple[int, str]] = []
         assignments: list[tuple[str, ast.expr]] = []
         for node in ast.walk(tree):
             if isinstance(node, ast.Import):
                 self._add_import(node)
-            elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
-                self._add_from(node)
             elif isinstance(node, ast.ImportFrom):
-                self.foreign.update((alias.asname or alias.name, ".") for alias in node.names)
+                self._add_from(node)
             elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 self._own.add(node.name)
             elif isinstance(node, ast.Assign):
@@ -77,21 +71,23 @@ class Names:
         for alias in node.names:
             root = alias.name.split(".")[0]
             name = alias.asname or root
-            if root in _ROOTS:
-                self._meanings[name] = alias.name if alias.asname else root
-            else:
+            self.imports[name] = (0, alias.name if alias.asname else root)
+            if root not in _ROOTS:
                 self.foreign[name] = root
 
     def _add_from(self, node: ast.ImportFrom) -> None:
-        assert node.module is not None
+        module = node.module or ""
+        root = "." if node.level else module.split(".")[0]
         for alias in node.names:
-            root = node.module.split(".")[0]
+            name = alias.asname or alias.name
+            if alias.name == "*":
+                self.star_imports.append((node.level, module))
+                if root in _ROOTS:
+                    self._stars.append(module)
+                continue
+            self.imports[name] = (node.level, f"{module}.{alias.name}".lstrip("."))
             if root not in _ROOTS:
-                self.foreign[alias.asname or alias.name] = root
-            elif alias.name == "*":
-                self._stars.append(node.module)
-            else:
-                self._meanings[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+                self.foreign[name] = root
 
     def meaning(self, node: ast.expr) -> str | None:
         """What a name or attribute stands for, if it belongs to TensorFlow or sojourn."""
@@ -103,6 +99,15 @@ class Names:
         if found is None:
             return None
         return _normal(f"{found}.{rest}" if rest else found)
+
+    def meaning_of(self, name: str) -> str | None:
+        """What a plain name of this file stands for, if it was imported or assigned."""
+        return self._meanings.get(name) if name not in self._own else None
+
+    def adopt(self, name: str, meaning: str) -> None:
+        """This name was imported from a file that means TensorFlow by it."""
+        self._meanings[name] = meaning
+        self.foreign.pop(name, None)
 
     def _root(self, root: str, rest: str) -> str | None:
         if root in self._own:

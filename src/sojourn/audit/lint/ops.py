@@ -12,11 +12,11 @@ _OP_NAMES = """
     ceil clip_by_global_norm clip_by_norm clip_by_value complex concat cond constant
     convert_to_tensor cos cumprod cumsum decode_raw diag div divide dynamic_partition
     dynamic_stitch einsum equal erf exp expand_dims eye fill floor floordiv floormod foldl foldr
-    gather gather_nd get_variable global_norm global_variables_initializer gradients greater
+    gather gather_nd global_norm global_variables_initializer gradients greater
     greater_equal group hessians identity imag initialize_all_variables
     initialize_local_variables initialize_variables inverse less less_equal linspace
     local_variables_initializer log logical_and logical_not logical_or map_fn matmul
-    matrix_inverse maximum minimum mod mul multinomial multiply neg negative norm not_equal
+    matrix_inverse maximum minimum mod mul multinomial multiply neg negative no_op norm not_equal
     one_hot ones ones_like pack pad parse_example parse_single_example placeholder
     placeholder_with_default pow py_func random_crop random_gamma random_normal random_shuffle
     random_uniform range read_file real reciprocal reduce_all reduce_any reduce_logsumexp
@@ -39,7 +39,52 @@ _MORE = frozenset(
     | {"io.decode_raw", "io.decode_image", "io.decode_jpeg", "io.decode_png"}
 )
 # Inside those groups, what makes objects rather than ops.
-_NOT_OPS = ("nn.rnn_cell.", "image.ResizeMethod", "losses.Reduction", "losses.get_", "layers.Input")
+_NOT_OPS = (
+    "nn.rnn_cell.",
+    "image.ResizeMethod",
+    "losses.Reduction",
+    "losses.get_",
+    "layers.Input",
+    "losses.add_loss",
+)
+_CONTRIB = ("contrib.layers.", "contrib.slim.")
+_LAYERS = frozenset(
+    {"conv2d", "conv2d_transpose", "fully_connected", "batch_norm", "layer_norm", "dropout"}
+    | {"flatten", "max_pool2d", "avg_pool2d", "softmax", "embed_sequence", "one_hot_encoding"}
+)
+# Methods that add an op wherever their result can be fetched.
+MAKING = frozenset(
+    {"assign", "assign_add", "assign_sub", "minimize", "apply_gradients", "get_next", "sample"}
+    | {"enqueue", "enqueue_many", "dequeue", "dequeue_many", "initialized_value", "log_prob"}
+    | {"scatter_update", "make_initializer", "read_value"}
+)
+# What gives back several tensors: an index into it adds nothing.
+_SEVERAL = frozenset(
+    {"gradients", "hessians", "split", "unstack", "unpack", "clip_by_global_norm", "meshgrid"}
+    | {"while_loop", "tuple", "unique", "dynamic_partition", "cond", "map_fn", "scan", "py_func"}
+    | {"parse_example", "parse_single_example", "accumulate_n", "group", "foldl", "foldr"}
+    | {
+        "nn.top_k",
+        "nn.moments",
+        "nn.dynamic_rnn",
+        "nn.static_rnn",
+        "nn.rnn",
+        "nn.bidirectional_rnn",
+    }
+    | {"nn.bidirectional_dynamic_rnn", "nn.raw_rnn", "nn.fused_batch_norm", "nn.ctc_greedy_decoder"}
+    | {"nn.ctc_beam_search_decoder", "linalg.svd", "linalg.eigh", "linalg.qr", "norm_and_clip"}
+    | {"train.batch", "train.shuffle_batch", "train.Saver", "train.string_input_producer"}
+)
+
+
+def is_tensor_call(names: Names, call: ast.Call) -> bool:
+    """Whether this call gives back exactly one tensor or variable."""
+    if names.meaning(call.func) == "tensorflow.get_variable":
+        return True
+    if not adds_op(names, call):
+        return False
+    name = (names.meaning(call.func) or "").removeprefix("tensorflow.")
+    return name not in _SEVERAL and not name.startswith("metrics.")
 
 
 def adds_op(names: Names, call: ast.Call) -> bool:
@@ -50,6 +95,8 @@ def adds_op(names: Names, call: ast.Call) -> bool:
     name = meaning.removeprefix("tensorflow.")
     if name in _OPS or name in _MORE:
         return True
+    if name.startswith(_CONTRIB):
+        return name.rpartition(".")[2] in _LAYERS
     last = name.rpartition(".")[2]
     return (
         name.startswith(_GROUPS)

@@ -30,8 +30,7 @@ def dies_with_its_owner(module: Module, target: ast.expr) -> bool:
         return False
     if not _is_made_here(module, owner):
         return False  # a library: who holds what cannot be seen from here
-    uses = [n for n in ast.walk(module.tree) if isinstance(n, ast.Attribute)]
-    uses = [n for n in uses if n.attr == target.attr and n is not target]
+    uses = [n for n in module.attributes.get(target.attr, ()) if n is not target]
     return all(_is_harmless(module, use) for use in uses)
 
 
@@ -46,8 +45,8 @@ def _is_harmless(module: Module, use: ast.Attribute) -> bool:
 
 
 def _is_made_here(module: Module, owner: ast.ClassDef) -> bool:
-    calls = [n.func for n in ast.walk(module.tree) if isinstance(n, ast.Call)]
-    return any(isinstance(func, ast.Name) and func.id == owner.name for func in calls)
+    funcs = [call.func for call in module.calls]
+    return any(isinstance(func, ast.Name) and func.id == owner.name for func in funcs)
 
 
 def _has_slots(owner: ast.ClassDef) -> bool:

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from enum import Enum
 
 from sojourn.audit.lint.flow import Flow
-from sojourn.audit.lint.loops import looks_like_session
 from sojourn.audit.lint.module import Function, Module, Scope, declared, own_uses
 from sojourn.audit.lint.names import is_interactive
 from sojourn.audit.lint.owned import dies_with_its_owner
 from sojourn.audit.lint.problem import Problem
 from sojourn.audit.lint.state import Site
+from sojourn.audit.lint.steps import looks_like_session
 
 
 class Form(Enum):
@@ -58,8 +58,7 @@ _IMPLICIT = frozenset({"eval", "run", "get_default_session"})
 
 def plan_for(module: Module, problem: Problem) -> Plan | None:
     """The safe way to close the session this finding is about, if there is one."""
-    calls = [n for n in ast.walk(module.tree) if isinstance(n, ast.Call)]
-    for call in calls:
+    for call in module.calls:
         if (call.lineno, call.col_offset + 1) == problem.start and module.opens(call):
             return _Planner(module, call).plan()
     return None

@@ -7,7 +7,16 @@ import re
 from collections.abc import Iterable
 from enum import Enum
 
-from sojourn.audit.lint.module import Function, Module, own_uses, parameters
+from sojourn.audit.lint.module import (
+    CLOSING,
+    Function,
+    Module,
+    is_self,
+    last_name,
+    own_uses,
+    parameters,
+)
+from sojourn.audit.lint.program import Definition
 
 
 class Use(Enum):
@@ -16,13 +25,12 @@ class Use(Enum):
     TEST = "looked at: `sess is None`, `if sess`"
     DRIVE = "used by the owner: `sess.run(...)`"
     BORROW = "used by a function that gives it back: `saver.save(sess, ...)`"
-    KEEP = "stored by a class of this file that never closes it"
+    KEEP = "stored by a class or function of the program that never closes it"
     LEND = "passed to code that cannot be seen; the owner may go on using it"
     TAKE = "handed over: returned, stored, registered"
     CLOSE = "closed"
 
 
-CLOSING = frozenset({"close", "__exit__"})
 _LOOKING = frozenset(
     {"print", "repr", "str", "type", "isinstance", "id", "hash", "bool", "hasattr", "len", "dir"}
 )
@@ -71,7 +79,7 @@ def classify(module: Module, node: ast.expr, seen: frozenset[ast.AST] = frozense
         call = module.parents[parent]
         return argument_use(module, call, parent, seen) if isinstance(call, ast.Call) else Use.TAKE
     if isinstance(parent, ast.Call):
-        return argument_use(module, parent, node, seen)
+        return Use.DRIVE if parent.func is node else argument_use(module, parent, node, seen)
     if isinstance(parent, ast.withitem):
         return Use.CLOSE
     if isinstance(parent, ast.Compare | ast.UnaryOp | ast.FormattedValue | ast.Expr | ast.Assert):
@@ -113,23 +121,21 @@ def argument_use(
     meaning = module.names.meaning(call.func)
     if meaning is not None:
         return _use_by_tensorflow(meaning)
-    if isinstance(call.func, ast.Name):
-        name = call.func.id
-        if name in _LOOKING:
-            return Use.TEST
-        if name in module.functions:
-            return _use_by_function(module, module.functions[name], call, argument, 0, seen)
-        if name in module.classes:
-            return _use_by_class(module, module.classes[name], call, argument, seen)
-    elif isinstance(call.func, ast.Attribute):
-        name = call.func.attr
+    name = last_name(call.func)
+    if not name:
+        return Use.LEND
+    if isinstance(call.func, ast.Name) and name in _LOOKING:
+        return Use.TEST
+    found = module.program.definition(module, call.func)
+    if found is not None:
+        return _use_by_program(found, call, argument, seen)
+    if isinstance(call.func, ast.Attribute):
         if name in _BORROWING_METHODS:
             return Use.BORROW
         methods = module.methods.get(name, [])
         if len(methods) == 1 and not methods[0].decorator_list:
-            return _use_by_function(module, methods[0], call, argument, 1, seen)
-    else:
-        return Use.LEND
+            only = Definition(module, methods[0], is_bound=True)
+            return _use_by_program(only, call, argument, seen)
     return Use.TAKE if is_takeover(name) else Use.LEND
 
 
@@ -139,68 +145,86 @@ def _use_by_tensorflow(meaning: str) -> Use:
     return Use.TAKE if last == "set_session" or last.endswith("Session") else Use.BORROW
 
 
-def _use_by_class(
-    module: Module,
-    owner: ast.ClassDef,
+def _use_by_program(
+    found: Definition,
     call: ast.Call,
     argument: ast.expr | ast.keyword,
     seen: frozenset[ast.AST],
 ) -> Use:
-    for node in owner.body:
-        if isinstance(node, Function) and node.name == "__init__":
-            return _use_by_function(module, node, call, argument, 1, seen)
-    return Use.LEND
-
-
-def _use_by_function(
-    module: Module,
-    function: Function,
-    call: ast.Call,
-    argument: ast.expr | ast.keyword,
-    skipped: int,
-    seen: frozenset[ast.AST],
-) -> Use:
+    if isinstance(found.node, ast.ClassDef):
+        made = found.module.program.constructor(found)
+        if made is None:
+            return Use.LEND
+        found = made
+    function = found.node
+    assert isinstance(function, Function)
+    decorators = {last_name(d) for d in function.decorator_list}
+    if decorators - {"staticmethod", "classmethod"}:
+        return Use.LEND
     if isinstance(argument, ast.keyword):
         name = argument.arg
     else:
-        index = call.args.index(argument) + skipped
+        index = call.args.index(argument) + found.is_bound
         named = parameters(function)
         name = named[index] if index < len(named) else None
     if name is None or function in seen:
         return Use.LEND
     seen |= {function}
+    module = found.module
     uses = [_use_of_parameter(module, node, seen) for node in own_uses(function, name)]
-    uses += [classify(module, node, seen) for node in module.free_uses(function, name)]
-    found = worst(uses)
-    return Use.BORROW if found in (Use.TEST, Use.DRIVE) else found
+    uses += [_use_inside(module, node, seen) for node in module.free_uses(function, name)]
+    worst_use = worst(uses)
+    return Use.BORROW if worst_use in (Use.TEST, Use.DRIVE) else worst_use
+
+
+def _use_inside(module: Module, node: ast.Name, seen: frozenset[ast.AST]) -> Use:
+    """A use by a function inside the one that was given the session: it may live on in there."""
+    found = classify(module, node, seen)
+    return Use.KEEP if found in (Use.TEST, Use.DRIVE, Use.BORROW) else found
 
 
 def _use_of_parameter(module: Module, node: ast.Name, seen: frozenset[ast.AST]) -> Use:
     parent = module.parents[node]
-    if isinstance(parent, ast.Assign) and parent.value is node and len(parent.targets) == 1:
+    value: ast.AST = node
+    if isinstance(parent, ast.BoolOp | ast.IfExp):  # self.sess = sess or tf.Session()
+        value, parent = parent, module.parents[parent]
+    if isinstance(parent, ast.Assign) and parent.value is value and len(parent.targets) == 1:
         target = parent.targets[0]
         if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name):
-            uses = attribute_uses(module, target.attr, seen)
             owner = module.class_of(node)
-            plain = owner is not None and module.has_only_known_bases(owner)
-            return Use.KEEP if plain and is_never_closed(uses) else Use.TAKE
+            if owner is None or not module.has_only_known_bases(owner):
+                return Use.TAKE
+            if module.program.closes(module, owner, target.attr):
+                return Use.TAKE
+            uses = attribute_uses(module, owner, target.attr, seen)
+            return Use.KEEP if is_never_closed(uses) else Use.TAKE
     return classify(module, node, seen)
 
 
 def attribute_uses(
-    module: Module, attribute: str, seen: frozenset[ast.AST] = frozenset()
+    module: Module, owner: ast.ClassDef, attribute: str, seen: frozenset[ast.AST] = frozenset()
 ) -> list[Use]:
-    """Every use in this file of an attribute of that name, on any object."""
+    """Every use in this file of that attribute of the class, on any object that may be one."""
     found: list[Use] = []
-    for node in ast.walk(module.tree):
-        if isinstance(node, ast.Attribute) and node.attr == attribute and node not in seen:
-            if isinstance(node.ctx, ast.Load):
-                found.append(classify(module, node, seen))
-            elif isinstance(node.ctx, ast.Del):
-                found.append(Use.TAKE)
-        elif isinstance(node, ast.Constant) and node.value == attribute:
-            parent = module.parents[node]
-            # getattr(self, "sess").close() is out of sight.
-            if isinstance(parent, ast.Call) and getattr(parent.func, "id", "") == "getattr":
+    for node in module.attributes.get(attribute, ()):
+        if node in seen or not _may_be(module, node, owner):
+            continue
+        if isinstance(node.ctx, ast.Load):
+            found.append(classify(module, node, seen))
+        elif isinstance(node.ctx, ast.Del):
+            found.append(Use.TAKE)
+    for call in module.calls:
+        # getattr(self, "sess").close() is out of sight.
+        if last_name(call.func) == "getattr" and len(call.args) > 1:
+            name = call.args[1]
+            if isinstance(name, ast.Constant) and name.value == attribute:
                 found.append(Use.TAKE)
     return found
+
+
+def _may_be(module: Module, node: ast.Attribute, owner: ast.ClassDef) -> bool:
+    """Whether this attribute may be one of that class: another class's `self` is not."""
+    if not is_self(node.value):
+        return True
+    other = module.class_of(node)
+    return other is None or module.program.is_related(other, owner)

@@ -55,9 +55,12 @@ def _module_file(name: str) -> tuple[str, list[str]]:
 
 
 @contextlib.contextmanager
-def environment(verdict: Verdict, isolation: str = "process") -> Iterator[Ledger]:
+def environment(
+    verdict: Verdict, isolation: str = "process", strict_placement: bool = False
+) -> Iterator[Ledger]:
     """The world that `verdict` asks for, inside the block; sessions are counted in the ledger.
 
+    An op whose device is missing runs where it can, unless `strict_placement`.
     Graph mode, once on, stays on for the process: TensorFlow has no way back.
     """
     ledger = Ledger()
@@ -71,7 +74,7 @@ def environment(verdict: Verdict, isolation: str = "process") -> Iterator[Ledger
 
         require_process_isolation()
         zygote.start()
-    importer = _prepare(verdict, isolation, ledger)
+    importer = _prepare(verdict, isolation, ledger, strict_placement)
     with importer.active():
         try:
             yield ledger
@@ -79,13 +82,17 @@ def environment(verdict: Verdict, isolation: str = "process") -> Iterator[Ledger
             ledger.close_what_is_open()
 
 
-def _prepare(verdict: Verdict, isolation: str, ledger: Ledger) -> imports.Importer:
+def _prepare(
+    verdict: Verdict, isolation: str, ledger: Ledger, strict_placement: bool
+) -> imports.Importer:
     _set_mode(verdict)
     from sojourn.compat.legacy import numpy_habits, numpy_names, sessions, tf1
 
     numpy_names.add_missing()
     _quiet()
-    session = sessions.route(*sessions.make_classes(ledger, isolation, verdict.era))
+    session = sessions.route(
+        *sessions.make_classes(ledger, isolation, verdict.era, strict_placement)
+    )
     second = tf1.tensorflow_2(session, verdict.graph)
     first = tf1.namespace(session, as_tensorflow=True)
     spaces = {"tf1": first, "compat": second}
@@ -95,6 +102,8 @@ def _prepare(verdict: Verdict, isolation: str, ledger: Ledger) -> imports.Import
         "tensorflow.python.platform.flags": first.flags,
         "tensorflow.python.ops.rnn": first.nn.rnn_module,
         "tensorflow.models.rnn.rnn": first.nn.rnn_module,
+        "tensorflow.python.estimator": tf1.estimator_modules(),
+        "tensorflow.python.framework.device": tf1.devices(),
     }
     if verdict.graph:
         overrides["tensorflow.python.keras"] = plain.keras

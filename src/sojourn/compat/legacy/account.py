@@ -10,6 +10,7 @@ import weakref
 from dataclasses import dataclass, field
 from typing import Any
 
+from sojourn.compat.legacy.placement import Fallbacks
 from sojourn.values import Place, Receipt
 from sojourn.values.amounts import format_bytes
 
@@ -21,7 +22,7 @@ class Stay:
     number: int
     kind: str
     opened: Place
-    steps: int = 0
+    runs: int = 0
     is_closed: bool = False
     left_open: bool = False
     # What outlives the session and has its receipt, also when the program just forgot it.
@@ -46,14 +47,14 @@ class Stay:
             "kind": self.kind,
             "file": self.opened.file,
             "line": self.opened.line,
-            "steps": self.steps,
+            "runs": self.runs,
             "held_bytes": held.held_bytes if held else None,
             "returned_bytes": held.returned_bytes if held else None,
             "left_open": self.left_open,
         }
 
     def __str__(self) -> str:
-        steps = f"{self.steps} step{'' if self.steps == 1 else 's'}"
+        runs = f"{self.runs} run{'' if self.runs == 1 else 's'}"
         if self.receipt is None:
             memory = "memory not measured"
         else:
@@ -62,7 +63,7 @@ class Stay:
                 f"{format_bytes(self.receipt.returned_bytes)} returned"
             )
         end = "left open by the program" if self.left_open else "closed"
-        return f"  {self.opened}  {self.kind}: {steps}, {memory}, {end}"
+        return f"  {self.opened}  {self.kind}: {runs}, {memory}, {end}"
 
 
 @dataclass(slots=True)
@@ -71,8 +72,9 @@ class Ledger:
 
     stays: list[Stay] = field(default_factory=list)
     isolation: str = ""
+    fallbacks: Fallbacks = field(default_factory=Fallbacks)
     _sessions: list[weakref.ref[Any]] = field(default_factory=list)
-    _left_open: list[Any] = field(default_factory=list)
+    _held: list[Any] = field(default_factory=list)
 
     def opened(self, session: Any, kind: str, place: Place) -> Stay:
         """A session has been opened there."""
@@ -81,14 +83,17 @@ class Ledger:
         self._sessions.append(weakref.ref(session))
         return stay
 
-    def program_ended(self) -> None:
-        """Nothing of the program runs any more: what it has not closed, it left open.
+    def hold(self) -> None:
+        """Keep every session that still exists: from here on only exit handlers close some.
 
-        Those sessions are kept until they are closed here, so that their account is taken.
+        Those that stay open are closed here later, so that their account is taken.
         """
+        self._held = [s for s in (ref() for ref in self._sessions) if s is not None]
+
+    def program_ended(self) -> None:
+        """Nothing of the program runs any more: what it has not closed, it left open."""
         for stay in self.stays:
             stay.left_open = not stay.is_closed
-        self._left_open = [s for s in (ref() for ref in self._sessions) if s is not None]
 
     def close_what_is_open(self) -> None:
         """End the sessions that the program left open, the newest first."""
@@ -98,12 +103,16 @@ class Ledger:
                 # A session that cannot be closed must not keep the others open.
                 with contextlib.suppress(Exception):
                     session.close()
-        self._left_open.clear()
+        self._held.clear()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         sessions = [stay.to_dict() for stay in self.stays]
-        return {"isolation": self.isolation, "sessions": sessions}
+        return {
+            "isolation": self.isolation,
+            "sessions": sessions,
+            "fallbacks": self.fallbacks.to_dict(),
+        }
 
     def text(self) -> str:
         """A few lines for people."""
@@ -113,7 +122,7 @@ class Ledger:
         left = sum(stay.left_open for stay in self.stays)
         head = f"sojourn: {count} session{'' if count == 1 else 's'}"
         head += f", {left} left open" if left else ", all closed"
-        return "\n".join([head, *_joined(self.stays)])
+        return "\n".join([head, *_joined(self.stays), *self.fallbacks.lines()])
 
 
 def _joined(stays: list[Stay]) -> list[str]:
@@ -127,7 +136,7 @@ def _joined(stays: list[Stay]) -> list[str]:
             lines += [str(stay) for stay in group]
             continue
         first = group[0]
-        steps = sum(stay.steps for stay in group)
+        runs = sum(stay.runs for stay in group)
         receipts = [stay.receipt for stay in group if stay.receipt]
         held = max((r.held_bytes for r in receipts), default=0)
         returned = sum(r.returned_bytes for r in receipts)
@@ -138,7 +147,7 @@ def _joined(stays: list[Stay]) -> list[str]:
         )
         left = sum(stay.left_open for stay in group)
         lines.append(
-            f"  {first.opened}  {len(group)} times {first.kind}: {steps} steps, {memory}, "
+            f"  {first.opened}  {len(group)} times {first.kind}: {runs} runs, {memory}, "
             f"{f'{left} left open by the program' if left else 'closed'}"
         )
     return lines

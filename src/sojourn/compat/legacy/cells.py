@@ -41,7 +41,7 @@ class MultiRNNCell(kept.MultiRNNCell):  # type: ignore[misc]
     """Cells one above the other. ``[cell] * 3`` means three layers, as it did before 1.1.
 
     The later TensorFlow 1 shared the weights of such a list, or failed where the input was not
-    as wide as the cell; nobody who wrote it meant that.
+    as wide as the cell, which is not what its authors meant.
     """
 
     def __init__(self, cells: Any, state_is_tuple: bool = True, **kwargs: Any) -> None:

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import ast
 import os
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from sojourn.compat.legacy import marks
 from sojourn.errors import SojournError
+from sojourn.source import dotted, imported_names, is_python_2, parse
 from sojourn.values import Place
 
 Era = Literal["tf1", "compat", "tf2"]
@@ -92,11 +92,7 @@ def read_tree(path: str) -> ast.Module:
     """The syntax tree of `path`, or `ProgramSyntaxError` saying why it cannot run."""
     try:
         with open(path, "rb") as file:
-            source = file.read()
-        with warnings.catch_warnings():
-            # Old programs are full of "\d" in plain strings; compiling them says so once anyway.
-            warnings.simplefilter("ignore")
-            return ast.parse(source, path)
+            return parse(file.read(), path)
     except OSError as error:
         raise ProgramSyntaxError(f"cannot read {path}: {error.strerror}") from error
     except (SyntaxError, ValueError) as error:
@@ -109,7 +105,7 @@ def _why_not(path: str, error: SyntaxError | ValueError) -> str:
     where = f"{path}:{error.lineno}"
     line = (error.text or "").strip()
     shown = f"\n    {line}" if line else ""
-    if _is_python_2(error, line):
+    if is_python_2(error, line.encode()):
         return (
             f"{where}: this program is written for Python 2, which this Python cannot run. "
             f"Convert it first, for example with 2to3.{shown}"
@@ -117,22 +113,8 @@ def _why_not(path: str, error: SyntaxError | ValueError) -> str:
     return f"{where}: {error.msg}{shown}"
 
 
-def _is_python_2(error: SyntaxError, line: str) -> bool:
-    message = error.msg or ""
-    return (
-        "Missing parentheses in call to" in message
-        or "multiple exception types must be parenthesized" in message
-        or "leading zeros in decimal" in message
-        or "inconsistent use of tabs" in message
-        or "invalid hexadecimal literal" in message
-        or "invalid decimal literal" in message
-        or line.startswith(("print ", "exec ", "raise "))
-        or ("<>" in line or "ur'" in line or 'ur"' in line)
-    )
-
-
 def _read(tree: ast.Module, path: str, found: _Findings) -> None:
-    imported = dict(_tensorflow_aliases(tree))
+    imported = dict(imported_names(tree, ("tensorflow",)))
     rebound = _rebound_to_compat(tree, imported)
     aliases = _with_assigned(tree, imported)
     for name, line in _imported(tree):
@@ -186,41 +168,15 @@ def _note_use(used: str, found: _Findings) -> None:
     found.eager = found.eager or bool(parts & marks.EAGER_NAMES)
 
 
-def _tensorflow_aliases(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """Local name -> dotted name, for everything imported from tensorflow.
-
-    With ``try: import tensorflow.compat.v1 as tf`` / ``except: import tensorflow as tf`` the
-    compat name wins: it is the one that will be found.
-    """
-    plain: list[tuple[str, str]] = []
-    compat: list[tuple[str, str]] = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                if alias.name.split(".")[0] != "tensorflow":
-                    continue
-                target = alias.name if alias.asname else "tensorflow"
-                pair = (alias.asname or "tensorflow", target)
-                (compat if target.startswith(_COMPAT) else plain).append(pair)
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            module = node.module or ""
-            if module.split(".")[0] == "tensorflow":
-                for alias in node.names:
-                    pair = (alias.asname or alias.name, f"{module}.{alias.name}")
-                    (compat if pair[1].startswith(_COMPAT) else plain).append(pair)
-    yield from plain
-    yield from compat
-
-
 def _with_assigned(tree: ast.Module, aliases: dict[str, str]) -> dict[str, str]:
     """The aliases, and names that the program gives to parts: ``tf1 = tensorflow.compat.v1``."""
     known = dict(aliases)
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute):
-            dotted = _dotted(node.value, known)
-            for target in node.targets if dotted else ():
-                if isinstance(target, ast.Name) and dotted:
-                    known.setdefault(target.id, dotted)
+            meaning = _dotted(node.value, known)
+            for target in node.targets if meaning else ():
+                if isinstance(target, ast.Name) and meaning:
+                    known.setdefault(target.id, meaning)
     return known
 
 
@@ -244,14 +200,8 @@ def _imported(tree: ast.Module) -> Iterator[tuple[str, int]]:
 
 
 def _dotted(node: ast.Attribute, aliases: dict[str, str]) -> str | None:
-    parts = [node.attr]
-    value: ast.expr = node.value
-    while isinstance(value, ast.Attribute):
-        parts.append(value.attr)
-        value = value.value
-    if not isinstance(value, ast.Name) or value.id not in aliases:
-        return None
-    return ".".join([aliases[value.id], *reversed(parts)])
+    root, _, rest = (dotted(node) or "").partition(".")
+    return f"{aliases[root]}.{rest}" if root in aliases else None
 
 
 def _own_modules(tree: ast.Module, path: str, roots: Sequence[str]) -> Iterator[str]:

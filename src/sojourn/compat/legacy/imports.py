@@ -57,6 +57,7 @@ MOVED = {
     "tensorflow.models.rnn.rnn_cell": ("sojourn.compat.legacy.cells",),
     "tensorflow.models.rnn.seq2seq": ("sojourn.compat.legacy.contrib.legacy_seq2seq",),
 }
+_ESTIMATOR, _INSIDE = "tensorflow_estimator", ".python.estimator"
 # Here the module of today has the name but not what the program wants of it.
 _OURS_FIRST = ("tensorflow.python.ops.rnn_cell", "tensorflow.python.ops.rnn_cell_impl")
 # Packages that are left only as the way to something that moved.
@@ -100,6 +101,9 @@ class Importer:
         fromlist: Sequence[str] | None = (),
         level: int = 0,
     ) -> Any:
+        if level == 0 and name.split(".", 1)[0] == _ESTIMATOR:
+            # The package that tf.estimator came from once it had one of its own.
+            name = f"tensorflow.python.estimator{name.removeprefix(_ESTIMATOR + _INSIDE)}"
         if level == 0 and name.split(".", 1)[0] in ("tensorflow", "keras"):
             root = self._root(name, globals)
             if root is not None:
@@ -154,6 +158,9 @@ class Importer:
         for item in fromlist:
             path = f"{name}.{item}"
             replaced = self._replacement(path)
+            if replaced is None and name.startswith(f"tensorflow{_INSIDE}"):
+                # A module of the estimators: the names of all of them are in one place.
+                replaced = module if item != "*" and not _has(module, item) else None
             if replaced is not None:
                 if not isinstance(module, Namespace):
                     module = Namespace(name, (module,))
@@ -173,8 +180,8 @@ class Importer:
             found = self._replacement(path)
             if found is None:
                 found = getattr(here, parts[end - 1], None)
-            if found is None and ".contrib." in path and ".python" in path:
-                # The inner folders of a part of contrib: its public names are all there is.
+            if found is None and _is_inner_folder(path):
+                # The inner folders of such a part: its public names are all there is.
                 found = here
             if found is None:
                 try:
@@ -194,6 +201,10 @@ class Importer:
             elif path in _GONE_PACKAGES:
                 self._overrides[path] = Namespace(path, ())
         return self._overrides.get(path)
+
+
+def _is_inner_folder(path: str) -> bool:
+    return (".contrib." in path and ".python" in path) or path.startswith(f"tensorflow{_INSIDE}.")
 
 
 def _gathered(path: str) -> Namespace:

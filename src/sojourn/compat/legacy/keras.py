@@ -33,6 +33,7 @@ def namespace() -> Namespace:
             "optimizers": _optimizers,
             "utils": _utils,
             "backend": _backend,
+            "estimator": _estimator,
             **{name: _new(name) for name in _NEW_ONLY},
         },
         shown_as="tf.keras",
@@ -48,6 +49,10 @@ def _backend() -> Namespace:
     here = Namespace("tensorflow.keras.backend", (backend,), shown_as="tf.keras.backend")
     here.tensorflow_backend = here  # where Keras kept it before it was part of TensorFlow
     return here
+
+
+def _estimator() -> Any:
+    return importlib.import_module("sojourn.compat.legacy.estimator.keras_models")
 
 
 def _layers() -> Namespace:

@@ -85,12 +85,14 @@ TF1_PACKAGES = (
     "tensorflow.examples",
     "tensorflow.models",
     "tensorflow.python.client.session",
+    "tensorflow.python.estimator",
     "tensorflow.python.ops.rnn_cell",
     "tensorflow.python.ops.seq2seq",
     "tensorflow.python.framework.ops.reset_default_graph",
+    "tensorflow_estimator",
 )
 
-# On anything, in a file that imports the plain module: what a test case of the time called.
+# On anything, in a file that imports the plain module: what test cases of TensorFlow 1 called.
 TF1_METHODS = frozenset({"test_session"})
 
 # On tf or tf.compat.v1: the program fetches from a session or builds a graph by hand.

@@ -1,4 +1,4 @@
-"""Names that NumPy dropped and that programs of the time use.
+"""Names that NumPy dropped and that old programs use.
 
 They are added to numpy itself, and only where they are missing: a program and the libraries it
 brings see one numpy. `numpy_habits` has what NumPy still has and treats differently.
@@ -78,7 +78,7 @@ def add_missing() -> list[str]:
 def _add_method(kind: type, name: str, method: Callable[..., Any]) -> None:
     """Add a method to a class written in C, which Python does not let be assigned to.
 
-    Every program of the time that writes records calls `tostring` on arrays of its own, so a
+    Every old program that writes records calls `tostring` on arrays of its own, so a
     subclass would not do.
     """
     gc.get_referents(kind.__dict__)[0][name] = method

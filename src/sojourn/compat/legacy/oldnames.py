@@ -1,7 +1,7 @@
 """Functions whose name, argument order or argument names changed between TensorFlow 0.x and 1.x.
 
-Each takes what the old form took and what the last TensorFlow 1 took; which one was meant is told
-from the arguments.
+Each takes what the old form took and what the last TensorFlow 1 took; the arguments
+show which one was meant.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 _KERAS = "tf.keras (model.compile and model.fit)"
+_FORESTS = "the package tensorflow-decision-forests"
 _TFP = "the package tensorflow-probability"
 _TFA = "the package tensorflow-addons, or your own few lines"
 
@@ -13,11 +14,13 @@ _TFA = "the package tensorflow-addons, or your own few lines"
 REPLACEMENTS = {
     "tf.estimator": f"{_KERAS}, or tf.compat.v1.train.MonitoredTrainingSession",
     "tf.python.estimator": f"{_KERAS}, or tf.compat.v1.train.MonitoredTrainingSession",
+    "tf.estimator.BoostedTreesClassifier": _FORESTS,
+    "tf.estimator.BoostedTreesRegressor": _FORESTS,
     "tf.feature_column": "tf.feature_column of TensorFlow 2, or Keras preprocessing layers",
     "tf.contrib": "see the TensorFlow 1 to 2 migration guide",
     "tf.contrib.autograph": "tf.autograph",
     "tf.contrib.bayesflow": _TFP,
-    "tf.contrib.boosted_trees": "the package tensorflow-decision-forests",
+    "tf.contrib.boosted_trees": _FORESTS,
     "tf.contrib.cloud": "the package tensorflow-io",
     "tf.contrib.cluster_resolver": "tf.distribute.cluster_resolver",
     "tf.contrib.cudnn_rnn": "tf.nn.rnn_cell.LSTMCell or tf.keras.layers.LSTM",
@@ -49,7 +52,7 @@ REPLACEMENTS = {
     "tf.contrib.slim": "the package tf-slim",
     "tf.contrib.layers": "tf.layers, tf.keras.layers or the package tf-slim",
     "tf.contrib.summary": "tf.summary",
-    "tf.contrib.tensor_forest": "the package tensorflow-decision-forests",
+    "tf.contrib.tensor_forest": _FORESTS,
     "tf.contrib.tensorrt": "tf.experimental.tensorrt",
     "tf.contrib.timeseries": _KERAS,
     "tf.contrib.tpu": "tf.distribute.TPUStrategy",

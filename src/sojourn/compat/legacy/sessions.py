@@ -10,14 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sojourn.compat.legacy import numpy_habits
+from sojourn.compat.legacy import numpy_habits, placement
 from sojourn.compat.legacy.account import Ledger
 from sojourn.compat.legacy.namespaces import Namespace
 
 Change = Callable[[Any], Any]
 
 
-def make_classes(ledger: Ledger, isolation: str, era: str) -> tuple[type, type]:
+def make_classes(
+    ledger: Ledger, isolation: str, era: str, strict_placement: bool = False
+) -> tuple[type, type]:
     """`Session` and `InteractiveSession` of that isolation, counted in `ledger`."""
     (session, interactive), settings = _bases(isolation)
     ledger.isolation = isolation
@@ -27,6 +29,8 @@ def make_classes(ledger: Ledger, isolation: str, era: str) -> tuple[type, type]:
         configure = config_of_the_time
         if numpy_habits.needs_old_arrays():
             give = numpy_habits.as_old
+    if not strict_placement:
+        configure = placement.softly(configure)
     return (
         _counted(session, ledger, "Session", settings, configure, give),
         _counted(interactive, ledger, "InteractiveSession", settings, configure, give),
@@ -86,12 +90,17 @@ def _counted(
             self._stay = ledger.opened(self, name, users_line())
             link = getattr(self, "_link", None)
             self._stay.account = getattr(link, "stay", None)
+            self._watch = placement.Watch(ledger.fallbacks)
 
         def run(self, *args: Any, **kwargs: Any) -> Any:
-            self._stay.steps += 1
-            return give(super().run(*args, **kwargs))
+            self._stay.runs += 1
+            result = super().run(*args, **kwargs)
+            self._watch.look(self)
+            return give(result)
 
         def close(self) -> None:
+            if not self._stay.is_closed and self._stay.runs:
+                self._watch.look(self, is_last=True)
             super().close()
             self._stay.has_closed(getattr(self, "receipt", None))
 

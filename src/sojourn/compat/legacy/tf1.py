@@ -37,6 +37,9 @@ def namespace(session: Namespace, *, as_tensorflow: bool) -> Namespace:
         lazy={
             "contrib": module(_CONTRIB),
             "examples": module(f"{_CONTRIB}.examples"),
+            "estimator": _estimator,
+            "distribute": _distribute,
+            "tpu": _tpu,
             "keras": keras.namespace,
             "core": lambda: importlib.import_module("tensorflow.core"),
         },
@@ -79,6 +82,57 @@ def tensorflow_2(session: Namespace, graph: bool) -> Namespace:
     )
     first.__dict__["_lazy"] = {**first.__dict__["_lazy"], "keras": lambda: here.keras}
     return here
+
+
+def _estimator() -> Namespace:
+    from sojourn.compat.legacy import estimator
+
+    return estimator.namespace()
+
+
+def estimator_modules() -> Namespace:
+    """What `tensorflow.python.estimator` was, with the names of all its modules in one."""
+    name = "tensorflow.python.estimator"
+    return Namespace(name, (_Late(_estimator), _Late(_estimator_parts)))
+
+
+def devices() -> Namespace:
+    """What `tensorflow.python.framework.device` was: its specifications can be changed."""
+    import tensorflow.compat.v1 as tf1
+
+    name = "tensorflow.python.framework.device"
+    return Namespace(name, (importlib.import_module(name),), {"DeviceSpec": tf1.DeviceSpec})
+
+
+def _estimator_parts() -> Namespace:
+    from sojourn.compat.legacy.estimator import export, inputs, tpu
+
+    return Namespace("tensorflow.python.estimator", (export, inputs, tpu))
+
+
+class _Late:
+    """A module that is made when a name of it is first asked for."""
+
+    def __init__(self, make: Any) -> None:
+        self._make = make
+
+    def __getattr__(self, name: str) -> Any:
+        made = self.__dict__.setdefault("_made", self._make())
+        return getattr(made, name)
+
+
+def _distribute() -> Namespace:
+    from sojourn.compat.legacy import distribution
+
+    return distribution.namespace()
+
+
+def _tpu() -> Namespace:
+    import tensorflow.compat.v1 as tf1
+
+    from sojourn.compat.legacy.contrib import tpu
+
+    return Namespace("tensorflow.tpu", (tpu, tf1.tpu), shown_as="tf.tpu")
 
 
 def _at(root: Any, path: str) -> Any:

@@ -25,6 +25,7 @@ from sojourn.engines.remote_session_functions import (
 )
 from sojourn.process.calls import FAILED, OK
 from sojourn.values.dtypes import name_of
+from sojourn.values.texts import sendable
 
 
 class FunctionCalls:
@@ -100,6 +101,6 @@ def _failure(error: BaseException) -> Failure:
     return Failure(
         type(error).__name__,
         family,
-        str(error),
-        "".join(traceback.format_exception(type(error), error, frames)).rstrip(),
+        sendable(str(error)),
+        sendable("".join(traceback.format_exception(type(error), error, frames)).rstrip()),
     )

@@ -9,7 +9,7 @@ import threading
 import tensorflow as tf
 
 from sojourn.values import Place
-from sojourn.values.places import NOWHERE
+from sojourn.values.places import NOWHERE, at
 
 _SOJOURN = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 _TENSORFLOW = os.path.dirname(os.path.abspath(tf.__file__)) + os.sep
@@ -22,6 +22,6 @@ def users_line() -> Place:
     while frame is not None:
         file = frame.f_code.co_filename
         if not file.startswith(_NOT_THE_USERS) and not file.endswith("contextlib.py"):
-            return Place(file, frame.f_lineno, frame.f_code.co_name)
+            return at(file, frame.f_lineno, frame.f_code.co_name)
         frame = frame.f_back  # type: ignore[assignment]
     return NOWHERE

@@ -16,8 +16,7 @@ from sojourn.probes.model_files.summary import Finding, ModelSummary, Weight
 def inspect_model(path: str | os.PathLike[str], check_ops: bool = True) -> ModelSummary:
     """What the model at `path` contains.
 
-    `check_ops` compares its ops with those of the TensorFlow installed here, which takes a
-    moment. The summary keeps no file open.
+    `check_ops` names the ops that TensorFlow is not known to have. The summary keeps no file open.
     """
     path = os.fspath(path)
     try:

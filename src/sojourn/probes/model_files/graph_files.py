@@ -97,7 +97,7 @@ def _summary(
         if known is not None:
             found |= dict.fromkeys(unknown_ops(meta, known, own))
     if known is None and metas:
-        unchecked = (*unchecked, "unknown ops: no installed TensorFlow to compare with")
+        unchecked = (*unchecked, "unknown ops: not asked for")
     version = next((meta.version for meta in metas if meta.version), "")
     return ModelSummary(
         path,

@@ -1,20 +1,22 @@
 """Which ops reach out of the graph: files, network, code. Names and judgements, no parsing.
 
-A list of dangers can never be complete. It warns; what protects is the sandbox.
+Every op that TensorFlow has registered is judged: can a graph give it the name of a file, a folder,
+an address or a process? Those to which it cannot are in `harmless_ops.txt`. A test walks that
+registry and fails for an op that is not judged. A list of dangers can never be complete. It warns;
+what protects is the sandbox.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import re
+import functools
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
 from sojourn.probes.model_files.graphs import Node
 from sojourn.probes.model_files.meta_graphs import MetaGraph
+from sojourn.probes.model_files.named_files import CACHES, TABLES_FROM_FILES, NamedFiles
 from sojourn.probes.model_files.summary import Finding, Severity
-from sojourn.probes.model_files.table_files import TABLES_FROM_FILES, TableFiles
 from sojourn.probes.model_files.wire import shown
 
 
@@ -23,18 +25,22 @@ def _named(what: str, names: str) -> dict[str, str]:
 
 
 RUNS_CODE, READS, WRITES, NETWORK = "runs code", "reads files", "writes files", "uses the network"
+HARMLESS = "harmless"
 
 _DANGEROUS = {
     **_named(
         RUNS_CODE,
-        "PyFunc PyFuncStateless EagerPyFunc RemoteFusedGraphExecute _XlaHostComputeMlir",
+        "PyFunc PyFuncStateless EagerPyFunc RemoteFusedGraphExecute XlaCustomCall XlaCustomCallV2 "
+        "XlaHostCompute _XlaHostComputeMlir MlirPassthroughOp _TPUCompileMlir",
     ),
+    **_named("ends the process", "Abort WorkerHeartbeat"),
     **_named("runs a graph that is hidden in a text", "DatasetFromGraph"),
     **_named(
         WRITES,
         "WriteFile SaveDataset SaveDatasetV2 DatasetToTFRecord ExperimentalDatasetToTFRecord "
         "CreateSummaryFileWriter CreateSummaryDbWriter SnapshotDataset SnapshotDatasetV2 "
-        "DistributedSave DumpTensor CalibrationStatisticsSaver",
+        "DistributedSave DumpTensor CalibrationStatisticsSaver StoreMinibatchStatisticsInFdo "
+        "GetMinibatchesInCsrWithPhysicalReplica GetMinibatchSplitsWithPhysicalReplica",
     ),
     **_named(
         READS,
@@ -52,7 +58,8 @@ _DANGEROUS = {
         NETWORK,
         "RpcCall RpcClient RpcServer RpcServerStart RpcServerRegister DataServiceDataset "
         "DataServiceDatasetV2 DataServiceDatasetV3 DataServiceDatasetV4 RegisterDataset "
-        "RegisterDatasetV2 RemoteCall",
+        "RegisterDatasetV2 RemoteCall ConnectTPUEmbeddingHosts Send Recv _Send _Recv _HostSend "
+        "_HostRecv",
     ),
     **_named("changes how files are reached", "FileSystemSetConfiguration"),
 }
@@ -73,8 +80,8 @@ _BY_ATTRIBUTE = {
     "EncodeProto": ("descriptor_source", ("local://", "bytes://"), READS),
     "FixedUnigramCandidateSampler": ("vocab_file", (), READS),
 }
-# Writes only if it is given a file name, which a graph may compute.
-_CACHES = ("CacheDataset", "CacheDatasetV2")
+# What it computes is not looked into here. Models that were exported from JAX are such.
+_NOTED = _named("runs a compiled module", "XlaCallModule")
 WHEN_LOADING = "when loading"
 _MOST_STEPS = 5_000_000
 _MOST_DETAILS = 10_000
@@ -89,7 +96,7 @@ def judge(meta: MetaGraph) -> list[Finding]:
     # What every saver does when it is asked to is fine there, and nowhere else.
     restoring = {id(node) for node in meta.graph.reachable(meta.restore_ops)}
     saving = {id(node) for node in meta.graph.reachable(meta.save_ops)}
-    tables = TableFiles(meta)
+    files = NamedFiles(meta)
     counted: Counter[_Finding] = Counter()
     moments: dict[_Finding, set[str]] = {}
     for node in meta.graph.every_node():
@@ -98,7 +105,9 @@ def judge(meta: MetaGraph) -> list[Finding]:
         if node.op in TABLES_FROM_FILES:
             # The path of an asset is fed while the init op runs, and at no other time.
             is_fed = id(node) not in restoring and {*own} <= {WHEN_LOADING}
-            verdict = _verdict_on_table(tables.not_assets(node), bool(meta.assets) and is_fed)
+            verdict = _verdict_on_table(files.not_assets(node), bool(meta.assets) and is_fed)
+        elif node.op in CACHES:
+            verdict = _verdict_on_cache(files.not_assets(node))
         else:
             verdict = _verdict(node, bool(own), id(node) in restoring)
         if verdict:
@@ -153,6 +162,15 @@ def _verdict_on_table(not_assets: list[str], can_be_asset: bool) -> _Verdict:
     return "danger", READS, "a table, and not when assets are there"
 
 
+def _verdict_on_cache(files: list[str]) -> _Verdict | None:
+    named = [file for file in files if file]
+    if named:
+        return "danger", WRITES, f"a cache, to {', '.join(named[:3])}"
+    if files:
+        return None  # without a name it is in memory
+    return "note", WRITES, "a cache, if it is given a file name"
+
+
 def _verdict(node: Node, runs: bool, restores: bool) -> _Verdict | None:
     op = shown(node.op)
     if op in _DANGEROUS:
@@ -161,8 +179,8 @@ def _verdict(node: Node, runs: bool, restores: bool) -> _Verdict | None:
         if runs or (restores and _SAVER[op] == WRITES):
             return "danger", _SAVER[op], "outside of saving and restoring"
         return "note", _SAVER[op], "as every saver does"
-    if op in _CACHES:
-        return "note", WRITES, "if it is given a file name"
+    if op in _NOTED:
+        return "note", _NOTED[op], ""
     if op in _BY_ATTRIBUTE:
         attribute, harmless, what = _BY_ATTRIBUTE[op]
         for value in node.texts(attribute):
@@ -172,28 +190,31 @@ def _verdict(node: Node, runs: bool, restores: bool) -> _Verdict | None:
     return None
 
 
-def known_ops() -> frozenset[str] | None:
-    """The ops of the TensorFlow installed here, read from its sources without importing it."""
-    try:
-        found = importlib.util.find_spec("tensorflow")
-    except (ImportError, ValueError):
-        return None
-    if found is None or not found.submodule_search_locations:
-        return None
-    names: set[str] = set()
-    for root in found.submodule_search_locations:
-        for source in (Path(root) / "python" / "ops").glob("gen_*.py"):
-            names.update(re.findall(r'_apply_op_helper\(\s*"(\w+)"', source.read_text("utf-8")))
-    # Far fewer means that the sources look different from what is expected here.
-    return frozenset(names) if len(names) > 500 else None
+def judgement(op: str) -> str | None:
+    """What an op can do beside computing, `HARMLESS` for nothing; None if it was not judged."""
+    for judged in (_DANGEROUS, _SAVER, _NOTED):
+        if op in judged:
+            return judged[op]
+    if op in _BY_ATTRIBUTE:
+        return _BY_ATTRIBUTE[op][2]
+    if op.encode() in TABLES_FROM_FILES:
+        return READS
+    if op.encode() in CACHES:
+        return WRITES
+    return HARMLESS if op in known_ops() else None
+
+
+@functools.cache
+def known_ops() -> frozenset[str]:
+    """The ops that have been judged and found harmless."""
+    return frozenset(Path(__file__).with_name("harmless_ops.txt").read_text("utf-8").split())
 
 
 def unknown_ops(meta: MetaGraph, known: frozenset[str], ops: Iterable[str]) -> list[Finding]:
-    """Ops that this TensorFlow does not have: they come from a library of their own."""
-    listed = {*_DANGEROUS, *_SAVER, *(shown(name) for name in meta.graph.functions)}
+    """Ops that nobody has judged: they come from a library of their own, or a newer TensorFlow."""
+    own = {shown(name) for name in meta.graph.functions}
     return [
-        Finding("note", "unknown op", op, detail="not in the TensorFlow installed here")
+        Finding("note", "unknown op", op, detail="not one that TensorFlow is known to have")
         for op in sorted(ops)
-        # Ops with an underscore are TensorFlow's internal ones, which its sources do not list.
-        if op not in known and op not in listed and not op.startswith("_")
+        if op not in known and op not in own and judgement(op) is None
     ]

@@ -14,14 +14,18 @@ from sojourn.compat.legacy.namespaces import Namespace
 _HERE = (
     "crf",
     "distributions",
+    "estimator",
     "examples",
     "framework",
     "layers",
     "learn",
     "legacy_seq2seq",
+    "opt",
+    "predictor",
     "rnn",
     "seq2seq",
     "slim",
+    "tpu",
     "training",
 )
 
@@ -51,8 +55,14 @@ def _elsewhere(name: str) -> Any:
 
         return losses
     if name == "metrics":
-        kept = {f"streaming_{each}": getattr(v1.metrics, each) for each in dir(v1.metrics)}
-        return over(v1.metrics, **kept, accuracy=_accuracy, confusion_matrix=v1.confusion_matrix)
+        from sojourn.compat.legacy.contrib.streaming import STREAMING, accuracy
+
+        named = {**STREAMING, "accuracy": accuracy}
+        return over(v1.metrics, **named, confusion_matrix=v1.confusion_matrix)
+    if name == "summary":
+        from tensorflow.python.ops import summary_ops_v2
+
+        return over(summary_ops_v2, tf.summary, all_summary_ops=summary_ops_v2.all_v2_summary_ops)
     if name == "lookup":
         from tensorflow.python.ops import lookup_ops
 
@@ -62,6 +72,7 @@ def _elsewhere(name: str) -> Any:
         renamed = {
             each: renaming(getattr(lookup_ops, each), mapping="vocabulary_list") for each in tables
         }
+        renamed["string_to_index_table_from_tensor"] = renamed[tables[0]]
         return over(v1.lookup, lookup_ops, **renamed)
     if name == "eager":
         from tensorflow.python.eager import backprop
@@ -97,6 +108,10 @@ def _elsewhere(name: str) -> Any:
         from sojourn.compat.legacy.oldnames import adapters
 
         return over(**{each: made for each, made in adapters(v1).items() if "_summary" in each})
+    if name in ("distribute", "cluster_resolver"):
+        from sojourn.compat.legacy import distribution
+
+        return over(distribution, v1.distribute, v1.distribute.cluster_resolver)
     moved = {
         "autograph": (tf.autograph,),
         "checkpoint": (tf.train,),
@@ -107,7 +122,6 @@ def _elsewhere(name: str) -> Any:
         "nn": (v1.nn,),
         "signal": (tf.signal,),
         "stateless": (tf.random,),
-        "summary": (tf.summary,),
     }
     return over(*moved[name]) if name in moved else None
 
@@ -119,12 +133,3 @@ def _data() -> Namespace:
     return Namespace(
         "tensorflow.contrib.data", (), {"batch_and_drop_remainder": batch_and_drop_remainder}
     )
-
-
-def _accuracy(predictions: Any, labels: Any, weights: Any = None, name: Any = None) -> Any:
-    from tensorflow.compat import v1
-
-    right = v1.cast(v1.equal(predictions, labels), v1.float32)
-    if weights is None:
-        return v1.reduce_mean(right, name=name)
-    return v1.div(v1.reduce_sum(right * weights), v1.reduce_sum(weights), name=name)

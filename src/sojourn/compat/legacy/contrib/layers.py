@@ -39,6 +39,7 @@ from sojourn.compat.legacy.contrib.convolutions import (  # noqa: F401
     separable_conv2d,
     separable_convolution2d,
 )
+from sojourn.compat.legacy.contrib.feature_columns import *  # noqa: F403
 from sojourn.compat.legacy.contrib.framework import add_arg_scope
 from sojourn.compat.legacy.contrib.normalizers import (  # noqa: F401
     batch_norm,
@@ -170,6 +171,28 @@ def embed_sequence(
             trainable=trainable,
         )
         return tf.nn.embedding_lookup(table, ids)
+
+
+def bow_encoder(
+    ids: Any,
+    vocab_size: int,
+    embed_dim: int,
+    sparse_lookup: bool = True,
+    initializer: Any = None,
+    regularizer: Any = None,
+    trainable: bool = True,
+    scope: Any = None,
+    reuse: Any = None,
+) -> Any:
+    """The mean of the vectors of each row's words."""
+    with tf.variable_scope(scope, "bow_encoder", [ids], reuse=reuse):
+        vectors = tf.get_variable(
+            "embeddings", [vocab_size, embed_dim], tf.float32, initializer, regularizer, trainable
+        )
+        return tf.reduce_mean(tf.nn.embedding_lookup(vectors, ids), 1)
+
+
+safe_embedding_lookup_sparse = tf.nn.safe_embedding_lookup_sparse
 
 
 def maxout(inputs: Any, num_units: int, axis: int = -1, scope: Any = None) -> Any:

@@ -1,10 +1,12 @@
-"""`tf.contrib.learn`: the data helpers. Its estimators are gone."""
+"""`tf.contrib.learn`: the data helpers, and the way to its estimators and experiments."""
 
 from __future__ import annotations
 
 import collections
+import csv
 import functools
 import importlib
+import os
 import re
 import types
 from collections.abc import Callable, Iterable, Iterator
@@ -14,14 +16,39 @@ import numpy as np
 
 from sojourn.compat.legacy import mnist as _mnist
 from sojourn.compat.legacy import removed
+from sojourn.compat.legacy.contrib import learn_estimators, learn_experiments, learn_monitors
+from sojourn.compat.legacy.contrib.learn_estimators import (  # noqa: F401
+    DNNClassifier,
+    DNNLinearCombinedClassifier,
+    DNNLinearCombinedRegressor,
+    DNNRegressor,
+    Estimator,
+    LinearClassifier,
+    LinearRegressor,
+    MetricSpec,
+    ModelFnOps,
+    PredictionKey,
+    SKCompat,
+    infer_real_valued_columns_from_input,
+    infer_real_valued_columns_from_input_fn,
+)
+from sojourn.compat.legacy.contrib.learn_experiments import (  # noqa: F401
+    Experiment,
+    ExportStrategy,
+    InputFnOps,
+    RunConfig,
+    build_parsing_serving_input_fn,
+    make_export_strategy,
+)
+from sojourn.compat.legacy.estimator import specs
 
 _WORD = re.compile(r"[A-Z]{2,}(?![a-z])|[A-Z][a-z]+(?=[A-Z])|[\'\w\-]+", re.UNICODE)
 
 
-class ModeKeys:
+class ModeKeys(specs.ModeKeys):
     """What a model function is called for."""
 
-    TRAIN, EVAL, INFER = "train", "eval", "infer"
+    INFER = specs.ModeKeys.PREDICT
 
 
 def tokenizer(texts: Iterable[str]) -> Iterator[list[str]]:
@@ -149,6 +176,8 @@ preprocessing = types.SimpleNamespace(
 def _load_dataset(name: str, *args: Any, **kwargs: Any) -> Any:
     if name == "mnist":
         return _mnist.read_data_sets("MNIST-data")
+    if name == "dbpedia":
+        return _load_dbpedia()
     try:
         load = getattr(importlib.import_module("sklearn.datasets"), f"load_{name}")
     except (ImportError, AttributeError):
@@ -160,16 +189,62 @@ def _load_dataset(name: str, *args: Any, **kwargs: Any) -> Any:
     return _mnist.Dataset(data=loaded.data, target=loaded.target)
 
 
+def _load_csv(has_header: bool) -> Callable[..., Any]:
+    def load(filename: str, target_dtype: Any, features_dtype: Any, target_column: int = -1) -> Any:
+        with open(filename, newline="") as file:
+            rows = list(csv.reader(file))
+        rows = [row for row in (rows[1:] if has_header else rows) if row]
+        target = np.array([row.pop(target_column) for row in rows], dtype=target_dtype)
+        return _mnist.Dataset(data=np.array(rows, dtype=features_dtype), target=target)
+
+    return load
+
+
+def _load_dbpedia() -> Any:
+    """The texts of DBpedia, from the files where TensorFlow 1 put them. Nothing is downloaded."""
+    read = _load_csv(False)
+    folder = os.path.join("dbpedia_data", "dbpedia_csv")
+    parts = [os.path.join(folder, f"{part}.csv") for part in ("train", "test")]
+    missing = [path for path in parts if not os.path.exists(path)]
+    if missing:
+        raise FileNotFoundError(f"there is no {missing[0]}; nothing is downloaded")
+    train, test = (read(path, np.int32, np.str_, target_column=0) for path in parts)
+    return _mnist.Datasets(train=train, validation=None, test=test)
+
+
 datasets = types.SimpleNamespace(
     mnist=types.SimpleNamespace(
         read_data_sets=_mnist.read_data_sets,
         load_mnist=lambda train_dir="MNIST-data": _mnist.read_data_sets(train_dir),
         DataSet=_mnist.DataSet,
     ),
-    base=types.SimpleNamespace(Dataset=_mnist.Dataset, Datasets=_mnist.Datasets),
+    base=types.SimpleNamespace(
+        Dataset=_mnist.Dataset,
+        Datasets=_mnist.Datasets,
+        load_csv_with_header=_load_csv(True),
+        load_csv_without_header=_load_csv(False),
+    ),
     load_dataset=_load_dataset,
     load_iris=functools.partial(_load_dataset, "iris"),
     load_boston=functools.partial(_load_dataset, "boston"),
+)
+monitors = learn_monitors
+learn_runner = types.SimpleNamespace(run=learn_experiments.run, tune=learn_experiments.tune)
+run_config = learn_experiments
+experiment = types.SimpleNamespace(Experiment=Experiment)
+metric_spec = types.SimpleNamespace(MetricSpec=MetricSpec)
+model_fn = types.SimpleNamespace(ModelFnOps=ModelFnOps, ModeKeys=ModeKeys)
+estimators = types.SimpleNamespace(
+    estimator=learn_estimators, model_fn=model_fn, run_config=run_config, Estimator=Estimator
+)
+saved_model_export_utils = types.SimpleNamespace(make_export_strategy=make_export_strategy)
+input_fn_utils = types.SimpleNamespace(
+    InputFnOps=InputFnOps, build_parsing_serving_input_fn=build_parsing_serving_input_fn
+)
+utils = types.SimpleNamespace(
+    saved_model_export_utils=saved_model_export_utils,
+    input_fn_utils=input_fn_utils,
+    make_export_strategy=make_export_strategy,
 )
 
 __getattr__ = removed.missing_name("tf.contrib.learn")

@@ -21,6 +21,11 @@ from sojourn.compat.legacy.cells import (
     RNNCell,
 )
 from sojourn.compat.legacy.contrib.decoding import swap_batch_and_time
+from sojourn.compat.legacy.contrib.fused_rnn import (
+    FusedRNNCellAdaptor,
+    LSTMBlockFusedCell,
+    TimeReversedFusedRNN,
+)
 
 DropoutWrapper = cells.CELLS["DropoutWrapper"]
 ResidualWrapper = cells.CELLS["ResidualWrapper"]
@@ -172,11 +177,13 @@ __all__ = [
     "DeviceWrapper",
     "DropoutWrapper",
     "EmbeddingWrapper",
+    "FusedRNNCellAdaptor",
     "GRUBlockCell",
     "GRUBlockCellV2",
     "GRUCell",
     "InputProjectionWrapper",
     "LSTMBlockCell",
+    "LSTMBlockFusedCell",
     "LSTMCell",
     "LSTMStateTuple",
     "LayerNormBasicLSTMCell",
@@ -185,6 +192,7 @@ __all__ = [
     "OutputProjectionWrapper",
     "RNNCell",
     "ResidualWrapper",
+    "TimeReversedFusedRNN",
     "stack_bidirectional_dynamic_rnn",
     "static_bidirectional_rnn",
     "static_rnn",

@@ -29,6 +29,7 @@ from sojourn.compat.legacy.contrib.framework import (
     variable,
 )
 from sojourn.compat.legacy.contrib.layers import *  # noqa: F403
+from sojourn.compat.legacy.contrib.streaming import STREAMING
 from sojourn.compat.legacy.namespaces import Namespace
 
 
@@ -135,7 +136,7 @@ ops = layers = _layers
 metrics = Namespace(
     "tensorflow.contrib.slim.metrics",
     (tf.metrics,),
-    {f"streaming_{each}": getattr(tf.metrics, each) for each in dir(tf.metrics)},
+    STREAMING,
 )
 model_analyzer = types.SimpleNamespace(analyze_vars=analyze_vars)
 

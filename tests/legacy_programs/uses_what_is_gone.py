@@ -4,4 +4,4 @@ import tensorflow as tf
 
 with tf.Session():
     pass
-tf.estimator.DNNClassifier(hidden_units=[10])
+tf.estimator.BoostedTreesClassifier([], n_batches_per_layer=1)

@@ -1,7 +1,7 @@
-"""Where a lookup table that is filled from a file gets the name of that file.
+"""Where an op that is given a file, a lookup table or a cache, gets the name of that file.
 
-Honest models name one of their assets, whose tensors TensorFlow feeds while it loads the model.
-A constant, or anything else that is computed, can name any file.
+Honest models fill tables from assets, whose tensors TensorFlow feeds while it loads the model.
+A constant, or anything else that is computed, can name any file. A cache with no name is in memory.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from sojourn.probes.model_files.meta_graphs import MetaGraph
 from sojourn.probes.model_files.wire import fields, message, text
 
 TABLES_FROM_FILES = (b"InitializeTableFromTextFile", b"InitializeTableFromTextFileV2")
+CACHES = (b"CacheDataset", b"CacheDatasetV2")
 _CALLS = (b"PartitionedCall", b"StatefulPartitionedCall")
 _PASSES_ON = (b"Identity", b"StopGradient")
 _ASSIGN = b"AssignVariableOp"
 _ONLY_LOOK = (b"ReadVariableOp", b"VarIsInitializedOp")
-_MOST_STEPS = 1_000_000  # for all tables together: a hostile graph has no end of ways
+_MOST_STEPS = 1_000_000  # for all of them together: a hostile graph has no end of ways
 _Place = tuple[Function | None, bytes]  # a tensor in a function, or in the graph itself
 
 
-class TableFiles:
-    """Answers for the tables of one graph."""
+class NamedFiles:
+    """Answers for the ops of one graph."""
 
     def __init__(self, meta: MetaGraph) -> None:
         self._graph = meta.graph
@@ -34,7 +35,7 @@ class TableFiles:
         self._names: dict[int, bytes] = {}
         self._handles: dict[bytes, list[tuple[Function | None, Node]]] = {}  # of each variable
         self._users: dict[bytes, list[Node]] = {}  # of each handle
-        if any(node.op in TABLES_FROM_FILES for node in meta.graph.every_node()):
+        if any(node.op in TABLES_FROM_FILES + CACHES for node in meta.graph.every_node()):
             self._find_callers()
             self._find_variables()
 
@@ -58,12 +59,13 @@ class TableFiles:
                 for source in {node_name(source) for source in node.inputs} & self._users.keys():
                     self._users[source].append(node)
 
-    def not_assets(self, table: Node) -> list[str]:
-        """Which files it could read that are no assets, as far as they can be told."""
-        sources = [source for source in table.inputs if not source.startswith(b"^")]
+    def not_assets(self, asking: Node) -> list[str]:
+        """Which files it could be given that are no assets, as far as they can be told; the empty
+        name is one."""
+        sources = [source for source in asking.inputs if not source.startswith(b"^")]
         if len(sources) < 2:
             return ["a file that cannot be told"]
-        pending: list[_Place] = [(self._homes.get(id(table)), sources[1])]
+        pending: list[_Place] = [(self._homes.get(id(asking)), sources[1])]
         seen: set[tuple[int, bytes]] = set()
         found: dict[str, None] = {}
         while pending:
@@ -88,7 +90,9 @@ class TableFiles:
                 elif assigned:
                     pending += assigned
                 else:
-                    found[_constant(node) or "a file whose name is computed"] = None
+                    name_given = _constant(node)
+                    computed = "a file whose name is computed"
+                    found[computed if name_given is None else name_given] = None
             if not nodes:
                 found["a file that cannot be told"] = None
         return list(found)
@@ -143,12 +147,13 @@ def _every_node(graph: Graph) -> Iterator[tuple[Function | None, Node]]:
             yield from ((function, node) for node in function.nodes)
 
 
-def _constant(node: Node) -> str:
-    """The text that a constant holds."""
+def _constant(node: Node) -> str | None:
+    """The text that a constant holds; None if it is none, or not plain to see."""
     if node.op != b"Const":
-        return ""
+        return None
     value = dict(node.attributes()).get(b"value", memoryview(b""))
-    for part, tensor in fields(value):
-        if part == 8:
-            return next((text(v)[:200] for p, v in fields(message(tensor)) if p == 8), "")
-    return ""
+    parts = [f for part, tensor in fields(value) if part == 8 for f in fields(message(tensor))]
+    if any(part == 4 for part, _ in parts):
+        return None  # packed in another way
+    texts = [text(content)[:200] for part, content in parts if part == 8]
+    return next((found for found in texts if found), "")

@@ -1,0 +1,90 @@
+"""Whether an op that a loop adds is kept for later, and none of the loop's steps runs it.
+
+`cost += layer_cost(sess.run(layer), layer)` over the layers of a model builds one graph. It runs
+steps on the way, but what it adds is run by nobody until the loop is over.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from sojourn.audit.lint.module import Module
+from sojourn.audit.lint.steps import is_step
+
+_KEEPING = frozenset({"append", "extend", "add", "insert", "update"})
+
+
+def is_built_up(module: Module, node: ast.expr, region: ast.AST) -> bool:
+    """Whether the value of `node` leaves the loop or function `region` without having been run."""
+    names: set[str] = set()
+    leaves = False
+    for part in _inside(node, module, region):
+        if isinstance(part, ast.Call) and is_step(module, part):
+            return False
+        if isinstance(part, ast.stmt):
+            leaves |= _binds(part, names)
+    grows = True
+    while grows and names:
+        before = len(names)
+        for statement in _steps_and_statements(region):
+            if hasattr(statement, "body") or not _mentions(statement, names):
+                continue
+            if isinstance(statement, ast.Call) and is_step(module, statement):
+                return False
+            if isinstance(statement, ast.stmt):
+                leaves |= _binds(statement, names)
+        grows = len(names) > before
+    if isinstance(region, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+        return True
+    return leaves
+
+
+def _steps_and_statements(region: ast.AST) -> list[ast.AST]:
+    return [n for n in ast.walk(region) if isinstance(n, ast.stmt | ast.Call)]
+
+
+def _inside(node: ast.AST, module: Module, region: ast.AST) -> list[ast.AST]:
+    """What surrounds a node, up to its statement, or to the region."""
+    found: list[ast.AST] = []
+    while node is not region:
+        node = module.parents[node]
+        found.append(node)
+        if isinstance(node, ast.stmt):
+            break
+    return found
+
+
+def _binds(statement: ast.stmt, names: set[str]) -> bool:
+    """Note the names that this statement gives its value; whether the value leaves the turn."""
+    if isinstance(statement, ast.Return):
+        return True
+    if isinstance(statement, ast.AugAssign):
+        names.add(ast.unparse(statement.target))
+        return True
+    if isinstance(statement, ast.Assign):
+        targets = [
+            n
+            for target in statement.targets
+            for n in ast.walk(target)
+            if isinstance(n, ast.Name | ast.Attribute | ast.Subscript)
+        ]
+        names |= {ast.unparse(n) for n in targets}
+        reads = {ast.unparse(n) for n in ast.walk(statement.value) if isinstance(n, ast.expr)}
+        kept = any(isinstance(t, ast.Subscript | ast.Attribute) for t in statement.targets)
+        return kept or any(ast.unparse(t) in reads for t in statement.targets)
+    if isinstance(statement, ast.Expr):
+        call = statement.value
+        if isinstance(call, ast.Yield):
+            return True
+        func = call.func if isinstance(call, ast.Call) else None
+        if isinstance(func, ast.Attribute) and func.attr in _KEEPING:
+            names.add(ast.unparse(func.value))
+            return True
+    return False
+
+
+def _mentions(node: ast.AST, names: set[str]) -> bool:
+    return any(
+        isinstance(n, ast.Name | ast.Attribute | ast.Subscript) and ast.unparse(n) in names
+        for n in ast.walk(node)
+    )

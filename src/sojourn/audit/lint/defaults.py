@@ -1,0 +1,153 @@
+"""Code that runs on whatever session is the default when it is called, in a file that makes none.
+
+The default session is then one that another module opened, closes and replaces as it likes.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from sojourn.audit import codes
+from sojourn.audit.lint.module import Function, Module, is_self, last_name, own_uses
+from sojourn.audit.lint.names import is_interactive
+from sojourn.audit.lint.problem import Problem, problem_at
+from sojourn.audit.lint.steps import looks_like_session
+
+_ASKING = "tensorflow.get_default_session"
+_RUNNING = frozenset({"run", "partial_run", "make_callable"})
+_NAMES = (ast.Name, ast.Attribute)
+_LOOKING = frozenset({"print", "isinstance", "type", "id", "repr", "str", "bool"})
+
+
+def borrowed(module: Module) -> Iterator[Problem]:
+    """The uses of a default session that this file did not make."""
+    calls = [call for call in module.calls if _asks(module, call) or _runs_by_default(call)]
+    if not calls or _is_test(module) or _installs_default(module):
+        return
+    blocks = list(_blocks_with_default(module))
+    mentioned = {last_name(n) for b in blocks for n in ast.walk(b) if isinstance(n, _NAMES)}
+    ours = module.program.reachable(mentioned)
+    for call in calls:
+        scope = module.scope_of(call)
+        if not isinstance(scope, Function) or scope.name.startswith("test"):
+            continue
+        if blocks and _may_be_inside(module, call, scope, ours):
+            continue
+        asks = _asks(module, call)
+        if asks and not _is_run(module, call):
+            continue
+        verb = "is" if asks else "runs on"
+        detail = (
+            f"`{ast.unparse(call.func)}()` {verb} whatever session is the default when "
+            f"`{scope.name}` is called"
+        )
+        yield problem_at(call, codes.BORROWED_DEFAULT, detail)
+
+
+def _asks(module: Module, call: ast.Call) -> bool:
+    """`tf.get_default_session()`, or a function of the program that does nothing but return it."""
+    if module.names.meaning(call.func) == _ASKING:
+        return True
+    if "session" not in last_name(call.func).lower():
+        return False
+    found = module.program.definition(module, call.func)
+    if found is None or not isinstance(found.node, Function) or found.node.decorator_list:
+        return False
+    last = found.node.body[-1]
+    value = last.value if isinstance(last, ast.Return) else None
+    is_short = len(found.node.body) <= 2  # a docstring and the return
+    return (
+        is_short
+        and isinstance(value, ast.Call)
+        and found.module.names.meaning(value.func) == _ASKING
+    )
+
+
+def _runs_by_default(call: ast.Call) -> bool:
+    """`loss.eval(feed_dict=...)`, `train.run(feed_dict=...)`: nothing says which session."""
+    if not isinstance(call.func, ast.Attribute) or call.args:
+        return False
+    keywords = {keyword.arg for keyword in call.keywords}
+    return call.func.attr in ("eval", "run") and keywords == {"feed_dict"}
+
+
+def _is_run(module: Module, node: ast.expr) -> bool:
+    """Whether what this evaluates to runs a step, here or by whoever it is passed to."""
+    parent = module.parents[node]
+    if isinstance(parent, ast.Attribute):
+        return parent.attr in _RUNNING and isinstance(module.parents[parent], ast.Call)
+    if isinstance(parent, ast.keyword):
+        return True
+    if isinstance(parent, ast.Call):
+        return last_name(parent.func) not in _LOOKING
+    if isinstance(parent, ast.withitem):
+        return True
+    if isinstance(parent, ast.Assign) and parent.value is node and len(parent.targets) == 1:
+        target = parent.targets[0]
+        values = module.values_of(target)
+        if sum(not _is_none(v) for v in values) > 1:
+            return False  # a session that the caller may give, or one of its own
+        if isinstance(target, ast.Name):
+            return any(_is_run(module, use) for use in own_uses(module.scope_of(node), target.id))
+        if isinstance(target, ast.Attribute) and is_self(target.value):
+            uses = module.attributes.get(target.attr, ())
+            return any(isinstance(u.ctx, ast.Load) and _is_run(module, u) for u in uses)
+    return False
+
+
+def _installs_default(module: Module) -> bool:
+    """Whether this file makes a session the default one for as long as it likes."""
+    for call in module.calls:
+        if is_interactive(module.opens(call) or ""):
+            return True
+        name = last_name(call.func)
+        if name in ("__enter__", "set_session", "enter_context"):
+            return True
+        is_block = isinstance(module.parents[call], ast.withitem)
+        if name == "as_default" and not is_block and "graph" not in ast.unparse(call).lower():
+            return True
+    return False
+
+
+def _blocks_with_default(module: Module) -> Iterator[ast.AST]:
+    """The `with` blocks in which a session may be the default."""
+    for item in [n for n in module.parents if isinstance(n, ast.withitem)]:
+        if _may_enter_session(module, item.context_expr):
+            yield module.parents[item]
+
+
+def _may_be_inside(module: Module, call: ast.Call, scope: Function, ours: set[str]) -> bool:
+    """Whether a default session of this file may be in force where the call is."""
+    owner = module.class_of(scope)
+    called = owner.name if owner is not None and scope.name.startswith("__") else scope.name
+    if called in ours or not module.program.mentions(called):
+        return True  # a block of this file leads here, or nobody can be seen to call it
+    node: ast.AST = call
+    while node is not scope:
+        node = module.parents[node]
+        items = node.items if isinstance(node, ast.With | ast.AsyncWith) else []
+        if any(_may_enter_session(module, item.context_expr) for item in items):
+            return True
+    return False
+
+
+def _may_enter_session(module: Module, node: ast.expr) -> bool:
+    if isinstance(node, ast.Call):
+        if last_name(node.func) == "as_default" and isinstance(node.func, ast.Attribute):
+            return "graph" not in ast.unparse(node.func.value).lower()
+        if module.names.meaning(node.func) == _ASKING:
+            return False
+        return "sess" in last_name(node.func).lower() or module.opens(node) is not None
+    return looks_like_session(node)
+
+
+def _is_test(module: Module) -> bool:
+    name = module.path.rpartition("/")[2]
+    if name.startswith("test_") or name.endswith("_test.py") or name == "conftest.py":
+        return True
+    return any("TestCase" in ast.unparse(b) for c in module.all_classes for b in c.bases)
+
+
+def _is_none(node: ast.expr | None) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None

@@ -1,0 +1,346 @@
+"""The files of one run as programs: what a name of one file means in another.
+
+Only what can be followed is answered: a name that an import leads to, a method of `self` or of an
+object that is made in sight. Everything else is unknown, and unknown is never held against anybody.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import PurePath
+
+from sojourn.audit.lint.module import Function, Module, is_self, last_name
+from sojourn.source import dotted
+
+# Methods of many libraries: that the program has one too says little.
+_COMMON = frozenset(
+    "run step fit predict train test get set put add update save load restore close reset start "
+    "stop eval evaluate call build sample next render transform score forward append read write "
+    "compile init initialize process apply open send join wait info debug log plot show "
+    "items".split()
+)
+_DEEP = 8  # imports of imports, attributes of attributes: further than this is a circle
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A function or class of the program, and the file it is in."""
+
+    module: Module
+    node: Function | ast.ClassDef
+    is_bound: bool = False  # called through an object, which fills the first parameter
+
+
+class Program:
+    """Files that may import one another."""
+
+    def __init__(self, trees: Mapping[str, ast.Module]) -> None:
+        self.trees = dict(trees)
+        self.modules = {path: Module(tree, path, self) for path, tree in trees.items()}
+        self.factories: set[ast.AST] = set()  # functions that return a session they opened
+        self.factory_names: set[str] = set()
+        self._share_tensorflow()
+        self._definitions: dict[ast.expr, Definition | None] = {}
+        self._answers: dict[tuple[str, ast.AST], bool] = {}
+
+    def _share_tensorflow(self) -> None:
+        """`from ..compat import tf`: what that file of the program means by it."""
+        for _ in range(2):
+            for module in self.modules.values():
+                for name, (level, dotted_name) in module.names.imports.items():
+                    there, _, last = dotted_name.rpartition(".")
+                    home = self._file(module.path, level, there) if level or there else None
+                    meaning = home.names.meaning_of(last) if home is not None else None
+                    if meaning is not None:
+                        module.names.adopt(name, meaning)
+
+    def once(self, question: str, node: ast.AST, answer: Callable[[], bool]) -> bool:
+        """Answer a question about a node once; while it is being answered, the answer is no."""
+        key = (question, node)
+        if key not in self._answers:
+            self._answers[key] = False
+            self._answers[key] = answer()
+        return self._answers[key]
+
+    def with_file(self, path: str, tree: ast.Module) -> Program:
+        """The same program with another text of one file."""
+        return Program({**self.trees, path: tree})
+
+    # Names --------------------------------------------------------------------------------
+
+    def definition(self, module: Module, node: ast.expr, depth: int = 0) -> Definition | None:
+        """The function, method or class of the program that an expression names."""
+        if depth > _DEEP or not isinstance(node, ast.Name | ast.Attribute):
+            return None
+        if node not in self._definitions:
+            self._definitions[node] = None  # a circle leads nowhere
+            self._definitions[node] = self._define(module, node, depth)
+        return self._definitions[node]
+
+    def _define(
+        self, module: Module, node: ast.Name | ast.Attribute, depth: int
+    ) -> Definition | None:
+        if isinstance(node, ast.Name):
+            return self._named(module, node, depth)
+        if node.attr not in self._known:
+            return None
+        text = dotted(node)
+        if text is not None and text.split(".")[0] in module.names.imports:
+            found = self._imported(module, text, depth)
+            if found is not None or text.count(".") == 1:
+                return found
+        owner = self.definition(module, node.value, depth + 1)
+        if owner is not None:
+            is_class = isinstance(owner.node, ast.ClassDef)
+            return self._method(owner, node.attr, depth, bound=False) if is_class else None
+        instance = self.instance_of(module, node.value, depth + 1)
+        if instance is not None:
+            return self._method(instance, node.attr, depth, bound=True)
+        return self._only_method(module, node)
+
+    def callee(self, module: Module, call: ast.Call) -> Definition | None:
+        """What a call calls: also the `__call__` of an object that is made in sight."""
+        found = self.definition(module, call.func)
+        if found is not None or not isinstance(call.func, ast.Name | ast.Attribute):
+            return found
+        instance = self.instance_of(module, call.func)
+        return self._method(instance, "__call__", 0, bound=True) if instance is not None else None
+
+    def _only_method(self, module: Module, node: ast.Attribute) -> Definition | None:
+        """`agent.choose_action()` of an agent that was given: the one method of that name."""
+        given = module.values_of(node.value)
+        if given != [None] or node.attr in _COMMON or node.attr.startswith("__"):
+            return None
+        homes = [m for m in self.modules.values() if node.attr in m.methods]
+        methods = [(m, f) for m in homes for f in m.methods[node.attr]]
+        return Definition(*methods[0], is_bound=True) if len(methods) == 1 else None
+
+    @cached_property
+    def _known(self) -> set[str]:
+        """Every name that a function, method or class of the program has."""
+        found: set[str] = set()
+        for module in self.modules.values():
+            found.update(module.functions, module.methods, (c.name for c in module.all_classes))
+        return found
+
+    def _named(self, module: Module, node: ast.Name, depth: int) -> Definition | None:
+        home = module.home_of(node)
+        if home is not module.tree:
+            inner = [
+                n
+                for n in ast.iter_child_nodes(home)
+                if isinstance(n, Function | ast.ClassDef) and n.name == node.id
+            ]
+            if len(inner) == 1 and (home, node.id) not in module.bindings:
+                return Definition(module, inner[0])
+            if node.id not in module.names.imports or (home, node.id) in module.bindings:
+                return None
+        return self.member(module, node.id, depth)
+
+    def member(self, module: Module, name: str, depth: int = 0) -> Definition | None:
+        """What a file calls by this name: its own, or what it imports."""
+        own = module.functions.get(name) or module.classes.get(name)
+        if own is not None:
+            return Definition(module, own)
+        if name in module.names.imports:
+            return self._imported(module, name, depth)
+        if depth <= _DEEP:
+            for level, dotted_name in module.names.star_imports:
+                there = self._file(module.path, level, dotted_name)
+                found = self.member(there, name, depth + 1) if there is not None else None
+                if found is not None:
+                    return found
+        return None
+
+    def _imported(self, module: Module, text: str, depth: int) -> Definition | None:
+        """`utils.make` or `make`, by the import that brought its first name."""
+        if depth > _DEEP:
+            return None
+        root, _, rest = text.partition(".")
+        level, base = module.names.imports[root]
+        parts = [*base.split("."), *rest.split(".")] if rest else base.split(".")
+        for split in range(len(parts) - 1, -1, -1):
+            there = self._file(module.path, level, ".".join(parts[:split]))
+            if there is None or there is module:
+                continue
+            found = self.member(there, parts[split], depth + 1)
+            for name in parts[split + 1 :]:
+                if found is None or not isinstance(found.node, ast.ClassDef):
+                    return None
+                found = self._method(found, name, depth, bound=False)
+            return found
+        return None
+
+    def _file(self, importer: str, level: int, name: str) -> Module | None:
+        """The file that an import in another file means: found as Python finds it."""
+        here = PurePath(importer).parent
+        parts = name.split(".") if name else []
+        if level:
+            roots = [here, *here.parents][level - 1 : level]
+        else:
+            roots = [here, *here.parents]
+            if not parts:
+                return None
+        for root in roots:
+            target = root.joinpath(*parts)
+            for path in (f"{target}.py", str(target / "__init__.py")):
+                if path in self.modules:
+                    return self.modules[path]
+        return None
+
+    # Objects ------------------------------------------------------------------------------
+
+    def instance_of(self, module: Module, node: ast.expr, depth: int = 0) -> Definition | None:
+        """The class of the program whose object an expression surely is."""
+        if depth > _DEEP:
+            return None
+        if isinstance(node, ast.Call):
+            found = self.definition(module, node.func, depth + 1)
+            return found if found and isinstance(found.node, ast.ClassDef) else None
+        if is_self(node):
+            owner = module.class_of(node)
+            return Definition(module, owner) if owner is not None else None
+        values = [v for v in module.values_of(node) if not _is_none(v)]
+        if not values or None in values:
+            return None
+        classes = [self.instance_of(module, v, depth + 1) for v in values if v is not None]
+        is_one = len({found and found.node for found in classes}) == 1
+        return classes[0] if is_one else None
+
+    def _method(self, owner: Definition, name: str, depth: int, bound: bool) -> Definition | None:
+        assert isinstance(owner.node, ast.ClassDef)
+        for node in owner.node.body:
+            if isinstance(node, Function) and node.name == name:
+                static = any(last_name(d) == "staticmethod" for d in node.decorator_list)
+                by_class = any(last_name(d) == "classmethod" for d in node.decorator_list)
+                return Definition(owner.module, node, (bound or by_class) and not static)
+        for base in owner.node.bases:
+            found = self.definition(owner.module, base, depth + 1)
+            if found is not None and isinstance(found.node, ast.ClassDef) and depth <= _DEEP:
+                inherited = self._method(found, name, depth + 1, bound)
+                if inherited is not None:
+                    return inherited
+        return None
+
+    def constructor(self, owner: Definition) -> Definition | None:
+        """The `__init__` that making an object of this class calls."""
+        return self._method(owner, "__init__", 0, bound=True)
+
+    def is_related(self, one: ast.ClassDef, other: ast.ClassDef) -> bool:
+        """Whether one of two classes may inherit what the other does, judged by their names."""
+        return (
+            one is other
+            or one.name in self._ancestors[other]
+            or other.name in (self._ancestors[one])
+        )
+
+    @cached_property
+    def _ancestors(self) -> dict[ast.ClassDef, set[str]]:
+        classes = [c for m in self.modules.values() for c in m.all_classes]
+        bases: dict[str, set[str]] = {}
+        for node in classes:
+            bases.setdefault(node.name, set()).update(last_name(b) for b in node.bases)
+        found: dict[ast.ClassDef, set[str]] = {}
+        for node in classes:
+            seen: set[str] = set()
+            pending = [last_name(b) for b in node.bases]
+            while pending:
+                name = pending.pop()
+                if name not in seen:
+                    seen.add(name)
+                    pending += bases.get(name, ())
+            found[node] = seen
+        return found
+
+    # Who does what ------------------------------------------------------------------------
+
+    @cached_property
+    def _calls(self) -> dict[str, list[tuple[Module, ast.Call]]]:
+        found: dict[str, list[tuple[Module, ast.Call]]] = {}
+        for module in self.modules.values():
+            for call in module.calls:
+                found.setdefault(last_name(call.func), []).append((module, call))
+        return found
+
+    def calls_of(self, function: Function) -> Iterator[tuple[Module, ast.Call]]:
+        """Every call that surely is one of this function."""
+        for module, call in self._calls.get(function.name, ()):
+            found = self.definition(module, call.func)
+            if found is not None and found.node is function:
+                yield module, call
+
+    @cached_property
+    def _mentions(self) -> dict[str, set[str]]:
+        """The names that functions mention, by the name of the function, or of its class."""
+        found: dict[str, set[str]] = {}
+        for module in self.modules.values():
+            for node in module.parents:
+                if isinstance(node, ast.Name | ast.Attribute):
+                    scope = module.scope_of(node)
+                    owner = module.class_of(scope) if isinstance(scope, Function) else None
+                    for name in (getattr(scope, "name", ""), owner.name if owner else ""):
+                        found.setdefault(name, set()).add(last_name(node))
+        return found
+
+    def mentions(self, name: str) -> bool:
+        """Whether any code of the program mentions this name."""
+        return any(name in names for names in self._mentions.values())
+
+    def reachable(self, names: set[str]) -> set[str]:
+        """Every name that code which mentions these may come to, whoever is meant by them."""
+        found: set[str] = set()
+        pending = list(names)
+        while pending:
+            name = pending.pop()
+            if name not in found:
+                found.add(name)
+                pending += self._mentions.get(name, ())
+        return found
+
+    def closes(self, module: Module, owner: ast.ClassDef, attribute: str) -> bool:
+        """Whether another file of the program may close the session on that attribute."""
+        for closed, by in self._closings[self._group[module.path]].get(attribute, ()):
+            if closed is not module and (by is None or self.is_related(by, owner)):
+                return True
+        return False
+
+    @cached_property
+    def _group(self) -> dict[str, int]:
+        """The files in groups that no import crosses, by the last parts of the names alone.
+
+        A folder often holds many programs. That one of them closes `self.sess` says nothing of
+        another.
+        """
+        by_name: dict[str, list[str]] = {}
+        for path in self.modules:
+            pure = PurePath(path)
+            name = pure.parent.name if pure.stem == "__init__" else pure.stem
+            by_name.setdefault(name, []).append(path)
+        groups = {path: {path} for path in self.modules}
+        for path, module in self.modules.items():
+            names = module.names
+            imported = [name for _, name in (*names.imports.values(), *names.star_imports)]
+            for part in {part for name in imported for part in name.split(".")}:
+                for other in by_name.get(part, ()):
+                    mine, theirs = groups[path], groups[other]
+                    if mine is not theirs:
+                        mine |= theirs
+                        groups.update(dict.fromkeys(theirs, mine))
+        return {path: id(group) for path, group in groups.items()}
+
+    @cached_property
+    def _closings(self) -> dict[int, dict[str, list[tuple[Module, ast.ClassDef | None]]]]:
+        found: dict[int, dict[str, list[tuple[Module, ast.ClassDef | None]]]] = {}
+        for path, module in self.modules.items():
+            here = found.setdefault(self._group[path], {})
+            for node in module.closings():
+                by = module.class_of(node) if is_self(node.value) else None
+                here.setdefault(node.attr, []).append((module, by))
+        return found
+
+
+def _is_none(node: ast.expr | None) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None

@@ -1,0 +1,244 @@
+"""What is done again and again: in a loop, or in a function that a loop calls."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from sojourn.audit.lint.module import Function, Module, last_name, own_nodes
+from sojourn.audit.lint.steps import is_step, looks_like_session
+
+Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
+Loop = ast.For | ast.AsyncFor | ast.While | Comprehension
+_FRESH = frozenset({"tensorflow.Graph", "tensorflow.reset_default_graph"})
+_SERVING = frozenset({"route", "get", "post", "put"})
+_EPISODE = frozenset({"done", "terminal", "is_done", "is_terminal", "episode_done"})
+_SETTINGS = frozenset({"FLAGS", "args", "flags", "hparams", "cfg", "config", "opt", "params"})
+_FEW = 3  # turns of a literal loop that are a handful of cases, not a repetition
+_DEEP = 4  # calls that are followed
+
+
+def loops_around(module: Module, node: ast.AST) -> Iterator[Loop]:
+    """The loops of the same scope that surely reach this node on every turn, or every nth."""
+    child, parent = node, module.parents.get(node)
+    while parent is not None and not isinstance(
+        parent, Function | ast.ClassDef | ast.Lambda | ast.Module
+    ):
+        if isinstance(parent, ast.If) and child is not parent.test:
+            if not _comes_again(parent.test):
+                return
+        elif isinstance(parent, ast.ExceptHandler | ast.IfExp | ast.BoolOp):
+            return
+        elif isinstance(parent, Loop) and _repeats(parent, child) and not _is_short(module, parent):
+            yield parent
+        child, parent = parent, module.parents.get(parent)
+
+
+def function_around(module: Module, node: ast.AST) -> Function | None:
+    """The function that runs this node on every call."""
+    child, parent = node, module.parents.get(node)
+    while parent is not None:
+        if isinstance(parent, Function):
+            return parent if _is_reached_always(parent, child) else None
+        if isinstance(parent, ast.If | ast.ExceptHandler | ast.IfExp | ast.Lambda | ast.BoolOp):
+            return None
+        child, parent = parent, module.parents.get(parent)
+    return None
+
+
+def calls_in_loops(
+    module: Module, function: Function, depth: int = 0
+) -> Iterator[tuple[Module, ast.Call, list[Loop]]]:
+    """Calls of this function that are repeated, with the loops around them.
+
+    A call by another function counts when a loop calls that one, and so on.
+    """
+    for caller, call in module.program.calls_of(function):
+        loops = [
+            loop
+            for loop in loops_around(caller, call)
+            if not makes_graphs(caller, loop) and not leaves_after(caller, call, loop)
+        ]
+        if loops:
+            yield caller, call, loops
+        elif depth < _DEEP:
+            outer = function_around(caller, call)
+            if outer is None or outer is function or outer.decorator_list:
+                continue
+            if not makes_graphs(caller, outer):
+                yield from calls_in_loops(caller, outer, depth + 1)
+
+
+def renews(module: Module, node: ast.AST) -> bool:
+    """Whether each turn or call has a graph or a session of its own."""
+    return makes_graphs(module, node) or module.program.once(
+        "opens",
+        node,
+        lambda: any(isinstance(n, ast.Call) and module.opens(n) for n in ast.walk(node)),
+    )
+
+
+def makes_graphs(module: Module, node: ast.AST) -> bool:
+    """Whether this loop or function makes a graph, or empties the default one."""
+    return module.program.once("makes graphs", node, lambda: _makes_graphs(module, node))
+
+
+def _makes_graphs(module: Module, node: ast.AST) -> bool:
+    for part in ast.walk(node):
+        if not isinstance(part, ast.Call):
+            continue
+        if module.names.meaning(part.func) in _FRESH:
+            return True
+        name = last_name(part.func)
+        if name in ("clear_session", "reset_default_graph", "Graph"):
+            return True
+        if name == "as_default" and isinstance(part.func, ast.Attribute):
+            if _is_graph_of_its_own(module, part.func.value, node):
+                return True
+        else:
+            found = module.program.definition(module, part.func)
+            if found is not None and makes_graphs(found.module, found.node):
+                return True
+    return False
+
+
+def _is_graph_of_its_own(module: Module, owner: ast.expr, node: ast.AST) -> bool:
+    """Whether what `node` makes the default graph may be another one each time."""
+    if looks_like_session(owner):
+        return False
+    if isinstance(owner, ast.Call):
+        return not module.opens(owner)
+    if isinstance(owner, ast.Attribute) and isinstance(owner.value, ast.Name):
+        return owner.value.id != "self" or _binds(node, owner.attr)
+    if not isinstance(owner, ast.Name):
+        return True
+    return isinstance(node, Function) or _binds(node, owner.id)
+
+
+def _binds(node: ast.AST, name: str) -> bool:
+    for part in ast.walk(node):
+        is_bound = isinstance(part, ast.Name | ast.Attribute) and not isinstance(part.ctx, ast.Load)
+        if is_bound and last_name(part) == name:  # type: ignore[arg-type]
+            return True
+    return False
+
+
+def runs_steps(module: Module, node: ast.AST) -> bool:
+    """Whether this loop or function runs steps, itself or by functions of the program."""
+    return module.program.once("runs steps", node, lambda: _runs_steps(module, node))
+
+
+def _runs_steps(module: Module, node: ast.AST) -> bool:
+    nodes = own_nodes(node) if isinstance(node, Function) else ast.walk(node)
+    calls = [n for n in nodes if isinstance(n, ast.Call)]
+    if any(is_step(module, call) for call in calls):
+        return True
+    found = [module.program.callee(module, call) for call in calls]
+    return any(
+        f is not None and isinstance(f.node, Function) and runs_steps(f.module, f.node)
+        for f in found
+    )
+
+
+def leaves_after(module: Module, node: ast.AST, loop: Loop) -> bool:
+    """Whether the loop is left after this node: then it happens once, whatever the loop says."""
+    child, parent = node, module.parents[node]
+    while True:
+        for _, block in ast.iter_fields(parent):
+            if isinstance(block, list) and child in block:
+                rest = block[block.index(child) :]
+                if any(isinstance(s, ast.Break | ast.Return | ast.Raise) for s in rest):
+                    return True
+                if any(isinstance(s, ast.With) and _ends_in_jump(s) for s in rest):
+                    return True
+        if parent is loop:
+            return False
+        child, parent = parent, module.parents[parent]
+
+
+def is_eager(module: Module, node: ast.AST) -> bool:
+    """Whether this may run without a graph: `if tf.executing_eagerly():`, a gradient tape."""
+    while node in module.parents:
+        node = module.parents[node]
+        if isinstance(node, ast.If):
+            signs = [node.test]
+        elif isinstance(node, ast.With):
+            signs = [item.context_expr for item in node.items]
+        else:
+            signs = node.decorator_list if isinstance(node, Function) else []
+        text = " ".join(map(ast.unparse, signs))
+        if "eager" in text.lower() or "GradientTape" in text or "tf.function" in text:
+            return True
+    return False
+
+
+def is_serving(function: Function) -> bool:
+    """Whether a web framework calls this function for every request."""
+    return any(
+        isinstance(d, ast.Call) and isinstance(d.func, ast.Attribute) and d.func.attr in _SERVING
+        for d in function.decorator_list
+    )
+
+
+def _repeats(loop: Loop, child: ast.AST) -> bool:
+    if isinstance(loop, Comprehension):
+        return not isinstance(child, ast.comprehension) and not any(g.ifs for g in loop.generators)
+    return child in loop.body
+
+
+def _is_reached_always(function: Function, statement: ast.AST) -> bool:
+    """Whether no earlier `if built: return` keeps later calls from getting there."""
+    for earlier in function.body:
+        if earlier is statement:
+            return True
+        if any(isinstance(n, ast.Return) for n in ast.walk(earlier)):
+            return False
+    return False
+
+
+def _ends_in_jump(node: ast.With) -> bool:
+    return isinstance(node.body[-1], ast.Break | ast.Return | ast.Raise)
+
+
+def _comes_again(test: ast.expr) -> bool:
+    """`step % 100 == 0`, `done`, `FLAGS.summaries`: true again and again, or on every turn.
+
+    Other tests may be true once.
+    """
+    nodes = list(ast.walk(test))
+    if any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in nodes):
+        return True
+    names = {n.id for n in nodes if isinstance(n, ast.Name)}
+    if "__name__" in names or (isinstance(test, ast.Name) and test.id in _EPISODE):
+        return True
+    is_plain = isinstance(test, ast.Name | ast.Attribute)
+    return is_plain and bool(names) and names <= _SETTINGS
+
+
+def _is_short(module: Module, loop: Loop) -> bool:
+    if isinstance(loop, ast.While):
+        return False
+    if isinstance(loop, Comprehension):
+        return all(_is_few(module, g.iter) for g in loop.generators)
+    return _is_few(module, loop.iter)
+
+
+def _is_few(module: Module, turns: ast.expr | None, depth: int = 0) -> bool:
+    """Whether these are visibly no more than a handful."""
+    if isinstance(turns, ast.Tuple | ast.List | ast.Set):
+        return len(turns.elts) <= _FEW
+    if isinstance(turns, ast.Dict):
+        return len(turns.keys) <= _FEW
+    if isinstance(turns, ast.Call):
+        name = last_name(turns.func)
+        if name in ("zip", "enumerate", "items", "sorted", "reversed", "list") and depth <= _DEEP:
+            inner = turns.func.value if isinstance(turns.func, ast.Attribute) else None
+            parts = [inner] if inner is not None else turns.args
+            return any(_is_few(module, part, depth + 1) for part in parts)
+        counts = [a.value if isinstance(a, ast.Constant) else None for a in turns.args]
+        if name == "range" and counts and all(isinstance(c, int) for c in counts):
+            return len(range(*counts)) <= _FEW  # type: ignore[arg-type]
+    if isinstance(turns, ast.Name) and depth <= _DEEP:
+        values = module.values_of(turns)
+        return len(values) == 1 and _is_few(module, values[0], depth + 1)
+    return False

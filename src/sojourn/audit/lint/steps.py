@@ -1,0 +1,118 @@
+"""What runs a step, what it fetches, and which expressions are tensors."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from sojourn.audit.lint.module import Module, last_name
+from sojourn.audit.lint.ops import MAKING, is_tensor_call
+
+_SESSION_NAME = re.compile(r"(?:^|_)(?:mon_?)?sess(?:ion)?(?:_|\d|$)", re.IGNORECASE)
+_SURELY_TENSORS = (ast.Sub, ast.Div, ast.FloorDiv, ast.Pow, ast.MatMult)
+_ORDER = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+
+
+def looks_like_session(node: ast.expr) -> bool:
+    """Whether a name says that it is a session: `sess`, `self.session`, `get_session()`."""
+    named = node.func if isinstance(node, ast.Call) else node
+    return bool(_SESSION_NAME.search(last_name(named)))
+
+
+def is_step(module: Module, call: ast.Call) -> bool:
+    """Whether this call surely runs a step of TensorFlow."""
+    if not isinstance(call.func, ast.Attribute):
+        return False
+    name, owner = call.func.attr, call.func.value
+    keywords = {keyword.arg for keyword in call.keywords}
+    if name == "run":
+        if looks_like_session(owner):
+            return not _is_none(call.args[0] if call.args else None) and not _has(
+                module, "onnxruntime"
+            )
+        return bool(keywords & {"session", "feed_dict"}) or is_tensor(module, owner)
+    if name != "eval":
+        return False
+    if keywords & {"session", "feed_dict"} or is_tensor(module, owner):
+        return True
+    if call.args:
+        return isinstance(call.args[0], ast.Dict) or "feed" in last_name(call.args[0])
+    return not _has(module, "torch")
+
+
+def fetches(call: ast.Call) -> Iterator[ast.expr]:
+    """What a step fetches: the parts of the first argument of `run`, or what `.eval()` is of."""
+    assert isinstance(call.func, ast.Attribute)
+    if not looks_like_session(call.func.value):
+        yield call.func.value
+        return
+    given = [k.value for k in call.keywords if k.arg == "fetches"] + call.args[:1]
+    while given:
+        node = given.pop()
+        if isinstance(node, ast.List | ast.Tuple):
+            given += node.elts
+        elif isinstance(node, ast.Dict):
+            given += node.values
+        elif isinstance(node, ast.ListComp | ast.GeneratorExp):
+            given.append(node.elt)
+        elif isinstance(node, ast.IfExp):
+            pass  # one of two, which is for the program to say
+        else:
+            yield node
+
+
+def makes_op(module: Module, fetch: ast.expr) -> bool:
+    """Whether something fetched adds an op by being evaluated.
+
+    That it is fetched says that it is a tensor; arithmetic that only tensors know then made it.
+    """
+    if isinstance(fetch, ast.BinOp):
+        return isinstance(fetch.op, _SURELY_TENSORS) or is_tensor(module, fetch)
+    if isinstance(fetch, ast.UnaryOp):
+        return isinstance(fetch.op, ast.USub | ast.Invert)
+    if isinstance(fetch, ast.Compare):
+        return isinstance(fetch.ops[0], _ORDER)
+    if isinstance(fetch, ast.Subscript):
+        return is_tensor(module, fetch.value)
+    if isinstance(fetch, ast.Call) and isinstance(fetch.func, ast.Attribute):
+        is_known = module.program.definition(module, fetch.func) is not None
+        return fetch.func.attr in MAKING and not is_known
+    return False
+
+
+def is_tensor(
+    module: Module, node: ast.expr | None, seen: frozenset[ast.expr] = frozenset()
+) -> bool:
+    """Whether an expression surely is one tensor or variable."""
+    if node is None:
+        return False
+    if node in seen:
+        return True  # `y = y * x`: as far as what it was before is one
+    seen |= {node}
+    if isinstance(node, ast.Call):
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "get_tensor_by_name":
+            return True
+        return is_tensor_call(module.names, node)
+    if isinstance(node, ast.BinOp):
+        return is_tensor(module, node.left, seen) or is_tensor(module, node.right, seen)
+    if isinstance(node, ast.UnaryOp):
+        return is_tensor(module, node.operand, seen)
+    if isinstance(node, ast.Subscript):
+        return is_tensor(module, node.value, seen)
+    values = module.values_of(node)
+    if not values and isinstance(node, ast.Attribute):
+        owner = module.program.instance_of(module, node.value)
+        if owner is not None:
+            module = owner.module
+            values = module.bindings.get((owner.node, node.attr), [])
+    values = [v for v in values if not _is_none(v)]
+    return bool(values) and all(is_tensor(module, v, seen) for v in values)
+
+
+def _is_none(node: ast.expr | None) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def _has(module: Module, package: str) -> bool:
+    return package in module.names.foreign.values()

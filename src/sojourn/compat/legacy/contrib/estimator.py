@@ -1,0 +1,94 @@
+"""`tf.contrib.estimator`: heads by their first names, and helpers around estimators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+from sojourn.compat.legacy import removed
+from sojourn.compat.legacy.estimator import add_metrics, class_heads, heads
+from sojourn.compat.legacy.estimator.canned import DNNEstimator, LinearEstimator
+from sojourn.compat.legacy.estimator.combined import BaselineEstimator, DNNLinearCombinedEstimator
+from sojourn.compat.legacy.estimator.estimator import Estimator
+from sojourn.compat.legacy.estimator.stopping import (
+    InMemoryEvaluatorHook,
+    make_early_stopping_hook,
+    read_eval_metrics,
+    stop_if_higher_hook,
+    stop_if_lower_hook,
+    stop_if_no_decrease_hook,
+    stop_if_no_increase_hook,
+)
+from sojourn.compat.legacy.estimator.tpu import CrossShardOptimizer
+
+binary_classification_head = class_heads.BinaryClassHead
+multi_class_head = class_heads.MultiClassHead
+multi_label_head = class_heads.MultiLabelHead
+regression_head = heads.RegressionHead
+# An optimizer around another, for several devices: with one it is the inner one.
+TowerOptimizer = CrossShardOptimizer
+
+
+def replicate_model_fn(model_fn: Any, loss_reduction: Any = None, devices: Any = None) -> Any:
+    """`model_fn`: one device does all the work."""
+    return model_fn
+
+
+def clip_gradients_by_norm(optimizer: Any, clip_norm: float) -> Any:
+    """The optimizer, with no gradient longer than `clip_norm`."""
+
+    class Clipped(CrossShardOptimizer):
+        def apply_gradients(
+            self, grads_and_vars: Any, global_step: Any = None, name: str | None = None
+        ) -> Any:
+            pairs = [
+                (None if grad is None else tf.clip_by_norm(grad, clip_norm), var)
+                for grad, var in grads_and_vars
+            ]
+            return super().apply_gradients(pairs, global_step, name)
+
+    return Clipped(optimizer, name="ClipByNorm")
+
+
+def forward_features(estimator: Any, keys: Any = None, **rest: Any) -> Any:
+    """An estimator whose predictions also hold these features."""
+    wanted = [keys] if isinstance(keys, str) else keys
+
+    def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
+        spec = estimator.model_fn(features, labels, mode, config)
+        if not isinstance(spec.predictions, dict) or not spec.predictions:
+            return spec
+        more = {key: features[key] for key in (wanted or features)}
+        outputs = spec.export_outputs
+        for output in (outputs or {}).values():
+            if hasattr(output, "outputs"):
+                output.outputs.update(more)
+        return spec._replace(predictions={**spec.predictions, **more}, export_outputs=outputs)
+
+    return Estimator(model_fn, estimator.model_dir, estimator.config)
+
+
+__all__ = [
+    "BaselineEstimator",
+    "DNNEstimator",
+    "DNNLinearCombinedEstimator",
+    "InMemoryEvaluatorHook",
+    "LinearEstimator",
+    "TowerOptimizer",
+    "add_metrics",
+    "binary_classification_head",
+    "clip_gradients_by_norm",
+    "forward_features",
+    "make_early_stopping_hook",
+    "multi_class_head",
+    "multi_label_head",
+    "read_eval_metrics",
+    "regression_head",
+    "replicate_model_fn",
+    "stop_if_higher_hook",
+    "stop_if_lower_hook",
+    "stop_if_no_decrease_hook",
+    "stop_if_no_increase_hook",
+]
+__getattr__ = removed.missing_name("tf.contrib.estimator")

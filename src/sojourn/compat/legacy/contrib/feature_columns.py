@@ -1,0 +1,171 @@
+"""The feature columns of `tf.contrib.layers`, as those of `tf.feature_column`."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterable
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+from tensorflow.python.feature_column import feature_column_v2 as kept
+
+# Estimators of contrib.learn took a bare array, whose column had an empty name.
+ARRAY = "features"
+
+# The classes behind the columns, which programs ask for to tell them apart.
+feature_column = types.SimpleNamespace(
+    _SparseColumn=kept.CategoricalColumn,
+    _RealValuedColumn=kept.NumericColumn,
+    _BucketizedColumn=kept.BucketizedColumn,
+    _EmbeddingColumn=kept.EmbeddingColumn,
+    _OneHotColumn=kept.IndicatorColumn,
+    _CrossedColumn=kept.CrossedColumn,
+)
+
+
+def real_valued_column(
+    column_name: str,
+    dimension: int | None = 1,
+    default_value: Any = None,
+    dtype: Any = tf.float32,
+    normalizer: Any = None,
+) -> Any:
+    """Numbers."""
+    return tf.feature_column.numeric_column(
+        column_name or ARRAY, (dimension or 1,), default_value, tf.as_dtype(dtype), normalizer
+    )
+
+
+def sparse_column_with_hash_bucket(
+    column_name: str, hash_bucket_size: int, combiner: str = "sum", dtype: Any = tf.string, **_: Any
+) -> Any:
+    """Categories by their hash."""
+    return tf.feature_column.categorical_column_with_hash_bucket(
+        column_name, hash_bucket_size, dtype
+    )
+
+
+def sparse_column_with_keys(
+    column_name: str,
+    keys: Iterable[Any],
+    default_value: int = -1,
+    combiner: str = "sum",
+    dtype: Any = tf.string,
+) -> Any:
+    """Categories from a list."""
+    return tf.feature_column.categorical_column_with_vocabulary_list(
+        column_name, list(keys), dtype, default_value
+    )
+
+
+def sparse_column_with_vocabulary_file(
+    column_name: str,
+    vocabulary_file: str,
+    num_oov_buckets: int = 0,
+    vocab_size: int | None = None,
+    default_value: int = -1,
+    combiner: str = "sum",
+    dtype: Any = tf.string,
+) -> Any:
+    """Categories from a file, one a line."""
+    return tf.feature_column.categorical_column_with_vocabulary_file(
+        column_name,
+        vocabulary_file,
+        vocab_size,
+        num_oov_buckets,
+        None if num_oov_buckets else default_value,
+        dtype,
+    )
+
+
+def sparse_column_with_integerized_feature(
+    column_name: str, bucket_size: int, combiner: str = "sum", dtype: Any = tf.int64
+) -> Any:
+    """Categories that are numbers already."""
+    return tf.feature_column.categorical_column_with_identity(column_name, bucket_size)
+
+
+def weighted_sparse_column(
+    sparse_id_column: Any, weight_column_name: str, dtype: Any = tf.float32
+) -> Any:
+    """Categories with a weight each."""
+    return tf.feature_column.weighted_categorical_column(
+        sparse_id_column, weight_column_name, dtype
+    )
+
+
+def bucketized_column(source_column: Any, boundaries: Iterable[float]) -> Any:
+    """Numbers by the range that they fall into."""
+    return tf.feature_column.bucketized_column(source_column, list(boundaries))
+
+
+def crossed_column(
+    columns: Iterable[Any], hash_bucket_size: int, combiner: str = "sum", **_: Any
+) -> Any:
+    """Combinations of categories."""
+    # A cross hashes the raw values itself: a hashed column stands for its key there.
+    keys = [
+        column.key if hasattr(column, "hash_bucket_size") and hasattr(column, "key") else column
+        for column in columns
+    ]
+    return tf.feature_column.crossed_column(keys, hash_bucket_size)
+
+
+def embedding_column(
+    sparse_id_column: Any,
+    dimension: int,
+    combiner: str = "mean",
+    initializer: Any = None,
+    ckpt_to_load_from: Any = None,
+    tensor_name_in_ckpt: Any = None,
+    max_norm: Any = None,
+    trainable: bool = True,
+) -> Any:
+    """Categories as learned vectors."""
+    return tf.feature_column.embedding_column(
+        sparse_id_column,
+        dimension,
+        combiner or "mean",
+        initializer,
+        ckpt_to_load_from,
+        tensor_name_in_ckpt,
+        max_norm,
+        trainable,
+    )
+
+
+def one_hot_column(sparse_id_column: Any) -> Any:
+    """Categories as a row with a one in it."""
+    return tf.feature_column.indicator_column(sparse_id_column)
+
+
+def create_feature_spec_for_parsing(feature_columns: Any) -> Any:
+    """What `tf.parse_example` needs to read these columns."""
+    return tf.feature_column.make_parse_example_spec(feature_columns)
+
+
+def input_from_feature_columns(
+    columns_to_tensors: Any,
+    feature_columns: Any,
+    weight_collections: Any = None,
+    trainable: bool = True,
+    scope: Any = None,
+) -> Any:
+    """The dense input of a network."""
+    with tf.variable_scope(scope, "input_from_feature_columns"):
+        return tf.feature_column.input_layer(
+            columns_to_tensors, feature_columns, weight_collections, trainable
+        )
+
+
+def infer_real_valued_columns(features: Any) -> list[Any]:
+    """A column of numbers for each entry of a dict of arrays or tensors, or for one alone."""
+    named = features if isinstance(features, dict) else {"": features}
+    columns = []
+    for name, value in named.items():
+        shape = list(value.shape)
+        columns.append(real_valued_column(name, int(shape[1]) if len(shape) > 1 else 1))
+    return columns
+
+
+__all__ = [name for name in dir() if "column" in name or name.startswith("create_feature")]

@@ -1,0 +1,127 @@
+"""`tf.contrib.opt`: the optimizers that programs used most."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+from sojourn.compat.legacy import removed
+
+
+class LazyAdamOptimizer(tf.train.AdamOptimizer):  # type: ignore[misc]
+    """Adam that moves only the rows of an embedding that a step used."""
+
+    def _apply_sparse(self, grad: Any, var: Any) -> Any:
+        beta1_power, beta2_power = self._get_beta_accumulators()
+        kind = var.dtype.base_dtype
+        one, two = tf.cast(self._beta1_t, kind), tf.cast(self._beta2_t, kind)
+        rate = tf.cast(self._lr_t, kind) * tf.sqrt(1 - tf.cast(beta2_power, kind))
+        rate = rate / (1 - tf.cast(beta1_power, kind))
+        m, v = self.get_slot(var, "m"), self.get_slot(var, "v")
+        new_m = one * tf.gather(m, grad.indices) + (1 - one) * grad.values
+        new_v = two * tf.gather(v, grad.indices) + (1 - two) * tf.square(grad.values)
+        moved = rate * new_m / (tf.sqrt(new_v) + tf.cast(self._epsilon_t, kind))
+        return tf.group(
+            tf.scatter_update(m, grad.indices, new_m),
+            tf.scatter_update(v, grad.indices, new_v),
+            tf.scatter_sub(var, grad.indices, moved),
+        )
+
+    def _resource_apply_sparse(self, grad: Any, handle: Any, indices: Any) -> Any:
+        return self._apply_sparse(tf.IndexedSlices(grad, indices), handle)
+
+
+class DecoupledWeightDecayExtension:
+    """Weight decay beside the gradient, not inside it. Mixed in before an optimizer."""
+
+    def __init__(self, weight_decay: Any, *args: Any, **kwargs: Any) -> None:
+        self._weight_decay = weight_decay
+        super().__init__(*args, **kwargs)
+
+    def minimize(self, loss: Any, *args: Any, decay_var_list: Any = None, **kwargs: Any) -> Any:
+        """As in the optimizer; `decay_var_list` names the variables that shrink."""
+        self._decayed = decay_var_list
+        return super().minimize(loss, *args, **kwargs)  # type: ignore[misc]
+
+    def apply_gradients(
+        self,
+        grads_and_vars: Any,
+        global_step: Any = None,
+        name: str | None = None,
+        decay_var_list: Any = None,
+    ) -> Any:
+        """As in the optimizer, after each variable has shrunk."""
+        pairs = list(grads_and_vars)
+        wanted = decay_var_list or getattr(self, "_decayed", None)
+        names = None if wanted is None else {var.name for var in wanted}
+        rate = self._weight_decay() if callable(self._weight_decay) else self._weight_decay
+        shrink = [
+            tf.assign_sub(var, tf.cast(rate, var.dtype.base_dtype) * var)
+            for grad, var in pairs
+            if grad is not None and (names is None or var.name in names)
+        ]
+        with tf.control_dependencies([grad for grad, _ in pairs if grad is not None]):
+            shrunk = tf.group(*shrink)
+        with tf.control_dependencies([shrunk]):
+            return super().apply_gradients(pairs, global_step, name)  # type: ignore[misc]
+
+
+class AdamWOptimizer(DecoupledWeightDecayExtension, tf.train.AdamOptimizer):  # type: ignore[misc]
+    """Adam with decoupled weight decay."""
+
+
+_Momentum: Any = tf.train.MomentumOptimizer
+
+
+class MomentumWOptimizer(DecoupledWeightDecayExtension, _Momentum):  # type: ignore[misc]
+    """Momentum with decoupled weight decay."""
+
+
+def extend_with_decoupled_weight_decay(base_optimizer: type) -> type:
+    """A class of optimizers with decoupled weight decay."""
+    return type(base_optimizer.__name__, (DecoupledWeightDecayExtension, base_optimizer), {})
+
+
+class MovingAverageOptimizer(tf.train.Optimizer):  # type: ignore[misc]
+    """Keeps moving averages of what the inner optimizer trains, and saves them in its place."""
+
+    def __init__(
+        self,
+        opt: Any,
+        average_decay: float = 0.9999,
+        num_updates: Any = None,
+        sequential_update: bool = True,
+    ) -> None:
+        super().__init__(False, "MovingAverageOptimizer")
+        self._opt = opt
+        self._average = tf.train.ExponentialMovingAverage(average_decay, num_updates=num_updates)
+        self._swapped: dict[str, Any] = {}
+
+    def compute_gradients(self, *args: Any, **kwargs: Any) -> Any:
+        """The inner optimizer's."""
+        return self._opt.compute_gradients(*args, **kwargs)
+
+    def apply_gradients(
+        self, grads_and_vars: Any, global_step: Any = None, name: str | None = None
+    ) -> Any:
+        """The inner optimizer's, and then the averages."""
+        pairs = list(grads_and_vars)
+        trained = [var for _, var in pairs]
+        moved = self._opt.apply_gradients(pairs, global_step, name)
+        with tf.control_dependencies([moved]):
+            averaged = self._average.apply(trained)
+        for var in trained:
+            average = self._average.average(var)
+            self._swapped.update({var.op.name: average, average.op.name: var})
+        return averaged
+
+    def swapping_saver(
+        self, var_list: Any = None, name: str = "swapping_saver", **rest: Any
+    ) -> Any:
+        """A saver that stores each average under the name of its variable, and the reverse."""
+        names = {var.op.name: var for var in var_list or tf.global_variables()}
+        return tf.train.Saver({**names, **self._swapped}, name=name, **rest)
+
+
+__getattr__ = removed.missing_name("tf.contrib.opt")

@@ -1,0 +1,44 @@
+"""`tf.contrib.tpu`, on the processors that are here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+from sojourn.compat.legacy import removed
+from sojourn.compat.legacy.estimator.tpu import (
+    CrossShardOptimizer,
+    InputPipelineConfig,
+    RunConfig,
+    TPUConfig,
+    TPUEstimator,
+    TPUEstimatorSpec,
+    bfloat16_scope,
+)
+
+AsyncCheckpointSaverHook = tf.train.CheckpointSaverHook
+initialize_system, shutdown_system = tf.tpu.initialize_system, tf.tpu.shutdown_system
+outside_compilation = tf.tpu.outside_compilation
+
+
+def cross_replica_sum(x: Any, *args: Any, **kwargs: Any) -> Any:
+    """`x`: there is one replica."""
+    return tf.identity(x)
+
+
+__all__ = [
+    "AsyncCheckpointSaverHook",
+    "CrossShardOptimizer",
+    "InputPipelineConfig",
+    "RunConfig",
+    "TPUConfig",
+    "TPUEstimator",
+    "TPUEstimatorSpec",
+    "bfloat16_scope",
+    "cross_replica_sum",
+    "initialize_system",
+    "outside_compilation",
+    "shutdown_system",
+]
+__getattr__ = removed.missing_name("tf.contrib.tpu")

@@ -1,0 +1,161 @@
+"""`tf.estimator`, which TensorFlow no longer carries, for the programs that were written for it.
+
+`estimator` is the class, `runs` its sessions, `specs`, `config`, `inputs`, `warm_starts` and
+`export` what goes in and out; `schedules`, `exporters` and `stopping` train with evaluations in
+between; `heads`, `class_heads`, `logits`, `canned` and `combined` are the ready-made models; `tpu`
+and `keras_models` give estimators from other shapes of program.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+from sojourn.compat.legacy.estimator import (
+    canned,
+    class_heads,
+    combined,
+    config,
+    estimator,
+    export,
+    exporters,
+    heads,
+    inputs,
+    logits,
+    schedules,
+    specs,
+    stopping,
+    tpu,
+    warm_starts,
+)
+from sojourn.compat.legacy.namespaces import Namespace
+
+_HOOKS = """
+    CheckpointSaverHook CheckpointSaverListener FeedFnHook FinalOpsHook GlobalStepWaiterHook
+    LoggingTensorHook NanLossDuringTrainingError NanTensorHook ProfilerHook SecondOrStepTimer
+    SessionRunArgs SessionRunContext SessionRunHook SessionRunValues StepCounterHook StopAtStepHook
+    SummarySaverHook
+    """.split()
+
+
+def namespace() -> Namespace:
+    """What `tf.estimator` is."""
+    return Namespace(
+        "tensorflow.estimator",
+        (),
+        {
+            "Estimator": estimator.Estimator,
+            **_names(specs, "EstimatorSpec ModeKeys"),
+            **_names(config, "RunConfig"),
+            **_names(warm_starts, "VocabInfo WarmStartSettings"),
+            **_names(schedules, "EvalSpec TrainSpec train_and_evaluate"),
+            **_names(exporters, "BestExporter Exporter FinalExporter LatestExporter"),
+            **_names(canned, "DNNClassifier DNNEstimator DNNRegressor"),
+            **_names(canned, "LinearClassifier LinearEstimator LinearRegressor"),
+            **_names(combined, "BaselineClassifier BaselineEstimator BaselineRegressor"),
+            **_names(combined, "DNNLinearCombinedClassifier DNNLinearCombinedEstimator"),
+            **_names(combined, "DNNLinearCombinedRegressor"),
+            **_names(heads, "Head RegressionHead"),
+            **_names(class_heads, "BinaryClassHead MultiClassHead MultiLabelHead"),
+            **_names(tf.train, " ".join(_HOOKS)),
+            "export": Namespace("tensorflow.estimator.export", (export,)),
+            "inputs": Namespace("tensorflow.estimator.inputs", (inputs,)),
+            "experimental": _experimental(),
+            "tpu": Namespace("tensorflow.estimator.tpu", (tpu,)),
+            "classifier_parse_example_spec": _parse_spec(tf.int64),
+            "regressor_parse_example_spec": _parse_spec(tf.float32),
+            "add_metrics": add_metrics,
+        },
+        lazy={"keras": _keras},
+        shown_as="tf.estimator",
+    )
+
+
+def _names(module: Any, names: str) -> dict[str, Any]:
+    return {name: getattr(module, name) for name in names.split()}
+
+
+def _experimental() -> Namespace:
+    def dnn_logit_fn_builder(
+        units: int,
+        hidden_units: Any,
+        feature_columns: Any,
+        activation_fn: Any,
+        dropout: Any,
+        input_layer_partitioner: Any = None,
+        batch_norm: bool = False,
+    ) -> Any:
+        return lambda features, mode: logits.dnn(
+            features,
+            feature_columns,
+            hidden_units,
+            units,
+            mode,
+            activation_fn,
+            dropout,
+            batch_norm,
+        )
+
+    def linear_logit_fn_builder(
+        units: int, feature_columns: Any, sparse_combiner: str = "sum"
+    ) -> Any:
+        return lambda features: logits.linear(features, feature_columns, units, sparse_combiner)
+
+    return Namespace(
+        "tensorflow.estimator.experimental",
+        (stopping,),
+        {
+            "dnn_logit_fn_builder": dnn_logit_fn_builder,
+            "linear_logit_fn_builder": linear_logit_fn_builder,
+        },
+        shown_as="tf.estimator.experimental",
+    )
+
+
+def _parse_spec(default: Any) -> Any:
+    def parse_spec(
+        feature_columns: Any,
+        label_key: str,
+        label_dtype: Any = default,
+        label_default: Any = None,
+        weight_column: Any = None,
+        **rest: Any,
+    ) -> Any:
+        spec = tf.feature_column.make_parse_example_spec(feature_columns)
+        width = rest.get("label_dimension", 1)
+        spec[label_key] = tf.FixedLenFeature([width], label_dtype, label_default)
+        if isinstance(weight_column, str):
+            spec[weight_column] = tf.FixedLenFeature([1], tf.float32)
+        return spec
+
+    return parse_spec
+
+
+def add_metrics(given: Any, metric_fn: Any) -> Any:
+    """An estimator that evaluates with the metrics of `metric_fn` too."""
+    from tensorflow.python.util import function_utils
+
+    def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
+        spec = given.model_fn(features, labels, mode, config)
+        if mode != specs.ModeKeys.EVAL:
+            return spec
+        offered = {
+            "features": features,
+            "labels": labels,
+            "predictions": spec.predictions,
+            "config": config,
+        }
+        wanted = function_utils.fn_args(metric_fn)
+        more = metric_fn(**{name: value for name, value in offered.items() if name in wanted})
+        return spec._replace(eval_metric_ops={**spec.eval_metric_ops, **specs.metric_pairs(more)})
+
+    return estimator.Estimator(
+        model_fn, given.model_dir, given.config, warm_start_from=given._warm_start
+    )
+
+
+def _keras() -> Any:
+    kept = importlib.import_module("sojourn.compat.legacy.estimator.keras_models")
+    return Namespace("tensorflow.estimator.keras", (kept,))

@@ -1,0 +1,259 @@
+"""The heads of classes: one of many, yes or no, and any number at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+from tensorflow.python.ops import lookup_ops
+
+from sojourn.compat.legacy.estimator import export
+from sojourn.compat.legacy.estimator.heads import (
+    DEFAULT,
+    SUM,
+    Head,
+    for_metric,
+    the_one,
+    two_dimensional,
+)
+
+
+class _Classes(Head):
+    """Classes by number, or by name where there is a vocabulary."""
+
+    _count: int
+
+    def __init__(
+        self,
+        weight_column: Any = None,
+        label_vocabulary: Any = None,
+        loss_reduction: str = SUM,
+        loss_fn: Any = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(weight_column, loss_reduction, loss_fn, name)
+        self._vocabulary = None if label_vocabulary is None else list(label_vocabulary)
+
+    def _ids(self, labels: Any) -> Any:
+        labels = the_one(labels)
+        if isinstance(labels, tf.SparseTensor):
+            labels = tf.sparse.to_dense(
+                labels, default_value="" if labels.dtype == tf.string else 0
+            )
+        labels = two_dimensional(tf.convert_to_tensor(labels), 1)
+        if self._vocabulary is not None:
+            table = lookup_ops.index_table_from_tensor(self._vocabulary, dtype=labels.dtype)
+            labels = table.lookup(labels)
+        elif labels.dtype == tf.string:
+            raise ValueError("Labels are strings: label_vocabulary must be given")
+        ids = tf.cast(labels, tf.int64)
+        checks = [
+            tf.debugging.assert_less(
+                ids, tf.cast(self._count, tf.int64), message="Labels must be < n_classes"
+            ),
+            tf.debugging.assert_non_negative(ids, message="Labels must be >= 0"),
+        ]
+        with tf.control_dependencies(checks):
+            return tf.identity(ids)
+
+    def _named(self, ids: Any) -> Any:
+        if self._vocabulary is None:
+            return tf.as_string(ids, name="str_classes")
+        table = lookup_ops.index_to_string_table_from_tensor(
+            [tf.compat.as_str_any(word) for word in self._vocabulary]
+        )
+        return table.lookup(ids)
+
+    def _every(self, logits: Any) -> dict[str, Any]:
+        rows = tf.shape(logits)[0]
+        ids = tf.tile(tf.expand_dims(tf.range(self._count), 0), [rows, 1])
+        return {"all_class_ids": ids, "all_classes": self._named(tf.cast(ids, tf.int64))}
+
+    def _export_outputs(self, predictions: dict[str, Any]) -> dict[str, Any]:
+        classes = self._named(
+            tf.tile(
+                tf.expand_dims(tf.range(self._count, dtype=tf.int64), 0),
+                [tf.shape(predictions["probabilities"])[0], 1],
+            )
+        )
+        classification = export.ClassificationOutput(predictions["probabilities"], classes)
+        named = export.PredictOutput(predictions)
+        return {DEFAULT: classification, "classification": classification, "predict": named}
+
+
+class MultiClassHead(_Classes):
+    """One of several classes, by the softmax cross entropy."""
+
+    def __init__(
+        self,
+        n_classes: int,
+        weight_column: Any = None,
+        label_vocabulary: Any = None,
+        loss_reduction: str = SUM,
+        loss_fn: Any = None,
+        name: str | None = None,
+    ) -> None:
+        if n_classes is None or n_classes <= 2:
+            raise ValueError(f"n_classes must be > 2: {n_classes}. For 2, use the binary head")
+        super().__init__(weight_column, label_vocabulary, loss_reduction, loss_fn, name)
+        self._count = self.logits_dimension = n_classes
+
+    def predictions(self, logits: Any, keys: Any = None) -> dict[str, Any]:
+        ids = tf.expand_dims(tf.argmax(logits, axis=-1), -1)
+        return {
+            "logits": logits,
+            "probabilities": tf.nn.softmax(logits, name="probabilities"),
+            "class_ids": ids,
+            "classes": self._named(ids),
+            **self._every(logits),
+        }
+
+    def _numbers(self, labels: Any, logits: Any) -> Any:
+        return self._ids(labels)
+
+    def _losses(self, labels: Any, logits: Any) -> Any:
+        if self._loss_fn is not None:
+            return self._loss_fn(labels=labels, logits=logits)
+        each = tf.losses.sparse_softmax_cross_entropy(
+            labels, logits, reduction=tf.losses.Reduction.NONE
+        )
+        return tf.reshape(each, [-1, 1])
+
+    def _metrics(self, labels: Any, predictions: Any, weights: Any, each: Any) -> dict[str, Any]:
+        guessed = predictions["class_ids"]
+        return {
+            "average_loss": tf.metrics.mean(each, weights=weights),
+            "accuracy": tf.metrics.accuracy(labels, guessed, weights=for_metric(weights)),
+        }
+
+
+class BinaryClassHead(_Classes):
+    """Yes or no, by the sigmoid cross entropy."""
+
+    logits_dimension = 1
+    _count = 2
+
+    def __init__(
+        self,
+        weight_column: Any = None,
+        thresholds: Any = None,
+        label_vocabulary: Any = None,
+        loss_reduction: str = SUM,
+        loss_fn: Any = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(weight_column, label_vocabulary, loss_reduction, loss_fn, name)
+        self._thresholds = tuple(thresholds or ())
+
+    def predictions(self, logits: Any, keys: Any = None) -> dict[str, Any]:
+        both = tf.concat([tf.zeros_like(logits), logits], axis=-1)
+        ids = tf.expand_dims(tf.argmax(both, axis=-1), -1)
+        return {
+            "logits": logits,
+            "logistic": tf.sigmoid(logits, name="logistic"),
+            "probabilities": tf.nn.softmax(both, name="probabilities"),
+            "class_ids": ids,
+            "classes": self._named(ids),
+            **self._every(logits),
+        }
+
+    def _numbers(self, labels: Any, logits: Any) -> Any:
+        return tf.cast(self._ids(labels), tf.float32)
+
+    def _losses(self, labels: Any, logits: Any) -> Any:
+        if self._loss_fn is not None:
+            return self._loss_fn(labels=labels, logits=logits)
+        return tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
+
+    def _metrics(self, labels: Any, predictions: Any, weights: Any, each: Any) -> dict[str, Any]:
+        logistic, ids = predictions["logistic"], predictions["class_ids"]
+        weights = for_metric(weights)
+        mean = tf.metrics.mean(labels, weights=weights)
+        # What always guessing the more frequent class would get right.
+        baseline = tf.maximum(mean[0], 1 - mean[0])
+        metrics = {
+            "average_loss": tf.metrics.mean(each, weights=weights),
+            "accuracy": tf.metrics.accuracy(labels, ids, weights=weights),
+            "precision": tf.metrics.precision(labels, ids, weights=weights),
+            "recall": tf.metrics.recall(labels, ids, weights=weights),
+            "prediction/mean": tf.metrics.mean(logistic, weights=weights),
+            "label/mean": mean,
+            "accuracy_baseline": (baseline, mean[1]),
+            "auc": tf.metrics.auc(labels, logistic, weights=weights),
+            "auc_precision_recall": tf.metrics.auc(labels, logistic, weights=weights, curve="PR"),
+        }
+        for threshold in self._thresholds:
+            chosen = tf.cast(logistic > threshold, tf.float32)
+            for kind in ("accuracy", "precision", "recall"):
+                name = f"{kind}/positive_threshold_{threshold:g}"
+                metrics[name] = getattr(tf.metrics, kind)(labels, chosen, weights=weights)
+        return metrics
+
+    def _export_outputs(self, predictions: dict[str, Any]) -> dict[str, Any]:
+        outputs = super()._export_outputs(predictions)
+        return {**outputs, "regression": export.RegressionOutput(predictions["logistic"])}
+
+
+class MultiLabelHead(Head):
+    """Any number of classes at once, each by its own sigmoid. Labels are ids or rows of 0 and 1."""
+
+    def __init__(
+        self,
+        n_classes: int,
+        weight_column: Any = None,
+        thresholds: Any = None,
+        label_vocabulary: Any = None,
+        loss_reduction: str = tf.losses.Reduction.SUM_OVER_BATCH_SIZE,
+        loss_fn: Any = None,
+        classes_for_class_based_metrics: Any = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(weight_column, loss_reduction, loss_fn, name)
+        self.logits_dimension = n_classes
+        self._vocabulary = None if label_vocabulary is None else list(label_vocabulary)
+
+    def predictions(self, logits: Any, keys: Any = None) -> dict[str, Any]:
+        return {"logits": logits, "probabilities": tf.sigmoid(logits, name="probabilities")}
+
+    def _numbers(self, labels: Any, logits: Any) -> Any:
+        labels = the_one(labels)
+        if isinstance(labels, tf.SparseTensor):
+            values = labels.values
+            if self._vocabulary is not None:
+                values = lookup_ops.index_table_from_tensor(self._vocabulary).lookup(values)
+            ids = tf.SparseTensor(labels.indices, tf.cast(values, tf.int64), labels.dense_shape)
+            return tf.cast(tf.sparse.to_indicator(ids, self.logits_dimension), tf.float32)
+        return two_dimensional(tf.cast(labels, tf.float32), self.logits_dimension)
+
+    def _losses(self, labels: Any, logits: Any) -> Any:
+        if self._loss_fn is not None:
+            return self._loss_fn(labels=labels, logits=logits)
+        each = tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
+        return tf.reduce_mean(each, axis=-1, keepdims=True)
+
+    def _metrics(self, labels: Any, predictions: Any, weights: Any, each: Any) -> dict[str, Any]:
+        guessed = predictions["probabilities"]
+        return {
+            "average_loss": tf.metrics.mean(each, weights=weights),
+            "auc": tf.metrics.auc(labels, guessed, weights=for_metric(weights)),
+            "auc_precision_recall": tf.metrics.auc(
+                labels, guessed, weights=for_metric(weights), curve="PR"
+            ),
+        }
+
+    def _export_outputs(self, predictions: dict[str, Any]) -> dict[str, Any]:
+        classification = export.ClassificationOutput(scores=predictions["probabilities"])
+        named = export.PredictOutput(predictions)
+        return {DEFAULT: classification, "classification": classification, "predict": named}
+
+
+def for_classes(
+    n_classes: int, weight_column: Any, label_vocabulary: Any, loss_reduction: str
+) -> Head:
+    """The head of a classifier with that many classes."""
+    common = {
+        "weight_column": weight_column,
+        "label_vocabulary": label_vocabulary,
+        "loss_reduction": loss_reduction,
+    }
+    return BinaryClassHead(**common) if n_classes == 2 else MultiClassHead(n_classes, **common)

@@ -1,0 +1,162 @@
+"""Exporters: which of a training's models are written as SavedModels, and which are kept."""
+
+from __future__ import annotations
+
+import abc
+import glob
+import os
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+
+class Exporter(abc.ABC):
+    """Exports models during `train_and_evaluate`. Programs may bring their own."""
+
+    @property
+    @abc.abstractmethod
+    def name(self) -> str:
+        """The folder under ``export`` that it writes to."""
+
+    @abc.abstractmethod
+    def export(
+        self,
+        estimator: Any,
+        export_path: str,
+        checkpoint_path: str,
+        eval_result: Any,
+        is_the_final_export: bool,
+    ) -> Any:
+        """Export, or decide not to; returns the folder or None."""
+
+
+class _Exports(Exporter):
+    def __init__(
+        self,
+        name: str,
+        serving_input_receiver_fn: Callable[[], Any],
+        assets_extra: Any = None,
+        as_text: bool = False,
+        exports_to_keep: int | None = None,
+    ) -> None:
+        if exports_to_keep is not None and exports_to_keep <= 0:
+            raise ValueError("`exports_to_keep`, if provided, must be a positive number.")
+        self._name, self._receiver_fn = name, serving_input_receiver_fn
+        self._assets_extra, self._as_text = assets_extra, as_text
+        self._exports_to_keep = exports_to_keep
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def _write(self, estimator: Any, folder: str, checkpoint: str) -> Any:
+        written = estimator.export_saved_model(
+            folder, self._receiver_fn, self._assets_extra, self._as_text, checkpoint
+        )
+        if self._exports_to_keep is not None and tf.gfile.Exists(folder):
+            made = sorted(name.rstrip("/") for name in tf.gfile.ListDirectory(folder))
+            for old in [n for n in made if n.isdigit()][: -self._exports_to_keep]:
+                tf.gfile.DeleteRecursively(os.path.join(folder, old))
+        return written
+
+
+class LatestExporter(_Exports):
+    """Exports at each evaluation, and keeps the newest."""
+
+    def __init__(
+        self,
+        name: str,
+        serving_input_receiver_fn: Callable[[], Any],
+        assets_extra: Any = None,
+        as_text: bool = False,
+        exports_to_keep: int | None = 5,
+    ) -> None:
+        super().__init__(name, serving_input_receiver_fn, assets_extra, as_text, exports_to_keep)
+
+    def export(
+        self,
+        estimator: Any,
+        export_path: str,
+        checkpoint_path: str,
+        eval_result: Any,
+        is_the_final_export: bool,
+    ) -> Any:
+        return self._write(estimator, export_path, checkpoint_path)
+
+
+class FinalExporter(_Exports):
+    """Exports once, when training is done."""
+
+    def __init__(
+        self,
+        name: str,
+        serving_input_receiver_fn: Callable[[], Any],
+        assets_extra: Any = None,
+        as_text: bool = False,
+    ) -> None:
+        super().__init__(name, serving_input_receiver_fn, assets_extra, as_text)
+
+    def export(
+        self,
+        estimator: Any,
+        export_path: str,
+        checkpoint_path: str,
+        eval_result: Any,
+        is_the_final_export: bool,
+    ) -> Any:
+        if not is_the_final_export:
+            return None
+        return self._write(estimator, export_path, checkpoint_path)
+
+
+def _has_smaller_loss(best_eval_result: Any, current_eval_result: Any) -> bool:
+    return bool(best_eval_result["loss"] > current_eval_result["loss"])
+
+
+class BestExporter(_Exports):
+    """Exports a model that is better than every one before it."""
+
+    def __init__(
+        self,
+        name: str = "best_exporter",
+        serving_input_receiver_fn: Any = None,
+        event_file_pattern: str | None = None,
+        compare_fn: Callable[..., bool] = _has_smaller_loss,
+        assets_extra: Any = None,
+        as_text: bool = False,
+        exports_to_keep: int | None = 5,
+    ) -> None:
+        super().__init__(name, serving_input_receiver_fn, assets_extra, as_text, exports_to_keep)
+        self._compare_fn, self._event_file_pattern = compare_fn, event_file_pattern
+        self._best: Any = None
+        self._has_looked_back = False
+
+    def export(
+        self,
+        estimator: Any,
+        export_path: str,
+        checkpoint_path: str,
+        eval_result: Any,
+        is_the_final_export: bool,
+    ) -> Any:
+        if self._event_file_pattern and not self._has_looked_back:
+            # A training that continues also has the evaluations before this one to beat.
+            pattern = os.path.join(estimator.model_dir, self._event_file_pattern)
+            self._best = self._best_of_events(pattern)
+            self._has_looked_back = True
+        if self._best is not None and not self._compare_fn(
+            best_eval_result=self._best, current_eval_result=eval_result
+        ):
+            return None
+        self._best = eval_result
+        return self._write(estimator, export_path, checkpoint_path)
+
+    def _best_of_events(self, pattern: str) -> Any:
+        best = None
+        for path in glob.glob(pattern):
+            for event in tf.train.summary_iterator(path):
+                found = {v.tag: v.simple_value for v in event.summary.value}
+                if found and (best is None or self._compare_fn(best, found)):
+                    best = found
+        return best

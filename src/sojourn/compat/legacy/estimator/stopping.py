@@ -1,0 +1,175 @@
+"""Hooks that end a training early, by what its evaluations show."""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+
+class _Stops(tf.train.SessionRunHook):  # type: ignore[misc]
+    """Asks `should_stop` every so often, and ends the training when it says yes."""
+
+    def __init__(
+        self, should_stop: Callable[[], bool], seconds: float | None, steps: int | None
+    ) -> None:
+        self._should_stop = should_stop
+        self._timer = tf.train.SecondOrStepTimer(every_secs=seconds, every_steps=steps)
+
+    def begin(self) -> None:
+        self._step = tf.train.get_global_step()
+
+    def before_run(self, run_context: Any) -> Any:
+        return tf.train.SessionRunArgs(self._step)
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        step = run_values.results
+        if self._timer.should_trigger_for_step(step):
+            self._timer.update_last_triggered_step(step)
+            if self._should_stop():
+                tf.logging.info("Requesting early stopping at global step %d", step)
+                run_context.request_stop()
+
+
+def make_early_stopping_hook(
+    estimator: Any,
+    should_stop_fn: Callable[[], bool],
+    run_every_secs: float | None = 60,
+    run_every_steps: int | None = None,
+) -> Any:
+    """A hook that ends the training once `should_stop_fn()` is true."""
+    if run_every_secs is not None and run_every_steps is not None:
+        raise ValueError("Only one of `run_every_secs` and `run_every_steps` must be set.")
+    return _Stops(should_stop_fn, run_every_secs, run_every_steps)
+
+
+def read_eval_metrics(eval_dir: str) -> dict[int, dict[str, float]]:
+    """The metrics of the evaluations whose summaries are in `eval_dir`, by global step."""
+    found: dict[int, dict[str, float]] = {}
+    for path in tf.gfile.Glob(os.path.join(eval_dir, "*tfevents*")):
+        for event in tf.train.summary_iterator(path):
+            values = {
+                v.tag: v.simple_value for v in event.summary.value if v.HasField("simple_value")
+            }
+            if values:
+                found.setdefault(event.step, {}).update(values)
+    return dict(sorted(found.items()))
+
+
+def _past(compare: Callable[[Any, Any], bool]) -> Callable[..., Any]:
+    """A hook that stops when the metric passes a threshold."""
+
+    def make(
+        estimator: Any,
+        metric_name: str,
+        threshold: float,
+        eval_dir: str | None = None,
+        min_steps: int = 0,
+        run_every_secs: float | None = 60,
+        run_every_steps: int | None = None,
+    ) -> Any:
+        folder = eval_dir or estimator.eval_dir()
+
+        def should_stop() -> bool:
+            return any(
+                step >= min_steps
+                and metric_name in metrics
+                and compare(metrics[metric_name], threshold)
+                for step, metrics in read_eval_metrics(folder).items()
+            )
+
+        return make_early_stopping_hook(estimator, should_stop, run_every_secs, run_every_steps)
+
+    return make
+
+
+def _without(is_better: Callable[[Any, Any], bool]) -> Callable[..., Any]:
+    """A hook that stops when the metric has not got better for some steps."""
+
+    def make(
+        estimator: Any,
+        metric_name: str,
+        max_steps_without: int,
+        eval_dir: str | None = None,
+        min_steps: int = 0,
+        run_every_secs: float | None = 60,
+        run_every_steps: int | None = None,
+    ) -> Any:
+        folder = eval_dir or estimator.eval_dir()
+
+        def should_stop() -> bool:
+            best: float | None = None
+            best_step = 0
+            for step, metrics in read_eval_metrics(folder).items():
+                if step < min_steps or metric_name not in metrics:
+                    continue
+                value = metrics[metric_name]
+                if best is None or is_better(value, best):
+                    best, best_step = value, step
+                elif step - best_step >= max_steps_without:
+                    return True
+            return False
+
+        return make_early_stopping_hook(estimator, should_stop, run_every_secs, run_every_steps)
+
+    return make
+
+
+def _renamed(make: Callable[..., Any], keyword: str) -> Callable[..., Any]:
+    def call(estimator: Any, metric_name: str, *args: Any, **kwargs: Any) -> Any:
+        if keyword in kwargs:
+            kwargs["max_steps_without"] = kwargs.pop(keyword)
+        return make(estimator, metric_name, *args, **kwargs)
+
+    return call
+
+
+stop_if_higher_hook = _past(operator.gt)
+stop_if_lower_hook = _past(operator.lt)
+stop_if_no_increase_hook = _renamed(_without(operator.gt), "max_steps_without_increase")
+stop_if_no_decrease_hook = _renamed(_without(operator.lt), "max_steps_without_decrease")
+
+
+class InMemoryEvaluatorHook(tf.train.SessionRunHook):  # type: ignore[misc]
+    """Evaluates while training, every `every_n_iter` steps, from a checkpoint made for it."""
+
+    def __init__(
+        self,
+        estimator: Any,
+        input_fn: Callable[..., Any],
+        steps: int | None = None,
+        hooks: Any = None,
+        name: str | None = None,
+        every_n_iter: int = 100,
+    ) -> None:
+        self._arguments = {"input_fn": input_fn, "steps": steps, "hooks": hooks, "name": name}
+        self._estimator, self._name = estimator, name
+        self._timer = tf.train.SecondOrStepTimer(every_steps=every_n_iter)
+
+    def begin(self) -> None:
+        self._step = tf.train.get_global_step()
+        self._saver = tf.train.Saver(sharded=True, max_to_keep=1)
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        self._evaluate(session)
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        step = run_context.session.run(self._step)
+        if self._timer.should_trigger_for_step(step):
+            self._timer.update_last_triggered_step(step)
+            self._evaluate(run_context.session)
+
+    def end(self, session: Any) -> None:
+        self._evaluate(session)
+
+    def _evaluate(self, session: Any) -> None:
+        folder = os.path.join(self._estimator.eval_dir(self._name), "in_memory")
+        tf.gfile.MakeDirs(folder)
+        path = self._saver.save(
+            session, os.path.join(folder, "model"), latest_filename="none", write_meta_graph=False
+        )
+        self._estimator.evaluate(checkpoint_path=path, **self._arguments)
+        tf.gfile.DeleteRecursively(folder)

@@ -1,0 +1,38 @@
+"""Starting from the variables of another checkpoint."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import tensorflow.compat.v1 as tf
+from tensorflow.python.training import warm_starting_util
+
+VocabInfo = warm_starting_util.VocabInfo
+
+
+class WarmStartSettings(NamedTuple):
+    """Which variables start from which checkpoint, and under which names they are there."""
+
+    ckpt_to_initialize_from: str
+    vars_to_warm_start: Any = ".*"
+    var_name_to_vocab_info: Any = None
+    var_name_to_prev_var_name: Any = None
+
+
+def settings(given: Any) -> WarmStartSettings | None:
+    """What the argument `warm_start_from` of an estimator means."""
+    if given is None or isinstance(given, WarmStartSettings):
+        return given
+    if isinstance(given, (str, bytes)):
+        # A SavedModel keeps its variables in a checkpoint of its own.
+        path = tf.compat.as_str(given)
+        if tf.saved_model.contains_saved_model(path):
+            path = f"{path.rstrip('/')}/variables/variables"
+        return WarmStartSettings(path)
+    raise ValueError(f"warm_start_from must be a string or a WarmStartSettings, not {given!r}")
+
+
+def apply(chosen: WarmStartSettings) -> None:
+    """Let the variables of the current graph start from there."""
+    tf.logging.info("Warm-starting with WarmStartSettings: %s", chosen)
+    warm_starting_util.warm_start(*chosen)

@@ -1,0 +1,166 @@
+"""In the caller: the code of the user's modules as it was imported, sent along with every call.
+
+A worker imports modules by name, and their files may have changed since the caller imported them.
+So the source of every module of the user's is kept from the moment sojourn first sees it (when a
+function is decorated, at the latest at its first call), and workers run that. Whether a file that
+changed in between is what was imported shows in the functions in memory; if it is not, the worker
+refuses to import the module. Installed packages and the standard library stay with the disk.
+"""
+
+from __future__ import annotations
+
+import functools
+import linecache
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from sojourn.engines.code_serving import PROGRAM, Bundle, CallersLoader, ModuleCode, served
+from sojourn.engines.module_versions import Version
+
+_MAX_CELL_LINES = 20_000
+_INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+_LIBRARIES = (
+    os.path.dirname(os.__file__) + os.sep,
+    os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep,
+)
+_lock = threading.Lock()
+_others: dict[str, int] = {}  # modules that are none of the user's: there are thousands
+
+
+def note() -> None:
+    """Keep the source of the modules that are loaded now, before anybody changes their files."""
+    with _lock:
+        for name, module, file in _users_modules():
+            _keep(name, module, file)
+
+
+def packed(function: Callable[..., Any]) -> np.ndarray:
+    """The code that a worker needs for a function, for `code_serving.install`."""
+    modules = dict(served())
+    with _lock:
+        for name, module, file in _users_modules():
+            modules[name] = _as_imported(name, module, file)
+    bundle = Bundle(list(modules.values()), _cells(function))
+    return np.frombuffer(msgspec.msgpack.encode(bundle), np.uint8)
+
+
+def is_kept(module: ModuleType) -> bool:
+    """Whether a worker gets this module from us."""
+    return _file_of(module.__name__, module) is not None
+
+
+# -- which modules -----------------------------------------------------------------------------
+
+
+def _users_modules() -> Iterator[tuple[str, ModuleType, str]]:
+    """Name, module and file of those that can change while they are in use."""
+    for name, module in list(sys.modules.items()):
+        if _others.get(name) == id(module):
+            continue
+        file = _file_of(name, module)
+        if file is not None:
+            yield name, module, file
+        elif name != PROGRAM:
+            _others[name] = id(module)
+
+
+def _file_of(name: str, module: Any) -> str | None:
+    """Where a module of the user's came from; None if it is none of theirs, or has no file."""
+    if not isinstance(module, ModuleType):
+        return None
+    facts = vars(module)  # not attributes: some modules import more when asked for one
+    file, spec = facts.get("__file__"), facts.get("__spec__")
+    if not isinstance(file, str) or not _can_change(file):
+        return None
+    is_imported = spec is not None and spec.name == name and _has_parent(name)
+    return file if is_imported or name == PROGRAM else None
+
+
+def _has_parent(name: str) -> bool:
+    parent = name.rpartition(".")[0]
+    return not parent or parent in sys.modules
+
+
+@functools.cache
+def _can_change(file: str) -> bool:
+    """Whether it is source that is neither installed nor Python's own, nor ours."""
+    is_library = file.startswith(_LIBRARIES) or any(folder in file for folder in _INSTALLED)
+    return file.endswith(".py") and not is_library
+
+
+# -- what they were ----------------------------------------------------------------------------
+
+
+_kept: dict[str, Version] = {}
+
+
+def _keep(name: str, module: ModuleType, file: str) -> Version:
+    kept = _kept.get(name)
+    if kept is None or not kept.is_of(module):
+        kept = _kept[name] = Version(name, module, file)
+    return kept
+
+
+def _as_imported(name: str, module: ModuleType, file: str) -> ModuleCode:
+    loader = getattr(module.__spec__, "loader", None)
+    if isinstance(loader, CallersLoader):
+        return loader.module  # we are a worker
+    kept = _keep(name, module, file)
+    if kept.is_what_runs(module):
+        return kept.as_module
+    now = Version(name, module, file)
+    if now.differs_from(kept) and now.agrees_with(module):
+        now.trust()
+        _kept[name] = now
+        return now.as_module
+    return ModuleCode(
+        name,
+        file,
+        refusal=f"module {name!r} is not what {file} contains: the file has changed since the "
+        "module was imported, before sojourn saw it. Reload the module or restart the program",
+    )
+
+
+# -- code without files ------------------------------------------------------------------------
+
+
+def _cells(function: Callable[..., Any]) -> dict[str, str]:
+    """The text of notebook cells and prompts, which a worker cannot find on the disk."""
+    if getattr(plain(function), "__globals__", {}).get("__name__") != PROGRAM:
+        return {}
+    found: dict[str, str] = {}
+    lines_left = _MAX_CELL_LINES
+    for filename, entry in reversed(list(linecache.cache.items())):
+        # Entries of real files carry a time of modification. Generated code is nobody's source.
+        if len(entry) != 4 or entry[1] is not None or " generated " in filename:
+            continue
+        lines_left -= len(entry[2])
+        if lines_left < 0:
+            break
+        found[filename] = "".join(entry[2])
+    return found
+
+
+def plain(function: Callable[..., Any]) -> Any:
+    """The Python function behind a bound method or a partial."""
+    while True:
+        inner = getattr(function, "__func__", None) or getattr(function, "func", None)
+        if inner is None:
+            return function
+        function = inner
+
+
+def _after_fork_in_child() -> None:
+    global _lock
+    _lock = threading.Lock()  # a thread that does not exist here may hold the other one
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,104 @@
+"""In a worker: imports get the caller's code, whatever is in the files by now.
+
+`code_capture.py` is the caller's half.
+"""
+
+from __future__ import annotations
+
+import linecache
+import marshal
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import spec_from_file_location
+from types import CodeType
+
+import msgspec
+import numpy as np
+
+from sojourn.errors import CodeChanged
+
+# The name of the program itself, whose functions travel by value: it is never imported.
+PROGRAM = "__main__"
+
+
+class ModuleCode(msgspec.Struct, frozen=True, array_like=True):
+    """One module as its caller imported it."""
+
+    name: str
+    file: str
+    source: str = ""
+    code: bytes = b""  # marshalled
+    search: list[str] | None = None  # where a package looks for its modules
+    refusal: str = ""  # why the caller's code is not to be had
+
+
+class Bundle(msgspec.Struct, frozen=True, array_like=True):
+    """All code that goes along with a call or a builder."""
+
+    modules: list[ModuleCode]
+    cells: dict[str, str]  # name -> text of code that was never in a file
+
+
+def install(packed: np.ndarray) -> None:
+    """Let every import of this process, from now on, get the code of the bundle."""
+    bundle = msgspec.msgpack.decode(packed.tobytes(), type=Bundle)
+    for name, text in bundle.cells.items():
+        _remember(name, text)
+    modules = {module.name: module for module in bundle.modules}
+    program = modules.pop(PROGRAM, None)
+    if program is not None:
+        _remember(program.file, program.source)
+    sys.meta_path.insert(0, _CallersModules(modules))
+
+
+def served() -> Mapping[str, ModuleCode]:
+    """What this process itself was given by its caller."""
+    return {
+        name: module
+        for finder in reversed(sys.meta_path)
+        if isinstance(finder, _CallersModules)
+        for name, module in finder.modules.items()
+    }
+
+
+class CallersLoader(SourceFileLoader):
+    """Executes what the caller had imported. Data files next to it are read from the disk."""
+
+    def __init__(self, module: ModuleCode) -> None:
+        super().__init__(module.name, module.file)
+        self.module = module
+
+    def get_code(self, fullname: str) -> CodeType:
+        if self.module.refusal:
+            raise CodeChanged(self.module.refusal)
+        # For tracebacks, `inspect` and AutoGraph, which would read the file.
+        _remember(self.module.file, self.module.source)
+        return marshal.loads(self.module.code)  # type: ignore[no-any-return]
+
+    def get_source(self, fullname: str) -> str:
+        return self.module.source
+
+
+class _CallersModules(MetaPathFinder):
+    def __init__(self, modules: Mapping[str, ModuleCode]) -> None:
+        self.modules = modules
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: object = None
+    ) -> ModuleSpec | None:
+        module = self.modules.get(fullname)
+        if module is None:
+            return None
+        return spec_from_file_location(
+            fullname,
+            module.file,
+            loader=CallersLoader(module),
+            submodule_search_locations=module.search,
+        )
+
+
+def _remember(name: str, text: str) -> None:
+    # Without a time of modification linecache never compares it with a file.
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)

@@ -1,0 +1,133 @@
+"""The items of a sweep: how they become arguments, and how they are recognised and named."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+from functools import partial
+from types import BuiltinFunctionType, FunctionType
+from typing import Any
+
+import numpy as np
+
+_NAMED_AT_MOST = 60  # characters of an item in messages
+
+
+class Keywords(dict[str, Any]):
+    """One item of a sweep that is passed by keyword: `f(**item)`. Otherwise a plain dict."""
+
+
+def grid(**choices: Iterable[Any]) -> list[Keywords]:
+    """Every combination of the choices, for `map` and `sweep`; the last name varies fastest."""
+    for name, values in choices.items():
+        if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+            raise TypeError(f"grid() takes a list of choices for {name!r}, not {values!r}")
+    combinations = itertools.product(*choices.values())
+    return [Keywords(zip(choices, values, strict=True)) for values in combinations]
+
+
+def as_call(item: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a call: what is `Keywords` by keyword, the rest by position."""
+    kwargs: dict[str, Any] = {}
+    for part in item:
+        if isinstance(part, Keywords):
+            kwargs.update(part)
+    return tuple(part for part in item if not isinstance(part, Keywords)), kwargs
+
+
+def as_given(item: tuple[Any, ...]) -> Any:
+    """The item as it came: alone if there is one iterable, else a tuple."""
+    return item[0] if len(item) == 1 else item
+
+
+def described(item: tuple[Any, ...]) -> str:
+    """The arguments in a few words, such as `0.1, depth=2`."""
+    args, kwargs = as_call(item)
+    parts = [*map(_words, args), *(f"{name}={_words(value)}" for name, value in kwargs.items())]
+    text = ", ".join(parts)
+    return text if len(text) <= _NAMED_AT_MOST else text[: _NAMED_AT_MOST - 3] + "..."
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, np.ndarray) and value.size > 4:
+        return f"array of {value.dtype} {value.shape}"
+    try:
+        text = repr(value)
+    except Exception:  # code of the user's
+        text = f"a {type(value).__name__}"
+    return " ".join(text.split())
+
+
+# -- recognising them again --------------------------------------------------------------------
+
+
+def key(*values: Any) -> bytes:
+    """A digest of plain values that is the same in every process. Raises TypeError for others."""
+    digest = hashlib.sha256()
+    try:
+        _feed(digest, values)
+    except RecursionError:
+        raise TypeError("a value that contains itself cannot be recognised again") from None
+    return digest.digest()
+
+
+def _feed(digest: Any, value: Any) -> None:
+    """Add a value: its kind, then its parts. What pickles alike need not be equal, and what is
+    equal need not pickle alike, so neither pickles nor hashes will do."""
+    kind = type(value)
+    digest.update(f"{kind.__module__}.{kind.__qualname__}(".encode())
+    if value is None or kind in (bool, int, float, complex, str):
+        digest.update(repr(value).encode(errors="surrogatepass"))
+    elif kind in (bytes, bytearray):
+        digest.update(bytes(value))
+    elif kind in (tuple, list):
+        _feed_all(digest, value)
+    elif kind in (set, frozenset):
+        _feed_sorted(digest, value)
+    elif kind in (dict, Keywords):
+        _feed_sorted(digest, value.items())
+    elif kind is np.ndarray and not value.dtype.hasobject:
+        _feed_all(digest, (str(value.dtype), value.shape))
+        digest.update(np.ascontiguousarray(value).tobytes())
+    elif isinstance(value, Enum):
+        digest.update(value.name.encode())
+    elif isinstance(value, type | FunctionType | BuiltinFunctionType):
+        _feed_name(digest, value)
+    elif isinstance(value, partial):
+        _feed_all(digest, (value.func, value.args, value.keywords))
+    else:
+        _feed_parts(digest, value)
+    digest.update(b")")
+
+
+def _feed_all(digest: Any, values: Sequence[Any]) -> None:
+    digest.update(f"{len(values)}:".encode())
+    for value in values:
+        _feed(digest, value)
+
+
+def _feed_sorted(digest: Any, values: Iterable[Any]) -> None:
+    digest.update(b"".join(sorted(key(value) for value in values)))
+
+
+def _feed_name(digest: Any, value: Any) -> None:
+    if "<" in value.__qualname__:
+        raise TypeError(f"{value.__qualname__} has no name by which it can be recognised again")
+    digest.update(f"{value.__module__}.{value.__qualname__}".encode())
+
+
+def _feed_parts(digest: Any, value: Any) -> None:
+    """Any other object, as the parts that pickle would make it of."""
+    parts = value.__reduce_ex__(4)
+    if isinstance(parts, str):
+        digest.update(parts.encode())
+        return
+    made_by, args, state, items, pairs = (*parts, None, None, None)[:5]
+    digest.update(getattr(made_by, "__qualname__", "").encode())
+    # The class is the first argument of most, and has been added.
+    _feed_all(digest, [arg for arg in args if arg is not type(value)])
+    _feed(digest, dict(state) if isinstance(state, Mapping) else state)
+    _feed_all(digest, list(items or ()))
+    _feed_all(digest, list(pairs or ()))

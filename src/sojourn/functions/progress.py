@@ -1,0 +1,112 @@
+"""How far a sweep is: a bar on a terminal, a line below the cell in a notebook, else nothing."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+_WIDTH = 30  # characters of the bar in a notebook
+_CELL_SECONDS = 0.2
+STARTING = "starting the first worker"
+
+
+class Progress(Protocol):
+    """Shows how many calls are done."""
+
+    def show(self, done: int, failed: int, running: int) -> None: ...
+
+
+@contextmanager
+def showing(name: str, total: int | None, quiet: bool) -> Iterator[Progress]:
+    """Show it from now on, while the first worker is still being started."""
+    if quiet:
+        yield _Nothing()
+    elif _is_in_notebook():
+        yield _Cell(name, total)
+    elif sys.stderr is not None and sys.stderr.isatty():
+        with _terminal(name, total) as bar:
+            yield bar
+    else:
+        yield _Nothing()
+
+
+class _Nothing:
+    def show(self, done: int, failed: int, running: int) -> None:
+        pass
+
+
+class _Bar:
+    def __init__(self, bar: Any, task: Any) -> None:
+        self._bar, self._task = bar, task
+
+    def show(self, done: int, failed: int, running: int) -> None:
+        self._bar.update(self._task, completed=done + failed, state=_state(failed, running))
+
+
+@contextmanager
+def _terminal(name: str, total: int | None) -> Iterator[Progress]:
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[state]}"),
+        console=Console(stderr=True),
+        # What the workers print goes above the bar, unless it goes to a file or a pipe.
+        redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),
+    )
+    with bar:
+        yield _Bar(bar, bar.add_task(name, total=total, state=STARTING))
+
+
+class _Cell:
+    """A line that changes in place. Needs no widgets."""
+
+    def __init__(self, name: str, total: int | None) -> None:
+        from IPython.display import display
+
+        self._name, self._total = name, total
+        self._began = self._shown = time.monotonic()
+        self._handle = display(self._line(0, STARTING), raw=True, display_id=True)
+
+    def show(self, done: int, failed: int, running: int) -> None:
+        now = time.monotonic()
+        if running and now - self._shown < _CELL_SECONDS:
+            return  # each change is a message to the browser
+        self._shown = now
+        self._handle.update(self._line(done + failed, _state(failed, running)), raw=True)
+
+    def _line(self, over: int, state: str) -> dict[str, str]:
+        filled = _WIDTH * over // self._total if self._total else 0
+        bar = "━" * filled + " " * (_WIDTH - filled)
+        minutes, seconds = divmod(int(time.monotonic() - self._began), 60)
+        total = "?" if self._total is None else self._total
+        line = f"{self._name} {bar} {over}/{total} {minutes}:{seconds:02} {state}"
+        return {"text/plain": line.rstrip()}
+
+
+def _state(failed: int, running: int) -> str:
+    parts = [f"{running} running"] if running else []
+    if failed:
+        parts.append(f"{failed} failed")
+    return ", ".join(parts)
+
+
+def _is_in_notebook() -> bool:
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return getattr(shell, "kernel", None) is not None

@@ -1,0 +1,153 @@
+"""Results of a sweep in a file, from which a rerun continues.
+
+A line that says what it is, then one record for each result, appended and synced when the result
+arrives. A record that was cut short, by `kill -9` or a full disk, is dropped by its checksum, and
+the next one takes its place. Results are pickles: read only files that you trust.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pickle
+import struct
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import cloudpickle
+import msgspec
+
+from sojourn.errors import ResultsError
+
+VERSION = 1
+_MAGIC = b"sojourn results "
+_HEADER_AT_MOST = 4096
+# length and checksum of what follows the head, and the key of the item
+_HEAD = struct.Struct("<QI32s")
+
+
+class _About(msgspec.Struct, frozen=True):
+    function: str
+
+
+class ResultsFile:
+    """The results of one function's sweeps. It is open only while it is read or written."""
+
+    def __init__(self, path: str, function: str) -> None:
+        self.path = path
+        self._header = b"%s%d %s\n" % (
+            _MAGIC,
+            VERSION,
+            msgspec.json.encode(_About(function)),
+        )
+        self._function = function
+        self._fd = -1
+        self._end = 0  # of the last whole record
+
+    def read(self) -> dict[bytes, list[Any]]:
+        """The results by key, those of equal items in the order in which they were written."""
+        try:
+            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return {}
+        try:
+            return self._read(fd)
+        finally:
+            os.close(fd)
+
+    @contextmanager
+    def writing(self) -> Iterator[dict[bytes, list[Any]]]:
+        """Within the block, `append` works, and no other sweep writes. Gives what it contains."""
+        is_new = not os.path.exists(self.path)
+        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ResultsError(f"{self.path} is in use by another sweep") from None
+            results = self._read(fd)
+            self._fd = fd
+            if not self._end:
+                self._add(self._header)
+            if is_new:
+                _sync_folder(os.path.dirname(self.path))
+            yield results
+        finally:
+            self._fd = -1
+            os.close(fd)
+
+    def append(self, key: bytes, value: Any) -> None:
+        """Add a result. It is on the disk when this returns."""
+        payload = cloudpickle.dumps(value, protocol=5)
+        checksum = zlib.crc32(payload, zlib.crc32(key))
+        self._add(_HEAD.pack(len(payload), checksum, key) + payload)
+
+    def _add(self, data: bytes) -> None:
+        left = memoryview(data)
+        at = self._end
+        os.ftruncate(self._fd, at)  # what an interrupted write has left
+        while left:
+            written = os.pwrite(self._fd, left, at)
+            left, at = left[written:], at + written
+        os.fsync(self._fd)
+        self._end = at
+
+    def _read(self, fd: int) -> dict[bytes, list[Any]]:
+        size = os.fstat(fd).st_size
+        self._end = self._check_header(os.pread(fd, _HEADER_AT_MOST, 0))
+        results: dict[bytes, list[Any]] = {}
+        while self._end:
+            head = os.pread(fd, _HEAD.size, self._end)
+            if len(head) < _HEAD.size:
+                break
+            length, checksum, key = _HEAD.unpack(head)
+            end = self._end + _HEAD.size + length
+            if end > size:
+                break
+            payload = os.pread(fd, length, self._end + _HEAD.size)
+            if zlib.crc32(payload, zlib.crc32(key)) != checksum:
+                break
+            results.setdefault(key, []).append(self._unpickled(payload))
+            self._end = end
+        return results
+
+    def _check_header(self, start: bytes) -> int:
+        """Where the records begin; 0 if there is no whole header yet. Refuses other files."""
+        if self._header.startswith(start):
+            return len(start) if start == self._header else 0
+        line, newline, _ = start.partition(b"\n")
+        if not newline or not line.startswith(_MAGIC):
+            raise ResultsError(f"{self.path} is not a file of results")
+        version, _, about = line.removeprefix(_MAGIC).partition(b" ")
+        if version != b"%d" % VERSION:
+            raise ResultsError(
+                f"{self.path} has version {version.decode(errors='replace')} of the format; "
+                f"this sojourn reads version {VERSION}"
+            )
+        try:
+            function = msgspec.json.decode(about, type=_About).function
+        except msgspec.DecodeError:
+            raise ResultsError(f"{self.path} is damaged: its first line makes no sense") from None
+        if function != self._function:
+            raise ResultsError(
+                f"{self.path} has results of {function!r}, not of {self._function!r}"
+            )
+        return len(line) + 1
+
+    def _unpickled(self, payload: bytes) -> Any:
+        try:
+            return pickle.loads(payload)
+        except Exception as error:
+            raise ResultsError(
+                f"a result in {self.path} cannot be read: {type(error).__name__}: {error}"
+            ) from error
+
+
+def _sync_folder(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,80 @@
+"""Which items of a sweep have a result in its file."""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from sojourn.engines.code_capture import plain
+from sojourn.functions.items import as_call, described, key
+from sojourn.functions.options import Options
+from sojourn.functions.results_file import ResultsFile
+from sojourn.values import arguments
+
+Item = tuple[Any, ...]
+
+
+class Stored:
+    """A results file as one sweep sees it. Equal items have one result each."""
+
+    def __init__(self, path: Any, function: Callable[..., Any], options: Options) -> None:
+        self.path = arguments.path("results", path)
+        self._file = ResultsFile(self.path, _name(function))
+        # What a call depends on besides its item.
+        self._context = (_bound(function), options.seed, options.deterministic)
+        self._found: dict[bytes, list[Any]] = {}
+        self._used: Counter[bytes] = Counter()
+
+    def read(self) -> None:
+        """Learn what is in the file."""
+        self._found = self._file.read()
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Within the block results can be added, and no other sweep adds any."""
+        with self._file.writing() as self._found:
+            yield
+
+    def recall(self, item: Item) -> list[Any]:
+        """The result of an item, alone in a list; an empty list if there is none."""
+        known = self._key(item)
+        place = self._used[known]
+        found = self._found.get(known, [])[place : place + 1]
+        self._used[known] += len(found)
+        return found
+
+    def add(self, item: Item, value: Any) -> None:
+        """Add the result of an item. It is on the disk when this returns."""
+        known = self._key(item)
+        self._used[known] += 1
+        self._file.append(known, value)
+
+    def _key(self, item: Item) -> bytes:
+        try:
+            return key(*as_call(item), self._context)
+        except Exception as error:
+            raise TypeError(
+                f"results= needs items that can be recognised in another run, and "
+                f"({described(item)}) cannot: {error}"
+            ) from error
+
+
+def _name(function: Callable[..., Any]) -> str:
+    function = plain(function)
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+    if "<lambda>" in name:
+        raise TypeError("results= needs a function with a name, not a lambda")
+    return f"{getattr(function, '__module__', None)}.{name}"
+
+
+def _bound(function: Any) -> list[Any]:
+    """What is bound to it: the arguments of a partial, the object of a method."""
+    if isinstance(function, partial):
+        return [function.args, function.keywords, *_bound(function.func)]
+    if inspect.ismethod(function):
+        return [function.__self__]
+    return [] if inspect.isroutine(function) or inspect.isclass(function) else [function]

@@ -1,0 +1,55 @@
+"""A home that cannot be written, as in containers and of service users: nothing is left for it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from clients import client, remaining, told
+from faults.programs import run_to_end
+from faults.tools import wait_until
+
+pytest.importorskip("matplotlib", reason="what makes the folders")
+
+# The zygote is to have TensorFlow, and with it Keras and matplotlib.
+HOMELESS = """
+import tempfile
+for name in ("MPLCONFIGDIR", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "SOJOURN_PRELOAD"):
+    os.environ.pop(name, None)
+os.environ["HOME"] = "/proc/no-such-home"
+os.environ["TMPDIR"] = {folder!r}
+tempfile.tempdir = None
+session = sojourn.open(models.adder)
+session.run("output", {{"a": 1, "b": 2}})
+"""
+
+
+def test_a_home_that_cannot_be_written_leaves_nothing_in_the_temporary_folder(tmp_path):
+    code = (
+        HOMELESS.format(folder=str(tmp_path))
+        + """
+[folder] = os.listdir(os.environ["TMPDIR"])
+tell(folder.rpartition("-")[0], os.listdir(os.path.join(os.environ["TMPDIR"], folder)) != [])
+os.kill(zygote_pid(), signal.SIGKILL)
+tell(session.close().clean)
+with sojourn.open(models.adder) as other:
+    tell(other.run(*SUM))
+"""
+    )
+    # The program's own check for what is left looks at the temporary folder as well.
+    assert run_to_end(code) == ["sojourn-zygote True", "True", "3"]
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_client_that_is_killed_leaves_nothing_for_a_home_that_cannot_be_written(tmp_path: Path):
+    code = HOMELESS.format(folder=str(tmp_path)) + "tell('open')\ntime.sleep(300)\n"
+    with client(code) as process:
+        assert told(process) == ["open"]
+        assert os.listdir(tmp_path) != []
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert remaining(process.pid) == []
+        wait_until(lambda: os.listdir(tmp_path) == [])

@@ -1,0 +1,56 @@
+"""A library: it opens no session, and runs on whatever session is the default."""
+
+import tensorflow.compat.v1 as tf
+from tensorflow.python.framework.ops import get_default_session
+
+x = tf.placeholder(tf.float32)
+y = tf.square(x)
+
+
+class Policy:
+    def __init__(self):
+        self.session = tf.get_default_session()  # expect: SOJ005
+        self.scores = tf.square(x)
+
+    def act(self, state):
+        return tf.get_default_session().run(self.scores, {x: state})  # expect: SOJ005
+
+    def again(self, state):
+        return self.session.run(self.scores, {x: state})
+
+
+def restore(saver, path):
+    saver.restore(tf.get_default_session(), path)  # expect: SOJ005
+
+
+def by_name(value):
+    sess = get_default_session()  # expect: SOJ005
+    return sess.run(y, {x: value})
+
+
+def by_eval(value):
+    return y.eval(feed_dict={x: value})  # expect: SOJ005
+
+
+def current_session():
+    return tf.get_default_session()
+
+
+def by_a_getter(value):
+    return current_session().run(y, {x: value})  # expect: SOJ005
+
+
+def only_looks():
+    if tf.get_default_session() is None:
+        raise RuntimeError("no session")
+    return tf.get_default_session().graph
+
+
+def unless_one_is_given(value, sess=None):
+    if sess is None:
+        sess = tf.get_default_session()
+    return sess.run(y, {x: value})
+
+
+def given(value, sess):
+    return y.eval(feed_dict={x: value}, session=sess)

@@ -1,0 +1,8 @@
+"""Closes what its parent opened."""
+
+from agents import ClosedByItsChild
+
+
+class Child(ClosedByItsChild):
+    def close(self):
+        self.kept.close()

@@ -1,0 +1,357 @@
+"""Steps that are awaited: on the event loop alone, in order, and never mixed up."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import numpy as np
+import pytest
+import uvloop
+
+import sojourn
+from clients import client, told
+from models import counter, counting_up, softmax_regression
+from sojourn.process import awaiting
+
+ROW = np.ones((1, 784), np.float32)
+LONG, FOR_EVER = 300_000, 2**31 - 1  # what to count to
+uvloop.run(asyncio.sleep(0))  # what it makes once is there before anybody looks
+Runner = Callable[[Coroutine[Any, Any, Any]], Any]
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Runner:
+    return asyncio.run if request.param == "asyncio" else uvloop.run
+
+
+@pytest.fixture
+def session(zygote):
+    with sojourn.open(softmax_regression) as session:
+        yield session
+
+
+def doubling() -> Any:
+    """A model whose answer tells which question it belongs to."""
+    import tensorflow as tf
+
+    x = tf.compat.v1.placeholder(tf.float32, [None], name="x")
+    return {"x": x}, {"y": x * 2}
+
+
+def a_queue() -> Any:
+    """Taking waits until something was put."""
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+    queue = tf.queue.FIFOQueue(1000, [tf.float32], shapes=[[]])
+    x = v1.placeholder(tf.float32, [], name="x")
+    return {"x": x}, {"put": queue.enqueue(x), "take": queue.dequeue(), "twice": x * 2}
+
+
+def test_an_awaited_step_gives_what_run_gives(run, session):
+    async def main() -> None:
+        expected = session.run("y", {"x": ROW})
+        assert np.array_equal(await session.arun("y", {"x": ROW}), expected)
+        [listed] = await session.arun(["y"], {"x": ROW})
+        assert np.array_equal(listed, expected)
+        assert set(await session.arun(None, {"x": ROW})) == set(session.run(None, {"x": ROW}))
+        assert np.array_equal(await session.acall(x=ROW), session(x=ROW))
+
+    run(main())
+
+
+def test_awaiting_takes_no_thread(run, session):
+    async def main() -> None:
+        before = threading.active_count()
+        seen = set()
+
+        async def one() -> None:
+            await session.arun("y", {"x": ROW})
+            seen.add(threading.active_count())
+
+        await asyncio.gather(*[one() for _ in range(200)])
+        assert seen == {before}
+
+    run(main())
+
+
+THOUSANDS = """
+import asyncio, numpy as np, sojourn
+from sojourn.process import awaiting
+from test_awaiting import doubling
+
+async def main():
+    async with sojourn.aopen(doubling) as session:
+        asked = [np.full(3, n, np.float32) for n in range(10_000)]
+        got = await asyncio.gather(*[session.arun("y", {"x": x}) for x in asked])
+        assert all((y == 2 * x).all() for x, y in zip(asked, got, strict=True))
+        tell(session._stay.backend.worker._lanes._count <= 2 * awaiting.WIDTH)
+
+asyncio.run(main())
+"""
+
+
+def test_thousands_at_once_each_get_their_own_answer():
+    with client(THOUSANDS) as process:  # so many tasks leave their mark on a process's memory
+        assert told(process) == ["True"]
+
+
+def test_they_are_run_in_the_order_they_came(zygote):
+    async def main() -> None:
+        async with sojourn.aopen(counter) as session:
+            order: list[int] = []
+
+            async def one(n: int) -> None:
+                await session.arun("total", {"amount": 1.0})
+                order.append(n)
+
+            await asyncio.gather(*[one(n) for n in range(300)])
+            moved = [abs(place - n) for place, n in enumerate(order)]
+            assert max(moved) <= 2 * awaiting.WIDTH
+            assert await session.arun("value") == 300
+
+    asyncio.run(main())
+
+
+def test_a_refused_input_is_the_callers_own_affair(session):
+    async def main() -> None:
+        outcomes = await asyncio.gather(
+            *[session.arun("y", {"x": ROW if n % 2 else ROW[0]}) for n in range(20)],
+            return_exceptions=True,
+        )
+        for n, outcome in enumerate(outcomes):
+            assert isinstance(outcome, np.ndarray if n % 2 else sojourn.InputError)
+        with pytest.raises(sojourn.InputError, match="no output 'nope'"):
+            await session.arun("nope", {"x": ROW})
+
+    asyncio.run(main())
+
+
+def test_a_timeout_leaves_the_session_usable(run, zygote):
+    async def main() -> None:
+        async with sojourn.aopen(counting_up) as session:
+            with pytest.raises(sojourn.StepTimeout, match="its outcome is unknown"):
+                await session.arun("total", {"n": LONG}, timeout=0.2)
+            assert await session.arun("total", {"n": 3}) == 3
+
+    run(main())
+
+
+def test_a_negative_timeout_is_refused(session):
+    with pytest.raises(ValueError, match="must not be negative"):
+        session.run("y", {"x": ROW}, timeout=-1)
+    with pytest.raises(ValueError, match="must not be negative"):
+        asyncio.run(session.arun("y", {"x": ROW}, timeout=-1))
+
+
+def test_a_cancelled_step_gives_its_lane_back_and_its_answer_to_nobody(run, zygote):
+    async def main() -> None:
+        async with sojourn.aopen(doubling) as session:
+            for round_ in range(30):
+                asked = [np.full(3, 100 * round_ + n, np.float32) for n in range(20)]
+                tasks = [asyncio.ensure_future(session.arun("y", {"x": x})) for x in asked]
+                await asyncio.sleep(0.0005 * (round_ % 4))
+                for task in tasks[::2]:
+                    task.cancel()
+                got = await asyncio.gather(*tasks, return_exceptions=True)
+                for x, y in zip(asked, got, strict=True):
+                    assert isinstance(y, asyncio.CancelledError) or (y == 2 * x).all()
+            assert session._stay.backend.worker._lanes._count <= 4 * awaiting.WIDTH
+
+    run(main())
+
+
+def test_giving_up_early_does_not_pile_up_work_in_the_worker(zygote):
+    async def main() -> None:
+        async with sojourn.aopen(counting_up) as session:
+            await session.arun("total", {"n": 1})
+            for _ in range(6):
+                with pytest.raises(sojourn.StepTimeout):
+                    await session.arun("total", {"n": LONG}, timeout=0.05)
+            assert session._stay.backend.worker._lanes._count <= awaiting.WIDTH + 1
+
+    asyncio.run(main())
+
+
+def test_a_step_that_waits_for_another_blocks_nobody(run, zygote):
+    async def main() -> None:
+        async with sojourn.aopen(a_queue) as session:
+            taking = [asyncio.ensure_future(session.arun("take")) for _ in range(20)]
+            assert await session.arun("twice", {"x": 4.0}, timeout=30) == 8
+            for n in range(20):
+                await session.arun("put", {"x": float(n)}, timeout=30)
+            assert sorted(await asyncio.gather(*taking)) == list(range(20))
+
+    run(main())
+
+
+def test_two_event_loops_share_a_session(run, zygote):
+    with sojourn.open(doubling) as session:
+        failures: list[BaseException] = []
+
+        async def main(base: int) -> None:
+            asked = [np.full(3, base + n, np.float32) for n in range(500)]
+            got = await asyncio.gather(*[session.arun("y", {"x": x}) for x in asked])
+            assert all((y == 2 * x).all() for x, y in zip(asked, got, strict=True))
+
+        def loop(base: int) -> None:
+            try:
+                run(main(base))
+            except BaseException as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=loop, args=(1000 * n,)) for n in range(2)]
+        for thread in threads:
+            thread.start()
+        assert session.run("y", {"x": np.ones(3, np.float32)})[0] == 2
+        for thread in threads:
+            thread.join()
+        assert not failures
+
+
+def test_a_worker_that_dies_fails_all_who_wait_and_says_which_had_begun(run, zygote):
+    async def main() -> None:
+        session = await sojourn.aopen(counting_up)
+        tasks = [asyncio.ensure_future(session.arun("total", {"n": FOR_EVER})) for _ in range(8)]
+        await asyncio.sleep(0.3)
+        os.kill(session.pid, signal.SIGKILL)
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(isinstance(outcome, sojourn.SessionBroken) for outcome in outcomes)
+        said = [str(outcome) for outcome in outcomes]
+        assert sum("outcome is unknown" in text for text in said) == awaiting.WIDTH
+        assert sum("has not begun" in text for text in said) == 8 - awaiting.WIDTH
+        with pytest.raises(sojourn.SessionBroken):
+            await session.arun("total", {"n": 1})
+        await session.aclose()
+
+    run(main())
+
+
+def test_an_awaited_close_lets_running_steps_finish_and_refuses_new_ones(run, zygote):
+    async def main() -> None:
+        session = await sojourn.aopen(counting_up)
+        running = asyncio.ensure_future(session.arun("total", {"n": LONG}))
+        await asyncio.sleep(0.1)
+        closing = asyncio.ensure_future(session.aclose())
+        await asyncio.sleep(0.1)
+        with pytest.raises(sojourn.SessionClosed, match=__file__):
+            await session.arun("total", {"n": 1})
+        assert await running == LONG
+        assert (await closing).clean
+        assert session.receipt is await session.aclose()
+
+    run(main())
+
+
+def test_a_close_on_the_loops_own_thread_waits_for_what_the_loop_awaits(run, zygote):
+    async def main() -> None:
+        session = await sojourn.aopen(counting_up)
+        await session.arun("total", {"n": 1})
+        running = asyncio.ensure_future(session.arun("total", {"n": LONG}))
+        await asyncio.sleep(0.05)
+        assert session.close().clean
+        assert await running == LONG
+
+    run(main())
+
+
+def test_a_loop_that_ends_without_its_steps_does_not_hang_the_close(zygote):
+    with sojourn.open(counting_up) as session:
+        loop = asyncio.new_event_loop()
+        task = loop.create_task(session.arun("total", {"n": FOR_EVER}))
+        loop.run_until_complete(asyncio.sleep(0.2))
+        loop.close()  # the task will never go on
+        assert session.close().clean
+        task.get_coro().close()
+        task._log_destroy_pending = False
+        del task, loop
+        gc.collect()
+
+
+def test_what_an_awaited_step_prints_is_shown(zygote, capfd):
+    def build() -> Any:
+        import tensorflow as tf
+
+        x = tf.compat.v1.placeholder(tf.float32, [], name="x")
+        with tf.control_dependencies([tf.print("seen", x)]):
+            return {"x": x}, {"y": x + 1}
+
+    async def main() -> None:
+        async with sojourn.aopen(build) as session:
+            assert await session.arun("y", {"x": 7.0}) == 8
+
+    asyncio.run(main())
+    assert "seen 7" in capfd.readouterr().err
+
+
+def test_an_awaited_step_waits_while_somebody_saves(zygote, tmp_path):
+    async def main() -> None:
+        async with sojourn.aopen(counter) as session:
+            saving = threading.Thread(target=session.save, args=(tmp_path / "state",))
+            saving.start()
+            totals = [await session.arun("total", {"amount": 1.0}) for _ in range(5)]
+            saving.join()
+            assert totals == [1, 2, 3, 4, 5]
+
+    asyncio.run(main())
+
+
+def test_a_worker_that_died_idle_is_replaced_for_an_awaited_step(zygote, tmp_path):
+    async def main() -> None:
+        async with sojourn.aopen(counter, restart="from-checkpoint") as session:
+            await session.arun("total", {"amount": 5.0})
+            session.save(tmp_path / "state")
+            before = session.pid
+            os.kill(before, signal.SIGKILL)
+            assert await session.arun("total", {"amount": 1.0}) == 6
+            assert session.pid != before
+
+    asyncio.run(main())
+
+
+def test_a_lease_can_be_awaited_and_expires(session):
+    async def main() -> None:
+        lease = session.lend()
+        assert np.array_equal(await lease.arun("y", {"x": ROW}), session.run("y", {"x": ROW}))
+        assert lease.steps == 1
+        lease.close()
+        with pytest.raises(sojourn.LeaseExpired):
+            await lease.arun("y", {"x": ROW})
+
+    asyncio.run(main())
+
+
+def test_an_opening_that_is_cancelled_leaves_nothing(zygote):
+    async def main() -> None:
+        opening = asyncio.ensure_future(sojourn.aopen(softmax_regression)._open())
+        await asyncio.sleep(0.02)
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+
+    asyncio.run(main())
+    for thread in threading.enumerate():
+        if thread.name.startswith("sojourn-aside"):
+            thread.join()
+
+
+def test_an_opening_that_fails_says_why(zygote, tmp_path):
+    async def main() -> None:
+        with pytest.raises(sojourn.ModelError, match="nothing at"):
+            async with sojourn.aopen(tmp_path / "missing"):
+                pass
+
+    asyncio.run(main())
+
+
+def test_inputs_without_names_are_refused_with_the_names(session):
+    with pytest.raises(sojourn.InputError, match=r"by name: session\(x=\.\.\.\)"):
+        session(ROW)
+    with pytest.raises(sojourn.InputError, match="outputs come first"):
+        session.run({"x": ROW})

@@ -1,0 +1,232 @@
+"""A worker runs the caller's code, as it was imported there, whatever is on the disk by now."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import sojourn
+
+pytestmark = pytest.mark.usefixtures("zygote")
+
+Write = Callable[[str, str], Path]
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
+    """A folder of modules that can be imported; gives a function that writes one."""
+    monkeypatch.syspath_prepend(tmp_path)
+    before = set(sys.modules)
+
+    def write(name: str, text: str) -> Path:
+        file = tmp_path / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
+        importlib.invalidate_caches()
+        return file
+
+    yield write
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+def seen(name: str) -> ModuleType:
+    """Imported, and noticed by sojourn, as it is by the next decorator."""
+    module = importlib.import_module(name)
+    sojourn.isolated(len)
+    return module
+
+
+def test_editing_a_module_during_a_sweep_changes_no_call(project: Write) -> None:
+    file = project("helped.py", "def f(x):\n    return ('old', x)\n")
+    helped = seen("helped")
+    isolated = sojourn.isolated(helped.f)
+    assert isolated(1) == ("old", 1)
+    file.write_text("def f(x):\n    return ('new', x)\n")
+    assert isolated(1) == helped.f(1) == ("old", 1)
+    assert sojourn.isolated(helped.f).map([1, 2]) == [("old", 1), ("old", 2)]
+    file.write_text("def f(x:\n    retu")  # half saved
+    assert isolated(1) == ("old", 1)
+    file.unlink()
+    assert isolated(1) == ("old", 1)
+
+
+def test_a_decorated_function_and_its_helpers_are_of_one_version(project: Write) -> None:
+    constants = project("constants.py", "RATE = 1\n")
+    helpers = project("helpers.py", "import constants\ndef rate(): return constants.RATE\n")
+    project(
+        "trial.py",
+        "import sojourn, helpers\n"
+        "def inner(): return helpers.rate()\n"
+        "@sojourn.isolated\n"
+        "def outer(): return inner(), helpers.rate()\n",
+    )
+    trial = importlib.import_module("trial")
+    constants.write_text("RATE = 2\n")
+    helpers.write_text("import constants\ndef rate(): return -constants.RATE\n")
+    assert trial.outer() == (1, 1)
+
+
+def test_instances_of_the_callers_classes_come_back_as_such(project: Write) -> None:
+    file = project(
+        "shapes.py",
+        "import dataclasses, enum\n"
+        "class Kind(enum.Enum):\n    ROUND = 1\n"
+        "@dataclasses.dataclass\nclass Shape:\n    size: int\n    kind: Kind = Kind.ROUND\n"
+        "def double(shape): return Shape(shape.size * 2)\n",
+    )
+    shapes = seen("shapes")
+    file.write_text("class Shape: pass\n")
+    doubled = sojourn.isolated(shapes.double)(shapes.Shape(2))
+    assert isinstance(doubled, shapes.Shape)
+    assert doubled == shapes.Shape(4)
+    assert doubled.kind is shapes.Kind.ROUND
+
+
+def test_after_a_reload_the_new_code_runs(project: Write) -> None:
+    file = project("changing.py", "def f(): return 'old'\n")
+    changing = seen("changing")
+    isolated = sojourn.isolated(lambda: changing.f())
+    file.write_text("def f(): return 'new, and longer'\n")
+    assert isolated() == "old"
+    importlib.reload(changing)
+    assert isolated() == changing.f() == "new, and longer"
+
+
+def test_after_a_reload_in_place_the_new_code_runs(project: Write) -> None:
+    file = project("patched.py", "def f(): return 'old'\ndef g(): return 1\n")
+    patched = seen("patched")
+    text = "def f(): return 'new'\ndef g(): return 2\n"
+    file.write_text(text)
+    new: dict[str, Any] = {}
+    exec(compile(text, str(file), "exec", dont_inherit=True), new)
+    patched.f.__code__ = new["f"].__code__
+    isolated = sojourn.isolated(patched.f)
+    with pytest.raises(sojourn.CodeChanged, match=r"'patched' .*patched\.py"):
+        isolated()  # a mixture: neither version is what runs here
+    patched.g.__code__ = new["g"].__code__
+    assert isolated() == patched.f() == "new"
+
+
+@pytest.mark.parametrize(
+    ("edited", "has_bytecode"),
+    [("def f(): return 2\nRATE = 1\n", False), ("def f(): return 1\nRATE = 2.0\n", True)],
+    ids=["functions show it", "bytecode shows it"],
+)
+def test_what_was_edited_before_it_was_seen_is_refused_where_it_is_used(
+    project: Write, edited: str, has_bytecode: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", not has_bytecode)
+    file = project("early.py", "def f(): return 1\nRATE = 1\n")
+    early = importlib.import_module("early")
+    file.write_text(edited)
+    assert sojourn.isolated(lambda: 5)() == 5  # it does not need it
+    with pytest.raises(sojourn.CodeChanged, match=r"early\.py contains: the file has changed"):
+        sojourn.isolated(early.f)()
+
+
+def test_a_file_that_was_only_touched_is_what_it_was(
+    project: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    file = project("touched.py", "RATE = 1\ndef f(): return RATE\n")
+    touched = importlib.import_module("touched")
+    os.utime(file, (2e9, 2e9))
+    assert sojourn.isolated(touched.f)() == 1
+
+
+def test_a_traceback_shows_the_lines_that_ran(project: Write) -> None:
+    file = project("failing.py", "def f():\n    raise KeyError('the old line')\n")
+    failing = seen("failing")
+    file.write_text("# something else\n" * 5)
+    with pytest.raises(KeyError) as caught:
+        sojourn.isolated(failing.f)()
+    assert "raise KeyError('the old line')" in str(caught.value.__cause__)
+
+
+def test_packages_keep_their_relative_imports_and_their_data(project: Write) -> None:
+    project("kit/words.txt", "data")
+    project("kit/__init__.py", "from . import inner\nVERSION = 'old'\n")
+    inner = project(
+        "kit/inner.py",
+        "import importlib.resources\n"
+        "def read():\n"
+        "    from . import VERSION\n"
+        "    return VERSION, importlib.resources.files('kit').joinpath('words.txt').read_text()\n",
+    )
+    kit = seen("kit")
+    project("kit/__init__.py", "raise RuntimeError('half done')\n")
+    inner.write_text("")
+    assert sojourn.isolated(kit.inner.read)() == ("old", "data")
+
+
+def test_a_builder_is_the_callers_too(project: Write) -> None:
+    file = project("models_here.py", "def build(): return helper\ndef helper(x): return x + 1\n")
+    built = seen("models_here")
+    file.write_text("def build(): return helper\ndef helper(x): return x - 1\n")
+    with sojourn.open(built.build) as session:
+        assert session.run("output", {"x": 1}) == 2
+    built.helper.__code__ = (lambda x: x).__code__.replace(co_filename=str(file))
+    with pytest.raises(sojourn.CodeChanged, match=r"models_here\.py"):
+        sojourn.open(built.build)
+
+
+def test_a_call_within_a_call_runs_the_outermost_callers_code(project: Write) -> None:
+    file = project("deep.py", "def f(): return 'old'\n")
+    deep = seen("deep")
+    file.write_text("def f(): return 'new'\n")
+
+    def outer() -> Any:
+        os.environ["SOJOURN_PRELOAD"] = "none"
+        return sojourn.isolated(_imported_there)()
+
+    assert sojourn.isolated(outer)() == deep.f() == "old"
+
+
+def _imported_there() -> Any:
+    return importlib.import_module("deep").f()
+
+
+def test_a_program_that_is_edited_while_it_runs_shows_its_own_source(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import inspect, sojourn\n"
+        "def f():\n"
+        "    return 'old'\n"
+        "isolated = sojourn.isolated(lambda: (f(), inspect.getsource(f)))\n"
+        "open(__file__, 'w').write('# new\\n' * 10)\n"
+        "print(isolated())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(program)],
+        env={**os.environ, "SOJOURN_PRELOAD": "none"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout == repr(("old", "def f():\n    return 'old'\n")) + "\n", done.stderr
+
+
+def test_a_class_made_on_the_spot_keeps_its_own_methods() -> None:
+    count = 0
+
+    class Counter:
+        def bump(self) -> int:
+            nonlocal count
+            count += 1
+            return count
+
+    method = Counter.bump
+    back = sojourn.isolated(lambda c: c)(Counter())
+    assert isinstance(back, Counter)
+    assert Counter.bump is method
+    assert (back.bump(), count) == (1, 1)

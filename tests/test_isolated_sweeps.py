@@ -1,0 +1,524 @@
+"""Sweeps: what is finished is never lost, whatever happens to the rest."""
+
+from __future__ import annotations
+
+import errno
+import io
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sojourn
+from sojourn.functions import items
+from sojourn.probes import processes
+
+pytestmark = pytest.mark.usefixtures("zygote")
+
+
+def workers() -> list[int]:
+    """The workers that are alive now."""
+    return [found.pid for found in processes.of_client(os.getpid()) if not found.is_zygote]
+
+
+def square(x: int) -> int:
+    if x < 0:
+        raise LookupError(f"no root of {x}")
+    return x * x
+
+
+def add(a: int, b: int = 0, *, c: int = 0) -> tuple[int, int, int]:
+    return a, b, c
+
+
+# -- errors ------------------------------------------------------------------------------------
+
+
+def test_an_error_names_its_item_and_brings_the_results_so_far() -> None:
+    with pytest.raises(LookupError, match="no root of -5") as caught:
+        sojourn.isolated(square).map([1, 2, -5, 3], workers=1)
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "in call 2 of the sweep: square(-5)\n2 results are kept: see" in shown
+    sweep = caught.value.sweep  # type: ignore[attr-defined]
+    assert sweep.results == {0: 1, 1: 4}
+    assert repr(sweep) == "<sweep of 'square' | 2 of 4 done>"
+    assert workers() == []
+
+
+def test_errors_can_be_returned_in_place_of_results_or_left_out() -> None:
+    isolated = sojourn.isolated(square)
+    one, error, nine = isolated.map([1, -2, 3], on_error="return")
+    assert (one, nine) == (1, 9)
+    assert isinstance(error, LookupError)
+    assert isinstance(error.__cause__, sojourn.RemoteTraceback)
+    assert isolated.map([1, -2, 3], on_error="skip") == [1, 9]
+    with pytest.raises(ValueError, match="on_error must be"):
+        isolated.map([1], on_error="ignore")  # type: ignore[arg-type]
+
+
+def test_also_a_crash_a_timeout_and_an_exit_are_errors_of_their_item() -> None:
+    def trouble(what: str) -> str:
+        if what == "crash":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if what == "exit":
+            sys.exit(3)
+        if what == "hang":
+            threading.Event().wait()
+        return what
+
+    isolated = sojourn.isolated(trouble, timeout=3)
+    crash, leave, hang, fine = isolated.map(["crash", "exit", "hang", "fine"], on_error="return")
+    assert isinstance(crash, sojourn.SessionBroken)
+    assert isinstance(leave, SystemExit)
+    assert isinstance(hang, sojourn.StepTimeout)
+    assert fine == "fine"
+
+
+def test_a_sweep_that_was_stopped_by_an_error_goes_on_where_it_was(tmp_path: Path) -> None:
+    repaired = tmp_path / "repaired"
+
+    def work(x: int) -> tuple[int, int]:
+        if x == 1 and not repaired.exists():
+            raise RuntimeError("not yet")
+        return x, os.getpid()
+
+    sweep = sojourn.isolated(work).sweep([0, 1, 2], workers=1)
+    with pytest.raises(RuntimeError):
+        sweep.run()
+    first = sweep.results[0]
+    repaired.touch()
+    results = sweep.run()
+    assert [x for x, _ in results] == [0, 1, 2]
+    assert results[0] == first
+    assert sweep.run() == results
+    assert len(sweep) == 3
+
+
+# -- Ctrl-C ------------------------------------------------------------------------------------
+
+
+def press_when(marker: Path, times: int = 1) -> threading.Thread:
+    def press() -> None:
+        while not marker.exists():
+            time.sleep(0.005)
+        for _ in range(times):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.002)
+
+    thread = threading.Thread(target=press)
+    thread.start()
+    return thread
+
+
+def test_ctrl_c_keeps_what_is_finished_and_the_sweep_goes_on_later(tmp_path: Path) -> None:
+    marker = tmp_path / "third"
+
+    def work(x: int) -> int:
+        if x == 2 and not marker.exists():
+            marker.touch()
+            threading.Event().wait()
+        return x
+
+    sweep = sojourn.isolated(work).sweep(range(4), workers=1)
+    thread = press_when(marker)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        sweep.run()
+    thread.join()
+    assert caught.value.sweep is sweep  # type: ignore[attr-defined]
+    assert sweep.results == {0: 0, 1: 1}
+    assert workers() == []
+    assert sweep.run() == [0, 1, 2, 3]
+
+
+INTERRUPTED = """
+import os, random, signal, threading, sojourn
+from sojourn.probes import processes
+
+@sojourn.isolated
+def work(x): return x * x
+
+sojourn.warm_up(wait=True)
+sweep = work.sweep(range(8), workers=2, results="out")
+moments, is_armed, is_over = random.Random(12), threading.Event(), threading.Event()
+
+def interrupt(number, frame):
+    if is_armed.is_set():
+        is_armed.clear()
+        raise KeyboardInterrupt
+
+def press():
+    while not is_over.wait(moments.random() * 0.2):
+        os.kill(os.getpid(), signal.SIGINT)
+
+signal.signal(signal.SIGINT, interrupt)
+threading.Thread(target=press, daemon=True).start()
+results, had = None, {}
+while results is None:
+    try:
+        is_armed.set()
+        results = sweep.run()
+    except KeyboardInterrupt:
+        assert had.items() <= sweep.results.items()
+        had = dict(sweep.results)
+    is_armed.clear()
+is_over.set()
+assert results == [x * x for x in range(8)]
+assert work.sweep(range(8), results="out").results == sweep.results
+assert [found for found in processes.of_client(os.getpid()) if not found.is_zygote] == []
+"""
+
+
+def test_interrupts_at_random_moments_lose_nothing_and_leave_nothing(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(INTERRUPTED)
+    done = subprocess.run(
+        [sys.executable, str(program)],
+        env={**os.environ, "SOJOURN_PRELOAD": "none"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_interrupted_sweep_over_an_iterator_loses_no_item(tmp_path: Path) -> None:
+    marker = tmp_path / "begun"
+
+    def work(x: int) -> int:
+        if x == 3 and not marker.exists():
+            marker.touch()
+            threading.Event().wait()
+        return x
+
+    sweep = sojourn.isolated(work).sweep(itertools.islice(itertools.count(), 6), workers=2)
+    thread = press_when(marker)
+    with pytest.raises(KeyboardInterrupt):
+        sweep.run()
+    thread.join()
+    assert sweep.run() == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_sweep_whose_iterator_failed_does_not_pretend_to_be_whole() -> None:
+    def broken() -> Iterator[int]:
+        yield 1
+        raise OSError("the disk")
+
+    sweep = sojourn.isolated(square).sweep(broken())
+    with pytest.raises(OSError, match="the disk"):
+        sweep.run()
+    assert sweep.results in ({}, {0: 1})
+    with pytest.raises(RuntimeError, match="its rest is lost"):
+        sweep.run()
+
+
+# -- as they come ------------------------------------------------------------------------------
+
+
+def test_results_arrive_as_they_are_completed(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+
+    def work(x: int) -> int:
+        while x == 0 and not gate.exists():
+            time.sleep(0.005)
+        return x * 10
+
+    seen = []
+    for done in sojourn.isolated(work).sweep(iter([0, 1, 2]), workers=2):
+        seen.append((done.index, done.item, done.value))
+        if done.item == 2:
+            gate.touch()
+    assert seen == [(1, 1, 10), (2, 2, 20), (0, 0, 0)]
+
+
+def test_leaving_the_loop_ends_the_workers_and_keeps_the_results() -> None:
+    def work(x: int) -> int:
+        time.sleep(1000 if x else 0)
+        return x
+
+    sweep = sojourn.isolated(work).sweep([0, 1, 2], workers=3)
+    for done in sweep:
+        assert done.value == 0
+        break
+    assert workers() == []
+    assert sweep.results == {0: 0}
+
+
+def test_a_loop_meets_every_item_once_also_those_that_were_done_before() -> None:
+    sweep = sojourn.isolated(square).sweep([1, -2, 3], workers=1, on_error="return")
+    seen = {done.item: done.value or type(done.error) for done in sweep}
+    assert seen == {1: 1, -2: LookupError, 3: 9}
+    assert [done.item for done in sweep] == [1, 3, -2]
+    skipping = sojourn.isolated(square).sweep([1, -2], workers=1, on_error="skip")
+    assert [done.item for done in skipping] == [1]
+    assert list(skipping.errors) == [1]
+
+
+def test_a_sweep_runs_once_at_a_time() -> None:
+    sweep = sojourn.isolated(square).sweep([1, 2], workers=1)
+    for _ in sweep:
+        with pytest.raises(RuntimeError, match="running already"):
+            sweep.run()
+
+
+# -- submit ------------------------------------------------------------------------------------
+
+
+def test_submit_gives_a_future() -> None:
+    isolated = sojourn.isolated(add)
+    futures = [isolated.submit(i, c=1) for i in range(5)]
+    assert [future.result(timeout=60) for future in futures] == [(i, 0, 1) for i in range(5)]
+    failed = sojourn.isolated(square).submit(-1)
+    assert isinstance(failed.exception(timeout=60), LookupError)
+    _wait_until_no_thread_is_left()
+
+
+def test_a_submitted_call_that_has_not_begun_can_be_cancelled(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+
+    def work() -> None:
+        while not gate.exists():
+            time.sleep(0.005)
+
+    isolated = sojourn.isolated(work)
+    futures = [isolated.submit() for _ in range(len(os.sched_getaffinity(0)) + 1)]
+    assert futures[-1].cancel()
+    gate.touch()
+    assert [future.result(60) for future in futures[:-1]] == [None] * (len(futures) - 1)
+    _wait_until_no_thread_is_left()
+
+
+def _wait_until_no_thread_is_left() -> None:
+    for thread in threading.enumerate():
+        if thread.name == "sojourn-submit":
+            thread.join(60)
+
+
+# -- arguments ---------------------------------------------------------------------------------
+
+
+def test_items_of_a_grid_are_passed_by_keyword() -> None:
+    isolated = sojourn.isolated(add)
+    choices = sojourn.grid(a=[1, 2], c=(3, 4))
+    assert choices == [{"a": 1, "c": 3}, {"a": 1, "c": 4}, {"a": 2, "c": 3}, {"a": 2, "c": 4}]
+    assert isolated.map(choices) == [(1, 0, 3), (1, 0, 4), (2, 0, 3), (2, 0, 4)]
+    mixed = [sojourn.Keywords(b=1), sojourn.Keywords(c=2)]
+    assert isolated.map([5, 6], mixed) == [(5, 1, 0), (6, 0, 2)]
+    assert isolated.map([{"a": 1}]) == [({"a": 1}, 0, 0)]  # a plain dict is an argument
+    with pytest.raises(TypeError, match="'a', not 'text'"):
+        sojourn.grid(a="text")
+
+
+# -- the results file --------------------------------------------------------------------------
+
+
+def noted(x: Any) -> int:
+    """Notes that it ran, in the folder that the environment names."""
+    fd = os.open(os.environ["RAN"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(fd, b".")
+    os.close(fd)
+    return square(int(x))
+
+
+@pytest.fixture
+def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("RAN", str(tmp_path / "ran"))
+    return tmp_path / "ran"
+
+
+def test_a_rerun_continues_from_the_file(tmp_path: Path, ran: Path) -> None:
+    file = tmp_path / "sweep.results"
+    isolated = sojourn.isolated(noted)
+    with pytest.raises(LookupError):
+        isolated.map([1, 2, -3, 4], workers=1, results=file)
+    assert ran.read_text() == "..."
+    assert isolated.sweep([4, 2, 1], results=file).results == {1: 4, 2: 1}
+    assert isolated.map([1, 2, 3, 2], workers=1, results=file) == [1, 4, 9, 4]
+    assert ran.read_text() == "....."  # 3, and the second 2
+    assert isolated.map(iter([2, 1, 2]), results=file) == [4, 1, 4]
+    assert [done.value for done in isolated.sweep(iter([1]), results=file)] == [1]
+    assert ran.read_text() == "....."
+    # Another seed is another computation.
+    assert sojourn.isolated(noted, seed=1).map([1], results=file) == [1]
+    assert ran.read_text() == "......"
+
+
+def test_a_record_that_was_cut_short_is_computed_again(tmp_path: Path, ran: Path) -> None:
+    file = tmp_path / "sweep.results"
+    isolated = sojourn.isolated(noted)
+    isolated.map([1, 2, 3], workers=1, results=file)
+    whole = file.read_bytes()
+    header = whole.index(b"\n") + 1
+    for length in {0, 5, header, header + 3, header + 50, len(whole) - 1, len(whole)}:
+        file.write_bytes(whole[:length])
+        assert isolated.map([1, 2, 3], workers=1, results=file) == [1, 4, 9]
+        assert file.read_bytes() == whole
+    file.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))  # damaged
+    assert isolated.map([1, 2, 3], workers=1, results=file) == [1, 4, 9]
+    assert file.read_bytes() == whole
+
+
+def test_a_program_that_is_killed_loses_no_result_that_it_had(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os, signal, sojourn\n"
+        "@sojourn.isolated\n"
+        "def work(x): return x * x\n"
+        "for done in work.sweep(range(6), workers=2, results='out'):\n"
+        "    print(done.index, flush=True)\n"
+        "    if os.environ.get('DIE') and done.index == 2:\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    environment = {**os.environ, "SOJOURN_PRELOAD": "none"}
+    killed = subprocess.run(
+        [sys.executable, str(program)],
+        env={**environment, "DIE": "1"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert killed.returncode == -signal.SIGKILL
+    had = killed.stdout.split()
+    again = subprocess.run(
+        [sys.executable, str(program)],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert sorted(again.stdout.split()) == ["0", "1", "2", "3", "4", "5"]
+    assert again.stdout.split()[: len(had)] == sorted(had)
+
+
+def test_a_file_of_something_else_is_refused_and_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / "sweep.results"
+    sojourn.isolated(square).map([1], results=file)
+    before = file.read_bytes()
+    with pytest.raises(sojourn.ResultsError, match=r"has results of '.*\.square', not of '.*add'"):
+        sojourn.isolated(add).map([1], results=file)
+    assert file.read_bytes() == before
+    file.write_bytes(before.replace(b"results 1 ", b"results 2 "))
+    with pytest.raises(sojourn.ResultsError, match=r"version 2 .* reads version 1"):
+        sojourn.isolated(square).map([1], results=file)
+    file.write_text("my thesis\n")
+    with pytest.raises(sojourn.ResultsError, match="is not a file of results"):
+        sojourn.isolated(square).map([1], results=file)
+    assert file.read_text() == "my thesis\n"
+
+
+def test_what_cannot_be_recognised_again_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "sweep.results"
+    with pytest.raises(TypeError, match="not a lambda"):
+        sojourn.isolated(lambda x: x).map([1], results=file)
+    with pytest.raises(TypeError, match="has no name by which"):
+        sojourn.isolated(square).map([lambda: 1], results=file)
+    with pytest.raises(TypeError, match="path"):
+        sojourn.isolated(square).map([1], results=3)  # type: ignore[arg-type]
+
+
+def test_a_full_disk_loses_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "sweep.results"
+    sweep = sojourn.isolated(square).sweep([1, 2, 3], workers=1, results=file)
+    room = 150
+    write = os.pwrite
+
+    def pwrite(fd: int, data: memoryview, offset: int) -> int:
+        if offset >= room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(fd, data[: room - offset], offset)
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
+        patch.setattr(os, "pwrite", pwrite)
+        sweep.run()
+    had = len(sweep.results)
+    assert had > len(sojourn.isolated(square).sweep([1, 2, 3], results=file).results)
+    assert sweep.run() == [1, 4, 9]
+    # What was in memory when the disk was full is computed again by another run, and stored then.
+    assert sojourn.isolated(square).map([1, 2, 3], results=file) == [1, 4, 9]
+    assert len(sojourn.isolated(square).sweep([1, 2, 3], results=file).results) == 3
+
+
+def test_two_sweeps_do_not_write_one_file_at_a_time(tmp_path: Path) -> None:
+    file = tmp_path / "sweep.results"
+    isolated = sojourn.isolated(square)
+    for _ in isolated.sweep([1], results=file):
+        with pytest.raises(sojourn.ResultsError, match="in use by another sweep"):
+            isolated.map([1, 2], results=file)
+    assert isolated.map([1, 2], results=file) == [1, 4]
+
+
+def test_equal_items_have_equal_keys_and_others_have_others() -> None:
+    shared = "a" * 3
+    equal = [
+        ({"x": 1, "y": {1, 2}}, {"y": {2, 1}, "x": 1}),
+        ([shared, shared], ["aaa", "a" * 3]),
+        (np.arange(4).reshape(2, 2).T, np.array([[0, 2], [1, 3]])),
+        (Path("a/b"), Path("a") / "b"),
+        (np.float32(1.5), np.float32(1.5)),
+        (Point(1), Point(1)),
+    ]
+    for one, other in equal:
+        assert items.key(one) == items.key(other)
+    different: list[Any] = [1, 1.0, True, "1", b"1", [1], (1,), {1}, {1: 1}, None, np.int64(1)]
+    different += [np.array([1]), np.array([[1]]), np.array([1.0]), Point(1), Point(2), Path("1")]
+    different += [["a", "b"], ["ab"], [["a"], "b"], square, add]
+    assert len({items.key(value) for value in different}) == len(different)
+
+
+class Point:
+    def __init__(self, x: int) -> None:
+        self.x = x
+
+
+# -- what is shown -----------------------------------------------------------------------------
+
+
+def test_prints_of_parallel_calls_are_labelled(capsys: pytest.CaptureFixture[str]) -> None:
+    def talk(x: int) -> None:
+        print("one")
+        print("two", end="")
+        sys.stderr.write("aside\n")
+
+    sojourn.isolated(talk).map([7, 8], workers=2)
+    shown = capsys.readouterr()
+    assert sorted(shown.out.splitlines()) == [
+        "[0: 7] one",
+        "[0: 7] two",
+        "[1: 8] one",
+        "[1: 8] two",
+    ]
+    assert sorted(shown.err.splitlines()) == ["[0: 7] aside", "[1: 8] aside"]
+    sojourn.isolated(talk).map([7], workers=1)
+    assert capsys.readouterr().out == "one\ntwo"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_is_shown_while_the_first_worker_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sojourn.functions import sweeping
+
+    monkeypatch.setenv("TERM", "xterm")
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    seen: list[str] = []
+    monkeypatch.setattr(sweeping, "_wait_for_zygote", lambda: seen.append(screen.getvalue()))
+    sojourn.isolated(square).map([1, -1], on_error="skip")
+    assert "square" in seen[0]
+    assert "0/2" in seen[0]
+    assert "1 failed" in screen.getvalue()
