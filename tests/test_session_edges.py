@@ -57,7 +57,7 @@ def test_the_tensors_of_a_live_graph_can_be_named_by_themselves():
     ]:
         with sojourn.open(graph, inputs=[x], outputs=outputs) as session:
             assert list(session.run(None, fed)) == names
-    with pytest.raises(TypeError, match=r"outputs are names of tensors, .* not 3"):
+    with pytest.raises(TypeError, match=r"outputs must be names of tensors, .* not 3"):
         sojourn.open(graph, outputs=[3])
 
 

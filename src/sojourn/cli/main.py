@@ -12,6 +12,7 @@ from sojourn._version import __version__
 COMMANDS = {
     "audit": "Run a program and report what its TensorFlow sessions leak.",
     "bench": "Compare raw TensorFlow with sojourn on this machine, as ratios.",
+    "convert": "Convert a model for other engines, and compare them with TensorFlow.",
     "demo": "Train several models on raw TensorFlow and on sojourn, and compare.",
     "doctor": "Check that this machine has what sojourn needs, with the cure where it has not.",
     "inspect": "Tell what a model contains by reading it, without loading it.",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 import numpy as np
@@ -14,6 +14,7 @@ from sojourn.errors import InternalError, ModelError
 from sojourn.kinds import KINDS, Load
 from sojourn.values import Signature, TensorSpec
 
+T = TypeVar("T")
 Arrays = Sequence[np.ndarray]
 # An operation takes plain arguments and arrays, and gives plain results and arrays.
 Operation = Callable[[dict[str, Any], Arrays], tuple[Any, Arrays]]
@@ -73,6 +74,13 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Let go of everything that would otherwise be lost, such as unflushed files."""
+
+
+def renamed(specs: Mapping[str, T], names: Mapping[str, Any] | None) -> dict[str, T]:
+    """What a model has, under the names that stand for its own, in their order."""
+    if names is None:
+        return dict(specs)
+    return {short: specs[name] for short, name in names.items()}
 
 
 def load_model(load: Load, arrays: Arrays) -> Engine:

@@ -1,4 +1,4 @@
-"""What an engine does not do for a model that nobody vouches for: run code that came with it.
+"""What an engine does not do for an untrusted model: run code that came with it.
 
 The sandbox contains such code. This keeps it from starting at all.
 """

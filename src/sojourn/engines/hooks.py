@@ -1,8 +1,7 @@
 """What a framework needs of the process that it runs in: one record each, in one table.
 
-Whoever makes processes asks here and knows no framework by name. A new one is a record, and a
-module with those of the functions below that it has something to do for. Such a module is
-imported without its framework.
+`process` calls these functions and knows no framework by name. A new framework is a record here,
+and a module that has those of the hooks that it needs, and can be imported without the framework.
 """
 
 from __future__ import annotations

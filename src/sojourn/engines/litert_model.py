@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from ai_edge_litert.interpreter import Interpreter
 
-from sojourn.engines.base import Arrays, Operation
+from sojourn.engines.base import Arrays, Operation, renamed
 from sojourn.errors import InputError, ModelError
 from sojourn.kinds import Load
 from sojourn.probes.model_files.contents import mapped
@@ -35,15 +35,19 @@ _NEW_OP = re.compile(r"Didn't find op for builtin opcode '(\w+)' version '(\d+)'
 class LiteRtEngine:
     """One signature of a model."""
 
-    def __init__(self, path: str, signature: str | None, remembers: bool) -> None:
-        self._path = path
+    def __init__(self, load: Load, signature: str | None, remembers: bool) -> None:
+        self._path = load.path
         self._key = signature
         self._remembers = remembers
         self._lock = threading.Lock()
         self._only = threading.Lock()  # held while the only interpreter runs
         runner = self._new_runner()
         self._free = [runner]
-        self.signature = Signature(runner.inputs, runner.outputs)
+        # A converted model has names of its own, for those of the model that it was made from.
+        self.real_inputs, self.real_outputs = load.inputs or {}, load.outputs or {}
+        self.signature = Signature(
+            renamed(runner.inputs, load.inputs), renamed(runner.outputs, load.outputs)
+        )
 
     @classmethod
     def load(cls, load: Load, arrays: Arrays) -> LiteRtEngine:
@@ -53,7 +57,7 @@ class LiteRtEngine:
             keys = list(Interpreter(model_path=load.path).get_signature_list())
         except (ValueError, RuntimeError, ModelError) as error:
             raise ModelError(f"LiteRT cannot load {load.path}: {_told(error)}") from None
-        return cls(load.path, _chosen(keys, load.signature, load.path), told.remembers)
+        return cls(load, _chosen(keys, load.signature, load.path), told.remembers)
 
     def _new_runner(self) -> _Runner:
         try:
@@ -63,7 +67,7 @@ class LiteRtEngine:
 
     @contextmanager
     def runner(self) -> Iterator[_Runner]:
-        """One that nobody else runs meanwhile."""
+        """One that no other thread runs meanwhile."""
         if self._remembers:
             with self._only:
                 yield self._free[0]
@@ -105,8 +109,8 @@ class LiteRtPlan:
 
     def __init__(self, engine: LiteRtEngine, feeds: Sequence[str], fetches: Sequence[str]) -> None:
         self._engine = engine
-        self._feeds = list(feeds)
-        self._fetches = list(fetches)
+        self._feeds = [str(engine.real_inputs.get(name, name)) for name in feeds]
+        self._fetches = [engine.real_outputs.get(name, name) for name in fetches]
         self.inputs = [engine.signature.inputs[name] for name in feeds]
         self.outputs = [engine.signature.outputs[name] for name in fetches]
         self.slots = range(len(self._fetches))

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from sojourn.engines.base import Arrays, Operation
+from sojourn.engines.base import Arrays, Operation, renamed
 from sojourn.errors import EngineError, InputError, ModelError
 from sojourn.kinds import Load
 from sojourn.probes.model_files.contents import mapped
@@ -42,7 +42,8 @@ _SOURCE = re.compile(r"\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : |\S*/onnxruntime_s
 class OnnxEngine:
     """One model in one session of ONNX Runtime."""
 
-    def __init__(self, session: Any, path: str) -> None:
+    def __init__(self, session: Any, load: Load) -> None:
+        path = load.path
         self._session = session
         self._inputs = _specs(session.get_inputs())
         self._outputs = _specs(session.get_outputs())
@@ -56,6 +57,10 @@ class OnnxEngine:
         for name, spec in self._inputs.items():
             if spec.dtype.startswith("("):
                 raise ModelError(f"input {name!r} of {path} takes {spec.dtype[1:-1]}, not a tensor")
+        # A converted model has names of its own, for those of the model that it was made from.
+        self._real_inputs, self._real_outputs = load.inputs or {}, load.outputs or {}
+        self._inputs = renamed(self._inputs, load.inputs)
+        self._outputs = renamed(self._outputs, load.outputs)
         tensors = {n: spec for n, spec in self._outputs.items() if not spec.dtype.startswith("(")}
         self.signature = Signature(self._inputs, tensors)
 
@@ -75,7 +80,7 @@ class OnnxEngine:
             )
         except Exception as error:  # it has a type of its own for each of its status codes
             raise ModelError(_told(load.path, str(error))) from None
-        return cls(session, load.path)
+        return cls(session, load)
 
     def plan(self, feeds: Sequence[str], fetches: Sequence[str]) -> OnnxPlan:
         for name in feeds:
@@ -88,7 +93,9 @@ class OnnxEngine:
             raise InputError(f"to get {', '.join(fetches)} the input {listed} must be fed as well")
         inputs = [self._inputs[name] for name in feeds]
         outputs = [self._outputs[name] for name in fetches]
-        return OnnxPlan(self._session, list(feeds), list(fetches), inputs, outputs)
+        given = [str(self._real_inputs.get(name, name)) for name in feeds]
+        wanted = [self._real_outputs.get(name, name) for name in fetches]
+        return OnnxPlan(self._session, given, wanted, inputs, outputs)
 
     def operations(self) -> dict[str, Operation]:
         return {}  # it has no state that could be saved

@@ -29,7 +29,7 @@ HANDLE = np.dtype([("resource", np.uint8, (1,))])
 
 
 class CSession:
-    """TensorFlow's C session. It is deleted when nobody refers to it any more."""
+    """TensorFlow's C session. It is deleted when it is garbage-collected."""
 
     def __init__(self, c_session: Any) -> None:
         # The names are those that TensorFlow's own callables look for.
@@ -116,7 +116,7 @@ class SessionEngine:
         }
 
     def connect(self, call_back: CallBack) -> None:
-        """Python functions of the graph live with the caller, and this is how to reach him."""
+        """Python functions of the graph live with the caller, and this is how to reach them."""
         self._functions.connect(call_back)
 
     def close(self) -> None:

@@ -27,7 +27,7 @@ class SessionStep:
     outputs: Sequence[TensorSpec] = ()
     slots: Sequence[int] = ()
     adoptable = False
-    may_echo = False  # whoever asks for the step decides that
+    may_echo = False  # the caller of the step decides that
     prints = True
     may_wait = True
     changes_state = True

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from msgspec.structs import replace
 from tensorflow.python.framework import ops as tf_ops
@@ -116,6 +117,7 @@ class GraphEngine:
             "save": self._save,
             "restore": self._restore,
             "placement": self._placement,
+            "convert": self._convert,
         }
 
     def close(self) -> None:
@@ -151,6 +153,13 @@ class GraphEngine:
         with literal(arguments["prefix"], arguments["folder"]) as prefix:
             self.variables.restore(prefix, arguments["may_lack"])
         return None, ()
+
+    def _convert(self, arguments: dict[str, Any], arrays: Arrays) -> tuple[Any, Arrays]:
+        from sojourn.engines import converting
+
+        outputs = {name: t for name, t in self._outputs.items() if not is_operation(t)}
+        made = converting.convert(self.session, self._inputs, outputs, arguments["to"])
+        return None, [np.frombuffer(made, np.uint8)]
 
     def _placement(self, arguments: dict[str, Any], arrays: Arrays) -> tuple[Any, Arrays]:
         return self._placements.told(), ()
@@ -298,11 +307,11 @@ def _fetchable(item: Any) -> Any:
     try:
         return tf.convert_to_tensor(item)  # of a variable, its value
     except (TypeError, ValueError):
-        raise ModelError(f"inputs and outputs are tensors, not {item!r}") from None
+        raise ModelError(f"inputs and outputs must be tensors, not {item!r}") from None
 
 
 def named(graph: Any, names: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The tensors that the user names, under the names he gives them."""
+    """The tensors that the user names, under the names given for them."""
     found = {}
     for short, name in (names or {}).items():
         try:

@@ -32,7 +32,7 @@ _BLOCKING_PARTS = (
     "Lookup", "TensorArray", "Stack", "Mutex", "Collective", "Rendezvous", "Summary",
     "BatchFunction", "Unbatch",
 )  # fmt: skip
-# They hold resources of a step, or look something up, and wait for nobody.
+# They hold resources of a step, or look something up, and wait for nothing.
 _PATIENT_PARTS = ("Lookup", "TensorArray", "Stack", "Summary")
 _WAITING_PARTS = tuple(part for part in _BLOCKING_PARTS if part not in _PATIENT_PARTS)
 _CONTROL_FLOW = frozenset(

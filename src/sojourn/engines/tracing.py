@@ -168,7 +168,7 @@ def _concrete(function: Any, inputs: Specs) -> Any:
 def _owners(concrete: Any) -> list[Any]:
     """The objects behind the tables and the like that a function uses.
 
-    The function knows only their handles. Somebody keeps the objects alive, or the handles would
+    The function knows only their handles. Something keeps the objects alive, or the handles would
     be dead, so they can be found among all objects.
     """
     variables = {id(variable.handle) for variable in concrete.variables}

@@ -34,4 +34,4 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     untrusted: bool = False
     packed: Packed | None = None  # a live model that was packed by the caller
     config: bytes = b""  # of a drop-in session
-    live: Any = None  # an object of the caller's, used in his process
+    live: Any = None  # an object of the caller's, for an inline session

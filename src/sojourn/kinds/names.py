@@ -29,7 +29,9 @@ def by_short_name(what: str, names: Any) -> dict[str, Any] | None:
     found = [_name_of(tensor) for tensor in (names if several else [names])]
     for name in found:
         if not isinstance(name, str):
-            raise TypeError(f"{what} are names of tensors, such as 'dense/BiasAdd:0', not {name!r}")
+            raise TypeError(
+                f"{what} must be names of tensors, such as 'dense/BiasAdd:0', not {name!r}"
+            )
     return short_names(found)
 
 

@@ -1,7 +1,6 @@
 """What kind of model lies at a path, told by looking at names and first bytes alone.
 
-Whoever opens a model and whoever inspects it ask here: two answers would let a path show one model
-to those who look and load another.
+`open` and `inspect` both ask here: with two answers, a path could show one model and load another.
 """
 
 from __future__ import annotations
@@ -52,7 +51,8 @@ def recognise(path: str) -> Found:
         return _of_file(path)
     if os.path.isfile(path + ".meta") or os.path.isfile(path + ".index"):
         return _checkpoint(path)
-    raise ModelError(f"there is nothing at {path}: no such file or folder")
+    what = "neither a file nor a folder" if os.path.exists(path) else "no such file or folder"
+    raise ModelError(f"there is nothing at {path}: {what}")
 
 
 def _in_folder(path: str) -> Found:

@@ -29,9 +29,14 @@ class Kind:
     suffixes: tuple[str, ...] = ()
     begins: Callable[[bytes], bool] | None = None
     name_decides: bool = False  # whatever its first bytes are
-    needs_suffix: bool = False  # whoever loads it goes by its name
+    needs_suffix: bool = False  # its loader goes by the name
     files: str = "sojourn.kinds.belongings:one_file"  # "module:function": what belongs to it
     instead: str = ""  # why it cannot be opened, and what to do instead
+
+    @property
+    def engine(self) -> str:
+        """The name of what computes."""
+        return "litert" if self.framework == "ai_edge_litert" else self.framework
 
     def import_loader(self) -> Any:
         """What loads it, with its framework imported."""

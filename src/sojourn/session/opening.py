@@ -21,6 +21,8 @@ from sojourn.kinds.paths import Found, recognise
 from sojourn.probes import gpu
 from sojourn.probes.platform import require_process_isolation
 from sojourn.session.backend import Backend, InlineBackend
+from sojourn.session.conversion.candidates import Examined
+from sojourn.session.conversion.converting import Trial, conversion_for
 from sojourn.session.devices import Choice, choose
 from sojourn.session.session import Session
 from sojourn.session.stay import Stay
@@ -52,6 +54,9 @@ def open(
     restart: str | None = None,
     untrusted: bool | str = False,
     timeout: float | None = None,
+    engine: str | None = None,
+    samples: Sequence[Mapping[str, Any]] | None = None,
+    tolerance: float | None = None,
 ) -> Session:
     """Open a session on a model. It lives until it is closed; use it in a `with` block.
 
@@ -74,6 +79,11 @@ def open(
     With `untrusted=True` a model in a file is loaded and run in a worker that can read nothing but
     the model and the interpreter's libraries, writes nothing, and has no network and no programs
     to start. `timeout` is the most the opening may take, in seconds.
+
+    `engine` is `"tensorflow"`, `"onnxruntime"`, `"litert"` or `"fastest"`: a model of TensorFlow
+    is then converted once and compared with TensorFlow, on `samples` (a list of feeds) or inputs
+    that are made from its signature, within a `tolerance` that is measured unless it is given.
+    What computes is told by `session.engine`.
     """
     # All of the above but what a session has for itself.
     options = {key: value for key, value in locals().items() if key not in ("name", "device")}
@@ -99,6 +109,9 @@ class Blueprint:
         restart: str | None = None,
         untrusted: bool | str = False,
         timeout: float | None = None,
+        engine: str | None = None,
+        samples: Sequence[Mapping[str, Any]] | None = None,
+        tolerance: float | None = None,
     ) -> None:
         _check(isolation, restart)
         seed = arguments.seed(seed, deterministic)
@@ -126,6 +139,16 @@ class Blueprint:
         )
         self._load, self._arrays = _described(found or model, self._inline, chosen)
         KINDS[self._load.kind].refuse_what_is_ignored(chosen)
+        self._conversion = conversion_for(
+            engine,
+            self._load,
+            self._arrays,
+            samples,
+            tolerance,
+            self._timeout,
+            isolation,
+            self._confined.is_on,
+        )
 
     def open(
         self,
@@ -135,20 +158,46 @@ class Blueprint:
         is_under_way: Callable[[Stay], None] | None = None,
     ) -> Session:
         """Open a session for the owner. `is_under_way` is told once there is a worker to end."""
+        if name is not None and not isinstance(name, str):
+            raise TypeError(f"name must be a string, not {name!r}")
+        name = name or f"{self._base_name}-{next(_counter)}"
+        if self._conversion is None:
+            return self.open_as(self._load, self._arrays, owner, name, device, is_under_way)
+
+        trial = self._trial(owner, name, device)
+        load, arrays, engine = self._conversion.chosen(trial, name)
+        return self.open_as(load, arrays, owner, name, device, is_under_way, engine)
+
+    def examine(self, owner: Place) -> Examined:
+        """What is known of the engines that were asked for; nothing is left open."""
+        assert self._conversion is not None
+        return self._conversion.examined(self._trial(owner, self._base_name, "auto"))
+
+    def _trial(self, owner: Place, name: str, device: str) -> Trial:
+        return lambda load, arrays: self.open_as(load, arrays, owner, f"{name}-trial", device)
+
+    def open_as(
+        self,
+        load: Load,
+        arrays: Arrays,
+        owner: Place,
+        name: str,
+        device: str,
+        is_under_way: Callable[[Stay], None] | None = None,
+        engine: str = "",
+    ) -> Session:
+        """Open a session on a model like ours, run by an engine that may be another."""
         arguments.device("device", device)
         if self._confined.is_on:
             device = _without_gpu(device)
-        kind = KINDS[self._load.kind]
+        kind = KINDS[load.kind]
         if not kind.uses_gpu:
             if device not in ("auto", "cpu"):
                 raise DeviceError(f"{kind.what} runs on the CPU, not on {device!r}")
             device = "cpu"
         choice = _chosen(device, self._limit, self._inline)
         limit = self._limit if choice.gpu is not None else None
-        load = replace(self._load, device=device, gpu_bytes=limit)
-        if name is not None and not isinstance(name, str):
-            raise TypeError(f"name must be a string, not {name!r}")
-        name = name or f"{self._base_name}-{next(_counter)}"
+        load = replace(load, device=device, gpu_bytes=limit)
         stay = Stay(name, self._isolation, choice.label, owner)
 
         def new_backend(deadline: float | None) -> Backend:
@@ -169,13 +218,14 @@ class Blueprint:
             )
 
         try:
-            stay.open(new_backend, load, self._arrays, self._timeout, is_under_way)
+            stay.open(new_backend, load, arrays, self._timeout, is_under_way)
             if self._confined.is_on:
                 stay.keeping.forbid("save", "an untrusted worker writes nothing")
             if choice.gpu is not None and device == "auto":
                 _tell_if_on_cpu(stay)
             if self._restart is not None:
-                stay.comeback = stay.keeping.comeback_with(new_backend, load, self._arrays)
+                stay.comeback = stay.keeping.comeback_with(new_backend, load, arrays)
+            stay.engine = engine or kind.engine
             return Session(stay)
         except BaseException:
             stay.abandon()

@@ -64,6 +64,11 @@ class Usable:
         return self._stay.signature
 
     @property
+    def engine(self) -> str:
+        """What computes, and, where it was chosen, why."""
+        return self._stay.engine
+
+    @property
     def sandbox(self) -> Applied | None:
         """What an untrusted model is closed off by; None if the model is trusted.
 

@@ -65,6 +65,7 @@ class Stay:
         self.owner = owner
         self.words = words(self)
         self.signature = Signature()
+        self.engine = ""  # what computes, and why it does
         self.receipt: Receipt | None = None
         self.closed_at: Place | None = None
         self.lifecycle = Lifecycle(name, owner, self.refusal, self.footprint)

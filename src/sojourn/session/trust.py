@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sojourn.kinds.paths import Found
 from sojourn.values import arguments
 
-# A model that nobody vouches for gets a limit also when nobody asked for one.
+# An untrusted model has a limit even if none was asked for.
 DEFAULT_MEMORY = "4GiB"
 BEST_EFFORT = "best-effort"
 

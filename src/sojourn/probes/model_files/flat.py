@@ -1,7 +1,7 @@
-"""A small reader of flatbuffers, for files that nobody vouches for.
+"""A small reader of flatbuffers, for untrusted files.
 
 Every offset is checked before it is followed, and nothing is allocated by a length that the file
-merely claims. The same table may be referred to any number of times, so whoever walks them counts.
+merely claims. The same table may be referred to any number of times, so its users count.
 Whatever is wrong is a `ModelError`.
 """
 

@@ -62,7 +62,7 @@ def read_checkpoint(prefix: str, known: frozenset[str] | None) -> ModelSummary:
             metas = [parse_meta_graph(content(prefix + ".meta"))]
         except ModelError as error:
             raise ModelError(f"{prefix}.meta: {error}") from error
-        metas[0].assets.clear()  # nobody feeds them where a checkpoint is opened
+        metas[0].assets.clear()  # they are not fed where a checkpoint is opened
     weights, unchecked, unread = _weights(prefix)
     if not metas and not os.path.isfile(prefix + ".index"):
         raise ModelError(f"{prefix}: not a checkpoint: it has neither .index nor .meta")

@@ -1,4 +1,4 @@
-"""A small reader of the protobuf wire format, for files that nobody vouches for.
+"""A small reader of the protobuf wire format, for untrusted files.
 
 It never recurses, never allocates by a length that the file merely claims, and takes time in
 proportion to the bytes that are there. Whatever is wrong is a `ModelError`, never anything else.

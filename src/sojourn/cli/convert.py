@@ -1,0 +1,88 @@
+"""`sojourn convert`: what other engines make of a model, ahead of time."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import click
+import msgspec
+
+from sojourn.cli.terminal import plain
+from sojourn.errors import SojournError
+from sojourn.session.conversion import cache
+from sojourn.session.conversion.candidates import ENGINES, FASTEST, Examined
+from sojourn.values import caller, format_bytes
+
+
+@click.command(name="convert", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("path", type=click.Path(), required=False)
+@click.option(
+    "--to",
+    type=click.Choice([FASTEST, *ENGINES]),
+    default=FASTEST,
+    show_default=True,
+    help="The engine, or whichever is fastest.",
+)
+@click.option("--signature", help="Which signature of a SavedModel.")
+@click.option("--tolerance", type=float, help="The largest difference; measured if not given.")
+@click.option("--json", "as_json", is_flag=True, help="Print plain data for programs.")
+@click.option("--clear", is_flag=True, help="Remove everything that was converted before.")
+def command(
+    path: str | None,
+    to: str,
+    signature: str | None,
+    tolerance: float | None,
+    as_json: bool,
+    clear: bool,
+) -> None:
+    """Convert a TensorFlow model for other engines, and compare them with TensorFlow.
+
+    PATH is a SavedModel folder, a .keras or .h5 file, a frozen .pb, or a checkpoint. What comes of
+    it is kept, and found by `sojourn.open(PATH, engine=...)`. The exit code is 1 when no engine
+    can be used.
+    """
+    if clear:
+        click.echo(f"Removed {format_bytes(cache.clear())} from {cache.folder()}.")
+    if path is None:
+        if not clear:
+            raise click.UsageError("Missing argument 'PATH'.")
+        return
+    from sojourn.session.opening import Blueprint
+
+    try:
+        blueprint = Blueprint(path, signature=signature, engine=to, tolerance=tolerance)
+        examined = blueprint.examine(caller())
+    except SojournError as error:
+        click.echo(f"Error: {plain(str(error))}", err=True)
+        sys.exit(1)
+    if as_json:
+        click.echo(json.dumps(msgspec.to_builtins(examined), indent=2))
+    else:
+        _print(examined, to)
+    sys.exit(0 if any(candidate.agrees for candidate in examined.candidates) else 1)
+
+
+def _print(examined: Examined, to: str) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for title in ("engine", "", "time by TensorFlow's", "memory", "opens in"):
+        table.add_column(title)
+    row = ("tensorflow", "", "1", format_bytes(examined.held_bytes))
+    table.add_row(*row, f"{examined.open_seconds * 1e3:.0f} ms")
+    for one in examined.candidates:
+        if one.refusal:
+            table.add_row(one.engine, Text(f"refused: {plain(one.refusal)}", "yellow"))
+            continue
+        agrees = f"agrees ({one.worst:.0e} of {one.tolerance:.0e})"
+        ratios = ", ".join(f"{ratio:.2f} at {batch}" for batch, ratio in one.ratios.items())
+        held = format_bytes(one.held_bytes)
+        table.add_row(one.engine, agrees, ratios, held, f"{one.open_seconds * 1e3:.0f} ms")
+    console = Console(highlight=False)
+    console.print(table)
+    if to == FASTEST:
+        winner = examined.fastest()
+        console.print(f"Fastest: {winner or 'tensorflow, no other is clearly faster'}")

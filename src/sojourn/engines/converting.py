@@ -1,0 +1,214 @@
+"""A TensorFlow graph as a model of another engine, made in a worker that ends afterwards.
+
+What cannot give the same answers there is refused before it is converted, by the name of the op:
+whatever keeps or changes state, draws random numbers, handles text, or computes with halves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import logging
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.framework import convert_to_constants, op_def_registry
+from tensorflow.python.grappler import tf_optimizer
+
+from sojourn.errors import ModelError
+
+v1 = tf.compat.v1
+_OP = re.compile(r"'tf\.(\w+)' op ([^\n]{1,200})")  # in what LiteRT's converter says
+_OPSET = 18
+# Stateful by name only: what they call is looked at itself.
+_CALLS = frozenset("StatefulPartitionedCall If While Case For".split())
+# What variables are read by, and what is gone once they are constants.
+_READS = frozenset(
+    "VarHandleOp ReadVariableOp ResourceGather ResourceGatherNd Variable VariableV2".split()
+)
+_PLACEHOLDERS = ("Placeholder", "PlaceholderV2")
+_RANDOM = ("Random", "Multinomial", "TruncatedNormal", "Shuffle", "Dropout")
+_HALVES = (tf.float16.as_datatype_enum, tf.bfloat16.as_datatype_enum)
+_TEXT = tf.string.as_datatype_enum
+
+
+def convert(session: Any, inputs: Mapping[str, Any], outputs: Mapping[str, Any], to: str) -> bytes:
+    """The model in the format of an engine; its inputs are i0, i1 and so on, its outputs o0, o1."""
+    for name, tensor in inputs.items():
+        if tensor.op.type not in _PLACEHOLDERS:
+            raise ModelError(f"input {name!r} is no placeholder but a {tensor.op.type}")
+    with _quiet():
+        graph = _frozen(session, list(inputs.values()), list(outputs.values()))
+        _refuse_what_differs(graph.as_graph_def())
+        return _MAKERS[to](graph, len(inputs), len(outputs))
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what converters print: whatever matters of it is raised."""
+    logging.disable(logging.CRITICAL)
+    kept = [(number, os.dup(number)) for number in (1, 2)]
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    try:
+        for number, _ in kept:
+            os.dup2(nothing, number)
+        yield
+    finally:
+        for number, copy in kept:
+            os.dup2(copy, number)
+            os.close(copy)
+        os.close(nothing)
+        logging.disable(logging.NOTSET)
+
+
+def _frozen(session: Any, inputs: list[Any], outputs: list[Any]) -> Any:
+    """The part that is needed, with the values of variables in it, under names of our own."""
+    names = list(dict.fromkeys(tensor.op.name for tensor in outputs))
+    graph_def = v1.graph_util.extract_sub_graph(session.graph.as_graph_def(add_shapes=True), names)
+    _refuse_what_differs(graph_def, _READS)
+    graph_def = convert_to_constants.convert_variables_to_constants_from_session_graph(
+        session, graph_def, names
+    )
+    graph = v1.Graph()
+    with graph.as_default():
+        given = {
+            tensor.name: v1.placeholder(tensor.dtype, tensor.shape, name=f"i{n}")
+            for n, tensor in enumerate(inputs)
+        }
+        found = v1.import_graph_def(
+            graph_def,
+            input_map=given,
+            return_elements=[tensor.name for tensor in outputs],
+            name="m",
+        )
+        for n, (tensor, original) in enumerate(zip(found, outputs, strict=True)):
+            tensor.set_shape(original.shape)
+            tf.identity(tensor, name=f"o{n}")
+    return graph
+
+
+def _refuse_what_differs(graph_def: Any, reads: frozenset[str] = frozenset()) -> None:
+    for node in _every_node(graph_def):
+        reason = "" if node.op in reads else _reason(node)
+        if reason:
+            name = node.name.removeprefix("m/")
+            raise ModelError(f"it cannot be converted: {node.op} ({name}) {reason}")
+
+
+def _every_node(graph_def: Any) -> Iterable[Any]:
+    """Those that can run: of the graph, and of every function that one of them calls."""
+    functions = {function.signature.name: function for function in graph_def.library.function}
+    pending, seen = list(graph_def.node), set()
+    while pending:
+        node = pending.pop()
+        yield node
+        called = [node.op]
+        for attribute in node.attr.values():
+            called += [attribute.func.name, *(each.name for each in attribute.list.func)]
+        for name in called:
+            if name in functions and name not in seen:
+                seen.add(name)
+                pending += functions[name].node_def
+
+
+def _reason(node: Any) -> str:
+    if any(word in node.op for word in _RANDOM):
+        return "draws random numbers"
+    definition = op_def_registry.get(node.op)
+    if definition is not None and definition.is_stateful and node.op not in _CALLS:
+        return "keeps or changes state"
+    types = {attribute.type for attribute in node.attr.values() if attribute.type}
+    if definition is not None:
+        types |= {end.type for end in (*definition.input_arg, *definition.output_arg)}
+    if _TEXT in types:
+        return "handles text"
+    if not types.isdisjoint(_HALVES):
+        return "computes with halves"
+    return ""
+
+
+def _to_litert(graph: Any, inputs: int, outputs: int) -> bytes:
+    converter = v1.lite.TFLiteConverter(
+        graph.as_graph_def(add_shapes=True),
+        [graph.get_tensor_by_name(f"i{n}:0") for n in range(inputs)],
+        [graph.get_tensor_by_name(f"o{n}:0") for n in range(outputs)],
+    )
+    try:
+        made: bytes = converter.convert()
+    except Exception as error:  # whatever the converter, written in C++, makes of it
+        raise ModelError(f"LiteRT's converter refuses it: {_essence(error)}") from None
+    return made
+
+
+def _to_onnx(graph: Any, inputs: int, outputs: int) -> bytes:
+    try:
+        from_graph_def = importlib.import_module("tf2onnx.convert").from_graph_def
+    except ModuleNotFoundError:
+        needed = "tf2onnx, which is not installed: pip install 'sojourn[convert]'"
+        raise ModelError(f"converting for ONNX Runtime needs {needed}") from None
+    given, wanted = [f"i{n}:0" for n in range(inputs)], [f"o{n}:0" for n in range(outputs)]
+    try:
+        model, _ = from_graph_def(
+            _inlined(graph, given, wanted),
+            input_names=given,
+            output_names=wanted,
+            opset=_OPSET,
+            custom_op_handlers={"Erfc": (_erfc, [])},
+        )
+    except Exception as error:  # as above, in Python
+        raise ModelError(f"tf2onnx refuses it: {_essence(error)}") from None
+    made: bytes = model.SerializeToString()
+    return made
+
+
+def _inlined(graph: Any, inputs: list[str], outputs: list[str]) -> Any:
+    """The same without functions but those of loops and conditions, which have no other form."""
+    graph_def = convert_to_constants.disable_lower_using_switch_merge(graph.as_graph_def())
+    for function in graph_def.library.function:
+        function.attr.pop("api_implements", None)  # by which one for a GPU would be chosen
+    meta_graph = v1.train.export_meta_graph(graph_def=graph_def, graph=graph)
+    meta_graph.collection_def["train_op"].node_list.value.extend([*inputs, *outputs])
+    config = v1.ConfigProto()
+    rewriting = config.graph_options.rewrite_options
+    rewriting.min_graph_nodes = -1
+    rewriting.optimizers.append("function")
+    rewriting.function_optimization = rewriting.AGGRESSIVE
+    return tf_optimizer.OptimizeGraph(config, meta_graph)
+
+
+def _erfc(context: Any, node: Any, name: str, arguments: Any) -> Any:
+    """1 - erf(x), which ONNX has."""
+    dtype = context.get_dtype(node.output[0])
+    numpy_type = importlib.import_module("tf2onnx.utils").map_onnx_to_numpy_type(dtype)
+    one = context.make_const(f"{name}/one", np.array(1, numpy_type))
+    erf = context.make_node("Erf", [node.input[0]], name=f"{name}/erf")
+    shapes, dtypes = node.output_shapes, node.output_dtypes
+    context.remove_node(node.name)
+    return context.make_node(
+        "Sub",
+        [one.output[0], erf.output[0]],
+        outputs=node.output,
+        name=name,
+        shapes=shapes,
+        dtypes=dtypes,
+    )
+
+
+def _to_frozen(graph: Any, inputs: int, outputs: int) -> bytes:
+    made: bytes = graph.as_graph_def(add_shapes=True).SerializeToString()
+    return made
+
+
+_MAKERS = {"onnxruntime": _to_onnx, "litert": _to_litert, "tensorflow": _to_frozen}
+
+
+def _essence(error: Exception) -> str:
+    if found := _OP.search(str(error)):
+        return f"{found[1]} {found[2]}"
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    telling = [line for line in lines if "error:" in line or "not supported" in line.lower()]
+    return " ".join((telling or lines or [type(error).__name__])[:2])[:400]

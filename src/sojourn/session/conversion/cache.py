@@ -1,0 +1,156 @@
+"""Converted models and the proofs that go with them, in a folder, by what they were made of.
+
+An entry is written beside its place and renamed, so that it is whole or not there. Files are
+checked by their SHA-256 before they are used. The oldest entries go when there is too much.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.metadata
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from sojourn._version import __version__
+from sojourn.errors import ModelError
+from sojourn.kinds import KINDS, Load
+from sojourn.session.conversion.candidates import Examined
+
+FOLDER = "SOJOURN_CACHE"
+MOST_BYTES = 4 << 30
+_VERDICTS = "verdicts.json"
+_FORMAT = 1
+_CHUNK_BYTES = 2**20
+_PACKAGES = (
+    *("tensorflow", "tensorflow-cpu", "tf2onnx", "onnxruntime", "ai-edge-litert"),
+    *("keras", "numpy"),
+)
+
+
+def folder() -> Path:
+    """Where it is: `SOJOURN_CACHE`, or in the user's folder for caches."""
+    chosen = os.environ.get(FOLDER)
+    if chosen:
+        return Path(chosen)
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(base, "sojourn", "engines")
+
+
+def key_of(load: Load, arrays: Sequence[np.ndarray], more: str) -> str:
+    """What a conversion depends on: the model's bytes, its options, and every version."""
+    if load.kind == "builder":
+        return secrets.token_hex(16)  # what it builds is not known before it is run
+    digest = hashlib.sha256(f"{_FORMAT} {__version__} {more}".encode())
+    for package in _PACKAGES:
+        digest.update(f"{package} {version_of(package)}\n".encode())
+    bare = msgspec.structs.replace(load, path="", device="auto", gpu_bytes=None)
+    digest.update(msgspec.msgpack.encode(bare))
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array).data)
+    if load.path:
+        for top in KINDS[load.kind].files_of(os.path.realpath(load.path)):
+            for path in _files_below(top):
+                digest.update(os.path.relpath(path, top).encode(errors="surrogateescape"))
+                digest.update(sha256(path).encode())
+    return digest.hexdigest()
+
+
+def version_of(package: str) -> str:
+    """Which version is installed here; empty if none is."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def find(key: str) -> Examined | None:
+    """What was found out about this model, if its files are still what they were."""
+    entry = folder() / key
+    try:
+        examined = msgspec.json.decode((entry / _VERDICTS).read_bytes(), type=Examined)
+        for candidate in examined.candidates:
+            if candidate.file and sha256(entry / candidate.file) != candidate.sha256:
+                return None
+        os.utime(entry)
+    except (OSError, msgspec.DecodeError):
+        return None
+    return msgspec.structs.replace(examined, folder=str(entry))
+
+
+@contextlib.contextmanager
+def new_entry() -> Iterator[Path]:
+    """A folder to write an entry in; removed unless it has been kept."""
+    entry = folder() / f".new-{secrets.token_hex(8)}"
+    try:
+        entry.mkdir(parents=True, mode=0o700)
+    except OSError as error:
+        why = f"{error}; {FOLDER} names another folder"
+        raise ModelError(f"converted models cannot be kept: {why}") from error
+    try:
+        yield entry
+    finally:
+        shutil.rmtree(entry, ignore_errors=True)
+
+
+def keep(entry: Path, key: str, examined: Examined) -> Examined:
+    """Make the entry what `find` finds."""
+    (entry / _VERDICTS).write_bytes(msgspec.json.encode(examined))
+    target = folder() / key
+    with contextlib.suppress(OSError):
+        shutil.rmtree(target, ignore_errors=True)  # damaged, or it would have been found
+        entry.rename(target)
+    _make_room(target)
+    return msgspec.structs.replace(examined, folder=str(target))
+
+
+def clear() -> int:
+    """Remove every entry; how many bytes they had."""
+    entries = _entries()
+    for entry, _, _ in entries:
+        shutil.rmtree(entry, ignore_errors=True)
+    return sum(size for _, _, size in entries)
+
+
+def sha256(path: str | Path) -> str:
+    """Of a file."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _files_below(top: str) -> Iterator[str]:
+    if not os.path.isdir(top):
+        yield top
+    for root, folders, files in os.walk(top):
+        folders.sort()
+        yield from (os.path.join(root, name) for name in sorted(files))
+
+
+def _entries() -> list[tuple[Path, float, int]]:
+    found = []
+    with contextlib.suppress(OSError):
+        for entry in folder().iterdir():
+            with contextlib.suppress(OSError):
+                size = sum(file.stat().st_size for file in entry.iterdir())
+                found.append((entry, entry.stat().st_mtime, size))
+    return found
+
+
+def _make_room(newest: Path) -> None:
+    entries = sorted(_entries(), key=lambda entry: entry[1])
+    total = sum(size for _, _, size in entries)
+    for entry, _, size in entries:
+        if total <= MOST_BYTES:
+            break
+        if entry != newest:
+            shutil.rmtree(entry, ignore_errors=True)
+            total -= size

@@ -1,0 +1,72 @@
+"""What was found out about a model and other engines, as plain values."""
+
+from __future__ import annotations
+
+from statistics import geometric_mean
+
+import msgspec
+
+TENSORFLOW, FASTEST = "tensorflow", "fastest"
+# engine -> the kind of model it runs, and the package that it comes in
+ENGINES = {"onnxruntime": ("onnx", "onnxruntime"), "litert": ("tflite", "ai-edge-litert")}
+# A switch must pay at every batch size that was timed, and clearly.
+_CLEAR_WIN = 0.8
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+    """One engine for one model."""
+
+    engine: str
+    version: str
+    refusal: str = ""  # why it is not to be used
+    file: str = ""  # in the folder of the entry
+    sha256: str = ""
+    checks: int = 0  # inputs that it was compared with TensorFlow on
+    worst: float = 0.0  # the largest difference
+    tolerance: float = 0.0
+    ratios: dict[int, float] = {}  # batch size -> its time by TensorFlow's
+    held_bytes: int = 0
+    open_seconds: float = 0.0
+    convert_seconds: float = 0.0
+
+    @property
+    def agrees(self) -> bool:
+        """Whether it gives the same answers."""
+        return not self.refusal
+
+    def __str__(self) -> str:
+        name = f"{self.engine} {self.version}".strip()
+        if self.refusal:
+            return f"{name}: refused: {self.refusal}"
+        proof = f"(worst difference {self.worst:.0e}, tolerance {self.tolerance:.0e})"
+        if not self.ratios:
+            return f"{name} {proof}"
+        batch, ratio = min(self.ratios.items())
+        faster = f"{1 / ratio:.1f}x faster" if ratio < 1 else f"{ratio:.1f}x slower"
+        return f"{name}: {faster} than tensorflow at batch {batch} {proof}"
+
+
+class Examined(msgspec.Struct, frozen=True):
+    """Every engine that was looked at."""
+
+    candidates: list[Candidate]
+    inputs: list[str]  # the names that those of the files stand for, in order
+    outputs: list[str]
+    held_bytes: int = 0  # by TensorFlow's session
+    open_seconds: float = 0.0
+    folder: str = ""  # where the files are
+
+    def fastest(self) -> Candidate | None:
+        """The one to switch to; None if TensorFlow is as good."""
+        better = [
+            candidate
+            for candidate in self.candidates
+            if candidate.agrees
+            and candidate.ratios
+            and max(candidate.ratios.values()) <= _CLEAR_WIN
+        ]
+        return min(better, key=lambda one: geometric_mean(one.ratios.values()), default=None)
+
+    def of(self, engine: str) -> Candidate:
+        """What is known of one engine."""
+        return next(one for one in self.candidates if one.engine == engine)

@@ -1,0 +1,165 @@
+"""The engine that a user asks for, for one model: found out once, and then remembered."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sojourn import events
+from sojourn.errors import ModelError
+from sojourn.kinds import KINDS, Load
+from sojourn.session.conversion import cache
+from sojourn.session.conversion.candidates import ENGINES, FASTEST, TENSORFLOW, Candidate, Examined
+from sojourn.session.conversion.examining import examine
+from sojourn.session.session import Session
+from sojourn.values import Signature
+
+Arrays = list[np.ndarray]
+Trial = Callable[[Load, Arrays], Session]
+
+
+def conversion_for(
+    engine: str | None,
+    load: Load,
+    arrays: Arrays,
+    samples: Sequence[Mapping[str, Any]] | None,
+    tolerance: float | None,
+    timeout: float | None,
+    isolation: str,
+    is_confined: bool,
+) -> Conversion | None:
+    """What `engine=` asks for; None if the model runs on its own engine anyway."""
+    choices = (TENSORFLOW, *ENGINES, FASTEST)
+    if engine not in (None, *choices):
+        raise ValueError(f"engine must be one of {', '.join(choices)}, not {engine!r}")
+    kind = KINDS[load.kind]
+    if engine is None or engine == kind.engine:
+        if samples is not None or tolerance is not None:
+            raise ValueError("samples= and tolerance= are for engine=, which is not given")
+        return None
+    if kind.framework != TENSORFLOW:
+        raise ModelError(f"{kind.what} is run by {kind.engine}, not by {engine}")
+    if isolation != "process" or is_confined:
+        what = "an untrusted model" if is_confined else "an inline session"
+        raise ValueError(f"{what} runs on TensorFlow: nothing is converted for it")
+    if tolerance is not None and not 0 < tolerance < 1:
+        raise ValueError(f"tolerance must be between 0 and 1, not {tolerance!r}")
+    return Conversion(engine, load, arrays, samples, tolerance, timeout)
+
+
+class Conversion:
+    """A model and the engine it is wanted on."""
+
+    def __init__(
+        self,
+        wanted: str,
+        load: Load,
+        arrays: Arrays,
+        samples: Sequence[Mapping[str, Any]] | None,
+        tolerance: float | None,
+        timeout: float | None,
+    ) -> None:
+        self._wanted = wanted
+        self._timeout = timeout
+        self._load = load
+        self._arrays = arrays
+        self._samples = samples
+        self._tolerance = tolerance
+        self._engines = tuple(ENGINES) if wanted == FASTEST else (wanted,)
+        self._lock = threading.Lock()
+        self._examined: Examined | None = None
+
+    def examined(self, trial: Trial) -> Examined:
+        """What is known of the engines: from this process, from the cache, or by trying."""
+        with self._lock:
+            found = self._examined
+            if found is not None and all(
+                Path(found.folder, one.file).is_file() for one in found.candidates if one.file
+            ):
+                return found
+            key = self._key()
+            found = cache.find(key)
+            if found is None:
+                with cache.new_entry() as entry:
+                    opener = _Opener(trial, self._load, self._arrays, self._timeout)
+                    samples, tolerance = self._samples, self._tolerance
+                    found = examine(opener, self._engines, entry, samples, tolerance)
+                    found = cache.keep(entry, key, found)
+            self._examined = found
+            return found
+
+    def chosen(self, trial: Trial, name: str) -> tuple[Load, Arrays, str]:
+        """What to load, with which arrays, and what to say of it.
+
+        Raises ModelError if the engine that was asked for by name is refused.
+        """
+        found = self.examined(trial)
+        winner = found.fastest() if self._wanted == FASTEST else found.of(self._wanted)
+        if winner is not None and winner.agrees:
+            events.emit("engine.chosen", name, engine=winner.engine, why=str(winner))
+            path = Path(found.folder, winner.file)
+            load = _converted_load(self._load, winner.engine, path, found.inputs, found.outputs)
+            return load, [], str(winner)
+        why = "; ".join(_why_not(one) for one in found.candidates)
+        events.emit("engine.refused", name, engine=self._wanted, why=why)
+        if self._wanted != FASTEST:
+            raise ModelError(f"the model cannot be run by {why}")
+        return self._load, self._arrays, f"{TENSORFLOW}: {why}"
+
+    def _key(self) -> str:
+        more = f"{self._engines} {self._tolerance}"
+        arrays = [*self._arrays]
+        for feeds in self._samples or ():
+            for name, value in sorted(feeds.items()):
+                more += f" {name} {np.asarray(value).dtype} {np.asarray(value).shape}"
+                arrays.append(np.asarray(value))
+        return cache.key_of(self._load, arrays, more)
+
+
+def _why_not(candidate: Candidate) -> str:
+    return str(candidate) if candidate.refusal else f"{candidate}, which is no clear win"
+
+
+class _Opener:
+    """The sessions that engines are tried with."""
+
+    def __init__(self, trial: Trial, load: Load, arrays: Arrays, timeout: float | None) -> None:
+        self.timeout = timeout
+        self._trial = trial
+        self._load = load
+        self._arrays = arrays
+
+    def reference(self) -> Session:
+        return self._trial(self._load, self._arrays)
+
+    def frozen(self, graph_def: np.ndarray, signature: Signature) -> Session:
+        inputs = _names("i", signature.inputs, ":0")
+        outputs = _names("o", signature.outputs, ":0")
+        return self._trial(Load(kind="graph", inputs=inputs, outputs=outputs), [graph_def])
+
+    def converted(self, engine: str, path: Path, signature: Signature) -> Session:
+        names = signature.inputs, signature.outputs
+        return self._trial(_converted_load(self._load, engine, path, *names), [])
+
+
+def _converted_load(
+    load: Load, engine: str, path: Path, inputs: Iterable[str], outputs: Iterable[str]
+) -> Load:
+    """How a converted model is loaded, so that it has the names of the one it was made from."""
+    kind, _ = ENGINES[engine]
+    ending = ":0" if kind == "onnx" else ""
+    return Load(
+        kind=kind,
+        path=str(path),
+        inputs=_names("i", inputs, ending),
+        outputs=_names("o", outputs, ending),
+        deterministic=load.deterministic,
+    )
+
+
+def _names(letter: str, names: Iterable[str], ending: str) -> dict[str, Any]:
+    return {name: f"{letter}{n}{ending}" for n, name in enumerate(names)}

@@ -1,0 +1,189 @@
+"""Convert, prove and time: TensorFlow's session against those of other engines.
+
+Each conversion happens in a worker of its own, which may crash: the engine is then refused. Times
+are those of a caller, taken in turns, so that whatever else happens on the machine hits all alike.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any, Protocol
+
+import numpy as np
+
+from sojourn.errors import ModelError, SessionBroken
+from sojourn.session.conversion import cache, proof
+from sojourn.session.conversion.candidates import ENGINES, TENSORFLOW, Candidate, Examined
+from sojourn.session.conversion.inputs import Feeds, batch_of, generated
+from sojourn.session.session import Session
+from sojourn.values import Signature
+
+_TIMING_SECONDS = 0.5  # for each batch size
+_LEAST_ROUNDS, _MOST_ROUNDS = 5, 200
+
+
+class Opener(Protocol):
+    """How sessions on this model are opened."""
+
+    timeout: float | None  # the most that a conversion may take
+
+    def reference(self) -> Session:
+        """On TensorFlow."""
+
+    def frozen(self, graph_def: np.ndarray, signature: Signature) -> Session:
+        """On TensorFlow, with variables as constants."""
+
+    def converted(self, engine: str, path: Path, signature: Signature) -> Session:
+        """On another engine. The names in the file stand for those of the signature."""
+
+
+def examine(
+    opener: Opener,
+    engines: Sequence[str],
+    entry: Path,
+    samples: Sequence[Mapping[str, Any]] | None,
+    tolerance: float | None,
+) -> Examined:
+    """What every engine makes of the model. Files are left in the entry.
+
+    A refusal is a result; errors are those of TensorFlow's own session.
+    """
+    started = time.perf_counter()
+    with opener.reference() as reference:
+        open_seconds = time.perf_counter() - started
+        if "convert" not in reference._stay.keeping.operations:
+            raise ModelError("only models of TensorFlow can be converted, not a plain function")
+        signature = reference.signature
+        tried, refusal = _tried(reference, samples)
+        if not refusal:
+            if tolerance is None:
+                tolerance = proof.tolerance(_noise(opener, signature, tried))
+            idle = proof.says_nothing([outputs for _, _, outputs in tried], tolerance)
+            if idle:
+                refusal = f"its output {idle!r} hardly varies, which proves nothing: give samples="
+        found = [
+            _candidate(engine, refusal=refusal)
+            if refusal
+            else _examined(opener, engine, entry, reference, tried, tolerance or 0.0)
+            for engine in engines
+        ]
+        held = reference.footprint().host_bytes
+    return Examined(found, list(signature.inputs), list(signature.outputs), held, open_seconds)
+
+
+Tried = list[tuple[int, Feeds, dict[str, np.ndarray]]]
+
+
+def _tried(reference: Session, samples: Sequence[Mapping[str, Any]] | None) -> tuple[Tried, str]:
+    """Inputs with what TensorFlow makes of them, or why there are none.
+
+    Not every input that can be made is one that the model takes.
+    """
+    if samples is not None:
+        return [(batch_of(feeds), feeds, reference.run(None, feeds)) for feeds in samples], ""
+    found: Tried = []
+    refusal = ""
+    try:
+        for batch, feeds in generated(reference.signature):
+            try:
+                found.append((batch, feeds, reference.run(None, feeds)))
+            except SessionBroken:
+                raise
+            except Exception as error:  # TensorFlow's own, of any type
+                refusal = f"it takes no input that could be made: {_first_line(error)}"
+    except ModelError as error:
+        return [], str(error)
+    return found, "" if found else f"{refusal}: give samples="
+
+
+def _noise(opener: Opener, signature: Signature, tried: Tried) -> float:
+    """How much TensorFlow differs from itself when variables are constants."""
+    try:
+        with opener.frozen(_converted(opener, TENSORFLOW), signature) as frozen:
+            return max(
+                proof.difference(expected, frozen.run(None, feeds))[0]
+                for _, feeds, expected in tried
+            )
+    except Exception:
+        return 0.0  # the engines that are tried next meet the same, and say so
+
+
+def _converted(opener: Opener, engine: str) -> np.ndarray:
+    with opener.reference() as disposable:
+        _, [made] = disposable._stay.call(
+            "convert", {"to": engine}, timeout=opener.timeout, counts=False
+        )
+        return made
+
+
+def _examined(
+    opener: Opener,
+    engine: str,
+    entry: Path,
+    reference: Session,
+    tried: Tried,
+    tolerance: float,
+) -> Candidate:
+    started = time.perf_counter()
+    try:
+        made = _converted(opener, engine)
+        kind, _ = ENGINES[engine]
+        path = entry / f"model.{kind}"
+        path.write_bytes(made.data)
+        convert_seconds = time.perf_counter() - started
+        started = time.perf_counter()
+        with opener.converted(engine, path, reference.signature) as session:
+            open_seconds = time.perf_counter() - started
+            worst = 0.0
+            for _, feeds, expected in tried:
+                differs, wrong = proof.difference(expected, session.run(None, feeds))
+                worst = max(worst, differs)
+                if wrong or differs > tolerance:
+                    wrong = wrong or f"differs by {differs:.0e}, and {tolerance:.0e} is allowed"
+                    return _candidate(engine, refusal=wrong, worst=worst, tolerance=tolerance)
+            return _candidate(
+                engine,
+                file=path.name,
+                sha256=cache.sha256(path),
+                checks=len(tried),
+                worst=worst,
+                tolerance=tolerance,
+                ratios=_ratios(reference, session, tried),
+                held_bytes=session.footprint().host_bytes,
+                open_seconds=open_seconds,
+                convert_seconds=convert_seconds,
+            )
+    except Exception as error:  # of the converter, of either engine, or the end of its worker
+        return _candidate(engine, refusal=_first_line(error))
+
+
+def _candidate(engine: str, **facts: Any) -> Candidate:
+    return Candidate(engine=engine, version=cache.version_of(ENGINES[engine][1]), **facts)
+
+
+def _ratios(reference: Session, other: Session, tried: Tried) -> dict[int, float]:
+    found: dict[int, float] = {}
+    for batch, feeds, _ in tried:
+        if batch not in found:
+            found[batch] = _ratio(feeds, reference, other)
+    return found
+
+
+def _ratio(feeds: Feeds, reference: Session, other: Session) -> float:
+    times: tuple[list[float], list[float]] = ([], [])
+    until = time.perf_counter() + _TIMING_SECONDS
+    while len(times[0]) < _LEAST_ROUNDS or (
+        time.perf_counter() < until and len(times[0]) < _MOST_ROUNDS
+    ):
+        for session, taken in zip((reference, other), times, strict=True):
+            started = time.perf_counter()
+            session.run(None, feeds)
+            taken.append(time.perf_counter() - started)
+    return median(times[1]) / median(times[0])
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0] or type(error).__name__

@@ -1,0 +1,368 @@
+"""Another engine for a TensorFlow model: the same answers, proven, or a refusal that says why."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import sojourn
+from sojourn import events
+from sojourn.errors import ModelError
+from sojourn.session.conversion import cache, proof
+from sojourn.session.conversion.candidates import Candidate, Examined
+from sojourn.session.conversion.inputs import BATCHES, generated
+from sojourn.values import Signature, TensorSpec
+
+needs_engines = pytest.mark.skipif(
+    any(
+        importlib.util.find_spec(name) is None
+        for name in ("onnxruntime", "ai_edge_litert", "tf2onnx")
+    ),
+    reason="the engines or converters are not installed",
+)
+X = np.random.default_rng(1).normal(size=(5, 16)).astype(np.float32)
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(cache.FOLDER, str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SavedModel of two outputs, one of them of integers, with an op that ONNX does not have."""
+    path = tmp_path_factory.mktemp("models") / "two"
+
+    def write(path: str) -> None:
+        import tensorflow as tf
+
+        class Two(tf.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.w = tf.Variable(np.random.default_rng(2).normal(size=(16, 4)), dtype="float32")
+
+            @tf.function(input_signature=[tf.TensorSpec([None, 16], tf.float32)])
+            def serve(self, x: Any) -> Any:
+                y = x @ self.w
+                return {"y": tf.nn.gelu(y), "best": tf.argmax(y, axis=1)}
+
+        module = Two()
+        tf.saved_model.save(module, path, signatures=module.serve)
+
+    sojourn.isolated(write)(str(path))
+    return path
+
+
+@pytest.fixture
+def heard() -> Iterator[list[events.Event]]:
+    found: list[events.Event] = []
+    stop = events.subscribe(found.append)
+    yield found
+    stop()
+
+
+# Builders of models; each runs in a worker.
+
+
+def lstm() -> Any:
+    import keras
+
+    keras.utils.set_random_seed(1)
+    layers = [keras.Input((6, 4), name="x"), keras.layers.LSTM(8), keras.layers.Dense(2, name="y")]
+    return keras.Sequential(layers)
+
+
+def constant() -> Any:
+    import tensorflow as tf
+
+    return tf.function(
+        lambda x: {"y": x * 1e-9 + 1.0}, input_signature=[tf.TensorSpec([None, 16], tf.float32)]
+    )
+
+
+def counter() -> Any:
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+    x = v1.placeholder(tf.float32, [None, 16], name="x")
+    count = v1.get_variable("count", initializer=0.0, use_resource=True)
+    return {"x": x}, {"y": x + count.assign_add(1.0)}
+
+
+def noise() -> Any:
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+    x = v1.placeholder(tf.float32, [None, 16], name="x")
+    return {"x": x}, {"y": x + tf.random.uniform([16])}
+
+
+def halves() -> Any:
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+    x = v1.placeholder(tf.float32, [None, 16], name="x")
+    return {"x": x}, {"y": tf.cast(tf.cast(x, tf.float16) * 2, tf.float32)}
+
+
+def text() -> Any:
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+    x = v1.placeholder(tf.float32, [None, 16], name="x")
+    return {"x": x}, {"y": tf.strings.to_number(tf.strings.as_string(x))}
+
+
+def python() -> Any:
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+    x = v1.placeholder(tf.float32, [None, 16], name="x")
+    y = tf.numpy_function(lambda x: x, [x], tf.float32)
+    y.set_shape([None, 16])
+    return {"x": x}, {"y": y}
+
+
+def random_in_a_loop() -> Any:
+    import tensorflow as tf
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 16], tf.float32)])
+    def f(x: Any) -> Any:
+        for _ in tf.range(3):
+            x = x + tf.random.normal([16])
+        return {"y": x}
+
+    return f
+
+
+# Sessions
+
+
+@needs_engines
+@pytest.mark.parametrize("engine", ["onnxruntime", "litert"])
+def test_a_converted_model_has_the_same_names_and_answers(saved: Path, engine: str) -> None:
+    with sojourn.open(saved) as session:
+        assert session.engine == "tensorflow"
+        expected, signature = session.run(None, {"x": X}), session.signature
+    with sojourn.open(saved, engine=engine) as session:
+        assert session.engine.startswith(f"{engine} ")
+        assert "worst difference" in session.engine
+        assert session.signature == signature
+        got = session.run(None, {"x": X})
+        assert list(got) == list(expected)
+        assert np.allclose(got["y"], expected["y"], atol=1e-5)
+        assert np.array_equal(got["best"], expected["best"])
+        with open(f"/proc/{session.pid}/maps") as maps:
+            assert "tensorflow/python" not in maps.read()
+    assert session.receipt.clean
+
+
+@needs_engines
+def test_what_was_found_out_once_is_not_found_out_again(
+    saved: Path, own_cache: Path, heard: list[events.Event]
+) -> None:
+    with sojourn.open(saved, engine="onnxruntime") as session:
+        told = session.engine
+    assert any(event.session.endswith("-trial") for event in heard)
+    heard.clear()
+    with sojourn.open(saved, engine="onnxruntime") as session:
+        assert session.engine == told
+    assert not any(event.session.endswith("-trial") for event in heard)
+    [chosen] = [event for event in heard if event.kind == "engine.chosen"]
+    assert chosen.detail["engine"] == "onnxruntime"
+    [file] = own_cache.glob("*/model.onnx")
+    file.write_bytes(file.read_bytes()[:-1])  # damaged: made again
+    heard.clear()
+    with sojourn.open(saved, engine="onnxruntime") as session:
+        session.run("y", {"x": X})
+    assert any(event.session.endswith("-trial") for event in heard)
+    assert cache.clear() > 0
+    assert not list(own_cache.iterdir())
+
+
+@needs_engines
+def test_the_fastest_is_one_that_agrees_and_a_pool_leases_it(saved: Path) -> None:
+    with sojourn.Pool(memory="2GiB") as pool:
+        pool.register("two", saved, engine="fastest")
+        with pool.lease("two") as lease:
+            assert lease.engine.split()[0].rstrip(":") in ("tensorflow", "onnxruntime", "litert")
+            assert lease.run("best", {"x": X}).dtype == np.int64
+
+
+@needs_engines
+def test_an_lstm_runs_on_one_engine_and_is_refused_by_the_other() -> None:
+    x = np.random.default_rng(3).normal(size=(2, 6, 4)).astype(np.float32)
+    with sojourn.open(lstm) as session:
+        expected = session.run("y", {"x": x})
+    with sojourn.open(lstm, engine="onnxruntime") as session:
+        assert np.allclose(session.run("y", {"x": x}), expected, atol=1e-5)
+    with pytest.raises(ModelError, match=r"cannot be run by litert .*TensorListReserve"):
+        sojourn.open(lstm, engine="litert")
+
+
+@needs_engines
+@pytest.mark.parametrize(
+    ("build", "told"),
+    [
+        (counter, "AssignAddVariableOp .*keeps or changes state"),
+        (noise, "RandomUniform .*draws random numbers"),
+        (random_in_a_loop, "Random.*draws random numbers"),
+        (halves, "computes with halves"),
+        (text, "AsString|StringToNumber"),
+        (python, "PyFunc.* keeps or changes state"),
+    ],
+)
+def test_what_cannot_be_equal_is_refused_by_the_name_of_the_op(
+    build: Callable[[], Any], told: str
+) -> None:
+    with pytest.raises(ModelError, match=told):
+        sojourn.open(build, engine="onnxruntime")
+
+
+@needs_engines
+def test_the_fastest_falls_back_to_tensorflow_and_says_why(heard: list[events.Event]) -> None:
+    with sojourn.open(noise, engine="fastest") as session:
+        assert session.engine.startswith("tensorflow: onnxruntime ")
+        assert "draws random numbers" in session.engine
+        assert session.run("y", {"x": X}).shape == X.shape
+    [refused] = [event for event in heard if event.kind == "engine.refused"]
+    assert "RandomUniform" in refused.detail["why"]
+
+
+@needs_engines
+def test_outputs_that_hardly_vary_prove_nothing(saved: Path) -> None:
+    with pytest.raises(ModelError, match="'y' hardly varies, which proves nothing: give samples="):
+        sojourn.open(constant, engine="litert")
+    samples = [{"x": X * 10.0**n} for n in (0, 9)]
+    with sojourn.open(constant, engine="litert", samples=samples) as session:
+        assert np.allclose(session.run("y", {"x": X}), X * 1e-9 + 1)
+
+
+@needs_engines
+def test_a_difference_beyond_the_tolerance_is_refused(saved: Path) -> None:
+    with pytest.raises(ModelError, match=r"differs by .*, and 1e-12 is allowed"):
+        sojourn.open(saved, engine="onnxruntime", tolerance=1e-12)
+
+
+def test_engines_that_cannot_be_had_are_refused_at_once(saved: Path, tmp_path: Path) -> None:
+    for options, told in (
+        ({"engine": "torch"}, "engine must be one of tensorflow, onnxruntime, litert, fastest"),
+        ({"engine": "litert", "isolation": "inline"}, "an inline session runs on TensorFlow"),
+        ({"engine": "litert", "untrusted": True}, "an untrusted model runs on TensorFlow"),
+        ({"engine": "litert", "tolerance": 2}, "tolerance must be between 0 and 1"),
+        ({"samples": []}, "samples= and tolerance= are for engine="),
+    ):
+        with pytest.raises(ValueError, match=told):
+            sojourn.open(saved, **options)
+    onnx = tmp_path / "m.onnx"
+    onnx.write_bytes(b"\x08\x09:")
+    with pytest.raises(ModelError, match="an ONNX model is run by onnxruntime, not by litert"):
+        sojourn.open(onnx, engine="litert")
+
+
+def test_a_folder_that_cannot_be_written_to_is_told(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv(cache.FOLDER, str(tmp_path / "file"))
+    with pytest.raises(ModelError, match="SOJOURN_CACHE names another folder"):
+        sojourn.open(saved, engine="litert")
+
+
+def test_the_oldest_entries_go_when_there_is_too_much(
+    own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "MOST_BYTES", 2500)
+    for n in range(4):
+        with cache.new_entry() as entry:
+            (entry / "model.onnx").write_bytes(bytes(1000))
+            cache.keep(entry, f"key{n}", Examined([], [], []))
+        os.utime(own_cache / f"key{n}", (n, n))
+    assert sorted(path.name for path in own_cache.iterdir()) == ["key2", "key3"]
+    assert cache.find("key0") is None
+    assert cache.find("key3") is not None
+
+
+# The command
+
+
+@needs_engines
+def test_the_command_shows_what_every_engine_makes_of_a_model(saved: Path) -> None:
+    from sojourn.cli.convert import command
+
+    told = CliRunner().invoke(command, [str(saved), "--to", "litert", "--json"])
+    assert told.exit_code == 0, told.output
+    [candidate] = json.loads(told.output)["candidates"]
+    assert candidate["engine"] == "litert"
+    assert candidate["refusal"] == ""
+    assert os.path.isfile(os.path.join(json.loads(told.output)["folder"], candidate["file"]))
+    shown = CliRunner().invoke(command, [str(saved), "--to", "litert"])
+    assert "agrees" in shown.output
+    assert CliRunner().invoke(command, ["--clear"]).exit_code == 0
+
+
+# Decisions
+
+
+def test_floats_agree_by_the_largest_magnitude_and_integers_exactly() -> None:
+    one = {"y": np.array([1000.0, 1e-6], np.float32), "n": np.array([1, 2])}
+    worst, wrong = proof.difference(one, {**one, "y": one["y"] + np.float32(1e-3)})
+    assert (wrong, round(worst, 7)) == ("", 1e-6)
+    for other, told in (
+        ({**one, "n": np.array([1, 3])}, "'n' has 1 other values"),
+        ({**one, "n": one["n"].astype(np.int32)}, "'n' is int32"),
+        ({**one, "y": one["y"][:1]}, "'y' is float32[1] instead of float32[2]"),
+        ({**one, "y": np.array([np.nan, 0], np.float32)}, "'y' is finite in other places"),
+        ({"y": one["y"]}, "it gives ['y'] instead of ['y', 'n']"),
+    ):
+        assert told in proof.difference(one, other)[1]
+    same = {"y": np.array([np.nan, np.inf, 1.0], np.float32)}
+    assert proof.difference(same, same) == (0.0, "")
+
+
+def test_the_tolerance_grows_with_the_noise_of_tensorflow_but_not_without_end() -> None:
+    assert proof.tolerance(0.0) == proof.LEAST_TOLERANCE
+    assert proof.tolerance(1e-5) == pytest.approx(8e-5)
+    assert proof.tolerance(1.0) == proof.MOST_TOLERANCE
+
+
+def test_inputs_follow_the_signature_and_are_the_same_each_time() -> None:
+    signature = Signature(
+        {
+            "image": TensorSpec("float32", (None, 4, 4)),
+            "ids": TensorSpec("int64", (None, None)),
+            "flag": TensorSpec("bool", ()),
+        }
+    )
+    made = list(generated(signature))
+    assert sorted({batch for batch, _ in made}) == list(BATCHES)
+    for (batch, feeds), (_, again) in zip(made, generated(signature), strict=True):
+        assert feeds["image"].shape == (batch, 4, 4)
+        assert feeds["ids"].shape == (batch, 16)
+        assert feeds["ids"].min() >= 0
+        assert all(np.array_equal(feeds[name], again[name]) for name in feeds)
+    for spec in (TensorSpec("string", (1,)), TensorSpec("float32", None)):
+        with pytest.raises(ModelError, match="give samples="):
+            list(generated(Signature({"x": spec})))
+
+
+def test_only_a_clear_win_at_every_size_is_a_reason_to_switch() -> None:
+    def examined(**ratios: dict[int, float]) -> Candidate | None:
+        found = [Candidate(engine=name, version="1", ratios=r) for name, r in ratios.items()]
+        return Examined(found, [], []).fastest()
+
+    assert examined(litert={1: 0.9, 16: 0.5}) is None
+    assert examined(litert={1: 0.5, 16: 1.2}) is None
+    winner = examined(onnxruntime={1: 0.5, 16: 0.5}, litert={1: 0.3, 16: 0.6})
+    assert winner is not None
+    assert winner.engine == "litert"
+    assert str(winner).startswith("litert 1: 3.3x faster than tensorflow at batch 1")
