@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sojourn.pool.effects import (
+from sojourn.pool.decisions.effects import (
     Close,
     Effect,
     Effects,
@@ -14,8 +14,8 @@ from sojourn.pool.effects import (
     SetTimer,
     Warmed,
 )
-from sojourn.pool.scheduler import Scheduler
-from sojourn.pool.terms import CopyId, Holder, Model, Policy, Request
+from sojourn.pool.decisions.scheduler import Scheduler
+from sojourn.pool.decisions.terms import CopyId, Holder, Model, Policy, Request
 from sojourn.values import Place
 
 GiB = 2**30

@@ -18,9 +18,9 @@ import models
 import pool_models
 import sojourn
 from clients import client, told
+from sojourn.pool.decisions.terms import CopyId, Holder
 from sojourn.pool.leasing import Resident
 from sojourn.pool.parking import Parking
-from sojourn.pool.terms import CopyId, Holder
 from sojourn.values import caller
 
 pytestmark = pytest.mark.usefixtures("zygote")
@@ -165,7 +165,7 @@ def test_what_a_killed_program_had_parked_is_removed_by_the_next_pool(pool, tmp_
     code = f"""
 from sojourn.pool.leasing import Resident
 from sojourn.pool.parking import Parking
-from sojourn.pool.terms import CopyId, Holder
+from sojourn.pool.decisions.terms import CopyId, Holder
 from sojourn.values import caller
 parking = Parking({str(tmp_path)!r})
 os.mkdir(parking.place_for(CopyId("m", 0, 1)))

@@ -5,8 +5,8 @@ the state below it, `hands.py` what takes time, `keeper.py` the one standing thr
 decides; it and all it uses are pure and have no threads, clocks or I/O in them.
 """
 
+from sojourn.pool.decisions.status import CopyStatus, PoolStatus
 from sojourn.pool.leasing import PoolLease
 from sojourn.pool.pool import Pool
-from sojourn.pool.status import CopyStatus, PoolStatus
 
 __all__ = ["CopyStatus", "Pool", "PoolLease", "PoolStatus"]

@@ -6,8 +6,8 @@ import asyncio
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from sojourn.pool.decisions.terms import Holder
 from sojourn.pool.leasing import PoolLease, Waiter
-from sojourn.pool.terms import Holder
 from sojourn.process.deadlines import deadline_after, left_until
 from sojourn.values import Place
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from sojourn import events
 from sojourn.errors import InternalError
-from sojourn.pool.effects import (
+from sojourn.pool.decisions.effects import (
     Close,
     Discard,
     Effect,
@@ -35,10 +35,10 @@ from sojourn.pool.effects import (
     SetTimer,
     Warmed,
 )
+from sojourn.pool.decisions.scheduler import Scheduler
+from sojourn.pool.decisions.terms import CopyId, Holder, Policy, Request
 from sojourn.pool.hands import Hands
 from sojourn.pool.leasing import Door, PoolLease, PoolTerms, Resident, Waiter
-from sojourn.pool.scheduler import Scheduler
-from sojourn.pool.terms import CopyId, Holder, Policy, Request
 from sojourn.session.states import State
 from sojourn.session.stay import Stay
 from sojourn.values import Place

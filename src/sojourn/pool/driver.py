@@ -10,12 +10,12 @@ from typing import Any
 
 from sojourn.errors import ModelError, PoolTimeout, SessionClosed
 from sojourn.pool.books import Books, clock, nobody
-from sojourn.pool.effects import Expire, Grant, Refuse, Warmed
+from sojourn.pool.decisions.effects import Expire, Grant, Refuse, Warmed
+from sojourn.pool.decisions.status import PoolStatus
+from sojourn.pool.decisions.terms import CopyId, Holder, Model, Policy, Request
 from sojourn.pool.hands import Hands, Source
 from sojourn.pool.leasing import PoolLease, PoolTerms, Resident, Waiter
 from sojourn.pool.parking import Parking
-from sojourn.pool.status import PoolStatus
-from sojourn.pool.terms import CopyId, Holder, Model, Policy, Request
 from sojourn.process.deadlines import deadline_after, left_until
 from sojourn.session.stay import Stay
 from sojourn.values import Place

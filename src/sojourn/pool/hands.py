@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from sojourn import events
 from sojourn.errors import SessionBroken
-from sojourn.pool.effects import Open
+from sojourn.pool.decisions.effects import Open
+from sojourn.pool.decisions.terms import CopyId, Model
 from sojourn.pool.leasing import Resident
 from sojourn.pool.parking import Parking
-from sojourn.pool.terms import CopyId, Model
 from sojourn.session.opening import Blueprint
 from sojourn.values import Place
 

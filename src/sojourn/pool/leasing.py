@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 from sojourn import events
 from sojourn.errors import LeaseExpired
-from sojourn.pool.effects import Grant, Refuse, Warmed
-from sojourn.pool.terms import CopyId, Holder, Request
+from sojourn.pool.decisions.effects import Grant, Refuse, Warmed
+from sojourn.pool.decisions.terms import CopyId, Holder, Request
 from sojourn.session.lease import Ending, Lease, Terms
 from sojourn.session.session import Session
 from sojourn.session.states import State

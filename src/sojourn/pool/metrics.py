@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from sojourn.pool.decisions.status import PoolStatus
 from sojourn.pool.driver import Driver
-from sojourn.pool.status import PoolStatus
 from sojourn.session.metrics import Family, Labels, Sample
 
 _COUNTED = {

@@ -12,14 +12,14 @@ from collections.abc import Iterable, Sequence
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
+from sojourn.pool.decisions.status import PoolStatus
+from sojourn.pool.decisions.terms import Holder, Model, Policy
 from sojourn.pool.driver import Driver
 from sojourn.pool.hands import Source
 from sojourn.pool.keeper import Keeper
 from sojourn.pool.leasing import PoolLease, Waiter
 from sojourn.pool.metrics import families
 from sojourn.pool.parking import Parking
-from sojourn.pool.status import PoolStatus
-from sojourn.pool.terms import Holder, Model, Policy
 from sojourn.process import exits, interrupts
 from sojourn.process.deadlines import deadline_after
 from sojourn.session.metrics import others as others_with_metrics

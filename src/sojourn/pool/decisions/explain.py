@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from sojourn.errors import BudgetExceeded, ModelError, PoolTimeout, SessionBroken, SessionClosed
-from sojourn.pool import status
-from sojourn.pool.budget import never_fits, no_room
-from sojourn.pool.residents import CopyState
-from sojourn.pool.state import State
-from sojourn.pool.terms import Model, Request
+from sojourn.pool.decisions import status
+from sojourn.pool.decisions.budget import never_fits, no_room
+from sojourn.pool.decisions.residents import CopyState
+from sojourn.pool.decisions.state import PoolState
+from sojourn.pool.decisions.terms import Model, Request
 from sojourn.values import format_seconds
 
 
-def pool_closed(state: State) -> SessionClosed:
+def pool_closed(state: PoolState) -> SessionClosed:
     return SessionClosed(f"the pool was closed at {state.closed_at}")
 
 
-def unknown_model(state: State, name: str) -> ModelError:
+def unknown_model(state: PoolState, name: str) -> ModelError:
     known = ", ".join(sorted(state.models)) or "none"
     return ModelError(f"no model named {name!r} is registered (registered: {known})")
 
 
 def can_never_fit(
-    state: State, model: Model, now: float, *, with_siblings: bool = False
+    state: PoolState, model: Model, now: float, *, with_siblings: bool = False
 ) -> BudgetExceeded | None:
     limit, for_good = state.policy.limit, state.held_for_good(model if with_siblings else None)
     need = state.need(model)
@@ -31,7 +31,7 @@ def can_never_fit(
 
 
 def timed_out(
-    state: State, request: Request, now: float
+    state: PoolState, request: Request, now: float
 ) -> PoolTimeout | BudgetExceeded | SessionBroken:
     """What the waiter waited for until his time was up."""
     model = state.models[request.model]

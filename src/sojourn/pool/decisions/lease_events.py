@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sojourn.errors import InternalError
-from sojourn.pool import explain, serving
-from sojourn.pool.copy_events import judge_size
-from sojourn.pool.effects import Effects, Grant, Refuse
-from sojourn.pool.state import State
-from sojourn.pool.terms import CopyId, Holder, Request
+from sojourn.pool.decisions import explain, serving
+from sojourn.pool.decisions.copy_events import judge_size
+from sojourn.pool.decisions.effects import Effects, Grant, Refuse
+from sojourn.pool.decisions.state import PoolState
+from sojourn.pool.decisions.terms import CopyId, Holder, Request
 
 
 class LeaseEvents:
     """The decisions about those who want a copy, and those who have one."""
 
-    _state: State
+    _state: PoolState
 
     def on_request(self, request: Request) -> Effects:
         """Somebody wants a lease. If one can be had now, the Grant is among the effects."""

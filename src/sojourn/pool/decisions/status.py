@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from sojourn.pool.budget import Budget, Holding
-from sojourn.pool.queue import Leases
-from sojourn.pool.residents import Copy, CopyState, Residents
+from sojourn.pool.decisions.budget import Budget, Holding
+from sojourn.pool.decisions.queue import Leases
+from sojourn.pool.decisions.residents import Copy, CopyState, Residents
 from sojourn.values import Place, format_seconds
 
 

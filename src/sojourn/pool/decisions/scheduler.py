@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from sojourn.pool import explain, serving
-from sojourn.pool.budget import never_fits
-from sojourn.pool.copy_events import CopyEvents
-from sojourn.pool.effects import Effects, Expire
-from sojourn.pool.health import Crashes
-from sojourn.pool.lease_events import LeaseEvents
-from sojourn.pool.residents import CopyState
-from sojourn.pool.state import State
-from sojourn.pool.status import Counters, PoolStatus
-from sojourn.pool.terms import NO_ROOM, CopyId, Holder, Model, Policy
+from sojourn.pool.decisions import explain, serving
+from sojourn.pool.decisions.budget import never_fits
+from sojourn.pool.decisions.copy_events import CopyEvents
+from sojourn.pool.decisions.effects import Effects, Expire
+from sojourn.pool.decisions.health import Crashes
+from sojourn.pool.decisions.lease_events import LeaseEvents
+from sojourn.pool.decisions.residents import CopyState
+from sojourn.pool.decisions.state import PoolState
+from sojourn.pool.decisions.status import Counters, PoolStatus
+from sojourn.pool.decisions.terms import NO_ROOM, CopyId, Holder, Model, Policy
 from sojourn.values import Place, format_seconds
 
 
@@ -26,7 +26,7 @@ class Scheduler(LeaseEvents, CopyEvents):
     """The decisions of one pool."""
 
     def __init__(self, policy: Policy) -> None:
-        self._state = State(policy)
+        self._state = PoolState(policy)
 
     def register(self, model: Model) -> None:
         """Make a model known. One that can never fit is refused here already."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from sojourn.errors import InternalError
-from sojourn.pool.health import Growth
-from sojourn.pool.terms import CopyId, Model
+from sojourn.pool.decisions.health import Growth
+from sojourn.pool.decisions.terms import CopyId, Model
 
 
 class CopyState(Enum):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sojourn.errors import BudgetExceeded, InternalError
-from sojourn.pool.terms import CopyId, Model, Policy, Room
+from sojourn.pool.decisions.terms import CopyId, Model, Policy, Room
 from sojourn.values import format_bytes
 
 

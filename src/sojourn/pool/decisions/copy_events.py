@@ -8,11 +8,11 @@ from __future__ import annotations
 import copy as copying
 
 from sojourn.errors import SessionBroken
-from sojourn.pool import serving
-from sojourn.pool.effects import Close, Discard, Effects, Report
-from sojourn.pool.residents import Copy, CopyState
-from sojourn.pool.state import State
-from sojourn.pool.terms import CopyId
+from sojourn.pool.decisions import serving
+from sojourn.pool.decisions.effects import Close, Discard, Effects, Report
+from sojourn.pool.decisions.residents import Copy, CopyState
+from sojourn.pool.decisions.state import PoolState
+from sojourn.pool.decisions.terms import CopyId
 from sojourn.values import format_bytes
 
 PARK_RETRY_SECONDS = 10.0
@@ -21,7 +21,7 @@ PARK_RETRY_SECONDS = 10.0
 class CopyEvents:
     """The decisions about residents, from the open to the receipt."""
 
-    _state: State
+    _state: PoolState
 
     def on_opened(self, copy_id: CopyId, held_bytes: int, seconds: float, now: float) -> Effects:
         """An open has ended well; `held_bytes` was measured."""
@@ -149,7 +149,7 @@ class CopyEvents:
         return state.take_effects()
 
 
-def judge_size(state: State, copy: Copy, held_bytes: int) -> None:
+def judge_size(state: PoolState, copy: Copy, held_bytes: int) -> None:
     """Charge what was measured; a copy that has grown too much is replaced when it is free."""
     _charge(state, copy, held_bytes)
     copy.growth.record(held_bytes, copy.model.max_growth_bytes)
@@ -157,7 +157,7 @@ def judge_size(state: State, copy: Copy, held_bytes: int) -> None:
         copy.retiring = f"grew by {format_bytes(copy.growth.grown_bytes)}"
 
 
-def _charge(state: State, copy: Copy, held_bytes: int) -> None:
+def _charge(state: PoolState, copy: Copy, held_bytes: int) -> None:
     """Charge what was measured, but not less than what the model is known to grow to."""
     footprints = state.footprints
     known = footprints.get(copy.model.name)
@@ -166,7 +166,7 @@ def _charge(state: State, copy: Copy, held_bytes: int) -> None:
     state.budget.remeasure(copy.id, footprints.expect(copy.model))
 
 
-def _forget(state: State, copy: Copy, residue_bytes: int) -> None:
+def _forget(state: PoolState, copy: Copy, residue_bytes: int) -> None:
     state.budget.release(copy.id, residue_bytes)
     state.residents.end(copy)
 

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
 from sojourn.errors import InternalError
-from sojourn.pool.terms import CopyId, Holder, Request
+from sojourn.pool.decisions.terms import CopyId, Holder, Request
 
 
 class WaitQueue:

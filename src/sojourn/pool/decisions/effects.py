@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sojourn.pool.terms import CopyId
+from sojourn.pool.decisions.terms import CopyId
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,20 +7,20 @@ The steps that change the state, between the events (scheduler.py) and the arith
 from __future__ import annotations
 
 from sojourn.errors import InternalError
-from sojourn.pool import explain
-from sojourn.pool.deadlock import find_deadlock
-from sojourn.pool.effects import Close, Grant, Open, Park, Refuse, Report, Warmed
-from sojourn.pool.planning import Claim, Demand, plan_room
-from sojourn.pool.queue import Lease
-from sojourn.pool.residents import Copy, CopyState, Slot
-from sojourn.pool.state import State
-from sojourn.pool.terms import Request
+from sojourn.pool.decisions import explain
+from sojourn.pool.decisions.deadlock import find_deadlock
+from sojourn.pool.decisions.effects import Close, Grant, Open, Park, Refuse, Report, Warmed
+from sojourn.pool.decisions.planning import Claim, Demand, plan_room
+from sojourn.pool.decisions.queue import Lease
+from sojourn.pool.decisions.residents import Copy, CopyState, Slot
+from sojourn.pool.decisions.state import PoolState
+from sojourn.pool.decisions.terms import Request
 
 _COMEBACK_LIMIT = 3.0
 _COMEBACK_DECAY = 0.9
 
 
-def dispatch(state: State, now: float) -> None:
+def dispatch(state: PoolState, now: float) -> None:
     """Something has changed: answer everybody who can be answered now."""
     if state.closed_at is not None:
         for copy in state.residents:
@@ -53,7 +53,7 @@ def dispatch(state: State, now: float) -> None:
 # -- warm ---------------------------------------------------------------------------------------
 
 
-def free_copy(state: State, request: Request) -> Copy | None:
+def free_copy(state: PoolState, request: Request) -> Copy | None:
     """The copy for this request, if there is one. Whoever holds a lease may have one that drains:
     if he had to wait for it to leave, it might wait for him."""
     copy = state.residents.least_loaded(request.model)
@@ -62,19 +62,19 @@ def free_copy(state: State, request: Request) -> Copy | None:
     return copy
 
 
-def grant(state: State, request: Request, copy: Copy, now: float) -> None:
+def grant(state: PoolState, request: Request, copy: Copy, now: float) -> None:
     state.leases.add(Lease(request, copy.id, now))
     copy.leased_since[request.ticket] = now
     state.counters.grants += 1
 
 
-def refuse(state: State, request: Request, error: Exception) -> None:
+def refuse(state: PoolState, request: Request, error: Exception) -> None:
     state.queue.remove(request.ticket)
     state.counters.refusals += 1
     state.out.append(Refuse(request.ticket, error))
 
 
-def serve_warm(state: State, now: float) -> None:
+def serve_warm(state: PoolState, now: float) -> None:
     for request in state.queue:
         if request.warm_slot is not None:
             warm = state.residents.slots(request.model)[request.warm_slot].copy
@@ -89,7 +89,7 @@ def serve_warm(state: State, now: float) -> None:
             state.out.append(Grant(request.ticket, copy.id))
 
 
-def scale_out_if_busy(state: State, copy: Copy, now: float) -> None:
+def scale_out_if_busy(state: PoolState, copy: Copy, now: float) -> None:
     """All copies of a shared model are busy: open another if there is room to spare. Nobody
     waits for it, so that nobody is evicted for it."""
     model, model_name = copy.model, copy.model.name
@@ -106,7 +106,7 @@ def scale_out_if_busy(state: State, copy: Copy, now: float) -> None:
 # -- cold ---------------------------------------------------------------------------------------
 
 
-def make_room(state: State, now: float) -> None:
+def make_room(state: PoolState, now: float) -> None:
     demands = find_demands(state, now)
     plan = plan_room(
         [demand for demand, _ in demands.values()],
@@ -134,7 +134,7 @@ def make_room(state: State, now: float) -> None:
             state.wake(copy.park_retry_at)
 
 
-def find_demands(state: State, now: float) -> dict[int, tuple[Demand, Slot]]:
+def find_demands(state: PoolState, now: float) -> dict[int, tuple[Demand, Slot]]:
     """The waiters for whom a copy must be opened, in order, each with the slot for it."""
     demands: dict[int, tuple[Demand, Slot]] = {}
     empty: dict[str, set[int]] = {}
@@ -167,7 +167,7 @@ def find_demands(state: State, now: float) -> dict[int, tuple[Demand, Slot]]:
     return demands
 
 
-def _is_crashing(state: State, request: Request, now: float) -> bool:
+def _is_crashing(state: PoolState, request: Request, now: float) -> bool:
     """Whether it is too early to open this model again; tells the waiter if it is hopeless."""
     crashes = state.crashes[request.model]
     if not crashes.must_wait(now):
@@ -179,7 +179,7 @@ def _is_crashing(state: State, request: Request, now: float) -> bool:
     return True
 
 
-def _is_hopeless(state: State, request: Request, now: float) -> bool:
+def _is_hopeless(state: PoolState, request: Request, now: float) -> bool:
     """Whether no waiting can make room for it. Where one copy is as good as another, waiting for
     one that is there can help; a preload wants all of them beside each other."""
     is_preload = request.warm_slot is not None
@@ -193,7 +193,7 @@ def _is_hopeless(state: State, request: Request, now: float) -> bool:
     return True
 
 
-def open_copy(state: State, slot: Slot, now: float) -> None:
+def open_copy(state: PoolState, slot: Slot, now: float) -> None:
     model = state.models[slot.model]
     copy = state.residents.begin(slot, model, now, state.least_used_device())
     reserve_bytes = state.footprints.expect(model)
@@ -205,13 +205,13 @@ def open_copy(state: State, slot: Slot, now: float) -> None:
 # -- leaving ------------------------------------------------------------------------------------
 
 
-def evict(state: State, copy: Copy) -> None:
+def evict(state: PoolState, copy: Copy) -> None:
     state.counters.evictions += 1
     state.evicted[copy.model.name] = state.counters.evictions
     leave(state, copy, "evicted")
 
 
-def leave(state: State, copy: Copy, why: str) -> None:
+def leave(state: PoolState, copy: Copy, why: str) -> None:
     """Let a copy go, by way of parking if its variables have changed."""
     loses = copy.changed and copy.state is CopyState.READY and state.closed_at is None
     if loses and copy.model.parks:
@@ -224,7 +224,7 @@ def leave(state: State, copy: Copy, why: str) -> None:
     state.out.append(Close(copy.id, why))
 
 
-def end_leases(state: State, copy: Copy) -> None:
+def end_leases(state: PoolState, copy: Copy) -> None:
     """The copy is gone. Offers that were not taken yet become waits again, in their old place."""
     for ticket in tuple(copy.leased_since):
         lease = state.leases.remove(ticket)
@@ -234,7 +234,7 @@ def end_leases(state: State, copy: Copy) -> None:
     copy.leased_since.clear()
 
 
-def set_claim(state: State, claim: Claim | None) -> None:
+def set_claim(state: PoolState, claim: Claim | None) -> None:
     before = state.claim.victims if state.claim is not None else frozenset()
     after = claim.victims if claim is not None else frozenset()
     state.claim = claim
@@ -244,12 +244,12 @@ def set_claim(state: State, claim: Claim | None) -> None:
             copy.claimed = copy_id in after
 
 
-def drop_stale_claim(state: State) -> None:
+def drop_stale_claim(state: PoolState) -> None:
     if state.claim is not None and state.claim.ticket not in state.queue:
         set_claim(state, None)
 
 
-def note_comeback(state: State, model: str) -> None:
+def note_comeback(state: PoolState, model: str) -> None:
     """Somebody wants what was evicted a moment ago, while the others that were resident then
     still are: evicting it was a mistake."""
     gone_then = state.evicted.pop(model, None)
@@ -266,7 +266,7 @@ def note_comeback(state: State, model: str) -> None:
 # -- deadlocks ----------------------------------------------------------------------------------
 
 
-def break_deadlock(state: State) -> bool:
+def break_deadlock(state: PoolState) -> bool:
     """One of the holders that wait for each other is told. Only holders can be in a cycle."""
     if not any(state.leases.is_holding(request.holder) for request in state.queue):
         return False

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 
-from sojourn.pool import deadlock, status
-from sojourn.pool.budget import Budget, Footprints, Holding
-from sojourn.pool.effects import Effect, Effects, SetTimer
-from sojourn.pool.eviction import Candidate
-from sojourn.pool.health import Crashes
-from sojourn.pool.planning import Claim
-from sojourn.pool.queue import Leases, WaitQueue
-from sojourn.pool.residents import Copy, CopyState, Residents
-from sojourn.pool.terms import Model, Policy, Room
+from sojourn.pool.decisions import deadlock, status
+from sojourn.pool.decisions.budget import Budget, Footprints, Holding
+from sojourn.pool.decisions.effects import Effect, Effects, SetTimer
+from sojourn.pool.decisions.eviction import Candidate
+from sojourn.pool.decisions.health import Crashes
+from sojourn.pool.decisions.planning import Claim
+from sojourn.pool.decisions.queue import Leases, WaitQueue
+from sojourn.pool.decisions.residents import Copy, CopyState, Residents
+from sojourn.pool.decisions.terms import Model, Policy, Room
 from sojourn.values import Place
 
 
 @dataclass(slots=True)
-class State:
+class PoolState:
     """The parts, each with its own file, and the effects that are being collected."""
 
     policy: Policy
