@@ -81,6 +81,14 @@ class Script:
         self.do(self.scheduler.on_request(request))
         return ticket
 
+    def warm(self, model: str, version: int, slot: int = 0) -> int:
+        """Preload a copy of a version."""
+        self._tickets += 1
+        holder = Holder("preloader", Place("app.py", self._tickets))
+        request = Request(self._tickets, model, holder, self.now, slot, version)
+        self.do(self.scheduler.on_request(request))
+        return request.ticket
+
     def take(self, model: str, who: object = None, line: int = 0) -> int:
         """Ask, open what must be opened, and accept."""
         ticket = self.ask(model, who, line)

@@ -2,23 +2,23 @@
 
 One writer calls the `on_*` methods, one at a time, and performs what they return, in order. What
 a lease goes through is in lease_events.py, what a copy goes through in copy_events.py; here are
-the questions, and what comes of time and of the owner's will.
+the models, the questions, and what time and the pool's owner want.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 
+from sojourn.errors import ModelError
 from sojourn.pool.decisions import explain, serving
-from sojourn.pool.decisions.budget import never_fits
+from sojourn.pool.decisions.catalogue import Entry
 from sojourn.pool.decisions.copy_events import CopyEvents
-from sojourn.pool.decisions.effects import Effects, Expire
-from sojourn.pool.decisions.health import Crashes
+from sojourn.pool.decisions.effects import Effects, Expire, Report
 from sojourn.pool.decisions.lease_events import LeaseEvents
 from sojourn.pool.decisions.residents import CopyState
 from sojourn.pool.decisions.state import PoolState
 from sojourn.pool.decisions.status import Counters, PoolStatus
-from sojourn.pool.decisions.terms import NO_ROOM, CopyId, Holder, Model, Policy
+from sojourn.pool.decisions.terms import CopyId, Holder, Model, Policy
 from sojourn.values import Place, format_seconds
 
 
@@ -28,29 +28,84 @@ class Scheduler(LeaseEvents, CopyEvents):
     def __init__(self, policy: Policy) -> None:
         self._state = PoolState(policy)
 
-    def register(self, model: Model) -> None:
-        """Make a model known. One that can never fit is refused here already."""
+    # -- models -------------------------------------------------------------------------------
+
+    def register(self, model: Model, source: object = None, *, is_coming: bool = False) -> None:
+        """Make a version known. One that, as declared, can never fit is refused already.
+
+        One that `is_coming` can be preloaded, and leased by its version, but leases by name go
+        to the one before until `on_update`.
+        """
         state = self._state
-        if model.name in state.models:
-            raise ValueError(f"a model named {model.name!r} is registered already")
-        error = never_fits(model.name, state.need(model), state.policy.limit, NO_ROOM, ())
+        error = explain.declared_too_large(Entry(model), state.policy.limit)
         if error is not None:
             raise error
-        state.models[model.name] = model
-        state.crashes[model.name] = Crashes()
-        state.residents.register(model)
+        if state.models.get(model.key) is None:
+            state.residents.register(model)
+        state.models.add(model, source, is_coming=is_coming)
+
+    def on_update(self, key: str, now: float, *, keeps_old: bool = False) -> Effects:
+        """A version that was coming is ready. Leases by name get it from now on; unless the older
+        ones are kept, they go when their leases have been given back."""
+        state = self._state
+        entry = state.models[key]
+        older = [e for e in state.models.versions(entry.model.name) if e is not entry]
+        state.models.arrive(entry)
+        state.counters.updates += 1
+        replaced = [e.model.version for e in older if not keeps_old and not e.is_coming]
+        facts = {"version": entry.model.version, "replaces": replaced}
+        state.out.append(Report("pool.updated", entry.model.name, facts))
+        for request in state.queue:
+            if request.version is None and request.warm_slot is None:
+                asked = state.models[request.model].model.name
+                if asked == entry.model.name and state.models.is_latest(entry):
+                    state.queue.remove(request.ticket)
+                    state.queue.add(request._replace(model=key))
+        for old in older:
+            if old.model.version in replaced:
+                serving.retire(state, old, now, f"replaced by {key}")
+        serving.dispatch(state, now)
+        return state.take_effects()
+
+    def on_give_up(self, keys: Iterable[str], now: float, why: str) -> Effects:
+        """An update has failed: the versions that were coming go again."""
+        coming = (self._state.models.get(key) for key in keys)
+        return self.on_unregister(
+            (e.key for e in coming if e is not None and e.is_coming), now, why
+        )
+
+    def on_unregister(self, keys: Iterable[str], now: float, why: str) -> Effects:
+        """Versions go: nobody gets them any more, and those that wait for them are refused."""
+        state = self._state
+        for key in keys:
+            entry = state.models.get(key)
+            if entry is not None and not entry.is_going:
+                facts = {"version": entry.model.version, "why": why}
+                state.out.append(Report("pool.unregistered", entry.model.name, facts))
+                serving.retire(state, entry, now, why)
+        return state.take_effects()
 
     # -- questions ----------------------------------------------------------------------------
 
-    def __contains__(self, model: str) -> bool:
-        return model in self._state.models
+    def find(self, name: str, version: int | None = None) -> Model | None:
+        """The version that was asked for, or the latest."""
+        entry = self._state.models.find(name, version)
+        return None if entry is None else entry.model
 
-    def model(self, name: str) -> Model:
-        return self._state.models[name]
+    def versions(self, name: str) -> list[Model]:
+        """Every version of a model that can be leased, the oldest first."""
+        return [entry.model for entry in self._state.models.versions(name)]
+
+    def free_version(self, name: str) -> int:
+        """A version number that is above all that are there."""
+        return self._state.models.free_version(name)
+
+    def unknown_model(self, name: str, version: int | None = None) -> ModelError:
+        return explain.unknown_model(self._state, name, version)
 
     @property
     def is_empty(self) -> bool:
-        """Whether no copy is left and nobody waits."""
+        """Whether no copy is left and no request waits."""
         return not self._state.queue and next(iter(self._state.residents), None) is None
 
     @property
@@ -62,8 +117,9 @@ class Scheduler(LeaseEvents, CopyEvents):
         return self._state.counters
 
     @property
-    def models(self) -> tuple[str, ...]:
-        return tuple(self._state.models)
+    def names(self) -> tuple[str, ...]:
+        """The names of the models that can be leased."""
+        return self._state.models.names
 
     @property
     def is_leased(self) -> bool:
@@ -78,9 +134,9 @@ class Scheduler(LeaseEvents, CopyEvents):
         leases = self._state.leases
         return [(held.request.ticket, held.copy) for held in leases if held.holder.key == key]
 
-    def leaving(self, model: str) -> set[CopyId]:
-        """The copies of a model that are on their way out."""
-        return {copy.id for copy in self._state.residents.of(model) if copy.is_leaving}
+    def leaving(self, keys: Iterable[str]) -> set[CopyId]:
+        """The copies of these models that are on their way out."""
+        return {c.id for c in self._state.residents if c.is_leaving and c.id.model in keys}
 
     def has_stayed(self, copy_id: CopyId) -> bool:
         """Whether a copy that was on its way out is so no more."""
@@ -93,7 +149,7 @@ class Scheduler(LeaseEvents, CopyEvents):
     def __repr__(self) -> str:
         return str(self.status())
 
-    # -- time and will ------------------------------------------------------------------------
+    # -- time and owner -----------------------------------------------------------------------
 
     def on_timer(self, now: float) -> Effects:
         """The time that was asked for has come, or any other time."""
@@ -111,8 +167,8 @@ class Scheduler(LeaseEvents, CopyEvents):
         return state.take_effects()
 
     def on_evict(self, model: str, now: float) -> Effects:
-        """The user wants a model to go: idle copies now, leased ones when they are given back.
-        A copy that somebody waits for is opened all the same."""
+        """A model shall leave: idle copies now, leased ones when they are given back. A copy that
+        a request waits for is opened all the same."""
         state = self._state
         for copy in state.residents.of(model):
             is_wanted = copy.state is CopyState.OPENING and state.queue.has_waiters_for(model)
@@ -123,7 +179,7 @@ class Scheduler(LeaseEvents, CopyEvents):
         return state.take_effects()
 
     def on_shutdown(self, where: Place, now: float) -> Effects:
-        """The pool closes: nobody is served any more; what is leased may be given back in peace."""
+        """The pool closes: no request is served any more; leases may still be given back."""
         state = self._state
         if state.closed_at is None:
             state.closed_at = where
