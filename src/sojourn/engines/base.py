@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from sojourn.engines import seeding
+from sojourn.engines import seeding, shortage
 from sojourn.errors import InternalError
 from sojourn.values import Signature, TensorSpec
 
@@ -146,7 +146,7 @@ class Host:
         assert self.engine is not None
         plan = self.engine.plan(**arguments)
         number = next(self._numbers)
-        self._plans[number] = plan
+        self._plans[number] = shortage.guarded(plan)
         facts = {
             "number": number,
             "inputs": list(plan.inputs),

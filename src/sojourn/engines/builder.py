@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from types import CodeType
 from typing import Any
 
-from sojourn.engines import base, frameworks
+from sojourn.engines import base, frameworks, shortage
 from sojourn.engines.base import Arrays, Engine
 from sojourn.engines.choosing import refuse_what_is_ignored
 from sojourn.engines.function import FunctionEngine, unpickle
@@ -67,7 +67,7 @@ def _build(build: Callable[[], Any], seed: int | None) -> tuple[Any, Any]:
     try:
         graph, built, belongs = modes[0](build, seed)
     except Exception as error:
-        if not _is_frameworks(error):
+        if not _is_frameworks(error) or shortage.is_shortage(error):
             raise
         try:
             graph, built, belongs = modes[1](build, seed)

@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from sojourn.errors import SessionBroken
+
 OK, FAILED = 0, 1
 STEP, CALL = b"s"[0], b"c"[0]
 
@@ -19,10 +21,14 @@ _NUMBER = struct.Struct("<I")
 class WorkerDied(Exception):
     """The worker ended while it was needed. `how` is a sentence without a full stop."""
 
-    def __init__(self, how: str, last_words: str) -> None:
+    def __init__(
+        self, how: str, last_words: str, kind: type[SessionBroken] = SessionBroken
+    ) -> None:
+        """`kind` is the error that whoever needed it gets."""
         super().__init__(how)
         self.how = how
         self.last_words = last_words
+        self.kind = kind
 
     def told(self, consequence: str = "") -> str:
         """How, what follows from it, and what it said last."""

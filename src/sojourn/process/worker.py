@@ -16,12 +16,15 @@ import msgspec
 import numpy as np
 
 from sojourn import events
+from sojourn.engines import shortage
+from sojourn.errors import OutOfMemory
 from sojourn.probes import memory
 from sojourn.process import callbacks, crossing, lifeline, limits, marks
 from sojourn.process.calls import OK, NoAnswer, WorkerDied, call_meta
 from sojourn.process.lanes import Lanes, under_way
 from sojourn.process.output import Output
 from sojourn.process.protocol import Close, Fork
+from sojourn.process.reserve import OUT_OF_MEMORY
 from sojourn.process.surroundings import Surroundings
 from sojourn.process.zygote import twice, zygote
 from sojourn.transport import frames
@@ -40,6 +43,11 @@ class Ending:
 
     status: int | None
     left: tuple[int, ...] = ()  # processes that could not be ended
+
+    @property
+    def is_out_of_memory(self) -> bool:
+        """Whether it ended itself because it could not go on without more."""
+        return self.status is not None and self.status == OUT_OF_MEMORY << 8
 
     def __str__(self) -> str:
         if self.status is None:
@@ -67,9 +75,7 @@ class Worker:
     ) -> None:
         """Raises NoAnswer if there is none by the deadline."""
         self.name = name
-        self._limit = ""
-        if memory_bytes is not None:
-            self._limit = f" (its memory is limited to {format_bytes(memory_bytes)})"
+        self._memory_bytes = memory_bytes
         # Who trusts a worker takes whatever it answers, and shows whatever it says.
         self._is_trusted = readable_paths is None
         self._most_bytes: int | None = None
@@ -214,7 +220,14 @@ class Worker:
             self.kill()  # it lives, but has closed its end
         ending = self._reap()
         self.output.show()
-        return WorkerDied(f"{ending}{self._limit}", self.output.last_words())
+        last_words = self.output.last_words()
+        if self._memory_bytes is None:
+            return WorkerDied(str(ending), last_words)
+        if ending.is_out_of_memory or shortage.mentions_shortage(last_words):
+            reached = shortage.was_reached(self._memory_bytes)
+            return WorkerDied(f"ended because {reached}", last_words, OutOfMemory)
+        limit = format_bytes(self._memory_bytes)
+        return WorkerDied(f"{ending} (its memory is limited to {limit})", last_words)
 
     def death(self) -> WorkerDied | None:
         """How it died, once it has."""

@@ -18,11 +18,12 @@ from typing import Any, NoReturn
 import msgspec
 import numpy as np
 
+from sojourn.engines import shortage
 from sojourn.engines.base import Arrays, Host
 from sojourn.engines.distrust import refuse_custom_ops
 from sojourn.engines.tensorflow_memory import bound_tensors
 from sojourn.errors import SandboxError
-from sojourn.process import callbacks, crossing, lifeline, limits
+from sojourn.process import callbacks, crossing, lifeline, limits, reserve
 from sojourn.process.calls import FAILED, OK, STEP, Call, plan_number
 from sojourn.process.protocol import (
     CONTROL,
@@ -212,7 +213,7 @@ def _serve_lane(lane: ServerLane, host: Host) -> None:
     except BaseException as error:
         # The lane makes no sense any more, or the answer cannot be given. Somebody waits for it.
         os.write(2, f"the worker cannot go on: {error!r}\n".encode())
-        os._exit(71)
+        os._exit(reserve.OUT_OF_MEMORY if shortage.is_shortage(error) else 71)
 
 
 def _serve(lane: ServerLane, host: Host) -> NoReturn:
@@ -224,7 +225,11 @@ def _serve(lane: ServerLane, host: Host) -> NoReturn:
             else:
                 _carry_out(lane, host, meta, arrays)
         except BaseException as error:
-            lane.answer(FAILED, crossing.record(error), ())
+            told = shortage.explained(error)
+            if told is not error:
+                reserve.keep_again()
+            lane.answer(FAILED, crossing.record(told), ())
+            del told
         del meta, arrays
 
 

@@ -258,7 +258,7 @@ class Stay:
             loaded, _ = self._operate("load", arguments, arrays, _Loaded, deadline)
         except WorkerDied as death:
             told = death.told(" while it loaded the model")
-            raise SessionBroken(f"session {self.name!r}: the worker {told}") from None
+            raise death.kind(f"session {self.name!r}: the worker {told}") from None
         self.signature = loaded.signature
         self.keeping.operations = frozenset(loaded.operations)
         before = self.lifecycle.happened_in(_OPENING, Input.OPENED, self.owner)
@@ -374,7 +374,7 @@ class Stay:
             return SessionClosed(
                 f"session {self.name!r} was closed at {self.closed_at} while {consequence}"
             )
-        return SessionBroken(f"session {self.name!r}: the worker {death.told(f'; {consequence}')}")
+        return death.kind(f"session {self.name!r}: the worker {death.told(f'; {consequence}')}")
 
     def _broke_protocol(self, how: str) -> WorkerDied:
         self.hurry()  # whatever speaks there is no worker of ours any more
