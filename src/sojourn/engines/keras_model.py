@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.trackable.resource import CapturableResource
 
-from sojourn.engines import tracing
+from sojourn.engines import disposable, tracing
 from sojourn.engines.base import Arrays, Engine
 from sojourn.engines.distrust import refuse_code_in_hdf5
 from sojourn.engines.savedmodel import first_lines
@@ -23,13 +23,21 @@ class KerasFileEngine:
         path = arguments["path"]
         if arguments.get("untrusted"):
             refuse_code_in_hdf5(path)
-        try:
-            # Safe mode is what Keras does by itself today: code in a file is not run.
-            model = tf.keras.models.load_model(path, compile=False, safe_mode=True)
-        except Exception as error:
-            # Whatever a damaged archive or an unknown layer makes Keras, zipfile or h5py raise.
-            raise ModelError(f"Keras cannot load {path}: {first_lines(error)}") from error
-        return tracing.PackedEngine.of(model, arguments)
+        if not disposable.is_possible():
+            return tracing.PackedEngine.of(_model_of(path), arguments)
+        packed, files = disposable.do(
+            lambda: tracing.pack(_model_of(path), arguments.get("inputs")), f"loading {path}"
+        )
+        return tracing.PackedEngine.load({**arguments, **packed}, files)
+
+
+def _model_of(path: str) -> Any:
+    try:
+        # Safe mode is what Keras does by itself today: code in a file is not run.
+        return tf.keras.models.load_model(path, compile=False, safe_mode=True)
+    except Exception as error:
+        # Whatever a damaged archive or an unknown layer makes Keras, zipfile or h5py raise.
+        raise ModelError(f"Keras cannot load {path}: {first_lines(error)}") from error
 
 
 def traced(model: Any, specs: Mapping[str, Any]) -> tracing.Flat:

@@ -29,6 +29,8 @@ _ITEM_BYTES = {"float": 4, "double": 8, "half": 2, "bfloat16": 2, "bool": 1}
 # What is fed and smaller than this fits into what is kept for other things.
 _LARGE_FEED = 2**20
 
+# The exit status of a process that could not go on for lack of memory.
+OUT_OF_MEMORY = 77
 # The least that a worker gets: with less, TensorFlow cannot run anything.
 LEAST_BYTES = 64 * 2**20
 

@@ -17,7 +17,7 @@ import os
 import platform
 import struct
 
-OUT_OF_MEMORY = 77  # the exit status of a worker that could not go on for lack of memory
+from sojourn.engines.shortage import OUT_OF_MEMORY
 
 _BYTES = 64 * 2**20
 # Several threads may fail at once, before the first of them has opened the reserve.

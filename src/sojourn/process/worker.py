@@ -24,7 +24,6 @@ from sojourn.process.calls import OK, NoAnswer, WorkerDied, call_meta
 from sojourn.process.lanes import Lanes, under_way
 from sojourn.process.output import Output
 from sojourn.process.protocol import Close, Fork
-from sojourn.process.reserve import OUT_OF_MEMORY
 from sojourn.process.surroundings import Surroundings
 from sojourn.process.zygote import twice, zygote
 from sojourn.transport import frames
@@ -47,7 +46,7 @@ class Ending:
     @property
     def is_out_of_memory(self) -> bool:
         """Whether it ended itself because it could not go on without more."""
-        return self.status is not None and self.status == OUT_OF_MEMORY << 8
+        return self.status is not None and self.status == shortage.OUT_OF_MEMORY << 8
 
     def __str__(self) -> str:
         if self.status is None:

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import msgspec
 import numpy as np
 
-from sojourn.engines import shortage
+from sojourn.engines import disposable, shortage
 from sojourn.engines.base import Arrays, Host
 from sojourn.engines.distrust import refuse_custom_ops
 from sojourn.engines.tensorflow_memory import bound_tensors
@@ -60,7 +60,11 @@ def main(request: Fork, fds: list[int]) -> NoReturn:
     if request.memory_bytes is not None:
         bound_tensors(request.memory_bytes)
         limits.cap_data(request.memory_bytes)
-    host = Host() if request.readable_paths is None else _confined(request, request.readable_paths)
+    if request.readable_paths is None:
+        disposable.allow()
+        host = Host()
+    else:
+        host = _confined(request, request.readable_paths)
     _Worker(control, client, host).serve()
 
 
@@ -213,7 +217,7 @@ def _serve_lane(lane: ServerLane, host: Host) -> None:
     except BaseException as error:
         # The lane makes no sense any more, or the answer cannot be given. Somebody waits for it.
         os.write(2, f"the worker cannot go on: {error!r}\n".encode())
-        os._exit(reserve.OUT_OF_MEMORY if shortage.is_shortage(error) else 71)
+        os._exit(shortage.OUT_OF_MEMORY if shortage.is_shortage(error) else 71)
 
 
 def _serve(lane: ServerLane, host: Host) -> NoReturn:
