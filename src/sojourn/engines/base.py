@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from sojourn.engines import seeding, shortage
+from sojourn.engines.tensorflow_memory import give_back
 from sojourn.errors import InternalError
 from sojourn.values import Signature, TensorSpec
 
@@ -139,6 +140,7 @@ class Host:
 
     def _load(self, arguments: dict[str, Any], arrays: Arrays) -> tuple[Any, Arrays]:
         self.engine = engine = load(arguments["kind"], arguments, arrays)
+        give_back()
         self._operations.update(engine.operations())
         return {"signature": engine.signature, "operations": list(engine.operations())}, ()
 

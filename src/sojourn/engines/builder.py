@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import CodeType
 from typing import Any
 
@@ -57,7 +58,9 @@ class BuilderEngine:
                 return _function(built, arguments)
             raise ModelError(f"TensorFlow is not loaded here, and the builder returned {built!r}")
         graph, built = _build(build, arguments.get("seed"))
-        return _engine_of(graph, built, arguments)
+        load = _loader_of(graph, built, arguments)
+        del graph, built  # a model that is loaded from its files need not stay beside them
+        return load()
 
 
 def _build(build: Callable[[], Any], seed: int | None) -> tuple[Any, Any]:
@@ -98,7 +101,8 @@ def _eagerly(build: Callable[[], Any], seed: int | None) -> tuple[Any, Any, bool
     return None, built, not isinstance(built, tuple)
 
 
-def _engine_of(graph: Any, built: Any, arguments: dict[str, Any]) -> Engine:
+def _loader_of(graph: Any, built: Any, arguments: dict[str, Any]) -> Callable[[], Engine]:
+    """What makes the engine of whatever was built."""
     from sojourn.engines import tracing
 
     signatures = getattr(built, "signatures", None)
@@ -111,15 +115,15 @@ def _engine_of(graph: Any, built: Any, arguments: dict[str, Any]) -> Engine:
         return tracing.PackedEngine.of(built, arguments)
     if tensorflow.is_graph(built):
         refuse_what_is_ignored("graph", arguments)
-        return tensorflow.engine_of_graph(built, arguments)  # type: ignore[no-any-return]
+        return partial(tensorflow.engine_of_graph, built, arguments)
     if isinstance(built, str | os.PathLike):
         kind, path = kind_of_path(os.fspath(built))
         refuse_what_is_ignored(kind, arguments)
-        return base.load(kind, {**arguments, "path": os.path.abspath(path)}, ())
+        return partial(base.load, kind, {**arguments, "path": os.path.abspath(path)}, ())
     if callable(built):
-        return _function(built, arguments)
+        return partial(_function, built, arguments)
     refuse_what_is_ignored("built", arguments)
-    return tensorflow.engine_of_built(graph, built, arguments)  # type: ignore[no-any-return]
+    return partial(tensorflow.engine_of_built, graph, built, arguments)
 
 
 def _function(built: Callable[..., Any], arguments: dict[str, Any]) -> Engine:

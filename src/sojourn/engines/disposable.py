@@ -6,6 +6,8 @@ gives none of it back. The end of a process does.
 
 from __future__ import annotations
 
+import itertools
+import mmap
 import os
 import signal
 import threading
@@ -62,7 +64,9 @@ def do(work: Callable[[], Result], what: str) -> Result:
         if code == shortage.OUT_OF_MEMORY:
             raise MemoryError(f"{what} needs more")
         if code:
-            how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
+            how = (
+                f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
+            )
             raise ModelError(f"{what}: the process that did it {how}")
         return _read(file)
     finally:
@@ -96,21 +100,21 @@ def _carry_out(work: Callable[[], Result], file: int) -> None:
 
 def _write(file: int, outcome: _Outcome, arrays: Sequence[np.ndarray]) -> None:
     head = msgspec.msgpack.encode(outcome)
-    for part in (len(head).to_bytes(8, "little"), head, *arrays):
-        rest = memoryview(part).cast("B") if len(part) else memoryview(b"")
-        while rest:
+    parts: list[Any] = [len(head).to_bytes(8, "little"), head, *arrays]
+    for part in parts:
+        rest = memoryview(part)
+        while len(rest):
             rest = rest[os.write(file, rest) :]
 
 
 def _read(file: int) -> Result:
-    size = os.fstat(file).st_size
-    whole = np.memmap(os.fdopen(os.dup(file), "rb"), np.uint8, "r", shape=(size,))
+    whole = np.frombuffer(mmap.mmap(file, 0, prot=mmap.PROT_READ), np.uint8)
     start = 8 + int.from_bytes(whole[:8].tobytes(), "little")
     outcome = msgspec.msgpack.decode(whole[8:start].tobytes(), type=_Outcome)
     if outcome.error:
-        kind = getattr(errors, outcome.error, None)
-        is_ours = isinstance(kind, type) and issubclass(kind, SojournError)
-        error = (kind if is_ours else ModelError)(outcome.message)
-        raise error from RemoteTraceback(outcome.traceback)
+        kind: Any = getattr(errors, outcome.error, None)
+        if not (isinstance(kind, type) and issubclass(kind, SojournError)):
+            kind = ModelError
+        raise kind(outcome.message) from RemoteTraceback(outcome.traceback)
     ends = np.cumsum([start, *outcome.sizes])
-    return outcome.told, [whole[a:b] for a, b in zip(ends[:-1], ends[1:], strict=True)]
+    return outcome.told, [whole[a:b] for a, b in itertools.pairwise(ends)]

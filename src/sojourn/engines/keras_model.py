@@ -24,7 +24,7 @@ class KerasFileEngine:
         if arguments.get("untrusted"):
             refuse_code_in_hdf5(path)
         if not disposable.is_possible():
-            return tracing.PackedEngine.of(_model_of(path), arguments)
+            return tracing.PackedEngine.of(_model_of(path), arguments)()
         packed, files = disposable.do(
             lambda: tracing.pack(_model_of(path), arguments.get("inputs")), f"loading {path}"
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 
+_libc = ctypes.CDLL(None)
 _ARENA_MAX = -8  # of glibc's mallopt
 
 
@@ -17,6 +18,11 @@ def bound_tensors(limit_bytes: int) -> None:
     there for the others.
     """
     os.environ["TF_ONEDNN_USE_SYSTEM_ALLOCATOR"] = "1"
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "mallopt"):  # glibc
-        libc.mallopt(_ARENA_MAX, 1)
+    if hasattr(_libc, "mallopt"):  # glibc
+        _libc.mallopt(_ARENA_MAX, 1)
+
+
+def give_back() -> None:
+    """Give the kernel back what was freed: loading a model needs more than having it does."""
+    if hasattr(_libc, "malloc_trim"):  # glibc
+        _libc.malloc_trim(0)

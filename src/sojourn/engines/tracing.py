@@ -58,16 +58,24 @@ class PackedEngine(SavedModelEngine):
             _remove(folder)
 
     @classmethod
-    def of(cls, model: Any, arguments: dict[str, Any]) -> SavedModelEngine:
-        """Of a model that lives in this process."""
+    def of(cls, model: Any, arguments: dict[str, Any]) -> Callable[[], SavedModelEngine]:
+        """Of a model that lives in this process. What this returns is to be called, once, when
+        nothing refers to the model any more: its weights are in the files then."""
         folder = _new_folder()
         try:
             names = _write(model, folder, arguments.get("inputs"))
-            del model
-            gc.collect()  # its weights are in the files now
-            return cls._from(folder, arguments, names)
-        finally:
+        except BaseException:
             _remove(folder)
+            raise
+
+        def load() -> SavedModelEngine:
+            gc.collect()
+            try:
+                return cls._from(folder, arguments, names)
+            finally:
+                _remove(folder)
+
+        return load
 
     @classmethod
     def _from(cls, folder: str, arguments: dict[str, Any], names: Any) -> SavedModelEngine:

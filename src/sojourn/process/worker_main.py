@@ -241,4 +241,5 @@ def _carry_out(lane: ServerLane, host: Host, meta: bytes, arrays: list[np.ndarra
     # A function of its own, so that what it returns is not kept until somebody calls again.
     call = _call_decoder.decode(memoryview(meta)[1:])
     result, results = host.call(call.name, call.arguments, arrays)
+    reserve.keep_again()
     lane.answer(OK, msgspec.msgpack.encode(result), results)
