@@ -62,7 +62,7 @@ def do(work: Callable[[], Result], what: str) -> Result:
         _, status = os.waitpid(pid, 0)
         code = os.waitstatus_to_exitcode(status)
         if code == shortage.OUT_OF_MEMORY:
-            raise MemoryError(f"{what} needs more")
+            raise shortage.not_enough_for(what)
         if code:
             how = (
                 f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"

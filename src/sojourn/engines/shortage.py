@@ -78,6 +78,11 @@ def explained(error: BaseException) -> BaseException:
     return told
 
 
+def not_enough_for(what: str) -> BudgetExceeded:
+    """The error for work in another process, which could not tell what it held."""
+    return BudgetExceeded(f"{was_reached(_limit_bytes or 0)}: {what} needs more than that")
+
+
 def require(wanted_bytes: int) -> None:
     """Raise unless this much can be allocated now: for callers of code that would crash."""
     if _limit_bytes is None or wanted_bytes < _LARGE_FEED:

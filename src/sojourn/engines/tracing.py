@@ -7,10 +7,13 @@ are loaded and removed. So a live model needs neither files nor its own Python c
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
+import logging
 import os
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -115,7 +118,8 @@ def _write(model: Any, folder: str, inputs: Specs) -> dict[str, Any]:
         concrete = function.traced.get_concrete_function()
         # Saved are the resources that a module owns; a function alone owns nothing.
         module.owned = [*concrete.variables, *tables, *_owners(concrete)]
-        tf.saved_model.save(module, folder, signatures=concrete)
+        with _without_news():
+            tf.saved_model.save(module, folder, signatures=concrete)
         return {"inputs": function.inputs, "outputs": function.outputs}
     except ModelError:
         raise
@@ -245,6 +249,24 @@ def _named(model: Any) -> str:
     name = getattr(model, "__name__", None) or getattr(model, "name", None) or repr(model)
     kind = "the Keras model" if is_keras_model(model) else "the tf.function"
     return f"{kind} {name!r}"
+
+
+@contextlib.contextmanager
+def _without_news() -> Iterator[None]:
+    """Keep what TensorFlow reports of its files from the user's log: there are none to be seen."""
+    thread = threading.get_ident()
+
+    def is_wanted(record: logging.LogRecord) -> bool:
+        return record.levelno > logging.INFO or record.thread != thread
+
+    loggers = [logging.getLogger(name) for name in ("absl", "tensorflow")]
+    for logger in loggers:
+        logger.addFilter(is_wanted)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(is_wanted)
 
 
 def _new_folder() -> str:
