@@ -51,7 +51,7 @@ def _reason(error: Exception, path: str) -> str:
     words = str(error).strip().rpartition("Exception encountered:")[2].strip()
     if found := _UNKNOWN_CLASS.match(words):
         argument = f"custom_objects={{{found[2]!r}: {found[2]}}}"
-        words = f"{found[1]}. To tell it,"
+        words = f"{found[1]}. To load it with that class,"
     elif "safe_mode" in words:
         argument = "safe_mode=False"
         words = f"{words.partition(' If you trust')[0]} If you trust it,"
