@@ -27,7 +27,7 @@ from sojourn import events
 
 MIB = 2**20
 SIDE = 4096  # a float32 matrix of this side takes 64 MiB
-SMALL = 512  # tensors of 128 KiB
+SMALL = 1024  # tensors of 128 KiB
 LIMITS = 16
 SECONDS = 2.0
 ROW = np.ones((1, SIDE), np.float32)
@@ -39,7 +39,8 @@ def large_tensor() -> Any:
     import tensorflow as tf
 
     x = tf.compat.v1.placeholder(tf.float32, [], name="x")
-    return {"x": x}, {"y": tf.reduce_sum(tf.sqrt(tf.fill([SIDE, SIDE], x)))}
+    matrix = tf.fill([SIDE, SIDE], x)
+    return {"x": x}, {"y": tf.reduce_sum(tf.concat([matrix, matrix], 0))}
 
 
 def small_tensors() -> Any:
@@ -68,7 +69,7 @@ def fed() -> Any:
     import tensorflow as tf
 
     x = tf.compat.v1.placeholder(tf.float32, [SIDE, SIDE], name="x")
-    return {"x": x}, {"y": tf.reduce_sum(x)}
+    return {"x": x}, {"y": tf.reduce_sum(tf.concat([x, x], 0))}
 
 
 def keras_model() -> Any:
@@ -140,7 +141,7 @@ def cases(folder: str) -> dict[str, Callable[[int | None], Stage]]:
         session.save(state)
     one = np.float32(1)
     return {
-        "512 small tensors": run_with(small_tensors, one),
+        "1024 small tensors": run_with(small_tensors, one),
         "one large tensor": run_with(large_tensor, one),
         "64 MiB fed": run_with(fed, np.ones((SIDE, SIDE), np.float32)),
         "Keras builder": run_with(keras_model, ROW),

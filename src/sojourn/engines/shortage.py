@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import ctypes
 import math
+import os
 import re
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -35,13 +37,14 @@ OUT_OF_MEMORY = 77
 LEAST_BYTES = 64 * 2**20
 
 _limit_bytes: int | None = None
-_start_bytes = 0
+_start_bytes = _stack_bytes = 0
 
 
-def note_limit(limit_bytes: int, start_bytes: int) -> None:
-    """This process may have no more than this, beyond what it had at the start."""
-    global _limit_bytes, _start_bytes
-    _limit_bytes, _start_bytes = limit_bytes, start_bytes
+def note_limit(limit_bytes: int, start_bytes: int, stack_bytes: int) -> None:
+    """This process may have no more than this, beyond what it had at the start and the stacks of
+    its threads; `stack_bytes` is what one has that is not Python's."""
+    global _limit_bytes, _start_bytes, _stack_bytes
+    _limit_bytes, _start_bytes, _stack_bytes = limit_bytes, start_bytes, stack_bytes
 
 
 def was_reached(limit_bytes: int) -> str:
@@ -66,11 +69,10 @@ def explained(error: BaseException) -> BaseException:
     if _limit_bytes is None or isinstance(error, BudgetExceeded) or not is_shortage(error):
         return error
     root = next(found for found in _chain(error) if _speaks_of_memory(found))
-    held = format_bytes(max(0, memory.data_bytes() - _start_bytes))
     words = _first_line(root)
     told = BudgetExceeded(
-        f"{was_reached(_limit_bytes)}: the worker held {held} and asked for {_asked(words)}"
-        + (f" ({words})" if words else "")
+        f"{was_reached(_limit_bytes)}: the worker held {format_bytes(_held())} and asked for "
+        f"{_asked(words)}" + (f" ({words})" if words else "")
     )
     told.__cause__ = error
     if hasattr(root, "error_code"):  # so that it arrives as TensorFlow's own type as well
@@ -113,6 +115,14 @@ class _GuardedPlan:
 
 
 _RESOURCE_EXHAUSTED = 8  # TensorFlow's status code
+
+
+def _held() -> int:
+    """What counts against the limit now."""
+    lanes = threading.active_count() - 1  # the main thread had its stack at the start
+    others = len(os.listdir("/proc/self/task")) - 1 - lanes
+    stacks = lanes * threading.stack_size() + others * _stack_bytes
+    return max(0, memory.data_bytes() - _start_bytes - stacks)
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

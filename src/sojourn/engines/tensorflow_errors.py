@@ -35,8 +35,6 @@ def _both_types() -> Any:
         def __init__(self, node_def: Any, op: Any, message: str) -> None:
             errors_impl.ResourceExhaustedError.__init__(self, node_def, op, message)
 
-        __str__ = BudgetExceeded.__str__
-
     return MemoryLimitReached
 
 

@@ -31,14 +31,15 @@ def cap_data(extra_bytes: int) -> None:
     are, ends the process: so stacks come on top, and a reserve for C++.
     """
     reserve.keep()
-    stacks = _THREADS_PER_CORE * len(os.sched_getaffinity(0)) * _limit_stacks()
-    start = memory.data_bytes() + stacks + _LANES_WITH_ROOM * threading.stack_size()
-    limit = start + max(extra_bytes, LEAST_BYTES)
+    start, stack = memory.data_bytes(), _limit_stacks()
+    stacks = _THREADS_PER_CORE * len(os.sched_getaffinity(0)) * stack
+    stacks += _LANES_WITH_ROOM * threading.stack_size()
+    limit = start + stacks + max(extra_bytes, LEAST_BYTES)
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     if hard != resource.RLIM_INFINITY:
         limit = min(limit, hard)
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
-    shortage.note_limit(extra_bytes, start)
+    shortage.note_limit(extra_bytes, start, stack)
 
 
 def answer_bytes(memory_bytes: int) -> int:

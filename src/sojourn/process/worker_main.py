@@ -229,11 +229,8 @@ def _serve(lane: ServerLane, host: Host) -> NoReturn:
             else:
                 _carry_out(lane, host, meta, arrays)
         except BaseException as error:
-            told = shortage.explained(error)
-            if told is not error:
-                reserve.keep_again()
-            lane.answer(FAILED, crossing.record(told), ())
-            del told
+            reserve.keep_again()
+            lane.answer(FAILED, crossing.record(shortage.explained(error)), ())
         del meta, arrays
 
 
