@@ -80,9 +80,9 @@ def test_in_a_reset_and_a_restore_and_the_session_goes_on(tmp_path: Path):
     with sojourn.open(a_variable) as session:
         session.run("next", {"x": 1})
         session.save(tmp_path / "state")
-    with sojourn.open(a_variable, memory="120MiB") as session:
+    with sojourn.open(a_variable, memory="80MiB") as session:
         for work in (session.reset, lambda: session.restore(tmp_path / "state")):
-            with pytest.raises(sojourn.BudgetExceeded, match="memory='120MiB' was reached"):
+            with pytest.raises(sojourn.BudgetExceeded, match="memory='80MiB' was reached"):
                 work()
             assert session.run("first") == 0
     assert session.receipt.clean

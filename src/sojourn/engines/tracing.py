@@ -26,6 +26,7 @@ from sojourn.errors import ModelError
 from sojourn.values import TensorSpec
 
 _counter = itertools.count(1)
+_PIECE = 4 * 2**20
 _T = tf.types.experimental
 Specs = Mapping[str, Any] | None
 
@@ -282,4 +283,9 @@ def _remove(folder: str) -> None:
 
 def _content(path: str) -> np.ndarray:
     with tf.io.gfile.GFile(path, "rb") as file:
-        return np.frombuffer(file.read(), np.uint8)
+        content = np.empty(file.size(), np.uint8)
+        # Piece by piece: TensorFlow makes two copies of what it reads at once.
+        for start in range(0, content.size, _PIECE):
+            piece = np.frombuffer(file.read(_PIECE), np.uint8)
+            content[start : start + piece.size] = piece
+        return content
