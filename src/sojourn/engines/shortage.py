@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from sojourn.errors import BudgetExceeded
-from sojourn.probes import memory
 from sojourn.values import format_bytes
 
 _PHRASES = re.compile(
@@ -38,13 +37,16 @@ LEAST_BYTES = 64 * 2**20
 
 _limit_bytes: int | None = None
 _start_bytes = _stack_bytes = 0
+_status = (0, -1)  # whose, and the descriptor
 
 
 def note_limit(limit_bytes: int, start_bytes: int, stack_bytes: int) -> None:
     """This process may have no more than this, beyond what it had at the start and the stacks of
     its threads; `stack_bytes` is what one has that is not Python's."""
-    global _limit_bytes, _start_bytes, _stack_bytes
+    global _limit_bytes, _start_bytes, _stack_bytes, _status
     _limit_bytes, _start_bytes, _stack_bytes = limit_bytes, start_bytes, stack_bytes
+    # Opened now: in a sandbox it cannot be opened later.
+    _status = os.getpid(), os.open("/proc/self/status", os.O_RDONLY | os.O_CLOEXEC)
 
 
 def was_reached(limit_bytes: int) -> str:
@@ -119,10 +121,18 @@ _RESOURCE_EXHAUSTED = 8  # TensorFlow's status code
 
 def _held() -> int:
     """What counts against the limit now."""
+    numbers = dict(line.split(b":", 1) for line in _own_status().splitlines())
     lanes = threading.active_count() - 1  # the main thread had its stack at the start
-    others = len(os.listdir("/proc/self/task")) - 1 - lanes
+    others = int(numbers[b"Threads"]) - 1 - lanes
     stacks = lanes * threading.stack_size() + others * _stack_bytes
-    return max(0, memory.data_bytes() - _start_bytes - stacks)
+    return max(0, int(numbers[b"VmData"].split()[0]) * 1024 - _start_bytes - stacks)
+
+
+def _own_status() -> bytes:
+    if _status[0] == os.getpid():
+        return os.pread(_status[1], 2**16, 0)
+    with open("/proc/self/status", "rb") as status:  # in a child
+        return status.read()
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
