@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-import os
 import re
 import threading
 from collections.abc import Iterator, Sequence
@@ -37,16 +36,13 @@ LEAST_BYTES = 64 * 2**20
 
 _limit_bytes: int | None = None
 _start_bytes = _stack_bytes = 0
-_status = (0, -1)  # whose, and the descriptor
 
 
 def note_limit(limit_bytes: int, start_bytes: int, stack_bytes: int) -> None:
     """This process may have no more than this, beyond what it had at the start and the stacks of
     its threads; `stack_bytes` is what one has that is not Python's."""
-    global _limit_bytes, _start_bytes, _stack_bytes, _status
+    global _limit_bytes, _start_bytes, _stack_bytes
     _limit_bytes, _start_bytes, _stack_bytes = limit_bytes, start_bytes, stack_bytes
-    # Opened now: in a sandbox it cannot be opened later.
-    _status = os.getpid(), os.open("/proc/self/status", os.O_RDONLY | os.O_CLOEXEC)
 
 
 def was_reached(limit_bytes: int) -> str:
@@ -73,7 +69,7 @@ def explained(error: BaseException) -> BaseException:
     root = next(found for found in _chain(error) if _speaks_of_memory(found))
     words = _first_line(root)
     told = BudgetExceeded(
-        f"{was_reached(_limit_bytes)}: the worker held {format_bytes(_held())} and asked for "
+        f"{was_reached(_limit_bytes)}: the worker held {_held()} and asked for "
         f"{_asked(words)}" + (f" ({words})" if words else "")
     )
     told.__cause__ = error
@@ -119,20 +115,17 @@ class _GuardedPlan:
 _RESOURCE_EXHAUSTED = 8  # TensorFlow's status code
 
 
-def _held() -> int:
+def _held() -> str:
     """What counts against the limit now."""
-    numbers = dict(line.split(b":", 1) for line in _own_status().splitlines())
+    try:
+        with open("/proc/self/status") as status:
+            numbers = dict(line.split(":", 1) for line in status)
+    except OSError:
+        return "an unknown amount"  # in a sandbox
     lanes = threading.active_count() - 1  # the main thread had its stack at the start
-    others = int(numbers[b"Threads"]) - 1 - lanes
+    others = int(numbers["Threads"]) - 1 - lanes
     stacks = lanes * threading.stack_size() + others * _stack_bytes
-    return max(0, int(numbers[b"VmData"].split()[0]) * 1024 - _start_bytes - stacks)
-
-
-def _own_status() -> bytes:
-    if _status[0] == os.getpid():
-        return os.pread(_status[1], 2**16, 0)
-    with open("/proc/self/status", "rb") as status:  # in a child
-        return status.read()
+    return format_bytes(max(0, int(numbers["VmData"].split()[0]) * 1024 - _start_bytes - stacks))
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
