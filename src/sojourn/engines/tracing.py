@@ -86,7 +86,8 @@ class PackedEngine(SavedModelEngine):
 
     @classmethod
     def _from(cls, folder: str, load: Load, packed: Packed) -> SavedModelEngine:
-        engine = super().load(replace(load, path=folder, signature=None, tags=None), ())
+        with _without_news():
+            engine = super().load(replace(load, path=folder, signature=None, tags=None), ())
         engine.rename(packed.inputs, packed.outputs)
         return engine
 

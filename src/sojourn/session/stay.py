@@ -172,6 +172,8 @@ class Stay:
         """Do something with the engine while no step is under way."""
         step = Step(self, what=consequence, counts=False)
         while True:
+            if self.comeback is not None:
+                self.notice_death()  # while nobody used it: another takes its place first
             try:
                 self.lifecycle.begin_alone(step)
                 break
