@@ -23,9 +23,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from sojourn.pool.effects import Close, Effects, Grant, Open, Park, Refuse, SetTimer
-from sojourn.pool.scheduler import Scheduler
-from sojourn.pool.terms import Holder, Model, Policy, Request
+from sojourn.pool.decisions.effects import Close, Effects, Grant, Open, Park, Refuse, SetTimer
+from sojourn.pool.decisions.scheduler import Scheduler
+from sojourn.pool.decisions.terms import Holder, Model, Policy, Request
 from sojourn.values import Place
 
 SIZE = 100 * 2**20

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sojourn.pool.effects import (
+from sojourn.pool.decisions.effects import (
     Close,
     Effect,
     Effects,
@@ -14,8 +14,8 @@ from sojourn.pool.effects import (
     SetTimer,
     Warmed,
 )
-from sojourn.pool.scheduler import Scheduler
-from sojourn.pool.terms import CopyId, Holder, Model, Policy, Request
+from sojourn.pool.decisions.scheduler import Scheduler
+from sojourn.pool.decisions.terms import CopyId, Holder, Model, Policy, Request
 from sojourn.values import Place
 
 GiB = 2**30
@@ -80,6 +80,14 @@ class Script:
         request = Request(ticket, model, holder, self.now, warm_slot)
         self.do(self.scheduler.on_request(request))
         return ticket
+
+    def warm(self, model: str, version: int, slot: int = 0) -> int:
+        """Preload a copy of a version."""
+        self._tickets += 1
+        holder = Holder("preloader", Place("app.py", self._tickets))
+        request = Request(self._tickets, model, holder, self.now, slot, version)
+        self.do(self.scheduler.on_request(request))
+        return request.ticket
 
     def take(self, model: str, who: object = None, line: int = 0) -> int:
         """Ask, open what must be opened, and accept."""

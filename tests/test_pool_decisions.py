@@ -15,11 +15,11 @@ from sojourn.errors import (
     SessionBroken,
     SessionClosed,
 )
-from sojourn.pool.effects import Close, Discard, Open, Park, Report
-from sojourn.pool.eviction import Candidate, choose_victims
-from sojourn.pool.health import GROWTH_READINGS, Growth, backoff_seconds
-from sojourn.pool.residents import Copy, CopyState, Residents
-from sojourn.pool.terms import CopyId, Holder, Model, Policy, Room
+from sojourn.pool.decisions.effects import Close, Discard, Open, Park, Report
+from sojourn.pool.decisions.eviction import Candidate, choose_victims
+from sojourn.pool.decisions.health import GROWTH_READINGS, Growth, backoff_seconds
+from sojourn.pool.decisions.residents import Copy, CopyState, Residents
+from sojourn.pool.decisions.terms import CopyId, Holder, Model, Policy, Room
 from sojourn.values import Place
 
 # -- sharing ----------------------------------------------------------------------------------

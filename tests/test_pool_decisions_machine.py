@@ -13,9 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from pool_script import GiB, Script
 from sojourn.errors import CheckpointError, DeadlockDetected, ModelError, SessionBroken
-from sojourn.pool.copy_events import PARK_RETRY_SECONDS
-from sojourn.pool.effects import Close, Effects, Grant, Open, Park, Refuse, Warmed
-from sojourn.pool.terms import CopyId
+from sojourn.pool.decisions.copy_events import PARK_RETRY_SECONDS
+from sojourn.pool.decisions.effects import Close, Effects, Grant, Open, Park, Refuse, Warmed
+from sojourn.pool.decisions.terms import CopyId
 
 LIMIT = 4
 HOLDERS = ("t1", "t2", "t3", "t4", "t5")
@@ -216,7 +216,7 @@ class PoolMachine(RuleBasedStateMachine):
         before = copying.deepcopy(script)
         ticket = script.ask_for(name, who)
         if isinstance(script.refused.get(ticket), DeadlockDetected):
-            with mock.patch("sojourn.pool.serving.find_deadlock", return_value=None):
+            with mock.patch("sojourn.pool.decisions.serving.find_deadlock", return_value=None):
                 before.ask_for(name, who)
                 before.play_out()
             assert ticket not in before.granted, "that was no deadlock"

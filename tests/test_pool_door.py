@@ -13,7 +13,7 @@ import models
 import sojourn
 from pool_script import Script
 from sojourn.errors import DeadlockDetected
-from sojourn.pool.terms import Holder, Request
+from sojourn.pool.decisions.terms import Holder, Request
 from sojourn.values import Place
 
 pytestmark = pytest.mark.usefixtures("zygote")

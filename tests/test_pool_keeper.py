@@ -51,7 +51,7 @@ def test_a_job_for_which_there_is_no_thread_is_done_when_there_is_one(shortage):
         few.left = 2  # closing takes a thread, too
 
 
-def test_where_there_is_never_a_thread_the_keeper_does_the_jobs_himself(shortage, monkeypatch):
+def test_where_there_is_never_a_thread_the_keeper_does_the_jobs_itself(shortage, monkeypatch):
     monkeypatch.setattr(keeper, "_PATIENCE_SECONDS", 0.1)
     none = shortage("sojourn-pool-job", 10**6)
     with sojourn.Pool() as pool:
@@ -93,20 +93,17 @@ def test_a_pool_that_never_got_a_thread_closes(shortage):
 def test_a_keeper_that_meets_an_error_logs_it_and_goes_on(monkeypatch, caplog):
     with sojourn.Pool() as pool:
         pool.register("sum", models.adder)
-        driver = pool._driver
         asked = []
 
-        def measure(resident: object) -> None:
-            asked.append(resident)
+        def measure() -> None:
+            asked.append(None)
             if len(asked) == 1:
                 raise ZeroDivisionError("a bug")
 
-        monkeypatch.setattr(driver.hands, "measure", measure)
+        monkeypatch.setattr(pool._keeper, "_measure_some", measure)
         with caplog.at_level(logging.ERROR, "sojourn.pool"), pool.lease("sum") as session:
-            (resident,) = driver.residents.values()
-            resident.measure_at = 0
             while len(asked) < 2:
-                driver.wake_keeper()
+                pool.stats()
             assert session.run(*SUM) == 3
     assert "a bug" in caplog.text
     caplog.clear()  # its traceback refers to the bell

@@ -32,3 +32,28 @@ def test_a_pool_is_in_the_metrics_until_it_is_closed() -> None:
         series = [line for line in text.splitlines() if not line.startswith("#")]
         assert len(series) == len({line.rpartition(" ")[0] for line in series})
     assert "sojourn_pool" not in sojourn.metrics()
+
+
+@pytest.mark.usefixtures("zygote")
+def test_waits_and_steps_are_counted_by_model_and_version() -> None:
+    with sojourn.Pool() as pool:
+        pool.register("adder", lambda: lambda a, b: a + b)
+        pool.register("other", lambda: lambda a, b: a + b)
+        for _ in range(3):
+            with pool.lease("adder") as session:
+                session.run(None, {"a": 1, "b": 2})
+        pool.evict("adder")
+        with pool.lease("adder") as session:
+            session.run(None, {"a": 1, "b": 2})
+
+        def count(family: str, model: str) -> list[str]:
+            pattern = rf'{family}_count{{.*model="{model}",version="1"}} (\d+)'
+            return re.findall(pattern, sojourn.metrics())
+
+        assert count("sojourn_pool_lease_wait_seconds", "adder") == ["4"]
+        assert count("sojourn_pool_lease_wait_seconds", "other") == ["0"]
+        assert count("sojourn_pool_step_seconds", "adder") == ["4"]  # those of closed copies too
+        text = sojourn.metrics()
+        # Two of them had to be opened first, and the others were there at once.
+        assert re.search(r'lease_wait_seconds_bucket{.*"adder".*le="0.001"} 2', text)
+        assert re.search(r'sojourn_pool_model_charged_bytes{.*"adder".*} [1-9]', text)

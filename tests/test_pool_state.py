@@ -18,9 +18,10 @@ import models
 import pool_models
 import sojourn
 from clients import client, told
+from sojourn.pool.decisions.terms import CopyId, Holder
+from sojourn.pool.driver import Wish
 from sojourn.pool.leasing import Resident
 from sojourn.pool.parking import Parking
-from sojourn.pool.terms import CopyId, Holder
 from sojourn.values import caller
 
 pytestmark = pytest.mark.usefixtures("zygote")
@@ -165,7 +166,7 @@ def test_what_a_killed_program_had_parked_is_removed_by_the_next_pool(pool, tmp_
     code = f"""
 from sojourn.pool.leasing import Resident
 from sojourn.pool.parking import Parking
-from sojourn.pool.terms import CopyId, Holder
+from sojourn.pool.decisions.terms import CopyId, Holder
 from sojourn.values import caller
 parking = Parking({str(tmp_path)!r})
 os.mkdir(parking.place_for(CopyId("m", 0, 1)))
@@ -289,7 +290,7 @@ def test_what_is_offered_at_the_last_moment_is_taken(pool):
     pool.register("mine", models.adder, exclusive=True)
     driver = pool._driver
     with pool.lease("mine"):
-        waiter = driver.ask("mine", Holder("other", caller(), "other"), pool)
+        waiter = driver.ask(Wish("mine", Holder("other", caller(), "other"), pool))
     lease = driver.wait(waiter, time.monotonic() - 1, pool)
     with lease as session:
         assert session.run(*SUM) == 3

@@ -30,7 +30,7 @@ def adder() -> Any:
         ({"idle_seconds": float("nan")}, ValueError, "idle_seconds .* not nan"),
         ({"max_sessions": 0}, ValueError, "max_sessions is a whole number from 1, not 0"),
         ({"max_sessions": 1.5}, TypeError, "max_sessions is a whole number from 1, not 1.5"),
-        ({"devices": 3}, TypeError, "devices is a list such as"),
+        ({"devices": 3}, TypeError, "devices must be a list such as"),
         ({"devices": ["tpu"]}, ValueError, "each of devices is 'auto', 'cpu', .*, not 'tpu'"),
         ({"lease_warning_seconds": -1}, ValueError, "lease_warning_seconds .* not -1"),
         ({"parking_folder": 3}, TypeError, "parking_folder is a path, not 3"),
@@ -57,7 +57,12 @@ def test_a_pool_says_which_setting_is_wrong(
         ("m", {"device": "tpu"}, ValueError, "device is 'auto', .* not 'tpu'"),
         ("m", {"isolation": "inline"}, ValueError, "have isolation='process', not 'inline'"),
         ("m", {"restart": "from-checkpoint"}, ValueError, "the pool replaces them"),
-        ("m", {"colour": "red"}, TypeError, r"register\(\) has no option 'colour'; .* seed, sig"),
+        (
+            "m",
+            {"colour": "red"},
+            TypeError,
+            r"in a pool has no option 'colour'; .* seed, sig",
+        ),
     ],
 )
 def test_a_registration_says_what_is_wrong_and_leaves_the_name_free(

@@ -1,15 +1,21 @@
-"""Events as records of the standard `logging`, under `sojourn.<what>`, quiet by default."""
+"""Events as records of the standard `logging`, under `sojourn.<what>`, quiet by default.
+
+A line has every fact of its event: `worker.died bert: worker_pid=42 how='was killed by SIGKILL'`.
+"""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from typing import Any
 
 from sojourn.events.bus import Event
+from sojourn.values import format_bytes, format_seconds
 
 _root = logging.getLogger("sojourn")
 _root.addHandler(logging.NullHandler())
 
-# What somebody should look at; everything else is for those who want to know.
+# What should be looked at; everything else is for those that want to know.
 _LEVELS = {
     "session.broken": logging.WARNING,
     "session.forgotten": logging.WARNING,
@@ -26,7 +32,11 @@ _LEVELS = {
     "session.ready": logging.INFO,
     "session.closed": logging.INFO,
     "session.receipt": logging.INFO,
+    "pool.updated": logging.INFO,
+    "pool.unregistered": logging.INFO,
 }
+# Facts that are no use to a reader of lines. They are among the record's extras all the same.
+_NOT_IN_LINES = {"serial", "histogram"}
 
 
 _loggers = tuple(
@@ -48,6 +58,38 @@ def write(event: Event) -> None:
     logger = logging.getLogger(f"sojourn.{event.kind.partition('.')[0]}")
     if not logger.isEnabledFor(level):
         return
-    where = f" at {event.place}" if event.place else ""
     extra = {f"sojourn_{key}": value for key, value in event.to_dict().items()}
-    logger.log(level, "%s %s%s", event.kind, event.session, where, extra=extra)
+    logger.log(level, "%s", line(event), extra=extra)
+
+
+def line(event: Event) -> str:
+    """An event in one line: what, whose, where, and its facts."""
+    parts = [f"{event.kind} {event.session}".rstrip()]
+    if event.place:
+        parts.append(f"at {event.place}")
+    facts = dict(event.detail)
+    if event.host_bytes and "receipt" not in facts:
+        facts["host_bytes"] = event.host_bytes
+    told = [
+        _receipt(value) if key == "receipt" else f"{key}={_value(key, value)}"
+        for key, value in facts.items()
+        if value is not None and key not in _NOT_IN_LINES
+    ]
+    return " ".join(parts) + (f": {' '.join(told)}" if told else "")
+
+
+def _value(key: str, value: Any) -> str:
+    if key.endswith("bytes") and isinstance(value, int):
+        return format_bytes(value).replace(" ", "")
+    if key.endswith("seconds") and isinstance(value, int | float):
+        return format_seconds(value).replace(" ", "")
+    text = str(value)
+    return repr(text) if not text or any(c.isspace() or c in "'\"" for c in text) else text
+
+
+def _receipt(receipt: Mapping[str, Any]) -> str:
+    names = ("held_bytes", "returned_bytes", "peak_bytes", "seconds", "runs", "clean", "note")
+    shown = {name: receipt[name] for name in names if receipt.get(name) not in (None, "")}
+    if not receipt.get("clean", True):
+        shown["residue"] = receipt.get("residue")
+    return " ".join(f"{key}={_value(key, value)}" for key, value in shown.items())

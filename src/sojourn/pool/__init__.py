@@ -1,12 +1,13 @@
-"""Many sessions under one memory budget: leases, reuse, idle time, eviction, parking.
+"""Many sessions under one memory budget: leases, reuse, idle time, eviction, parking, versions.
 
-`pool.py` is the handle that users hold, `driver.py` what it asks for, `books.py` the one lock and
-the state below it, `hands.py` what takes time, `keeper.py` the one standing thread. `scheduler.py`
-decides; it and all it uses are pure and have no threads, clocks or I/O in them.
+`pool.py` is the handle that users hold, `driver.py` what it asks for, `books.py` the one owner of
+the state and its lock, `hands.py` what takes time, `keeper.py` the one standing thread.
+`decisions/` decides, and has no threads, clocks or I/O in it.
 """
 
+from sojourn.pool.decisions.status import CopyStatus, ModelStatus, PoolStatus
 from sojourn.pool.leasing import PoolLease
+from sojourn.pool.options import ModelOptions
 from sojourn.pool.pool import Pool
-from sojourn.pool.status import CopyStatus, PoolStatus
 
-__all__ = ["CopyStatus", "Pool", "PoolLease", "PoolStatus"]
+__all__ = ["CopyStatus", "ModelOptions", "ModelStatus", "Pool", "PoolLease", "PoolStatus"]

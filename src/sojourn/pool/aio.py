@@ -6,8 +6,10 @@ import asyncio
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from sojourn.pool.deciding import LOOK_SECONDS
+from sojourn.pool.decisions.terms import Holder
+from sojourn.pool.driver import Wish
 from sojourn.pool.leasing import PoolLease, Waiter
-from sojourn.pool.terms import Holder
 from sojourn.process.deadlines import deadline_after, left_until
 from sojourn.values import Place
 
@@ -22,9 +24,12 @@ class AsyncLease:
     it by `await asyncio.to_thread(session.run, ...)`.
     """
 
-    def __init__(self, pool: Pool, model: str, timeout: float | None, place: Place) -> None:
+    def __init__(
+        self, pool: Pool, model: str, version: int | None, timeout: float | None, place: Place
+    ) -> None:
         self._pool = pool
         self._model = model
+        self._version = version
         self._timeout = timeout
         self._place = place
         self._lease: PoolLease | None = None
@@ -44,7 +49,10 @@ class AsyncLease:
         holder = Holder(task, self._place, task.get_name())
         driver = self._pool._driver
         deadline = deadline_after(self._timeout)
-        got = driver.ask(self._model, holder, self._pool, ring)
+        got: PoolLease | Waiter | None
+        got = driver.at_door(self._model, self._version, holder, self._pool)
+        if got is None:
+            got = driver.ask(Wish(self._model, holder, self._pool, self._version), ring)
         if isinstance(got, Waiter):
             got = await self._wait(got, deadline, bell)
         self._lease = got
@@ -67,10 +75,9 @@ class AsyncLease:
                 got = driver.look(waiter, deadline, self._pool)
                 if isinstance(got, PoolLease):
                     return got
-                left = None if deadline is None else left_until(deadline)
                 try:
-                    await asyncio.wait_for(bell.wait(), left)
+                    await asyncio.wait_for(bell.wait(), left_until(deadline, most=LOOK_SECONDS))
                 except (TimeoutError, asyncio.TimeoutError):
                     pass
         finally:
-            driver.leave_if_waiting(waiter)
+            driver.cancel(waiter)

@@ -1,27 +1,28 @@
-"""The one lock of a pool and what it guards: the scheduler, the open sessions, those who wait.
+"""The one owner of a pool's books: who waits, who holds what, what is open, and what is to be done.
 
-Decisions are made under the lock, on the thread that needs one: a warm lease costs no other
-thread's time. What follows from a decision is written down under the lock, in its order: answers
-are handed to those who wait; what takes time becomes a job for others. Where a lease needs no
-decision at all, it is only noted at the copy's door (`Door`).
+Everything is changed by decisions (`deciding.py`), which no signal can stop halfway, but for what
+a thread does by one assignment or one append: noting a lease at a door (`at_door`), ending one
+(`PoolTerms.end`), entering a model (`Catalogue.add`).
 
-Nothing here may wait for the lock when a lease is given back: the garbage collector gives back
-forgotten leases, perhaps on a thread that holds the lock. Returns go through an inbox, which
-whoever has the lock empties.
+Nothing here waits for the lock when a lease is given back: the garbage collector gives back
+forgotten leases, perhaps on a thread that holds the lock. What comes back lies in the inbox until
+the next decision, which begins by emptying it.
 """
 
 from __future__ import annotations
 
+import itertools
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from threading import get_ident
+from typing import TYPE_CHECKING, Any
 
 from sojourn import events
 from sojourn.errors import InternalError
-from sojourn.pool.effects import (
+from sojourn.pool.deciding import Deciding, clock
+from sojourn.pool.decisions.effects import (
     Close,
     Discard,
     Effect,
@@ -35,173 +36,324 @@ from sojourn.pool.effects import (
     SetTimer,
     Warmed,
 )
-from sojourn.pool.hands import Hands
-from sojourn.pool.leasing import Door, PoolLease, PoolTerms, Resident, Waiter
-from sojourn.pool.scheduler import Scheduler
-from sojourn.pool.terms import CopyId, Holder, Policy, Request
+from sojourn.pool.decisions.scheduler import Scheduler
+from sojourn.pool.decisions.terms import CopyId, Holder, Policy, Request
+from sojourn.pool.leasing import (
+    Door,
+    PoolLease,
+    PoolTerms,
+    Resident,
+    Tie,
+    Waiter,
+    tie_lease,
+    tie_waiter,
+)
+from sojourn.pool.steps import Steps
 from sojourn.session.states import State
 from sojourn.session.stay import Stay
 from sojourn.values import Place
 
+if TYPE_CHECKING:
+    from sojourn.pool.hands import Hands
+
 Job = Callable[[], None]
-clock = time.monotonic
 _GONE_SECONDS = 10.0  # the longest a broken lease waits for its copy to be cleared away
+_INBOX_LIMIT = 512  # so many returns wait for a decision that others need; then they get their own
 
 
-class Books:
-    """The state of one pool. Everything that begins with an underscore is under the lock."""
+class Books(Deciding):
+    """The state of one pool. What begins with an underscore is changed under the lock only."""
 
     hands: Hands
 
     def __init__(self, policy: Policy, made_at: Place) -> None:
+        super().__init__(policy)
         self.made_at = made_at
         self.closed_at: Place | None = None
         self.is_foreign = False  # in a fork of the process that made it
-        self.lock = threading.Lock()
         self.residents: dict[CopyId, Resident] = {}
         self.jobs: deque[Job] = deque()
+        self.inbox: deque[PoolTerms | Tie] = deque()  # leases and waiters that have ended
         self.timer_at: float | None = None
-        self.wake_keeper: Callable[[], None] = nobody
-        self._changed = threading.Condition(self.lock)
-        self._books = Scheduler(policy)  # by `_scheduler`, unless it is only looked at
-        self._doors: dict[str, Door] = {}
+        self._tickets = itertools.count(1)
+        self._doors: dict[object, Door] = {}  # by name, or name and version
+        self._ties: dict[int, Tie] = {}  # the leases that are in the books
+        self._waiters: dict[int, Tie] = {}
         self._opening: dict[CopyId, Stay | None] = {}
         self._unwanted: set[CopyId] = set()  # told to close before they were open
-        self._waiters: dict[int, Waiter] = {}
-        self._returned: deque[PoolTerms] = deque()
-        self._news: deque[Report | Expire] = deque()
-        self._tickets = 0
+        self._news: deque[Report] = deque()
+        self._ended_steps: dict[str, Steps] = {}  # of copies that have gone, by model
 
-    # -- doors --------------------------------------------------------------------------------
+    # -- coming in ----------------------------------------------------------------------------
 
-    def at_door(self, model: str, holder: Holder, owner: Any) -> PoolLease | None:
+    def at_door(
+        self, name: str, version: int | None, holder: Holder, owner: Any
+    ) -> PoolLease | None:
         """A lease without a decision, where there is nothing to decide: the copy is open, and
         anybody may have it. None: ask."""
-        now = clock()
-        with self.lock:
-            door = self._doors.get(model) or self._open_door(model)
-            if door is None or not door.resident.seems_alive(now):
+        key = name if version is None else (name, version)
+        door = self._doors.get(key)
+        if door is None:
+            door = self._open_door(key, name, version)
+            if door is None:
                 return None
-            self._tickets = ticket = self._tickets + 1
-            door.inside[ticket] = holder, now
-        if self._returned or self._news:
-            self._afterwards()
-        return PoolLease(PoolTerms(self, ticket, door.resident, holder, owner, now, door), holder)
-
-    def _open_door(self, model: str) -> Door | None:
-        copy = None if self.is_foreign else self._books.door(model)
-        if copy is None:
+        now = clock()
+        terms = PoolTerms(self, next(self._tickets), door.resident, holder, now, door)
+        lease = PoolLease(terms, holder, owner)
+        tie = tie_lease(lease, holder, self.inbox)
+        with self.lock:
+            is_open = self._doors.get(key) is door and door.resident.seems_alive(now)
+            if is_open:
+                door.inside[terms.ticket] = tie
+        if not is_open:
+            terms.ended = "it was never taken"
             return None
-        door = self._doors[model] = Door(self.residents[copy])
-        return door
+        terms.hand_out()
+        return lease
 
-    # -- leases -------------------------------------------------------------------------------
+    def _open_door(self, key: object, name: str, version: int | None) -> Door | None:
+        with self.lock:
+            door = self._doors.get(key)  # another thread may have been faster
+            copy = None if self.is_foreign else self._scheduler.door(name, version)
+            if door is None and copy is not None:
+                door = self._doors[key] = Door(self.residents[copy])
+            return door
 
-    def give_back(self, terms: PoolTerms) -> None:
-        """A lease has ended. Waits for nothing; see the module's head."""
+    def request(self, request: Request, waiter: Waiter, owner: Any) -> PoolLease | None:
+        """Ask for a lease; None if there is none yet: then the waiter is in the queue."""
+
+        def decide(scheduler: Scheduler, now: float) -> PoolLease | None:
+            copy = scheduler.take_warm(request) if request.warm_slot is None else None
+            resident = None if copy is None else self.residents[copy]
+            lease = None
+            if resident is not None and resident.is_alive():
+                scheduler.on_accepted(request.ticket)
+                lease = self._lease(request, resident, owner, now)
+            else:
+                self._waiters[request.ticket] = tie_waiter(waiter, self.inbox)
+                # If the copy has died, the keeper sees it too, and that withdraws the offer.
+                if resident is None:
+                    self._route(scheduler.on_request(request))
+            self._route(scheduler.take_effects())
+            return lease
+
+        lease = self.decide(decide)
+        if lease is not None:
+            lease._terms.hand_out()
+        return lease
+
+    def take(self, waiter: Waiter, owner: Any) -> PoolLease | bool:
+        """What the waiter has got: a lease, True if it wanted no lease, False if there is nothing
+        yet. Raises what it was refused with."""
+        if waiter.answer is None:
+            return False
+        ticket = waiter.request.ticket
+
+        def decide(scheduler: Scheduler, now: float) -> tuple[Exception | None, PoolLease | bool]:
+            answer, waiter.answer = waiter.answer, None
+            got: PoolLease | bool = answer is not None
+            if isinstance(answer, Grant):
+                # It may have died since it was offered. Then it waits on, in its old place.
+                resident = self.residents.get(answer.copy)
+                if resident is None or not resident.is_alive():
+                    return None, False
+                if not scheduler.on_accepted(ticket):
+                    return None, False
+                got = self._lease(waiter.request, resident, owner, now)
+            if got:
+                del self._waiters[ticket]
+            return answer.error if isinstance(answer, Refuse) else None, got
+
+        error, got = self.decide(decide)
+        if error is not None:
+            raise error
+        if isinstance(got, PoolLease):
+            got._terms.hand_out()
+        return got
+
+    def _lease(self, request: Request, resident: Resident, owner: Any, now: float) -> PoolLease:
+        holder, ticket = request.holder, request.ticket
+        lease = PoolLease(PoolTerms(self, ticket, resident, holder, now), holder, owner)
+        self._ties[ticket] = tie_lease(lease, holder, self.inbox)
+        return lease
+
+    def is_waiting(self, waiter: Waiter) -> bool:
+        return waiter.request.ticket in self._waiters
+
+    def cancel(self, waiter: Waiter) -> None:
+        """A waiter leaves, if it still waits."""
+        ticket = waiter.request.ticket
+
+        def decide(scheduler: Scheduler, now: float) -> None:
+            if self._waiters.pop(ticket, None) is not None:
+                self._route(scheduler.on_cancel(ticket, now))
+
+        if self.is_waiting(waiter):
+            self.decide(decide)
+
+    # -- coming back --------------------------------------------------------------------------
+
+    def settle(self, terms: PoolTerms) -> None:
+        """A lease lies in the inbox. Have it taken in if somebody may wait for it. Waits for
+        nothing; see the module's head."""
         if self.is_foreign:
             return
-        lock = self.lock
-        if lock.acquire(False):
-            try:
-                self._take_back(terms)
-            finally:
-                lock.release()
+        resident, door = terms.resident, terms.door
+        if clock() > resident.measure_at:
+            self.wake_keeper()
+        is_broken = terms.stay.lifecycle.state is State.BROKEN
+        if door is not None and not is_broken:
+            terms.has_left = True  # unless the books have it by now
+            was_noted = door.inside.pop(terms.ticket, None) is not None
+            if was_noted and len(self.inbox) < _INBOX_LIMIT:
+                return  # nothing has been decided since, and nobody waits for it
+        if get_ident() == self._main_thread:
+            self.wake_keeper()
         else:
-            self._returned.append(terms)
-        if self._returned or self._news:
-            self._afterwards()
+            self.empty_inbox()
+
+    def empty_inbox(self) -> None:
+        """Take in what has come back, unless the one that has the lock does so. Not for the main
+        thread: interrupted at the wrong moment, it would keep the lock for ever."""
+        while self.inbox and self.lock.acquire(blocking=False):
+            try:
+                self._empty_inbox()
+                self.ring()
+            finally:
+                self.lock.release()
+        self.tell_news()
+
+    def _enter_everything(self) -> None:
+        """Bring the books up to date: who has given back must not be thought to hold anything,
+        or it would wait for itself."""
+        self._empty_inbox()
+        self._shut_doors()
+
+    def _empty_inbox(self) -> None:
+        while self.inbox:
+            item = self.inbox.popleft()
+            if isinstance(item, PoolTerms):
+                self._take_back(item)
+            elif item.terms is not None:
+                if item.terms.ended is None:  # not even its finalizer could say so
+                    item.terms.ended = "its handle was garbage-collected"
+                self._take_back(item.terms)
+            elif self._waiters.pop(item.ticket, None) is not None:
+                self._route(self._scheduler.on_cancel(item.ticket, clock()))
 
     def _take_back(self, terms: PoolTerms) -> None:
         now = clock()
-        stay, resident = terms.stay, terms.resident
+        stay, resident, door, ticket = terms.stay, terms.resident, terms.door, terms.ticket
+        stay.leases.discard(terms)
         is_broken = stay.lifecycle.state is State.BROKEN
-        door = terms.door
-        if now > resident.measure_at:
-            self.wake_keeper()
-        if door is not None and not is_broken and door.inside.pop(terms.ticket, None) is not None:
-            door.left += 1
-            door.runs += terms.steps
-            door.last_used = now
-            return
         if is_broken and not resident.is_dying:
             resident.is_dying = True
             self._later(partial(self.hands.bury, resident))
+        if is_broken:
+            self._shut_doors()
+        elif ticket not in self._ties:
+            was_noted = door is not None and door.inside.pop(ticket, None) is not None
+            if was_noted or terms.has_left:
+                self._count_visit(terms, now)
+            return  # or it was taken back before
+        self._shut_doors()
+        if self._ties.pop(ticket, None) is None:
+            return
+        terms.has_left = False
         runs = 0 if is_broken else terms.steps
-        effects = self._entered().on_returned(terms.ticket, now, runs=runs, changed=stay.changed)
-        self._route(effects)
-        if self.closed_at is not None:
-            self._changed.notify_all()
+        self._route(self._scheduler.on_returned(ticket, now, runs=runs, changed=stay.changed))
+
+    def _count_visit(self, terms: PoolTerms, now: float) -> None:
+        """A lease came and went by the door."""
+        terms.has_left = False
+        door = terms.door
+        assert door is not None
+        door.left += 1
+        door.runs += terms.steps
+        door.last_used = now
+        if door.is_shut and terms.resident.copy in self.residents:
+            self._enter(door, [])
+
+    def _shut_doors(self) -> None:
+        """Enter what was noted at the doors."""
+        doors, self._doors = self._doors, {}
+        for door in doors.values():
+            door.is_shut = True
+            # Those that leave at this moment find themselves in the books, or here no more.
+            inside = list(door.inside.items())
+            self._ties.update(inside)
+            door.inside = {}
+            model = door.resident.copy.model
+            self._enter(
+                door,
+                [
+                    Request(ticket, model, tie.holder, tie.terms.since)
+                    for ticket, tie in inside
+                    if tie.terms is not None
+                ],
+            )
+
+    def _enter(self, door: Door, inside: list[Request]) -> None:
+        resident = door.resident
+        self._scheduler.enter(
+            resident.copy,
+            inside,
+            door.left,
+            runs=door.runs,
+            changed=resident.stay.changed,
+            last_used=door.last_used,
+        )
+        door.left = door.runs = 0
 
     def has_moved(self, ticket: int) -> None:
         """A lease is used by another thread than before."""
         thread = threading.current_thread()
-        with self.lock:
-            holder = self._scheduler.holder(ticket)
+
+        def decide(scheduler: Scheduler, now: float) -> None:
+            holder = scheduler.holder(ticket)
             if holder is not None:
                 moved = Holder(thread.ident, holder.place, thread.name)
-                self._scheduler.on_moved(ticket, moved)
-        self._afterwards()
+                scheduler.on_moved(ticket, moved)
+
+        self.decide(decide)
 
     def wait_until_gone(self, copy: CopyId) -> None:
         """Wait until the receipt of a broken copy is in."""
-        with self._changed:
-            self._changed.wait_for(lambda: copy not in self.residents, _GONE_SECONDS)
+        self.wait_until(lambda _: copy not in self.residents, _GONE_SECONDS)
 
-    # -- deciding -----------------------------------------------------------------------------
-
-    @property
-    def _scheduler(self) -> Scheduler:
-        """The books, under the lock, with everything entered that has happened until now: who has
-        given back must not be thought to hold anything, or he would wait for himself."""
-        while self._returned:
-            self._take_back(self._returned.popleft())
-        return self._entered()
-
-    def _entered(self) -> Scheduler:
-        """The books, with everything that was noted at the doors."""
-        for model, door in self._doors.items():
-            inside = [Request(t, model, who, at) for t, (who, at) in door.inside.items()]
-            door.inside.clear()
-            resident = door.resident
-            self._books.enter(
-                resident.copy,
-                inside,
-                door.left,
-                runs=door.runs,
-                changed=resident.stay.changed,
-                last_used=door.last_used,
-            )
-        self._doors.clear()
-        return self._books
+    # -- what follows -------------------------------------------------------------------------
 
     def tell(self, event: Callable[[Scheduler, float], Effects]) -> None:
         """Something has happened at this moment."""
-        with self.lock:
-            self._route(event(self._scheduler, clock()))
-            self._changed.notify_all()
-        self._afterwards()
+        self.decide(lambda scheduler, now: self._route(event(scheduler, now)))
 
     def _route(self, effects: Iterable[Effect]) -> None:
-        """Under the lock: write down what is to be done, in order, and do nothing that waits."""
+        """Write down what is to be done, in order, and do nothing that waits."""
         for effect in effects:
             match effect:
                 case Grant() | Warmed() | Refuse():
-                    waiter = self._waiters.get(effect.ticket)
-                    if waiter is None:
+                    tie = self._waiters.get(effect.ticket)
+                    if tie is None:
                         raise InternalError(f"{effect} is for nobody")
-                    waiter.answer = effect
-                    waiter.ring()
+                    waiter = tie()
+                    if isinstance(waiter, Waiter):  # else its end lies in the inbox
+                        waiter.answer = effect
+                        waiter.ring()
                 case SetTimer(at):
                     self.timer_at = at
                     self.wake_keeper()
-                case Report() | Expire():
+                case Report():
                     self._news.append(effect)
+                case Expire():
+                    self._later(partial(self.end_lease, effect))
                 case Open(copy):
                     self._opening[copy] = None
                     self._later(partial(self.hands.open, effect))
                 case Close(copy) if copy in self._opening:
-                    self._unwanted.add(copy)  # whoever opens it closes it
+                    self._unwanted.add(copy)  # the job that opens it closes it
+                    stay = self._opening[copy]
+                    if stay is not None:  # there is no point in loading on
+                        self._later(partial(cut_off, stay))
                 case Close(copy):
                     self._later(partial(self.hands.close, copy))
                 case Park(copy):
@@ -213,30 +365,88 @@ class Books:
         self.jobs.append(job)
         self.wake_keeper()
 
-    def _afterwards(self) -> None:
-        """Without the lock: take in what was given back, and tell the news."""
-        while self._returned and self.lock.acquire(blocking=False):
-            try:
-                while self._returned:
-                    self._take_back(self._returned.popleft())
-            finally:
-                self.lock.release()
+    def tell_news(self) -> None:
+        """Emit what is to be told, without the lock, and not on the keeper: a subscriber may take
+        its time, or wait for the main thread, which may wait for the keeper."""
+        if not self._news:
+            return
+        if threading.current_thread().name == KEEPER:
+            self._later(self.tell_news)
+            return
         while self._news:
             try:
                 news = self._news.popleft()
             except IndexError:
                 break  # another thread was faster
-            if isinstance(news, Expire):
-                self._end_lease(news)
-            else:
-                events.emit(news.kind, news.model, self.made_at, **news.detail)
+            events.emit(news.kind, news.model, self.made_at, **news.detail)
 
-    def _end_lease(self, expired: Expire) -> None:
+    def end_lease(self, expired: Expire) -> None:
+        """The pool closes, and a lease was not given back in time."""
         resident = self.residents.get(expired.copy)
         for terms in list(resident.stay.leases) if resident is not None else ():
             if isinstance(terms, PoolTerms) and terms.ticket == expired.ticket:
                 terms.end(f"the pool was closed at {self.closed_at}")
 
+    # -- news of copies -----------------------------------------------------------------------
 
-def nobody() -> None:
-    """There is no keeper yet."""
+    def is_being_opened(self, copy: CopyId, stay: Stay) -> None:
+        """There is a worker now, which can be ended if it is not wanted any more."""
+        with self.lock:
+            self._opening[copy] = stay
+            is_unwanted = copy in self._unwanted
+        if is_unwanted:
+            cut_off(stay)
+
+    def has_opened(self, resident: Resident, held_bytes: int, seconds: float) -> bool:
+        """A copy is open; whether it is still wanted."""
+        copy = resident.copy
+
+        def decide(scheduler: Scheduler, now: float) -> bool:
+            del self._opening[copy]
+            self.residents[copy] = resident
+            is_wanted = copy not in self._unwanted
+            self._unwanted.discard(copy)
+            if is_wanted:
+                self._route(scheduler.on_opened(copy, held_bytes, seconds, now))
+            return is_wanted
+
+        is_wanted = self.decide(decide)
+        self.wake_keeper()  # there is one more to watch
+        return is_wanted
+
+    def has_not_opened(self, copy: CopyId, error: Exception) -> None:
+        def decide(scheduler: Scheduler, now: float) -> None:
+            del self._opening[copy]
+            self._unwanted.discard(copy)
+            self._route(scheduler.on_open_failed(copy, error, now))
+
+        self.decide(decide)
+
+    def has_closed(self, copy: CopyId, residue_bytes: int) -> None:
+        def decide(scheduler: Scheduler, now: float) -> None:
+            self._ended_steps.setdefault(copy.model, Steps()).add(self.residents.pop(copy))
+            self._route(scheduler.on_closed(copy, now, residue_bytes=residue_bytes))
+
+        self.decide(decide)
+
+    def is_there(self, copy: CopyId) -> bool:
+        return copy in self.residents or copy in self._opening
+
+    def become_foreign(self) -> None:
+        """We are in a fork. The lock may belong to a thread that does not exist here."""
+        self.is_foreign = True
+        self.has_keeper = False
+        self.lock = threading.Lock()
+        self._doors = {}
+        self._waiters.clear()
+        self.residents.clear()
+        self.errands.clear()
+
+
+KEEPER = "sojourn-pool"  # the name of its thread
+
+
+def cut_off(stay: Stay) -> None:
+    """End a worker that is being opened for nobody."""
+    if stay.backend is not None:
+        stay.backend.kill()

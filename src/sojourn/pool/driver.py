@@ -1,26 +1,42 @@
-"""What users and hands want from a pool: leases, waiting, evicting, closing, news of copies."""
+"""What users want from a pool: models, leases, waiting, evicting, closing. The books decide."""
 
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import threading
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
-from sojourn.errors import ModelError, PoolTimeout, SessionClosed
-from sojourn.pool.books import Books, clock, nobody
-from sojourn.pool.effects import Expire, Grant, Refuse, Warmed
+from sojourn.errors import PoolTimeout, SessionClosed
+from sojourn.pool.books import Books
+from sojourn.pool.deciding import LOOK_SECONDS, clock, nobody
+from sojourn.pool.decisions.effects import Effects, Expire
+from sojourn.pool.decisions.scheduler import Scheduler
+from sojourn.pool.decisions.status import PoolStatus
+from sojourn.pool.decisions.terms import CopyId, Holder, Model, Policy, Request
 from sojourn.pool.hands import Hands, Source
-from sojourn.pool.leasing import PoolLease, PoolTerms, Resident, Waiter
+from sojourn.pool.leasing import PoolLease, Waiter
 from sojourn.pool.parking import Parking
-from sojourn.pool.status import PoolStatus
-from sojourn.pool.terms import CopyId, Holder, Model, Policy, Request
+from sojourn.pool.steps import Steps
 from sojourn.process.deadlines import deadline_after, left_until
-from sojourn.session.stay import Stay
 from sojourn.values import Place
 
 _serials = itertools.count(1)
+
+
+class Wish(NamedTuple):
+    """A lease that somebody asks for: of which model, in whose name, and for which pool."""
+
+    model: str
+    holder: Holder
+    owner: Any  # the pool's handle, which a lease keeps
+    version: int | None = None
+    warm_slot: int | None = None
+
+
+MakeModel = Callable[[int], tuple[Model, Source]]  # from the number of its version
 
 
 class Driver(Books):
@@ -29,6 +45,7 @@ class Driver(Books):
     def __init__(self, policy: Policy, made_at: Place, parking: Parking) -> None:
         super().__init__(policy, made_at)
         self.serial = next(_serials)  # two pools may be made by the same line
+        self.policy = policy
         self.parking = parking
         self.hands = Hands(self, parking)
         self.start_keeper: Callable[[], None] = nobody
@@ -36,85 +53,83 @@ class Driver(Books):
         self._cut_off_at: float | None = None  # when steps no longer get the time to finish
         self._is_hurried = False  # nobody waits for leases any longer
 
-    # -- asking -------------------------------------------------------------------------------
+    # -- models -------------------------------------------------------------------------------
 
-    def register(self, model: Model, source: Source) -> None:
-        with self.lock:
-            self._require_open()
-            self._scheduler.register(model)
-            self.hands.sources[model.name] = source
+    def register(self, make: MakeModel, name: str, version: int | None) -> None:
+        """Enter a model, under the version that was asked for or, if it is new, under the first
+        that is free."""
+        self.require_ours()
 
-    def ask(
-        self,
-        model: str,
-        holder: Holder,
-        owner: Any,
-        ring: Callable[[], None] | None = None,
-        warm_slot: int | None = None,
-    ) -> PoolLease | Waiter:
-        """A lease if one can be had at once, else somebody who waits."""
-        if self.is_foreign:
-            raise self._foreign()
-        if warm_slot is None:
-            lease = self.at_door(model, holder, owner)
-            if lease is not None:
-                return lease
+        def decide(scheduler: Scheduler, now: float) -> None:
+            self.require_open()
+            if version is None and scheduler.versions(name):
+                raise ValueError(
+                    f"a model named {name!r} is registered already; update() replaces it, and "
+                    "version= registers another version beside it"
+                )
+            scheduler.register(*make(version or scheduler.free_version(name)))
+
+        self.decide(decide)
+
+    def unregister(self, name: str, version: int | None, timeout: float | None) -> bool:
+        """Let a version go, or all; whether nothing of it is left that was idle."""
+
+        def choose(scheduler: Scheduler) -> tuple[list[str], Effects]:
+            known = [m for m in scheduler.versions(name) if version in (None, m.version)]
+            if not known:
+                raise scheduler.unknown_model(name, version)
+            keys = [model.key for model in known]
+            return keys, scheduler.on_unregister(keys, clock(), "unregistered")
+
+        return self._let_go(choose, timeout)
+
+    def evict(self, name: str, version: int | None, timeout: float | None) -> bool:
+        """Let the copies of a model go; whether nothing of it is left that was idle."""
+
+        def choose(scheduler: Scheduler) -> tuple[list[str], Effects]:
+            model = scheduler.find(name, version)
+            if model is None:
+                raise scheduler.unknown_model(name, version)
+            return [model.key], scheduler.on_evict(model.key, clock())
+
+        return self._let_go(choose, timeout)
+
+    def _let_go(
+        self, choose: Callable[[Scheduler], tuple[list[str], Effects]], timeout: float | None
+    ) -> bool:
+        self.require_ours()
+
+        def decide(scheduler: Scheduler, now: float) -> set[CopyId]:
+            self.require_open()
+            keys, effects = choose(scheduler)
+            self._route(effects)
+            return scheduler.leaving(keys)
+
+        going = self.decide(decide)
+
+        def have_gone(scheduler: Scheduler) -> bool:
+            # One that could not be parked stays: there is nothing to wait for.
+            return not any(self.is_there(c) and not scheduler.has_stayed(c) for c in going)
+
+        self.wait_until(have_gone, timeout)
+        return not any(map(self.is_there, going))
+
+    # -- leases -------------------------------------------------------------------------------
+
+    def ask(self, wish: Wish, ring: Callable[[], None] | None = None) -> PoolLease | Waiter:
+        """A lease if one can be had at once, else one that waits."""
+        self.require_ours()
         self.start_keeper()  # where that fails, nothing has been asked for yet
-        with self.lock:
-            self._tickets = ticket = self._tickets + 1
-            request = Request(ticket, model, holder, clock(), warm_slot)
-            resident, waiter = self._request(request, ring)
-        self._afterwards()
-        if waiter is None:
-            assert resident is not None
-            return PoolLease(PoolTerms(self, ticket, resident, holder, owner, request.at), holder)
-        return waiter
-
-    def _request(
-        self, request: Request, ring: Callable[[], None] | None
-    ) -> tuple[Resident | None, Waiter | None]:
-        """Under the lock: a copy that he can have now, or somebody who waits."""
-        scheduler = self._scheduler
-        copy = scheduler.take_warm(request) if request.warm_slot is None else None
-        resident = None if copy is None else self.residents[copy]
-        waiter: Waiter | None = None
-        if resident is not None and resident.is_alive():
-            scheduler.on_accepted(request.ticket)
-        else:
-            waiter = self._waiters[request.ticket] = Waiter(request, ring)
-            # If the copy has died, the keeper sees it too, and that withdraws the offer.
-            if resident is None:
-                self._route(scheduler.on_request(request))
-        self._route(scheduler.take_effects())
-        return resident, waiter
-
-    def take(self, waiter: Waiter, owner: Any) -> PoolLease | bool:
-        """What the waiter has got: a lease, True if it was no lease that he wanted, False if
-        there is nothing yet. Raises what he was refused with."""
-        ticket = waiter.request.ticket
-        with self.lock:
-            answer, waiter.answer = waiter.answer, None
-            if answer is None:
-                return False
-            if isinstance(answer, Grant):
-                # It may have died since it was offered. Then he waits on, in his old place.
-                resident = self.residents.get(answer.copy)
-                if resident is None or not resident.is_alive():
-                    return False
-                if not self._books.on_accepted(ticket):
-                    return False
-            del self._waiters[ticket]
-        if isinstance(answer, Refuse):
-            raise answer.error
-        if isinstance(answer, Warmed):
-            return True
-        assert resident is not None
-        holder = waiter.request.holder
-        return PoolLease(PoolTerms(self, ticket, resident, holder, owner, clock()), holder)
+        ticket = next(self._tickets)
+        request = Request(ticket, wish.model, wish.holder, clock(), wish.warm_slot, wish.version)
+        waiter = Waiter(request, ring)
+        return self.request(request, waiter, wish.owner) or waiter
 
     def look(self, waiter: Waiter, deadline: float | None, owner: Any) -> PoolLease | bool:
-        """The same. But False only for as long as he has time: then he is refused, unless he has
-        been offered something at the last moment."""
+        """What the waiter has got, False if nothing yet. When its time is up it is refused,
+        unless it has been offered something at the last moment."""
+        if self.inbox and waiter.answer is None:
+            self.decide(lambda scheduler, now: None)  # what came back may be what it waits for
         got = self.take(waiter, owner)
         if got is False and deadline is not None and clock() >= deadline:
             self.tell(lambda s, now: s.on_timeout(waiter.request.ticket, now))
@@ -124,15 +139,6 @@ class Driver(Books):
                 raise PoolTimeout(f"{model}: the copy that was offered died, and time was up")
         return got
 
-    def leave_if_waiting(self, waiter: Waiter) -> None:
-        """Whoever has not got anything by now waits no longer."""
-        ticket = waiter.request.ticket
-        with self.lock:
-            if self._waiters.pop(ticket, None) is None:
-                return
-            self._route(self._scheduler.on_cancel(ticket, clock()))
-        self._afterwards()
-
     def wait(self, waiter: Waiter, deadline: float | None, owner: Any) -> PoolLease | bool:
         """Wait on this thread."""
         try:
@@ -140,174 +146,188 @@ class Driver(Books):
                 got = self.look(waiter, deadline, owner)
                 if got is not False:
                     return got
-                waiter.wait(None if deadline is None else left_until(deadline))
+                waiter.wait(left_until(deadline, most=LOOK_SECONDS))
         finally:
-            self.leave_if_waiting(waiter)
+            self.cancel(waiter)
 
-    def lease(self, model: str, holder: Holder, timeout: float | None, owner: Any) -> PoolLease:
+    def lease(self, wish: Wish, timeout: float | None) -> PoolLease:
         """Ask, and wait on this thread if need be."""
         deadline = deadline_after(timeout)
-        got: PoolLease | Waiter | bool = self.ask(model, holder, owner)
+        got: PoolLease | Waiter | bool = self.ask(wish)
         if isinstance(got, Waiter):
-            got = self.wait(got, deadline, owner)
+            got = self.wait(got, deadline, wish.owner)
         assert isinstance(got, PoolLease)
         return got
 
-    # -- will ---------------------------------------------------------------------------------
+    def preload(self, wishes: Iterable[Wish], deadline: float | None) -> None:
+        """Have copies opened, and wait for all of them."""
+        waiters = []
+        try:
+            for wish in wishes:
+                waiter = self.ask(wish)
+                assert isinstance(waiter, Waiter)
+                waiters.append((waiter, wish.owner))
+            for waiter, owner in waiters:
+                self.wait(waiter, deadline, owner)
+        finally:
+            for waiter, _ in waiters:
+                self.cancel(waiter)
 
-    def evict(self, model: str, timeout: float | None) -> bool:
-        """Let a model go; whether nothing of it is left that was idle."""
-        self._require_ours()
-        with self.lock:
-            self._require_open()
-            if model not in self._scheduler:
-                raise ModelError(f"no model named {model!r} is registered")
-            self._route(self._scheduler.on_evict(model, clock()))
-            going = self._scheduler.leaving(model)
-        self._afterwards()
-
-        def is_going(copy: CopyId) -> bool:
-            # One that could not be parked stays: there is nothing to wait for.
-            return self._is_there(copy) and not self._scheduler.has_stayed(copy)
-
-        with self._changed:
-            self._changed.wait_for(lambda: not any(map(is_going, going)), timeout)
-            return not any(map(self._is_there, going))
+    # -- the end ------------------------------------------------------------------------------
 
     def close(self, timeout: float | None, place: Place, closer: int | None = None) -> None:
         """End everything. May be called twice, and by several at the same time.
 
-        `closer` is the thread that waits for it, if it is another one.
+        `closer` is the thread that waits for it, if it is another one. Not on the main thread.
         """
         if self.is_foreign:
             return
         mine = closer or threading.get_ident()
         deadline = None if timeout is None else clock() + timeout
-        with self.lock:
+
+        def begin(scheduler: Scheduler, now: float) -> list[Expire]:
             self.closed_at = self.closed_at or place
             self._cut_off_at = deadline
-            self._route(self._scheduler.on_shutdown(place, clock()))
-            opening = [stay for copy in self._unwanted if (stay := self._opening.get(copy))]
-            # The one who closes cannot give anything back while he waits here.
-            self._news.extend(Expire(*held) for held in self._scheduler.held_by(mine))
-        for stay in opening:
-            _cut_off(stay)  # nobody wants it any more: there is no point in loading on
-        self._afterwards()
+            self._route(scheduler.on_shutdown(place, now))
+            # The one that closes cannot give anything back while it waits here.
+            return [Expire(*held) for held in scheduler.held_by(mine)]
+
+        def cut(scheduler: Scheduler, now: float) -> None:
+            self._cut_off_at = now if scheduler.is_leased else self._cut_off_at
+            self._route(scheduler.on_shutdown_timeout(now))
+
+        for expired in self.decide(begin):
+            self.end_lease(expired)
         try:
-            with self._changed:
-                self._changed.wait_for(
-                    lambda: not self._books.is_leased or self._is_hurried, timeout
-                )
+            self.wait_until(lambda s: not s.is_leased or self._is_hurried, timeout)
         finally:
-            with self.lock:
-                self._cut_off_at = clock() if self._scheduler.is_leased else self._cut_off_at
-                self._route(self._scheduler.on_shutdown_timeout(clock()))
-            self._afterwards()
-            with self._changed:
-                self._changed.wait_for(lambda: self._books.is_empty)
+            self.decide(cut)
+            self.wait_until(lambda s: s.is_empty, None)
             self.wake_keeper()
             self.parking.leave()
 
     def hurry(self) -> None:
         """Whoever closes it does not wait for leases any longer."""
-        with self._changed:
-            self._is_hurried = True
-            self._changed.notify_all()
+        self._is_hurried = True
+        self.ring()
 
     # -- questions ----------------------------------------------------------------------------
 
-    def models(self) -> tuple[str, ...]:
-        return self._books.models
+    def names(self) -> tuple[str, ...]:
+        return self._scheduler.names
 
-    def copies(self, model: str) -> int:
+    def copies(self, name: str, version: int | None = None) -> int:
         """How many copies it may have; one for a model that is not known, to be told so."""
-        return self._books.model(model).copies if model in self._books else 1
+        model = self._scheduler.find(name, version)
+        return 1 if model is None else model.copies
+
+    def versions(self, name: str) -> tuple[int, ...]:
+        return tuple(model.version for model in self._scheduler.versions(name))
 
     def status(self) -> PoolStatus:
-        with self.lock:
-            return self._scheduler.status()
+        return self.decide(lambda scheduler, now: scheduler.status())
+
+    def steps_by_model(self) -> dict[tuple[str, int], tuple[list[int], float]]:
+        """Of every model and version: the histogram of its steps, and all their seconds."""
+
+        def decide(scheduler: Scheduler, now: float) -> dict[str, Steps]:
+            sums = {key: steps.copy() for key, steps in self._ended_steps.items()}
+            for copy, resident in self.residents.items():
+                sums.setdefault(copy.model, Steps()).add(resident)
+            return sums
+
+        sums = self.decide(decide)
+        models = (model for name in self.names() for model in self._scheduler.versions(name))
+        return {
+            (model.name, model.version): (sums[model.key].histogram, sums[model.key].seconds)
+            for model in models
+            if model.key in sums
+        }
 
     @property
     def is_over(self) -> bool:
         """Whether it is closed and everything has ended."""
-        return self.closed_at is not None and self._books.is_empty
+        return self.closed_at is not None and self._scheduler.is_empty
 
-    def _is_there(self, copy: CopyId) -> bool:
-        return copy in self.residents or copy in self._opening
+    def seconds_to_finish(self) -> float:
+        """How long a step may go on whose session is being closed."""
+        return math.inf if self._cut_off_at is None else max(0.0, self._cut_off_at - clock())
 
-    def _require_open(self) -> None:
+    def require_open(self) -> None:
         if self.closed_at is not None:
             raise SessionClosed(f"the pool was closed at {self.closed_at}")
 
-    def _require_ours(self) -> None:
+    def require_ours(self) -> None:
         if self.is_foreign:
-            raise self._foreign()
-
-    def _foreign(self) -> SessionClosed:
-        return SessionClosed(
-            f"the pool made at {self.made_at} belongs to process {self._maker}, and this is a fork "
-            f"of it (process {os.getpid()}); make the pool after the fork, in each process its own"
-        )
+            raise SessionClosed(
+                f"the pool made at {self.made_at} belongs to process {self._maker}, and this is a "
+                f"fork of it (process {os.getpid()}); make the pool after the fork: create one "
+                "pool per process"
+            )
 
     def become_foreign(self) -> None:
-        """We are in a fork. The lock may belong to a thread that does not exist here."""
-        self.is_foreign = True
-        self._doors.clear()
-        self.lock = threading.Lock()
-        self._changed = threading.Condition(self.lock)
-        self.residents.clear()
-        self._waiters.clear()
+        super().become_foreign()
         self.parking.become_foreign()
 
-    # -- what others have done ----------------------------------------------------------------
 
-    def is_being_opened(self, copy: CopyId, stay: Stay) -> None:
-        """There is a worker now, which can be ended if nobody wants it any more."""
-        with self.lock:
-            self._opening[copy] = stay
-            is_in_vain = copy in self._unwanted and self.closed_at is not None
-        if is_in_vain:
-            _cut_off(stay)
+class Switch:
+    """One update: a new version is opened beside the old one, and takes over when it is ready.
 
-    def has_opened(self, resident: Resident, held_bytes: int, seconds: float) -> bool:
-        """A copy is open; whether anybody still wants it."""
-        copy = resident.copy
-        with self.lock:
-            del self._opening[copy]
-            self.residents[copy] = resident
-            is_wanted = copy not in self._unwanted
-            self._unwanted.discard(copy)
-            if is_wanted:
-                self._route(self._scheduler.on_opened(copy, held_bytes, seconds, clock()))
-        self._afterwards()
-        self.wake_keeper()  # there is one more to watch
-        return is_wanted
+    Not on the main thread (`to_the_end`): whatever has begun comes to an end.
+    """
 
-    def has_not_opened(self, copy: CopyId, error: Exception) -> None:
-        with self.lock:
-            del self._opening[copy]
-            self._unwanted.discard(copy)
-            self._route(self._scheduler.on_open_failed(copy, error, clock()))
-            self._changed.notify_all()
-        self._afterwards()
+    def __init__(
+        self, driver: Driver, make: MakeModel, wish: Wish, timeout: float | None, keeps_old: bool
+    ) -> None:
+        self._driver = driver
+        self._make = make
+        self._wish = wish
+        self._deadline = deadline_after(timeout)
+        self._keeps_old = keeps_old
+        self._is_hurried = False
+        self._model: Model | None = None
+        self.version = 0
 
-    def has_closed(self, copy: CopyId, held_bytes: int | None, residue_bytes: int) -> None:
-        with self.lock:
-            del self.residents[copy]
-            scheduler = self._scheduler
-            self._route(
-                scheduler.on_closed(
-                    copy, clock(), residue_bytes=residue_bytes, held_bytes=held_bytes
-                )
+    def run(self) -> None:
+        driver, wish = self._driver, self._wish
+        driver.require_ours()
+        driver.start_keeper()
+        self._model = model = driver.decide(self._begin)
+        try:
+            if self._is_hurried:
+                self.hurry()
+            # A pinned model is meant to be there whole; of another, one copy is ready to serve.
+            slots = range(model.copies if model.pinned else 1)
+            wishes = [Wish(wish.model, wish.holder, wish.owner, model.version, n) for n in slots]
+            driver.preload(wishes, self._deadline)
+            driver.tell(lambda s, now: s.on_update(model.key, now, keeps_old=self._keeps_old))
+        except BaseException:
+            # The old version has served all along, and serves on.
+            self._give_up("its update failed")
+            raise
+        self.version = model.version
+
+    def hurry(self) -> None:
+        """Whoever wants the update was interrupted: what it waits for is refused."""
+        self._is_hurried = True
+        self._give_up("its update was interrupted")
+
+    def _give_up(self, why: str) -> None:
+        model = self._model
+        if model is not None:
+            self._driver.tell(lambda s, now: s.on_give_up([model.key], now, why))
+
+    def _begin(self, scheduler: Scheduler, now: float) -> Model:
+        self._driver.require_open()
+        name, version = self._wish.model, self._wish.version
+        known = scheduler.versions(name)
+        if not known:
+            raise scheduler.unknown_model(name)
+        if version is not None and version <= known[-1].version:
+            raise ValueError(
+                f"{name}: version {known[-1].version} is there; the new version must be higher, "
+                f"not {version}"
             )
-            self._changed.notify_all()
-        self._afterwards()
-
-    def seconds_to_finish(self) -> float | None:
-        """How long a step may go on whose session is being closed."""
-        return None if self._cut_off_at is None else max(0.0, self._cut_off_at - clock())
-
-
-def _cut_off(stay: Stay) -> None:
-    if stay.backend is not None:
-        stay.backend.kill()
+        model, source = self._make(version or scheduler.free_version(name))
+        scheduler.register(model, source, is_coming=True)
+        return model

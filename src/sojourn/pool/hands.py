@@ -1,29 +1,36 @@
 """What takes time: opening, parking, closing, burying, measuring. Each job has a thread of its own.
 
-Nothing is decided here. What was done is told to the driver, which decides what follows.
+Nothing is decided here. What was done is told to the books, which decide what follows.
 """
 
 from __future__ import annotations
 
+import mmap
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sojourn import events
 from sojourn.errors import SessionBroken
-from sojourn.pool.effects import Open
+from sojourn.pool.decisions.effects import Open
+from sojourn.pool.decisions.terms import CopyId, Model
 from sojourn.pool.leasing import Resident
 from sojourn.pool.parking import Parking
-from sojourn.pool.terms import CopyId, Model
 from sojourn.session.opening import Blueprint
 from sojourn.values import Place
 
 if TYPE_CHECKING:
     from sojourn.pool.driver import Driver
 
-# Between two readings of a copy that is in use. The kernel walks all its pages for one.
-_MEASURE_SECONDS = 5.0
-_MEASURE_GROWTH_SECONDS = 0.2  # the same where growth is judged by them
+# Between two looks at a copy that is in use. A look costs nothing; only where it shows another
+# size, or now and then, does a reading follow, for which the kernel walks all pages.
+_LOOK_SECONDS = 1.0
+_LOOK_FOR_GROWTH_SECONDS = 0.2  # the same where growth is judged by it
+_READ_SECONDS = 5.0
+# Nobody leases a copy that is closed. A step may still run that was begun with a lease before it
+# was given back, and one whose end was lost to a Ctrl-C looks the same.
+_GRACE_SECONDS = 1.0
+_PAGES_OF_A_CHANGE = 4 * 2**20 // mmap.PAGESIZE
 _clock = time.monotonic
 
 
@@ -44,13 +51,13 @@ class Hands:
     """The jobs of one pool."""
 
     def __init__(self, driver: Driver, parking: Parking) -> None:
-        self.sources: dict[str, Source] = {}
         self._driver = driver
         self._parking = parking
 
     def open(self, job: Open) -> None:
         driver, copy = self._driver, job.copy
-        source = self.sources[copy.model]
+        source = job.source
+        assert isinstance(source, Source)
         began = _clock()
         try:
             session = source.blueprint.open(
@@ -71,7 +78,7 @@ class Hands:
             driver.has_not_opened(copy, error)
             return
         judges_growth = source.rules.max_growth_bytes is not None
-        every = _MEASURE_GROWTH_SECONDS if judges_growth else _MEASURE_SECONDS
+        every = _LOOK_FOR_GROWTH_SECONDS if judges_growth else _LOOK_SECONDS
         now = _clock()
         if not driver.has_opened(Resident(copy, session, now, every), held, now - began):
             self.close(copy)
@@ -101,18 +108,16 @@ class Hands:
         resident = driver.residents[copy]
         resident.is_dying = True  # from here on its end is no news
         place = driver.closed_at or driver.made_at
-        residue = held = 0
         try:
-            receipt = resident.stay.close(driver.seconds_to_finish(), place)
-            held = receipt.held_bytes + sum(receipt.held_on_device.values())
+            receipt = resident.stay.close(min(driver.seconds_to_finish(), _GRACE_SECONDS), place)
             residue = receipt.residue.host_bytes + sum(receipt.residue.device_bytes.values())
         except Exception as error:
             residue = resident.stay.footprint().held_bytes
-            events.emit("pool.close_failed", copy.model, place, error=str(error))
-        driver.has_closed(copy, held or None, residue)
+            events.emit("pool.close_failed", copy.model, place, copy=str(copy), error=str(error))
+        driver.has_closed(copy, residue)
 
     def bury(self, resident: Resident) -> None:
-        """A worker has died: tell its holders and the driver, which has it cleared away."""
+        """A worker has died: tell its holders and the books, which have it cleared away."""
         stay = resident.stay
         words = stay.notice_death()
         if words is None:  # it is being closed, and that is how it ended
@@ -124,8 +129,25 @@ class Hands:
         self._driver.tell(lambda s, now: s.on_died(resident.copy, words, now))
 
     def measure(self, resident: Resident) -> None:
-        """Learn what a copy holds by now."""
-        resident.measure_at = _clock() + resident.measure_seconds
-        held = resident.session.footprint().held_bytes
-        if held:
-            self._driver.tell(lambda s, now: s.on_measured(resident.copy, held, now))
+        """Have what a copy holds by now charged, if that has changed."""
+        try:
+            now = _clock()
+            pages = _resident_pages(resident.stay.pid)
+            is_due = now - resident.read_at >= min(_READ_SECONDS, 5 * resident.measure_seconds)
+            if not is_due and abs(pages - resident.pages) < _PAGES_OF_A_CHANGE:
+                return
+            held = resident.session.footprint().held_bytes
+            resident.pages, resident.read_at = pages, now
+            if held:
+                self._driver.tell(lambda s, now: s.on_measured(resident.copy, held, now))
+        finally:
+            resident.measure_at = _clock() + resident.measure_seconds
+            resident.is_being_measured = False
+
+
+def _resident_pages(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as numbers:
+            return int(numbers.read().split()[1])
+    except OSError:
+        return 0  # it has ended

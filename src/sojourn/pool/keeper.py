@@ -1,22 +1,23 @@
-"""The pool's one standing thread: timers, workers that die, measuring, late holders.
+"""The pool's one standing thread: timers, dying workers, late holders, the main thread's errands.
 
 It starts with the first lease that has to wait and ends when the pool is closed and empty. What
-takes time it leaves to threads that live for one job each. It refers to the driver, never to the
-handle, so that a forgotten pool can be noticed.
+takes time, or runs code of others, it leaves to threads that live for one job each. It refers to
+the driver, never to the handle, so that a forgotten pool can be noticed.
 """
 
 from __future__ import annotations
 
+import _thread
 import logging
 import os
+import queue
 import select
 import threading
 import time
 from functools import partial
 
-from sojourn import events
 from sojourn.errors import PlatformError
-from sojourn.pool.books import Job
+from sojourn.pool.books import KEEPER, Job
 from sojourn.pool.driver import Driver
 from sojourn.pool.leasing import Resident
 from sojourn.session.lease import Terms
@@ -24,14 +25,14 @@ from sojourn.session.lease import Terms
 _clock = time.monotonic
 _log = logging.getLogger("sojourn.pool")
 _RETRY_SECONDS = 0.05  # until a job for which there was no thread is tried again
-_PATIENCE_SECONDS = 1.0  # then the keeper does it himself, and everything else waits for it
+_PATIENCE_SECONDS = 1.0  # then the keeper does it itself, and everything else waits for it
 
 
 class _Bell:
-    """An eventfd that is closed when the last one who could ring it has let go of it.
+    """An eventfd that is closed when nobody could ring it any more.
 
-    So nobody writes to a descriptor whose number is somebody else's by now; and no lock is needed,
-    on which a ring from inside the garbage collector might wait for ever.
+    So nobody writes to a descriptor whose number has been given to another file; and no lock is
+    needed, on which a ring from inside the garbage collector might wait for ever.
     """
 
     __slots__ = ("fd",)
@@ -66,23 +67,37 @@ class Keeper:
         driver.wake_keeper = self.wake
 
     def start(self) -> None:
-        """Start it, once."""
+        """Start it, once.
+
+        From a thread of C's making, because `Thread.start` is many lines of Python: interrupted
+        between two of them, the main thread would not know whether there is a keeper.
+        """
         if self._thread is not None:
             return
+        answer: queue.SimpleQueue[RuntimeError | None] = queue.SimpleQueue()
+        try:
+            _thread.start_new_thread(self._start_thread, (answer,))
+        except RuntimeError as error:
+            answer.put(error)
+        failure = answer.get()
+        if failure is not None:
+            raise PlatformError(f"a pool needs a thread of its own: {failure}") from None
+
+    def _start_thread(self, answer: queue.SimpleQueue[RuntimeError | None]) -> None:
+        failure: RuntimeError | None = None
         with self._starting:
-            if self._thread is not None or self._driver.is_over:
-                return
-            self._bell = bell = _Bell()
-            thread = threading.Thread(
-                target=self._keep, args=(bell,), name="sojourn-pool", daemon=True
-            )
-            try:
-                thread.start()
-            except RuntimeError as error:
-                self._bell = None
-                del bell, thread  # and with them the descriptor
-                raise PlatformError(f"a pool needs a thread of its own: {error}") from None
-            self._thread = thread
+            if self._thread is None and not self._driver.is_over:
+                self._bell = _Bell()
+                thread = threading.Thread(target=self._keep, name=KEEPER, daemon=True)
+                self._driver.has_keeper = True
+                try:
+                    thread.start()
+                    self._thread = thread
+                except RuntimeError as error:
+                    self._driver.has_keeper = False
+                    self._bell = None
+                    failure = error.with_traceback(None)
+        answer.put(failure)
 
     def wake(self) -> None:
         """There is something to do. Waits for nothing, so that anybody may call it."""
@@ -107,34 +122,40 @@ class Keeper:
 
     # -- the thread ---------------------------------------------------------------------------
 
-    def _keep(self, bell: _Bell) -> None:
+    def _keep(self) -> None:
+        # The traceback of an error in an errand refers to these frames: the bell is in none.
         driver = self._driver
         while not (driver.is_over and not driver.jobs):
             try:
-                self._look_after(bell)
+                self._look_after()
             except Exception:
                 # Whatever it was, the rest of the pool must not wait for ever because of it.
                 _log.exception("the pool made at %s: its keeper goes on", driver.made_at)
                 time.sleep(_RETRY_SECONDS)
+        driver.has_keeper = False
+        driver.run_errands()  # those that came before the line above
         for thread in self._jobs:
             thread.join()
         self._bell = None
 
-    def _look_after(self, bell: _Bell) -> None:
+    def _look_after(self) -> None:
         driver = self._driver
-        self._watch(bell.fd)
-        self._do_jobs()
+        self._watch()
+        driver.run_errands()
+        driver.empty_inbox()
         self._mind_leases()
         self._measure_some()
         timer_at = driver.timer_at
         if timer_at is not None and _clock() >= timer_at:
             driver.timer_at = None
             driver.tell(lambda s, now: s.on_timer(now))
+        self._do_jobs()
 
-    def _watch(self, bell: int) -> None:
+    def _watch(self) -> None:
         """Sleep until there is something to do; find the workers that have ended meanwhile."""
         driver = self._driver
         poll = select.poll()
+        bell = -1 if self._bell is None else self._bell.fd  # its number
         poll.register(bell, select.POLLIN)
         watched: dict[int, Resident] = {}
         with driver.lock:
@@ -161,6 +182,7 @@ class Keeper:
             times.append(self._next_warning())
         if self._short_since is not None:
             times.append(_clock() + _RETRY_SECONDS)
+        times += (r.measure_at for r in self._to_be_measured() if r.stay.leases)
         return max(0.0, min(times) - _clock()) if times else None
 
     def _do_jobs(self) -> None:
@@ -168,7 +190,7 @@ class Keeper:
         jobs = self._driver.jobs
         while jobs:
             try:
-                self._start(jobs[0])
+                self._start_job(jobs[0])
             except RuntimeError:  # there is no thread to be had
                 if self._is_patient():
                     return
@@ -177,7 +199,7 @@ class Keeper:
                 jobs.popleft()
         self._short_since = None
 
-    def _start(self, job: Job) -> None:
+    def _start_job(self, job: Job) -> None:
         thread = threading.Thread(target=job, name="sojourn-pool-job", daemon=True)
         thread.start()
         self._jobs.append(thread)
@@ -187,11 +209,16 @@ class Keeper:
         self._short_since = self._short_since or now
         return now - self._short_since < _PATIENCE_SECONDS
 
+    def _to_be_measured(self) -> list[Resident]:
+        residents = list(self._driver.residents.values())
+        return [r for r in residents if not r.is_dying and not r.is_being_measured]
+
     def _measure_some(self) -> None:
         now = _clock()
-        for resident in list(self._driver.residents.values()):
-            if not resident.is_dying and now > resident.measure_at:
-                self._driver.hands.measure(resident)
+        for resident in self._to_be_measured():
+            if now > resident.measure_at:
+                resident.is_being_measured = True
+                self._driver.jobs.append(partial(self._driver.hands.measure, resident))
 
     # -- late holders -------------------------------------------------------------------------
 
@@ -212,5 +239,4 @@ class Keeper:
         for terms in leases:
             if terms not in self._warned and now - terms.since >= self._warning_seconds:
                 self._warned.add(terms)
-                place, held = terms.holder, now - terms.since
-                events.emit("lease.overdue", terms.stay.name, place, seconds=held)
+                self._driver.jobs.append(partial(terms.tell_overdue, now - terms.since))

@@ -1,17 +1,24 @@
-"""What passes between the pool and those who want a lease: a place to wait, and the handle."""
+"""What passes between the pool and those that want a lease: a place to wait, and the handle.
+
+The books refer to waiters and leases by a `Tie`, a weak reference. Whatever is raised where, a
+Ctrl-C between any two lines included: when nobody has the handle any more, the kernel of Python
+itself, not a line of ours that could be interrupted, puts the tie into the pool's inbox.
+"""
 
 from __future__ import annotations
 
 import queue
 import select
+import weakref
+from collections import deque
 from collections.abc import Callable
 from threading import get_ident
 from typing import Any, Protocol
 
 from sojourn import events
 from sojourn.errors import LeaseExpired
-from sojourn.pool.effects import Grant, Refuse, Warmed
-from sojourn.pool.terms import CopyId, Holder, Request
+from sojourn.pool.decisions.effects import Grant, Refuse, Warmed
+from sojourn.pool.decisions.terms import CopyId, Holder, Request
 from sojourn.session.lease import Ending, Lease, Terms
 from sojourn.session.session import Session
 from sojourn.session.states import State
@@ -22,7 +29,7 @@ _GIVEN_BACK = "it was given back"
 
 
 class Waiter:
-    """Somebody who waits for an answer, on a thread of his own or in an event loop.
+    """A request that waits for its answer, on a thread of its own or in an event loop.
 
     The answer is written under the pool's lock; the bell only says that there is something to
     look at. A SimpleQueue may be rung from inside the garbage collector, which gives forgotten
@@ -41,7 +48,7 @@ class Waiter:
         else:
             self._bell.put(None)
 
-    def wait(self, seconds: float | None) -> None:
+    def wait(self, seconds: float) -> None:
         """Wait for the bell, or for as long as this."""
         try:
             self._bell.get(timeout=seconds)
@@ -56,10 +63,13 @@ class Resident:
         "_poll",
         "_seen_at",
         "copy",
+        "is_being_measured",
         "is_dying",
         "measure_at",
         "measure_seconds",
+        "pages",
         "pidfd",
+        "read_at",
         "session",
         "stay",
     )
@@ -71,7 +81,10 @@ class Resident:
         self.pidfd: int = self.stay.backend.pidfd  # type: ignore[union-attr]
         self.measure_at = now + measure_seconds
         self.measure_seconds = measure_seconds
-        self.is_dying = False  # its worker has ended, or is about to, and somebody sees to it
+        self.is_being_measured = False
+        self.pages = 0  # resident ones, and when, as of the last reading
+        self.read_at = 0.0
+        self.is_dying = False  # its worker has ended, or is about to, and a job sees to it
         self._seen_at = 0.0
         self._poll = select.poll()
         self._poll.register(self.pidfd, select.POLLIN)
@@ -93,7 +106,9 @@ class Resident:
 class Lender(Protocol):
     """What a lease of a pool needs from it."""
 
-    def give_back(self, terms: PoolTerms) -> None: ...
+    inbox: deque[Any]
+
+    def settle(self, terms: PoolTerms) -> None: ...
 
     def has_moved(self, ticket: int) -> None: ...
 
@@ -101,17 +116,18 @@ class Lender(Protocol):
 
 
 class Door:
-    """A copy that anybody may have at once.
+    """A copy that every request for it gets at once.
 
-    Whoever comes in or goes out is noted here and nowhere else. That holds as long as nothing is
-    decided: before the next decision the notes are entered into the books, and the door is shut.
+    Those that come in are noted here and nowhere else. That holds as long as nothing is decided:
+    before the next decision the notes are entered into the books, and the door is shut.
     """
 
-    __slots__ = ("inside", "last_used", "left", "resident", "runs")
+    __slots__ = ("inside", "is_shut", "last_used", "left", "resident", "runs")
 
     def __init__(self, resident: Resident) -> None:
         self.resident = resident
-        self.inside: dict[int, tuple[Holder, float]] = {}  # by ticket: who, and since when
+        self.inside: dict[int, Tie] = {}  # by ticket
+        self.is_shut = False
         self.left = 0  # how many came and went
         self.runs = 0  # of theirs
         self.last_used = 0.0
@@ -120,11 +136,11 @@ class Door:
 class PoolTerms(Terms):
     """The terms of a lease of a pool: which copy, and the ticket that was drawn for it.
 
-    They come and go as often as steps do, and are told to those alone who hear every step. So
-    this is written out where the parent's way would be shorter.
+    They come and go as often as steps do, and only those that hear every step are told. So this
+    is written out where the parent's way would be shorter.
     """
 
-    __slots__ = ("door", "lender", "owner", "resident", "ticket")
+    __slots__ = ("door", "has_left", "is_out", "lender", "resident", "ticket")
 
     def __init__(
         self,
@@ -132,11 +148,10 @@ class PoolTerms(Terms):
         ticket: int,
         resident: Resident,
         holder: Holder,
-        owner: Any,
         since: float,
         door: Door | None = None,
     ) -> None:
-        self.stay = stay = resident.stay
+        self.stay = resident.stay
         self.holder = holder.place
         self.since = since
         self.steps = 0
@@ -146,25 +161,38 @@ class PoolTerms(Terms):
         self.lender = lender
         self.ticket = ticket
         self.resident = resident
-        self.owner = owner  # the pool's handle: it is not forgotten while a lease is out
         self.door = door  # where it was noted
-        stay.leases.add(self)
+        self.has_left = False  # by the door, before anything was decided
+        self.is_out = False  # whether its handle has reached the one that asked for it
+
+    def hand_out(self) -> None:
+        """The handle is on its way to the one that asked for it."""
+        self.stay.leases.add(self)
         if events.hears_steps():
-            events.emit("lease.granted", stay.name, self.holder, is_step=True)
+            events.emit("lease.granted", self.stay.name, self.holder, is_step=True)
+        self.is_out = True
 
     def end(self, why: str, error: Ending = LeaseExpired) -> bool:
-        """Called by whoever ends the lease, perhaps by the garbage collector."""
+        """End it, perhaps from inside the garbage collector; False if it had ended before."""
         if self.ended is not None:
             return False
         self.error = error
+        # No call between these two lines: a signal is answered at calls only, so that a lease
+        # has ended and is on its way back, or neither.
         self.ended = why
-        stay = self.stay
-        stay.leases.discard(self)
-        self.lender.give_back(self)
+        self.lender.inbox.append(self)
+        self.stay.leases.discard(self)
+        self.lender.settle(self)
         if events.hears_steps():
-            told: dict[str, Any] = {"steps": self.steps, "why": why}
-            events.emit("lease.ended", stay.name, self.holder, is_step=True, **told)
+            facts: dict[str, Any] = {"steps": self.steps, "why": why}
+            events.emit("lease.ended", self.stay.name, self.holder, is_step=True, **facts)
         return True
+
+    def forgotten(self) -> None:
+        if self.is_out:
+            super().forgotten()
+        else:  # interrupted on its way to the caller
+            self.end("its request was interrupted")
 
 
 class PoolLease(Lease):
@@ -172,8 +200,9 @@ class PoolLease(Lease):
 
     _terms: PoolTerms
 
-    def __init__(self, terms: PoolTerms, holder: Holder) -> None:
+    def __init__(self, terms: PoolTerms, holder: Holder, owner: Any) -> None:
         self._terms = terms
+        self._owner = owner  # the pool's handle: it is not forgotten while a lease is there
         # A task may use its lease from any thread (asyncio.to_thread): it is the holder all along.
         self._thread = holder.key if type(holder.key) is int else None
 
@@ -183,22 +212,41 @@ class PoolLease(Lease):
         if terms.ended is not None:
             raise self._expired()
         if self._thread is not None and get_ident() != self._thread:
-            self._thread = get_ident()
             terms.lender.has_moved(terms.ticket)
+            self._thread = get_ident()
         return terms.stay
 
     def __exit__(self, *raised: object) -> None:
-        terms = self._terms
-        if terms.ended is None:
-            terms.end(_GIVEN_BACK)
-        if terms.resident.is_dying:
-            self.close()
+        self.close()
 
     def close(self) -> None:
         """Give it back. May be called twice."""
         terms = self._terms
         if terms.ended is None:
             terms.end(_GIVEN_BACK)
-        if terms.resident.is_dying and terms.stay.lifecycle.state is State.BROKEN:
+        if terms.stay.lifecycle.state is State.BROKEN:
             # Its memory is back already; when this returns, the pool knows it too.
             terms.lender.wait_until_gone(terms.resident.copy)
+
+
+class Tie(weakref.ref["Waiter | PoolLease"]):
+    """How the books refer to a waiter or a lease: weakly, with what they need once it is gone."""
+
+    __slots__ = ("holder", "terms", "ticket")
+
+    ticket: int
+    holder: Holder
+    terms: PoolTerms | None
+
+
+def tie_waiter(waiter: Waiter, inbox: deque[Any]) -> Tie:
+    tie = Tie(waiter, inbox.append)
+    tie.ticket, tie.holder, tie.terms = waiter.request.ticket, waiter.request.holder, None
+    return tie
+
+
+def tie_lease(lease: PoolLease, holder: Holder, inbox: deque[Any]) -> Tie:
+    tie = Tie(lease, inbox.append)
+    terms = tie.terms = lease._terms
+    tie.ticket, tie.holder = terms.ticket, holder
+    return tie

@@ -1,11 +1,13 @@
-"""The numbers of this process's pools, among those that `sojourn.metrics()` tells."""
+"""The numbers of this process's pools, among those of `sojourn.metrics()`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
+from sojourn.pool.decisions.catalogue import WAIT_SECONDS
+from sojourn.pool.decisions.status import PoolStatus
 from sojourn.pool.driver import Driver
-from sojourn.pool.status import PoolStatus
+from sojourn.probes.status_page import BUCKETS, bucket_seconds
 from sojourn.session.metrics import Family, Labels, Sample
 
 _COUNTED = {
@@ -15,35 +17,77 @@ _COUNTED = {
     "evictions": "Sessions that left for others.",
     "parks": "Sessions whose changed variables were saved.",
     "recycled": "Sessions that were replaced by fresh ones.",
+    "overruns": "Sessions that grew until the pool was over its limit.",
+    "updates": "Models that were replaced by a new version.",
     "deaths": "Workers that died by themselves.",
     "refusals": "Leases that were refused, for want of time or room.",
     "deadlocks": "Leases that were refused because holders waited for each other.",
 }
+_STEP_SECONDS = [bucket_seconds(index) for index in range(BUCKETS - 1)]
 
 
 def families(drivers: Iterable[Driver]) -> Iterator[Family]:
     """What Prometheus reads of these pools; nothing where there are none."""
-    told: list[tuple[Labels, PoolStatus]] = [
-        ({"pool": str(driver.made_at), "serial": str(driver.serial)}, driver.status())
+    pools: list[tuple[Labels, PoolStatus, Driver]] = [
+        ({"pool": str(driver.made_at), "serial": str(driver.serial)}, driver.status(), driver)
         for driver in drivers
     ]
-    if not told:
+    if not pools:
         return
     states: list[Sample] = [
         ("", {**who, "state": state}, getattr(status, state))
-        for who, status in told
+        for who, status, _ in pools
         for state in ("leased", "idle", "opening", "leaving")
     ]
     yield "sojourn_pool_sessions", "gauge", "Sessions of a pool, by what they do.", states
-    yield _gauge("charged_bytes", "What a pool's sessions are charged with.", told)
-    limited = [(who, status) for who, status in told if status.limit_bytes is not None]
+    known = [(who, status) for who, status, _ in pools]
+    yield _gauge("charged_bytes", "What a pool's sessions are charged with.", known)
+    limited = [(who, status) for who, status in known if status.limit_bytes is not None]
     yield _gauge("limit_bytes", "What a pool's sessions may hold together.", limited)
-    yield _gauge("waiting", "Those who wait for a lease.", told)
+    yield _gauge("waiting", "Those who wait for a lease.", known)
     for name, about in _COUNTED.items():
-        samples: list[Sample] = [("", who, status.counters[name]) for who, status in told]
+        samples: list[Sample] = [("", who, status.counters[name]) for who, status in known]
         yield f"sojourn_pool_{name}_total", "counter", about, samples
+    yield from _of_models(pools)
 
 
-def _gauge(name: str, about: str, told: list[tuple[Labels, PoolStatus]]) -> Family:
-    samples: list[Sample] = [("", who, getattr(status, name)) for who, status in told]
+def _of_models(pools: list[tuple[Labels, PoolStatus, Driver]]) -> Iterator[Family]:
+    sessions: list[Sample] = []
+    held: list[Sample] = []
+    waits: list[Sample] = []
+    steps: list[Sample] = []
+    for pool, status, driver in pools:
+        done = driver.steps_by_model()
+        for model in status.models:
+            version = str(model.version)
+            who = {**pool, "model": model.name, "version": version}
+            mine = [c for c in status.copies if (c.model, c.version) == (model.name, model.version)]
+            sessions.append(("", who, model.copies))
+            held.append(("", who, sum(copy.bytes for copy in mine)))
+            waits += _histogram(who, WAIT_SECONDS, model.wait_counts, model.wait_seconds)
+            if (model.name, model.version) in done:
+                steps += _histogram(who, _STEP_SECONDS, *done[model.name, model.version])
+    yield "sojourn_pool_model_sessions", "gauge", "Sessions of a model that are there.", sessions
+    about = "What the sessions of a model are charged with."
+    yield "sojourn_pool_model_charged_bytes", "gauge", about, held
+    about = "How long granted leases had to be waited for."
+    yield "sojourn_pool_lease_wait_seconds", "histogram", about, waits
+    about = "How long steps took, for their caller, by model."
+    yield "sojourn_pool_step_seconds", "histogram", about, steps
+
+
+def _histogram(
+    who: Labels, bounds: Sequence[float], counts: Sequence[int], seconds: float
+) -> Iterator[Sample]:
+    seen = 0
+    for bound, count in zip(bounds, counts, strict=False):  # the last bucket has no upper end
+        seen += count
+        yield "_bucket", {**who, "le": repr(bound)}, seen
+    yield "_bucket", {**who, "le": "+Inf"}, sum(counts)
+    yield "_sum", who, seconds
+    yield "_count", who, sum(counts)
+
+
+def _gauge(name: str, about: str, pools: list[tuple[Labels, PoolStatus]]) -> Family:
+    samples: list[Sample] = [("", who, getattr(status, name)) for who, status in pools]
     return f"sojourn_pool_{name}", "gauge", about, samples

@@ -16,7 +16,7 @@ import tempfile
 import threading
 
 from sojourn.errors import CheckpointError
-from sojourn.pool.terms import CopyId
+from sojourn.pool.decisions.terms import CopyId
 
 _PREFIX = "sojourn-pool-"
 

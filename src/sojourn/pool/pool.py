@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import sys
 import threading
@@ -12,14 +11,15 @@ from collections.abc import Iterable, Sequence
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
-from sojourn.pool.driver import Driver
+from sojourn.pool.decisions.status import PoolStatus
+from sojourn.pool.decisions.terms import Holder, Model, Policy
+from sojourn.pool.driver import Driver, MakeModel, Switch, Wish
 from sojourn.pool.hands import Source
 from sojourn.pool.keeper import Keeper
-from sojourn.pool.leasing import PoolLease, Waiter
+from sojourn.pool.leasing import PoolLease
 from sojourn.pool.metrics import families
+from sojourn.pool.options import ModelOptions, OpenOptions, check
 from sojourn.pool.parking import Parking
-from sojourn.pool.status import PoolStatus
-from sojourn.pool.terms import Holder, Model, Policy
 from sojourn.process import exits, interrupts
 from sojourn.process.deadlines import deadline_after
 from sojourn.session.metrics import others as others_with_metrics
@@ -27,6 +27,8 @@ from sojourn.session.opening import Blueprint
 from sojourn.values import Place, arguments, caller
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from sojourn.pool.aio import AsyncLease
 
 CLOSE_SECONDS = 30.0
@@ -37,11 +39,11 @@ class Pool:
     """Sessions of many models under one memory budget. It lives until `close()`, best by `with`.
 
     `memory`, such as `"8GiB"`, is what all sessions together may hold, on the host and on devices;
-    without it there is no limit. A session that nobody has used for `idle_seconds` is closed.
+    without it there is no limit. A session that is not used for `idle_seconds` is closed.
     `max_sessions` limits their number. `devices`, such as `["gpu:0", "gpu:1"]`, are filled evenly.
-    A holder who has a lease for longer than `lease_warning_seconds` is reported as
-    `lease.overdue`. Sessions whose variables changed are parked in a private folder below
-    `parking_folder` (the folder for temporary files) before they are closed.
+    A lease that is held for longer than `lease_warning_seconds` is reported as `lease.overdue`.
+    Sessions whose variables changed are parked in a private folder below `parking_folder` (the
+    folder for temporary files) before they are closed.
     """
 
     def __init__(
@@ -76,50 +78,66 @@ class Pool:
         name: str,
         model: Any,
         *,
-        copies: int = 1,
-        exclusive: bool = False,
-        pinned: bool = False,
-        keep_seconds: float | None = None,
-        memory: int | str | None = None,
-        max_runs: int | None = None,
-        max_growth: int | str | None = None,
-        **options: Any,
+        version: int | None = None,
+        **options: Unpack[ModelOptions],
     ) -> None:
-        """Make a model known under a name. It is opened when somebody leases it first.
+        """Make a model known under a name. It is opened with its first lease.
 
-        A session is shared by all who lease it, and up to `copies` are opened when it is busy;
+        A session is shared by all that lease it, and up to `copies` are opened when it is busy;
         with `exclusive` each copy has one holder at a time, as a training loop wants it. A
         `pinned` one is never closed for others; `keep_seconds` replaces the pool's idle_seconds.
         `memory` is reserved before opening and is the most a copy may allocate. After `max_runs`
         steps, or once it has grown by `max_growth` bytes, a copy is replaced by a fresh one. All
         other options are those of `sojourn.open`. A live model is taken as it is now.
+
+        With `version` (1 by default) several versions of a name can be registered; a lease gets
+        the highest unless it asks for one.
+        """
+        make = _maker(name, model, caller(), dict(options))
+        self._driver.register(make, name, _version(version))
+
+    def update(
+        self,
+        name: str,
+        model: Any,
+        *,
+        version: int | None = None,
+        keep_old: bool = False,
+        ready_seconds: float | None = None,
+        **options: Unpack[ModelOptions],
+    ) -> int:
+        """Replace a model by a new version, and return its number; options as for `register`.
+
+        The new version is opened while the old one serves on. When it is ready, new leases get
+        it, and the old one is closed once its leases have been given back; with `keep_old` it
+        stays, for leases that ask for its version. If the new one cannot be opened, or is not
+        ready within `ready_seconds`, this raises why, and the old one serves on.
         """
         place = caller()
-        device = arguments.device("device", options.pop("device", "auto"))
-        _check_options(options)
-        rules = Model(
-            name,
-            copies=copies,
-            exclusive=exclusive,
-            pinned=pinned,
-            parks=not options.get("untrusted", False),  # such a worker writes nothing
-            keep_seconds=keep_seconds,
-            memory_bytes=None if memory is None else arguments.memory("memory", memory),
-            estimate_bytes=_estimate(model),
-            max_runs=max_runs,
-            max_growth_bytes=(
-                None if max_growth is None else arguments.memory("max_growth", max_growth)
-            ),
-        )
-        blueprint = Blueprint(model, memory=memory, **options)
-        self._driver.register(rules, Source(rules, blueprint, place, device))
+        wish = Wish(name, _this_thread(place), self, _version(version))
+        make = _maker(name, model, place, dict(options))
+        switch = Switch(self._driver, make, wish, arguments.timeout(ready_seconds), keep_old)
+        interrupts.to_the_end(switch.run, switch.hurry)
+        return switch.version
 
-    def lease(self, name: str, timeout: float | None = None) -> PoolLease:
+    def unregister(
+        self, name: str, *, version: int | None = None, timeout: float | None = None
+    ) -> bool:
+        """Let a model go for good, or one version of it. Its name can then be registered again.
+
+        Idle copies are closed now, leased ones once they are given back; what waits for it is
+        refused. Returns when the idle ones are gone; False if that takes longer than `timeout`.
+        """
+        arguments.text("a model's name", name)
+        return self._driver.unregister(name, _version(version), arguments.timeout(timeout))
+
+    def lease(
+        self, name: str, timeout: float | None = None, *, version: int | None = None
+    ) -> PoolLease:
         """Lease a session of this model, for a `with` block. Opens it if need be.
 
         Waits for at most `timeout` seconds: PoolTimeout or BudgetExceeded then say who has it.
         """
-        driver = self._driver
         frame = sys._getframe(1)
         code = frame.f_code
         try:  # most leases are taken by a line that has taken one before
@@ -128,19 +146,25 @@ class Pool:
             holder = _new_holder(code, frame.f_lasti)
         if type(name) is not str:
             arguments.text("a model's name", name)
-        lease = driver.at_door(name, holder, self)
+        if version is not None:
+            version = _version(version)
+        lease = self._driver.at_door(name, version, holder, self)
         if lease is not None:
             return lease
-        return driver.lease(name, holder, arguments.timeout(timeout), self)
+        return self._driver.lease(Wish(name, holder, self, version), arguments.timeout(timeout))
 
-    def alease(self, name: str, timeout: float | None = None) -> AsyncLease:
+    def alease(
+        self, name: str, timeout: float | None = None, *, version: int | None = None
+    ) -> AsyncLease:
         """The same for asyncio: `async with pool.alease(name) as session`."""
         from sojourn.pool.aio import AsyncLease
 
         arguments.text("a model's name", name)
-        return AsyncLease(self, name, arguments.timeout(timeout), caller())
+        return AsyncLease(self, name, _version(version), arguments.timeout(timeout), caller())
 
-    def preload(self, *names: str, timeout: float | None = None) -> None:
+    def preload(
+        self, *names: str, version: int | None = None, timeout: float | None = None
+    ) -> None:
         """Open every copy of these models now, or of all; returns when they are ready.
 
         `timeout` is for all of them together.
@@ -148,38 +172,38 @@ class Pool:
         driver = self._driver
         holder = _this_thread(caller())
         deadline = deadline_after(timeout)
+        version = _version(version)
         for name in names:
             arguments.text("a model's name", name)
-        wanted = [
-            (name, slot) for name in names or driver.models() for slot in range(driver.copies(name))
+        wishes = [
+            Wish(name, holder, self, version, slot)
+            for name in names or driver.names()
+            for slot in range(driver.copies(name, version))
         ]
-        asked = (driver.ask(name, holder, self, warm_slot=slot) for name, slot in wanted)
-        waiters = [waiter for waiter in asked if isinstance(waiter, Waiter)]
-        try:
-            for waiter in waiters:
-                driver.wait(waiter, deadline, self)
-        finally:
-            for waiter in waiters:
-                driver.leave_if_waiting(waiter)
+        driver.preload(wishes, deadline)
 
-    def evict(self, name: str, timeout: float | None = None) -> bool:
-        """Let a model go: idle copies now, leased ones once they are given back.
+    def evict(self, name: str, timeout: float | None = None, *, version: int | None = None) -> bool:
+        """Let the copies of a model go: idle ones now, leased ones once they are given back.
 
         Returns when the idle ones are gone; False if that takes longer than `timeout` seconds, or
         if one stays because it could not be parked (`stats().copies` has its `park_error`).
         """
-        return self._driver.evict(name, arguments.timeout(timeout))
+        return self._driver.evict(name, _version(version), arguments.timeout(timeout))
+
+    def versions(self, name: str) -> tuple[int, ...]:
+        """The registered versions of a model, the latest last; none if it is not registered."""
+        return self._driver.versions(name)
 
     def stats(self) -> PoolStatus:
-        """What is resident, who holds what, and counts since the pool was made."""
+        """What is registered and resident, who holds what, and counts since the pool was made."""
         return self._driver.status()
 
     def close(self, timeout: float | None = CLOSE_SECONDS) -> None:
         """Close every session. May be called twice.
 
-        Whoever waits is refused. Leases that are out have `timeout` seconds (None: any time) to
-        be given back, except those of the closing thread itself; then they expire. What was
-        parked is deleted.
+        Requests that wait are refused. Leases that are out have `timeout` seconds (None: any
+        time) to be given back, except those of the closing thread itself; then they expire. What
+        was parked is deleted.
         """
         timeout = arguments.timeout(timeout)
         driver, keeper = self._driver, self._keeper
@@ -191,7 +215,6 @@ class Pool:
                 keeper.join()
             _open_pools.pop(driver, None)
 
-        # A Ctrl-C in the middle of what the books are told would leave them halfway.
         interrupts.to_the_end(close, driver.hurry)
         self._finalizer.detach()
 
@@ -202,7 +225,7 @@ class Pool:
         self.close()
 
     def __contains__(self, name: str) -> bool:
-        return name in self._driver.models()
+        return name in self._driver.names()
 
     def __repr__(self) -> str:
         return str(self._driver.status())
@@ -229,28 +252,37 @@ def _devices(wanted: Sequence[str]) -> tuple[str, ...]:
     if isinstance(wanted, str):
         wanted = (wanted,)
     if not isinstance(wanted, Iterable):
-        raise TypeError(f"devices is a list such as ['gpu:0', 'gpu:1'], not {wanted!r}")
+        raise TypeError(f"devices must be a list such as ['gpu:0', 'gpu:1'], not {wanted!r}")
     return tuple(arguments.device("each of devices", device) for device in wanted)
 
 
-def _check_options(options: dict[str, Any]) -> None:
-    """Those of `sojourn.open` that make sense in a pool."""
-    known = inspect.signature(Blueprint).parameters.keys() - {"model", "memory"}
-    for option, value in options.items():
-        if option not in known:
-            names = ", ".join(sorted({"device", *known} - {"isolation", "restart"}))
-            raise TypeError(
-                f"register() has no option {option!r}; beside its own it takes those of "
-                f"sojourn.open: {names}"
-            )
-        if option == "isolation" and value != "process":
-            raise ValueError(f"a pool's sessions have isolation='process', not {value!r}")
-        if option == "restart" and value is not None:
-            raise ValueError("restart= is not for a pool's sessions: the pool replaces them")
+def _version(version: int | None) -> int | None:
+    return None if version is None else arguments.whole("version", version)
+
+
+def _maker(name: str, model: Any, place: Place, options: dict[str, Any]) -> MakeModel:
+    """A function from a version's number to the model, everything else of it checked and packed."""
+    check(options)
+    device = arguments.device("device", options.pop("device", "auto"))
+    memory, growth = options.pop("memory", None), options.pop("max_growth", None)
+    of_pool = ModelOptions.__annotations__.keys() - OpenOptions.__annotations__.keys()
+    rules = {key: options.pop(key) for key in of_pool & options.keys()}
+    rules["memory_bytes"] = None if memory is None else arguments.memory("memory", memory)
+    rules["max_growth_bytes"] = None if growth is None else arguments.memory("max_growth", growth)
+    rules["parks"] = not options.get("untrusted", False)  # such a worker writes nothing
+    rules["estimate_bytes"] = _estimate(model)
+    Model(name, **rules)  # what is wrong with these comes before what is wrong with the model
+    blueprint = Blueprint(model, memory=memory, **options)
+
+    def make(version: int) -> tuple[Model, Source]:
+        numbered = Model(name, version, **rules)
+        return numbered, Source(numbered, blueprint, place, device)
+
+    return make
 
 
 def _estimate(model: Any) -> int | None:
-    """A guess for the first open of a model in files: it will not be smaller than they are."""
+    """A guess for the first open of a model in files: it is not smaller than they are."""
     if not isinstance(model, str | os.PathLike):
         return None
     path = os.fspath(model)
@@ -261,13 +293,13 @@ def _estimate(model: Any) -> int | None:
     return _BASE_BYTES + sum(os.lstat(file).st_size for file in files)
 
 
-# -- the ends that nobody asked for ------------------------------------------------------------
+# -- ends that were not asked for --------------------------------------------------------------
 
 _open_pools: dict[Driver, Keeper] = {}
 
 
 def _forgotten(driver: Driver, keeper: Keeper) -> None:
-    """Nobody refers to the pool any more, and no lease is out. Runs in the garbage collector."""
+    """The pool was garbage-collected, and no lease is out. Runs in the garbage collector."""
     if driver.is_foreign:
         return
 

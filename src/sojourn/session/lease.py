@@ -41,13 +41,13 @@ class Terms:
         events.emit("lease.granted", stay.name, holder)
 
     def warn_after(self, seconds: float) -> None:
-        """Report the holder if he still has it by then."""
-        self._timer = threading.Timer(seconds, self._overdue, [seconds])
+        """Report the holder if it still has it by then."""
+        self._timer = threading.Timer(seconds, self.tell_overdue, [seconds])
         self._timer.daemon = True
         self._timer.start()
 
     def end(self, why: str, error: Ending = LeaseExpired) -> bool:
-        """End it; False if it had ended before. Who still uses it gets the error."""
+        """End it; False if it had ended before. Further calls raise the error."""
         try:
             self.stay.leases.remove(self)  # holder and owner may both want to: one takes it out
         except KeyError:
@@ -62,7 +62,7 @@ class Terms:
 
     def forgotten(self) -> None:
         """Its handle was garbage collected."""
-        if self.stay.is_foreign or not self.end("nobody referred to it any more"):
+        if self.stay.is_foreign or not self.end("its handle was garbage-collected"):
             return
         warnings.warn(
             f"a lease of session {self.stay.name!r}, taken at {self.holder}, was never given back; "
@@ -71,9 +71,13 @@ class Terms:
             stacklevel=2,
         )
 
-    def _overdue(self, seconds: float) -> None:
+    def tell_overdue(self, seconds: float) -> None:
+        """Report that it is still out, after so many seconds."""
         if self.ended is None:
-            events.emit("lease.overdue", self.stay.name, self.holder, seconds=seconds)
+            held = round(seconds, 3)
+            events.emit(
+                "lease.overdue", self.stay.name, self.holder, seconds=held, steps=self.steps
+            )
 
 
 class Lease(Usable):

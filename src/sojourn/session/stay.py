@@ -312,7 +312,7 @@ class Stay:
             loaded, _ = self._operate("load", load, arrays, _Loaded, deadline)
         except WorkerDied as death:
             told = death.told(" while it loaded the model")
-            raise SessionBroken(f"session {self.name!r}: the worker {told}") from None
+            raise death.kind(f"session {self.name!r}: the worker {told}") from None
         self.signature = loaded.signature
         self.keeping.operations = frozenset(loaded.operations)
         before = self.lifecycle.happened_in(_OPENING, Input.OPENED, self.owner)

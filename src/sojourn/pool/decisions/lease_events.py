@@ -1,7 +1,7 @@
-"""What is told of leases: wanted, offered, accepted, given up, given back.
+"""What happens to leases: wanted, offered, accepted, given up, given back.
 
-Whoever waits is answered once: by a Grant that he accepts, a Warmed, or a Refuse. A waiter who
-leaves says so with `on_cancel`, and needs no answer. Messages about a lease that has ended are
+A waiter is answered once: by a Grant that it accepts, a Warmed, or a Refuse. One that leaves says
+so with `on_cancel`, and needs no answer. Messages about a lease that has ended are
 ignored.
 """
 
@@ -10,31 +10,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sojourn.errors import InternalError
-from sojourn.pool import explain, serving
-from sojourn.pool.copy_events import judge_size
-from sojourn.pool.effects import Effects, Grant, Refuse
-from sojourn.pool.state import State
-from sojourn.pool.terms import CopyId, Holder, Request
+from sojourn.pool.decisions import explain, serving
+from sojourn.pool.decisions.copy_events import judge_size
+from sojourn.pool.decisions.effects import Effects, Grant, Refuse
+from sojourn.pool.decisions.state import PoolState
+from sojourn.pool.decisions.terms import CopyId, Holder, Request
 
 
 class LeaseEvents:
-    """The decisions about those who want a copy, and those who have one."""
+    """The decisions about those that want a copy, and those that have one."""
 
-    _state: State
+    _state: PoolState
 
     def on_request(self, request: Request) -> Effects:
-        """Somebody wants a lease. If one can be had now, the Grant is among the effects."""
+        """A lease is wanted. If one can be had now, the Grant is among the effects."""
         state = self._state
-        model = state.models.get(request.model)
         if state.closed_at is not None:
             return (Refuse(request.ticket, explain.pool_closed(state)),)
-        if model is None:
-            return (Refuse(request.ticket, explain.unknown_model(state, request.model)),)
+        entry = state.models.find(request.model, request.version)
+        if entry is None:
+            error = explain.unknown_model(state, request.model, request.version)
+            return (Refuse(request.ticket, error),)
         copy_id = self.take_warm(request) if request.warm_slot is None else None
         if copy_id is not None:
             return (Grant(request.ticket, copy_id), *state.take_effects())
-        state.queue.add(request)
-        serving.note_comeback(state, request.model)
+        state.queue.add(request._replace(model=entry.key))
+        serving.note_comeback(state, entry)
         serving.dispatch(state, request.at)
         return state.take_effects()
 
@@ -45,10 +46,13 @@ class LeaseEvents:
         another copy of a busy model, `take_effects` has that.
         """
         state = self._state
-        if request.model not in state.models or state.closed_at is not None:
+        entry = state.models.find(request.model, request.version)
+        if entry is None or state.closed_at is not None:
             return None
-        if state.queue and state.queue.has_waiters_for(request.model):
+        if state.queue and state.queue.has_waiters_for(entry.key):
             return None
+        if request.model != entry.key:
+            request = request._replace(model=entry.key)
         copy = serving.free_copy(state, request)
         if copy is None:
             return None
@@ -57,16 +61,17 @@ class LeaseEvents:
         serving.scale_out_if_busy(state, copy, request.at)
         return copy.id
 
-    def door(self, model: str) -> CopyId | None:
-        """The copy that everybody who asks for this model gets, until the next event; None if
-        that depends on who asks. Whoever gets it without asking is to be entered before then."""
+    def door(self, model: str, version: int | None = None) -> CopyId | None:
+        """The copy that every request for this model gets, until the next event; None if that
+        depends on who asks. Those that get it without asking are to be entered before then."""
         state = self._state
-        rules = state.models.get(model)
-        if rules is None or rules.exclusive or rules.copies > 1 or rules.max_runs is not None:
+        entry = state.models.find(model, version)
+        if entry is None or state.closed_at is not None or state.queue.has_waiters_for(entry.key):
             return None
-        if state.closed_at is not None or state.queue.has_waiters_for(model):
+        rules = entry.model
+        if rules.exclusive or rules.copies > 1 or rules.max_runs is not None:
             return None
-        copy = state.residents.least_loaded(model)
+        copy = state.residents.least_loaded(entry.key)
         return None if copy is None else copy.id
 
     def enter(
@@ -79,13 +84,15 @@ class LeaseEvents:
         changed: bool = False,
         last_used: float = 0.0,
     ) -> None:
-        """Enter those who came by the door: who is still inside, and how many have left."""
+        """Enter those that came by the door: who is still inside, and how many have left."""
         state = self._state
         copy = state.residents.current(copy_id)
         if copy is None:
             raise InternalError(f"{copy_id} is gone and has an open door")
         state.counters.hits += left + len(inside)
         state.counters.grants += left
+        entry = state.models[copy_id.model]
+        entry.waits.counts[0] += left
         for request in inside:
             serving.grant(state, request, copy, request.at)
             self.on_accepted(request.ticket)
@@ -93,14 +100,14 @@ class LeaseEvents:
         copy.changed = copy.changed or changed
         copy.last_used = max(copy.last_used, last_used)
         if runs:
-            state.crashes[copy.model.name].forgive()
+            entry.crashes.forgive()
 
     def take_effects(self) -> Effects:
         """What `take_warm` wants done beside."""
         return self._state.take_effects() if self._state.out else ()
 
     def on_accepted(self, ticket: int) -> bool:
-        """The waiter takes what he was offered. False: it is gone, and he waits on."""
+        """The waiter takes what it was offered. False: that is gone, and it waits on."""
         lease = self._state.leases.get(ticket)
         if lease is None:
             return False
@@ -108,14 +115,14 @@ class LeaseEvents:
         return True
 
     def on_cancel(self, ticket: int, now: float) -> Effects:
-        """A waiter has left. What he was offered goes to the next."""
+        """A waiter has left. What it was offered goes to the next."""
         if self._state.queue.remove(ticket) is None:
             return self.on_returned(ticket, now)
-        serving.dispatch(self._state, now)  # a claim of his may have held others up
+        serving.dispatch(self._state, now)  # its claim may have held others up
         return self._state.take_effects()
 
     def on_timeout(self, ticket: int, now: float) -> Effects:
-        """A waiter's time is up. If he was offered a copy meanwhile, nothing happens, and he
+        """A waiter's time is up. If it was offered a copy meanwhile, nothing happens, and it
         may still take it."""
         state = self._state
         request = state.queue.get(ticket)
@@ -146,11 +153,13 @@ class LeaseEvents:
             copy.runs += runs
             copy.changed = copy.changed or changed
             if runs:
-                state.crashes[copy.model.name].forgive()
+                state.models[copy.id.model].crashes.forgive()
             if copy.model.max_runs is not None and copy.runs >= copy.model.max_runs:
                 copy.retiring = copy.retiring or f"{copy.runs} runs"
             if held_bytes is not None:
-                judge_size(state, copy, held_bytes)
+                judge_size(state, copy, held_bytes, now)
+            if copy.overrun_readings and copy.is_idle:
+                copy.retiring = copy.retiring or "it had outgrown the pool"
         if state.queue or copy.is_draining or state.is_over_limit or state.closed_at is not None:
             serving.dispatch(state, now)
         if copy.is_idle:

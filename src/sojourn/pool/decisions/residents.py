@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from sojourn.errors import InternalError
-from sojourn.pool.health import Growth
-from sojourn.pool.terms import CopyId, Model
+from sojourn.pool.decisions.health import Growth
+from sojourn.pool.decisions.terms import CopyId, Model
 
 
 class CopyState(Enum):
@@ -52,9 +52,11 @@ class Copy:
     open_seconds: float = 0.0
     park_seconds: float = 0.0
     runs: int = 0
+    reserved_bytes: int = 0  # before it was opened
+    overrun_readings: int = 0  # in a row that found the pool over its limit because of it
     changed: bool = False  # since the last durable state
     retiring: str = ""  # why it leaves once it is given back
-    claimed: bool = False  # somebody has waited long enough for its room
+    claimed: bool = False  # a request has waited long enough for its room
     park_retry_at: float = 0.0
     park_error: str = ""
     growth: Growth = field(default_factory=Growth)
@@ -74,12 +76,12 @@ class Copy:
 
     @property
     def is_draining(self) -> bool:
-        """Whether only those who hold a lease already may still get it."""
+        """Whether only those who hold a lease of it already may get another."""
         return self.claimed or bool(self.retiring)
 
     @property
     def stays_for_good(self) -> bool:
-        """Whether it will not leave by itself, however long one waits."""
+        """Whether it stays, however long one waits."""
         return self.model.pinned and not self.is_leaving and not self.retiring
 
     def can_serve_another(self) -> bool:
@@ -93,8 +95,8 @@ class Copy:
         self.history.append(event)
         after = TRANSITIONS.get((self.state, event))
         if after is None:
-            told = ", ".join(self.history[-8:])
-            raise InternalError(f"{self.id} is {self.state.value}: no move for {event} ({told})")
+            history = ", ".join(self.history[-8:])
+            raise InternalError(f"{self.id} is {self.state.value}: no move for {event} ({history})")
         self.state = after
 
 
@@ -116,9 +118,19 @@ class Residents:
     def __init__(self) -> None:
         self._slots: dict[str, tuple[Slot, ...]] = {}
         self._live: dict[CopyId, Copy] = {}
+        self._generations: dict[str, int] = {}  # the last one of models that were forgotten
 
     def register(self, model: Model) -> None:
-        self._slots[model.name] = tuple(Slot(model.name, i) for i in range(model.copies))
+        """Make the slots of a model. One that was there before goes on with its generations."""
+        key = model.key
+        last = self._generations.get(key, 0)
+        self._slots[key] = tuple(Slot(key, i, last) for i in range(model.copies))
+
+    def forget(self, model: str) -> tuple[Slot, ...]:
+        """The last copy of a model has gone, and there will be no other."""
+        slots = self._slots.pop(model)
+        self._generations[model] = max(slot.generation for slot in slots)
+        return slots
 
     def slots(self, model: str) -> tuple[Slot, ...]:
         return self._slots[model]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from sojourn.pool.budget import Budget, Holding
-from sojourn.pool.queue import Leases
-from sojourn.pool.residents import Copy, CopyState, Residents
-from sojourn.values import Place, format_seconds
+from sojourn.pool.decisions.budget import Budget
+from sojourn.pool.decisions.catalogue import Catalogue
+from sojourn.pool.decisions.queue import Leases, WaitQueue
+from sojourn.pool.decisions.residents import Copy, CopyState, Residents
+from sojourn.values import Place, format_bytes, format_seconds
 
 
 @dataclass(slots=True)
@@ -22,6 +23,8 @@ class Counters:
     evictions: int = 0
     parks: int = 0
     recycled: int = 0
+    overruns: int = 0  # copies that grew until the pool was over its limit
+    updates: int = 0
     deaths: int = 0
     refusals: int = 0
     deadlocks: int = 0
@@ -33,6 +36,7 @@ class CopyStatus:
 
     name: str
     model: str
+    version: int
     slot: int
     generation: int
     state: str
@@ -42,6 +46,21 @@ class CopyStatus:
     holders: tuple[Place, ...]
     device: str = ""
     park_error: str = ""  # why it could not be parked and therefore stays
+
+
+@dataclass(frozen=True, slots=True)
+class ModelStatus:
+    """One version of a registered model, at one moment."""
+
+    name: str
+    version: int
+    is_latest: bool  # what a lease by name gets
+    state: str  # "serving", "coming" (an update opens it) or "going" (its last leases are out)
+    copies: int
+    leases: int
+    waiting: int
+    wait_counts: tuple[int, ...] = ()  # how many leases waited so long, by WAIT_SECONDS
+    wait_seconds: float = 0.0  # all their waits together
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +76,15 @@ class PoolStatus:
     leaving: int = 0
     residue_bytes: int = 0
     copies: tuple[CopyStatus, ...] = ()
+    models: tuple[ModelStatus, ...] = ()
     counters: Mapping[str, int] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON: for a page that tells how a service is."""
         plain = asdict(self)
-        for copy, told in zip(self.copies, plain["copies"], strict=True):
-            told["holders"] = [str(place) for place in copy.holders]
-        return {**plain, "copies": list(plain["copies"])}
+        for copy, facts in zip(self.copies, plain["copies"], strict=True):
+            facts["holders"] = [str(place) for place in copy.holders]
+        return {**plain, "copies": list(plain["copies"]), "models": list(plain["models"])}
 
     def __str__(self) -> str:
         size = self.charged_bytes if self.limit_bytes is None else self.limit_bytes
@@ -81,10 +101,11 @@ class PoolStatus:
 
 
 def take_status(
+    models: Catalogue,
     residents: Residents,
     leases: Leases,
+    queue: WaitQueue,
     budget: Budget,
-    waiting: int,
     limit_bytes: int | None,
     counters: Mapping[str, int],
 ) -> PoolStatus:
@@ -94,7 +115,7 @@ def take_status(
         limit_bytes=limit_bytes,
         leased=sum(copy.is_leased for copy in copies),
         idle=sum(copy.is_idle for copy in copies),
-        waiting=waiting,
+        waiting=len(queue),
         opening=sum(copy.state is CopyState.OPENING for copy in copies),
         leaving=sum(copy.is_leaving for copy in copies),
         residue_bytes=budget.residue_bytes,
@@ -102,6 +123,7 @@ def take_status(
             CopyStatus(
                 name=label(copy),
                 model=copy.model.name,
+                version=copy.model.version,
                 slot=copy.id.slot,
                 generation=copy.id.generation,
                 state="leased" if copy.is_leased else copy.state.value,
@@ -114,13 +136,27 @@ def take_status(
             )
             for copy in copies
         ),
+        models=tuple(
+            ModelStatus(
+                name=entry.model.name,
+                version=entry.model.version,
+                is_latest=models.is_latest(entry),
+                state="going" if entry.is_going else "coming" if entry.is_coming else "serving",
+                copies=sum(1 for _ in residents.of(entry.key)),
+                leases=sum(len(copy.leased_since) for copy in residents.of(entry.key)),
+                waiting=queue.count(entry.key),
+                wait_counts=tuple(entry.waits.counts),
+                wait_seconds=entry.waits.seconds,
+            )
+            for entry in models
+        ),
         counters=counters,
     )
 
 
 def label(copy: Copy) -> str:
     """The name people know it by: the slot only matters where there are several."""
-    return f"{copy.model.name}[{copy.id.slot}]" if copy.model.copies > 1 else copy.model.name
+    return f"{copy.id.model}[{copy.id.slot}]" if copy.model.copies > 1 else copy.id.model
 
 
 def places(copy: Copy, leases: Leases) -> Iterable[Place]:
@@ -132,13 +168,32 @@ def places(copy: Copy, leases: Leases) -> Iterable[Place]:
 
 def holders(copy: Copy, leases: Leases, now: float) -> str:
     """Who has it, for a message: the longest first, and not more than a reader wants."""
-    told = []
+    named = []
     for ticket, since in sorted(copy.leased_since.items(), key=lambda item: item[1])[:5]:
         lease = leases.get(ticket)
         if lease is not None:
-            told.append(f"{lease.holder} for {format_seconds(max(0.0, now - since))}")
-    more = len(copy.leased_since) - len(told)
-    return ", ".join(told) + (f" and {more} more" if more > 0 else "")
+            named.append(f"{lease.holder} for {format_seconds(max(0.0, now - since))}")
+    more = len(copy.leased_since) - len(named)
+    return ", ".join(named) + (f" and {more} more" if more > 0 else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """One line of the account, for people."""
+
+    name: str
+    bytes: int
+    standing: str  # "leased at app.py:10 for 3.2 s", "pinned", "being closed"
+
+    def __str__(self) -> str:
+        return f"{self.name} {format_bytes(self.bytes)}, {self.standing}"
+
+
+def who_holds_what(holdings: Sequence[Holding]) -> str:
+    if not holdings:
+        return "Nothing is resident."
+    listed = sorted(holdings, key=lambda h: -h.bytes)
+    return "Held: " + "; ".join(map(str, listed)) + "."
 
 
 def holdings(residents: Residents, leases: Leases, budget: Budget, now: float) -> list[Holding]:

@@ -1,8 +1,8 @@
-"""Who waits, in the order they came, and who was offered something but has not taken it yet.
+"""Requests that wait, in the order they came, and leases that were granted.
 
-Pure bookkeeping. A waiter that is offered a copy keeps his place until he accepts: if the copy
-dies before that, he waits on, ahead of everybody who came later; if he has left meanwhile, the
-offer goes to the next one and nothing is lost.
+Pure bookkeeping. A waiter that is offered a copy keeps its place until it accepts: if the copy
+dies before that, it waits on, ahead of all that came later; if it has left meanwhile, the offer
+goes to the next one and nothing is lost.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
 from sojourn.errors import InternalError
-from sojourn.pool.terms import CopyId, Holder, Request
+from sojourn.pool.decisions.terms import CopyId, Holder, Request
 
 
 class WaitQueue:
@@ -38,7 +38,7 @@ class WaitQueue:
         is_last = not self._waiting or request.ticket > next(reversed(self._waiting))
         self._waiting[request.ticket] = request
         self._per_model[request.model] += 1
-        if not is_last:  # somebody gets his old place back
+        if not is_last:  # it gets its old place back
             self._waiting = dict(sorted(self._waiting.items()))
 
     def remove(self, ticket: int) -> Request | None:
@@ -60,8 +60,8 @@ class WaitQueue:
 
 
 @dataclass(slots=True)
-class Lease:
-    """A copy in somebody's hands, or on its way there."""
+class GrantedLease:
+    """A copy that was offered to a holder or is in its hands."""
 
     request: Request
     copy: CopyId
@@ -77,24 +77,24 @@ class Leases:
     """Every lease by its ticket, and how many each thread or task has."""
 
     def __init__(self) -> None:
-        self._by_ticket: dict[int, Lease] = {}
+        self._by_ticket: dict[int, GrantedLease] = {}
         self._per_holder: dict[Hashable, int] = {}
 
     def __len__(self) -> int:
         return len(self._by_ticket)
 
-    def __iter__(self) -> Iterator[Lease]:
+    def __iter__(self) -> Iterator[GrantedLease]:
         return iter(tuple(self._by_ticket.values()))
 
-    def get(self, ticket: int) -> Lease | None:
+    def get(self, ticket: int) -> GrantedLease | None:
         return self._by_ticket.get(ticket)
 
-    def add(self, lease: Lease) -> None:
+    def add(self, lease: GrantedLease) -> None:
         self._by_ticket[lease.request.ticket] = lease
         key = lease.request.holder.key
         self._per_holder[key] = self._per_holder.get(key, 0) + 1
 
-    def remove(self, ticket: int) -> Lease | None:
+    def remove(self, ticket: int) -> GrantedLease | None:
         lease = self._by_ticket.pop(ticket, None)
         if lease is not None:
             key = lease.request.holder.key
@@ -105,13 +105,12 @@ class Leases:
 
     def is_holding(self, holder: Holder) -> bool:
         """Whether this thread or task has a lease now. One that has must never wait for the
-        sake of fairness alone: others may wait for what he holds."""
+        sake of fairness alone: others may wait for what it holds."""
         return holder.key in self._per_holder
 
     def move(self, ticket: int, holder: Holder) -> None:
         """A lease went to another thread or task, which will give it back."""
         lease = self.remove(ticket)
         if lease is not None:
-            old = lease.request
-            lease.request = Request(old.ticket, old.model, holder, old.at, old.warm_slot)
+            lease.request = lease.request._replace(holder=holder)
             self.add(lease)

@@ -1,44 +1,39 @@
-"""Everything one pool knows, and questions about it. The scheduler is the only writer."""
+"""Everything one pool knows, and questions about it. Only the scheduler's events change it."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 
-from sojourn.pool import deadlock, status
-from sojourn.pool.budget import Budget, Footprints, Holding
-from sojourn.pool.effects import Effect, Effects, SetTimer
-from sojourn.pool.eviction import Candidate
-from sojourn.pool.health import Crashes
-from sojourn.pool.planning import Claim
-from sojourn.pool.queue import Leases, WaitQueue
-from sojourn.pool.residents import Copy, CopyState, Residents
-from sojourn.pool.terms import Model, Policy, Room
+from sojourn.pool.decisions import deadlock, status
+from sojourn.pool.decisions.budget import Budget
+from sojourn.pool.decisions.catalogue import Catalogue, Entry
+from sojourn.pool.decisions.effects import Effect, Effects, SetTimer
+from sojourn.pool.decisions.eviction import Candidate
+from sojourn.pool.decisions.planning import Claim
+from sojourn.pool.decisions.queue import Leases, WaitQueue
+from sojourn.pool.decisions.residents import Copy, CopyState, Residents
+from sojourn.pool.decisions.terms import Policy, Room
 from sojourn.values import Place
 
 
 @dataclass(slots=True)
-class State:
+class PoolState:
     """The parts, each with its own file, and the effects that are being collected."""
 
     policy: Policy
-    models: dict[str, Model] = field(default_factory=dict)
+    models: Catalogue = field(default_factory=Catalogue)
     residents: Residents = field(default_factory=Residents)
     queue: WaitQueue = field(default_factory=WaitQueue)
     leases: Leases = field(default_factory=Leases)
-    crashes: dict[str, Crashes] = field(default_factory=dict)
     counters: status.Counters = field(default_factory=status.Counters)
     claim: Claim | None = None
     closed_at: Place | None = None
     timer_at: float | None = None
-    evicted: dict[str, int] = field(default_factory=dict)  # by model: how many had gone by then
-    comebacks: dict[str, float] = field(default_factory=dict)
     out: list[Effect] = field(default_factory=list)
     budget: Budget = field(init=False)
-    footprints: Footprints = field(init=False)
 
     def __post_init__(self) -> None:
         self.budget = Budget(self.policy.limit)
-        self.footprints = Footprints(self.policy)
 
     # -- effects ------------------------------------------------------------------------------
 
@@ -60,8 +55,18 @@ class State:
 
     # -- questions ----------------------------------------------------------------------------
 
-    def need(self, model: Model) -> Room:
-        return Room(self.footprints.expect(model), 1)
+    def need(self, entry: Entry) -> Room:
+        """What to reserve for a new copy. A size that nobody declared is a guess, which may make
+        a model wait for room but must not keep it out: it asks for no more than there can be."""
+        expected = entry.expected_bytes(self.policy)
+        if entry.model.memory_bytes is None and self.policy.limit_bytes is not None:
+            expected = min(expected, self.attainable_bytes)
+        return Room(expected, 1)
+
+    @property
+    def attainable_bytes(self) -> int:
+        """What a model can have if all leave that ever will."""
+        return max(0, self.policy.limit.bytes - self.held_for_good().bytes)
 
     def leaves_at(self, copy: Copy) -> float | None:
         """When an idle copy has been idle for long enough, or None if it may stay for ever.
@@ -80,27 +85,29 @@ class State:
         return self.budget.charged_bytes > self.budget.limit.bytes
 
     def leaving_room(self) -> Room:
-        """What comes back without anybody being asked. It is charged until the receipts are in."""
+        """What comes back by itself. It is charged until the receipts are in."""
         leaving = [copy.id for copy in self.residents if copy.is_leaving]
         return Room(sum(map(self.budget.charge_of, leaving)), len(leaving))
 
-    def held_for_good(self, wanted_whole: Model | None = None) -> Room:
-        """What nobody gives back by himself; all copies of a model, if it is wanted whole."""
+    def held_for_good(self, wanted_whole: str | None = None) -> Room:
+        """What does not come back by waiting; all copies of a model, if it is wanted whole."""
         pinned = [
             copy.id
             for copy in self.residents
             if copy.stays_for_good
-            or (copy.model is wanted_whole and not copy.is_leaving and not copy.retiring)
+            or (copy.id.model == wanted_whole and not copy.is_leaving and not copy.retiring)
         ]
         total = sum(map(self.budget.charge_of, pinned)) + self.budget.residue_bytes
         return Room(total, len(pinned))
 
-    def is_overrun_by(self, newcomer: Copy, now: float) -> bool:
-        """Whether the pool is over its limit even if everything idle left."""
+    def is_overrun_by(self, grown: Copy, now: float) -> bool:
+        """Whether the pool would be over its limit even if everything else that is idle left."""
+        if not self.is_over_limit:
+            return False
         freed = self.leaving_room().bytes + sum(
             self.budget.charge_of(copy.id)
             for copy in self.residents
-            if copy is not newcomer and copy.can_leave(now)
+            if copy is not grown and copy.can_leave(now)
         )
         return self.budget.spare.bytes + freed < 0
 
@@ -108,14 +115,14 @@ class State:
         cost = copy.open_seconds
         if copy.changed:
             cost += copy.park_seconds or copy.open_seconds
-        siblings = sum(not c.is_leaving for c in self.residents.of(copy.model.name))
+        siblings = sum(not c.is_leaving for c in self.residents.of(copy.id.model))
         return Candidate(
             copy.id,
             self.budget.charge_of(copy.id),
             copy.last_used,
             copy.opened_at,
             cost / max(1, siblings),  # while a sibling stays, nobody has to wait for this one
-            self.comebacks.get(copy.model.name, 0.0),
+            self.models[copy.id.model].comebacks,
         )
 
     def idle_candidates(self, now: float) -> list[Candidate]:
@@ -141,15 +148,16 @@ class State:
 
     # -- views --------------------------------------------------------------------------------
 
-    def holdings(self, now: float) -> list[Holding]:
+    def holdings(self, now: float) -> list[status.Holding]:
         return status.holdings(self.residents, self.leases, self.budget, now)
 
     def status(self) -> status.PoolStatus:
         return status.take_status(
+            self.models,
             self.residents,
             self.leases,
+            self.queue,
             self.budget,
-            len(self.queue),
             self.policy.limit_bytes,
             asdict(self.counters),
         )
@@ -169,8 +177,8 @@ class State:
                 )
                 for copy in self.residents
             ],
-            slots={name: model.copies for name, model in self.models.items()},
-            needs={name: self.need(model) for name, model in self.models.items()},
+            slots={entry.key: entry.model.copies for entry in self.models},
+            needs={entry.key: self.need(entry) for entry in self.models},
             limit=self.policy.limit,
             residue_bytes=self.budget.residue_bytes,
         )

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sojourn.pool.terms import CopyId
+from sojourn.pool.decisions.terms import CopyId
 
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Open this copy; `reserve_bytes` are already charged. `state` is what it parked, if it did.
+    """Open this copy; `reserve_bytes` are already charged. `state` is what it parked, if it did,
+    and `source` what the model was registered with.
 
     Answer with `on_opened` or `on_open_failed`.
     """
@@ -20,11 +21,12 @@ class Open:
     reserve_bytes: int
     state: object = None
     device: str = ""
+    source: object = None
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Hand this copy to the waiter. It is his once he said so: `on_accepted`."""
+    """Offer this copy to the waiter, which takes it with `on_accepted`."""
 
     ticket: int
     copy: CopyId
@@ -40,7 +42,7 @@ class Warmed:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Raise this error to the waiter. It is his own instance."""
+    """Raise this error to the waiter. No other gets the same instance."""
 
     ticket: int
     error: Exception
@@ -85,7 +87,7 @@ class SetTimer:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Tell whoever listens: `kind` is the event's name."""
+    """Emit an event of this kind."""
 
     kind: str
     model: str

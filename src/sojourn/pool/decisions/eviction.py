@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sojourn.pool.terms import CopyId, Room
+from sojourn.pool.decisions.terms import CopyId, Room
 
 # Below this, opening is cheap and differences are noise.
 _CHEAPEST_SECONDS = 0.05

@@ -13,7 +13,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sojourn.errors import DeadlockDetected
-from sojourn.pool.terms import CopyId, Holder, Room
+from sojourn.pool.decisions.terms import CopyId, Holder, Room
 from sojourn.values import format_bytes
 
 

@@ -1,4 +1,4 @@
-"""Judge models that keep crashing and copies that keep growing. Pure: times are passed in."""
+"""Judge models that keep crashing, are too large, or keep growing. Times are passed in."""
 
 from __future__ import annotations
 
@@ -56,6 +56,24 @@ class Crashes:
             f"{model}: its worker crashed {self.count} times in a row; the next attempt is "
             f"possible in {wait}. Last words: {words}"
         )
+
+
+@dataclass(slots=True)
+class Oversize:
+    """A model whose fresh copies held more than the pool can have for it. Sizes change, so that it
+    is tried again, but not for every request: each attempt makes others leave."""
+
+    count: int = 0
+    held_bytes: int = 0
+    retry_at: float = 0.0
+
+    def record(self, held_bytes: int, now: float) -> None:
+        self.count += 1
+        self.held_bytes = held_bytes
+        self.retry_at = now + min(2.0 ** min(self.count - 1, 20), LONGEST_DELAY_SECONDS)
+
+    def must_wait(self, now: float) -> bool:
+        return self.count > 0 and now < self.retry_at
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""What is told of copies: opened, failed, died, parked, closed, measured.
+"""What happens to copies: opened, failed, died, parked, closed, measured.
 
 Messages about a copy that is gone are ignored.
 """
@@ -8,20 +8,23 @@ from __future__ import annotations
 import copy as copying
 
 from sojourn.errors import SessionBroken
-from sojourn.pool import serving
-from sojourn.pool.effects import Close, Discard, Effects, Report
-from sojourn.pool.residents import Copy, CopyState
-from sojourn.pool.state import State
-from sojourn.pool.terms import CopyId
+from sojourn.pool.decisions import serving
+from sojourn.pool.decisions.effects import Close, Discard, Effects, Report
+from sojourn.pool.decisions.residents import Copy, CopyState
+from sojourn.pool.decisions.state import PoolState
+from sojourn.pool.decisions.terms import CopyId
 from sojourn.values import format_bytes
 
 PARK_RETRY_SECONDS = 10.0
+# Over the limit in so many readings in a row, and a copy gets no new holders until it is replaced.
+# Before that it is replaced only if nobody holds it by itself.
+OVERRUN_READINGS = 3
 
 
 class CopyEvents:
     """The decisions about residents, from the open to the receipt."""
 
-    _state: State
+    _state: PoolState
 
     def on_opened(self, copy_id: CopyId, held_bytes: int, seconds: float, now: float) -> Effects:
         """An open has ended well; `held_bytes` was measured."""
@@ -32,12 +35,18 @@ class CopyEvents:
         copy.move("opened")
         copy.opened_at = copy.last_used = now
         copy.open_seconds = seconds
+        entry = state.models[copy_id.model]
+        entry.fresh_bytes = held_bytes
         _charge(state, copy, held_bytes)
         if state.is_overrun_by(copy, now):
-            # It is larger than anybody knew. Nobody uses it yet, so that it goes again, and
-            # those who wait for it are judged by the true size.
-            state.out.append(Report("pool.overrun", copy_id.model, {"held_bytes": held_bytes}))
+            # It is larger than was known. Nobody uses it yet, so that it goes again, and those
+            # who wait for it wait for that much room, if there can be as much.
+            _report_overrun(state, copy, held_bytes)
             serving.leave(state, copy, f"holds {format_bytes(held_bytes)}: more than was reserved")
+            if held_bytes > state.attainable_bytes:
+                entry.oversize.record(held_bytes, now)
+        else:
+            entry.oversize.count = 0
         serving.dispatch(state, now)
         serving.scale_out_if_busy(state, copy, now)
         if copy.is_idle:
@@ -52,10 +61,11 @@ class CopyEvents:
         copy = state.residents.current(copy_id)
         if copy is None:
             return ()
+        entry = state.models[copy_id.model]
         _forget(state, copy, residue_bytes)
         if isinstance(error, SessionBroken):
             state.counters.deaths += 1
-            state.crashes[copy_id.model].record(str(error), now)
+            entry.crashes.record(str(error), now)
         else:  # trying again would fail again
             for request in state.queue:
                 if request.model == copy_id.model:
@@ -71,7 +81,7 @@ class CopyEvents:
         if copy is None or copy.state is CopyState.CLOSING:
             return ()
         state.counters.deaths += 1
-        state.crashes[copy_id.model].record(last_words, now)
+        state.models[copy_id.model].crashes.record(last_words, now)
         if copy.changed:
             state.out.append(Report("pool.state_lost", copy_id.model, {"copy": str(copy_id)}))
         serving.end_leases(state, copy)
@@ -104,9 +114,10 @@ class CopyEvents:
         if copy is None or copy.state is not CopyState.PARKING:
             return ()
         copy.move("park failed")
-        copy.retiring = ""
         copy.claimed = False
-        copy.park_retry_at = now + PARK_RETRY_SECONDS
+        if not state.models[copy_id.model].is_going:  # else what it knows is not wanted any more
+            copy.retiring = ""
+            copy.park_retry_at = now + PARK_RETRY_SECONDS
         copy.park_error = str(error)
         state.out.append(Report("pool.park_failed", copy_id.model, {"error": str(error)}))
         serving.dispatch(state, now)
@@ -114,21 +125,12 @@ class CopyEvents:
             state.watch_idle(copy)
         return state.take_effects()
 
-    def on_closed(
-        self,
-        copy_id: CopyId,
-        now: float,
-        *,
-        residue_bytes: int = 0,
-        held_bytes: int | None = None,
-    ) -> Effects:
+    def on_closed(self, copy_id: CopyId, now: float, *, residue_bytes: int = 0) -> Effects:
         """The receipt is in. What it says was left behind stays charged; a later receipt for
         the same copy corrects that."""
         state = self._state
         copy = state.residents.current(copy_id)
         if copy is not None:
-            if held_bytes is not None:
-                state.footprints.learn(copy_id.model, held_bytes)
             serving.end_leases(state, copy)
             _forget(state, copy, residue_bytes)
         elif copy_id in state.budget.residue:
@@ -144,31 +146,49 @@ class CopyEvents:
         copy = state.residents.current(copy_id)
         if copy is None or copy.state is not CopyState.READY:
             return ()
-        judge_size(state, copy, held_bytes)
+        judge_size(state, copy, held_bytes, now)
         serving.dispatch(state, now)
         return state.take_effects()
 
 
-def judge_size(state: State, copy: Copy, held_bytes: int) -> None:
-    """Charge what was measured; a copy that has grown too much is replaced when it is free."""
+def judge_size(state: PoolState, copy: Copy, held_bytes: int, now: float) -> None:
+    """Charge what was measured. A copy that keeps growing, or has outgrown the pool, is replaced
+    when it is given back: what one request took says nothing about a fresh copy."""
     _charge(state, copy, held_bytes)
     copy.growth.record(held_bytes, copy.model.max_growth_bytes)
     if copy.growth.is_proven and not copy.retiring:
         copy.retiring = f"grew by {format_bytes(copy.growth.grown_bytes)}"
+    if held_bytes <= copy.reserved_bytes or not state.is_overrun_by(copy, now):
+        copy.overrun_readings = min(copy.overrun_readings, 1)
+        return
+    copy.overrun_readings += 1
+    if copy.overrun_readings == 1:
+        _report_overrun(state, copy, held_bytes)
+    if (copy.overrun_readings >= OVERRUN_READINGS or copy.is_idle) and not copy.retiring:
+        copy.retiring = f"holds {format_bytes(held_bytes)}: more than the pool has room for"
 
 
-def _charge(state: State, copy: Copy, held_bytes: int) -> None:
-    """Charge what was measured, but not less than what the model is known to grow to."""
-    footprints = state.footprints
-    known = footprints.get(copy.model.name)
-    if known is None or held_bytes > known:
-        footprints.learn(copy.model.name, held_bytes)
-    state.budget.remeasure(copy.id, footprints.expect(copy.model))
+def _report_overrun(state: PoolState, copy: Copy, held_bytes: int) -> None:
+    state.counters.overruns += 1
+    facts = {
+        "copy": str(copy.id),
+        "held_bytes": held_bytes,
+        "reserved_bytes": copy.reserved_bytes,
+        "charged_bytes": state.budget.charged_bytes,
+        "limit_bytes": state.policy.limit_bytes,
+    }
+    state.out.append(Report("pool.overrun", copy.id.model, facts))
 
 
-def _forget(state: State, copy: Copy, residue_bytes: int) -> None:
+def _charge(state: PoolState, copy: Copy, held_bytes: int) -> None:
+    """Charge what was measured, but not less than what was declared: that stays reserved."""
+    state.budget.charge(copy.id, max(held_bytes, copy.model.memory_bytes or 0))
+
+
+def _forget(state: PoolState, copy: Copy, residue_bytes: int) -> None:
     state.budget.release(copy.id, residue_bytes)
     state.residents.end(copy)
+    serving.forget_if_gone(state, state.models[copy.id.model])
 
 
 def _own(error: Exception) -> Exception:

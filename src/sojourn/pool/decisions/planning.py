@@ -21,8 +21,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from sojourn.pool.eviction import Candidate, choose_victims
-from sojourn.pool.terms import NO_ROOM, CopyId, Policy, Room
+from sojourn.pool.decisions.eviction import Candidate, choose_victims
+from sojourn.pool.decisions.terms import NO_ROOM, CopyId, Policy, Room
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RoomPlan:
     opens: tuple[int, ...] = ()  # tickets
     evictions: tuple[CopyId, ...] = ()
     claim: Claim | None = None
@@ -62,7 +62,7 @@ def plan_room(
     policy: Policy,
     claim: Claim | None = None,
     moving: int = 0,
-) -> Plan:
+) -> RoomPlan:
     """Distribute the room. `busy` is in the order in which claims would take them; `moving` is
     how many copies are being opened or are leaving."""
     opens: list[int] = []
@@ -114,7 +114,7 @@ def plan_room(
             before = claim.victims if claim is not None and claim.ticket == demand.ticket else ()
             still_short = short.minus(_total(sizes[c.copy] for c in others))
             new_claim = Claim(demand.ticket, _claim_busy(still_short, busy, frozenset(before)))
-    return Plan(tuple(opens), tuple(evictions), new_claim, wake_at)
+    return RoomPlan(tuple(opens), tuple(evictions), new_claim, wake_at)
 
 
 def _claim_busy(

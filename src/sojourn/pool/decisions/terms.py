@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from sojourn.values import Place, arguments
 
+_LIKE_A_KEY = re.compile(r"@\d+$")
 UNLIMITED = 2**62  # more bytes or sessions than any machine has; keeps the arithmetic in integers
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A registered model: how many copies of it may stay, and by which rules.
+    """A version of a registered model: how many copies of it may stay, and by which rules.
 
     A copy is shared by everybody who leases it, because a session is thread-safe. With
     `exclusive` a copy has one holder at a time, which is what a training loop wants.
     """
 
     name: str
+    version: int = 1
     copies: int = 1
     exclusive: bool = False
     pinned: bool = False
@@ -32,6 +35,9 @@ class Model:
 
     def __post_init__(self) -> None:
         arguments.text("a model's name", self.name)
+        arguments.whole(f"{self.name}: version", self.version)
+        if _LIKE_A_KEY.search(self.name):
+            raise ValueError(f"a model's name must not end like a version: {self.name!r}")
         arguments.whole(f"{self.name}: copies", self.copies)
         for what, least in (("max_runs", 1), ("memory_bytes", 0), ("max_growth_bytes", 0)):
             value = getattr(self, what)
@@ -40,11 +46,20 @@ class Model:
         if self.keep_seconds is not None:
             arguments.seconds(f"{self.name}: keep_seconds", self.keep_seconds)
 
+    @property
+    def key(self) -> str:
+        return key_of(self.name, self.version)
+
+
+def key_of(name: str, version: int) -> str:
+    """What a version of a model goes by, in the books and in messages: "resnet", "resnet@2"."""
+    return name if version == 1 else f"{name}@{version}"
+
 
 class CopyId(NamedTuple):
     """One resident of one model. The generation tells it from its predecessors in the slot."""
 
-    model: str
+    model: str  # the model's key
     slot: int
     generation: int
 
@@ -53,7 +68,7 @@ class CopyId(NamedTuple):
 
 
 class Holder(NamedTuple):
-    """Who asks: the thread or task (`key`), and the line it asks from."""
+    """A thread or task that asks (`key`), and the line it asks from."""
 
     key: Hashable
     place: Place
@@ -64,16 +79,18 @@ class Holder(NamedTuple):
 
 
 class Request(NamedTuple):
-    """Somebody wants a lease. Tickets grow with time and are never used twice.
+    """A wish for a lease. Tickets grow with time and are never used twice.
 
-    With `warm_slot` nobody wants a lease: the copy in that slot shall be resident (preload).
+    Without a `version` it is for the latest, also if that changes while it waits. With
+    `warm_slot` no lease is wanted: the copy in that slot shall be resident (preload).
     """
 
     ticket: int
-    model: str
+    model: str  # the name; in the queue the key of the version that it waits for
     holder: Holder
     at: float
     warm_slot: int | None = None
+    version: int | None = None
 
 
 class Room(NamedTuple):
@@ -106,7 +123,7 @@ class Policy:
     max_sessions: int | None = None
     idle_seconds: float | None = 300.0
     devices: tuple[str, ...] = ()
-    # Warm leases may overtake somebody who waits for room. After this long they no longer do.
+    # Warm leases may overtake a request that waits for room. After this long they no longer do.
     patience_seconds: float = 1.0
     # A newcomer is evicted within this time only when nothing else would make enough room.
     min_residency_seconds: float = 2.0

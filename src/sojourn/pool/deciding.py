@@ -1,0 +1,130 @@
+"""Decisions are made under one lock, where no signal can stop them halfway.
+
+A signal (Ctrl-C) raises on the main thread, between any two calls. So the main thread makes no
+decision: the keeper makes it, as an errand, and the main thread waits for the answer, or is
+interrupted while it waits, which harms nobody. All other threads decide by themselves.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable
+from threading import get_ident
+from typing import Any, Generic, TypeVar
+
+from sojourn.pool.decisions.scheduler import Scheduler
+from sojourn.pool.decisions.terms import Policy
+from sojourn.process.deadlines import deadline_after, left_until
+
+T = TypeVar("T")
+Decision = Callable[[Scheduler, float], T]
+clock = time.monotonic
+# The longest that anybody waits without a look: an interrupt may have come between what happened
+# and the bell that tells of it.
+LOOK_SECONDS = 1.0
+
+
+class Errand(Generic[T]):
+    """A decision of the main thread, made by the keeper."""
+
+    __slots__ = ("_bell", "_decision", "_error", "_result")
+
+    def __init__(self, decision: Decision[T]) -> None:
+        self._decision: Decision[T] | None = decision
+        self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._error: BaseException | None = None
+        self._result: T | None = None
+
+    def run(self, books: Deciding) -> None:
+        decision, self._decision = self._decision, None
+        assert decision is not None
+        try:
+            self._result = books.decide(decision)
+        except BaseException as error:
+            self._error = error
+        self._bell.put(None)
+
+    def wait(self) -> T:
+        self._bell.get()
+        error, self._error = self._error, None  # its traceback refers to us
+        if error is not None:
+            raise error
+        return self._result  # type: ignore[return-value]
+
+
+class Deciding(ABC):
+    """The lock of a pool and the decisions below it."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.lock = threading.Lock()
+        self.errands: deque[Errand[Any]] = deque()
+        self.has_keeper = False  # a thread that does errands
+        self.wake_keeper: Callable[[], None] = nobody
+        self._main_thread = threading.main_thread().ident
+        self._scheduler = Scheduler(policy)
+        self._bells: set[queue.SimpleQueue[None]] = set()  # of those in `wait_until`
+
+    def decide(self, decision: Decision[T]) -> T:
+        """Make a decision, with everything entered that has happened, where no signal raises."""
+        if get_ident() == self._main_thread and self.has_keeper:
+            errand = Errand(decision)
+            self.errands.append(errand)
+            if self.has_keeper:
+                self.wake_keeper()
+            else:  # it ended this very moment, and may have missed this one
+                self.run_errands()
+            return errand.wait()
+        with self.lock:
+            self._enter_everything()
+            result = decision(self._scheduler, clock())
+            self.ring()
+        self.tell_news()
+        return result
+
+    def run_errands(self) -> None:
+        """Make the decisions of the main thread."""
+        while self.errands:
+            try:
+                self.errands.popleft().run(self)
+            except IndexError:
+                break
+
+    def wait_until(self, question: Callable[[Scheduler], bool], timeout: float | None) -> bool:
+        """Wait for an answer of yes. No condition variable, which an interrupt could break."""
+        deadline = deadline_after(timeout)
+        bell: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._bells.add(bell)
+        try:
+            while not self.decide(lambda scheduler, _: question(scheduler)):
+                left = left_until(deadline, most=LOOK_SECONDS)
+                if left <= 0:
+                    return False
+                try:
+                    bell.get(timeout=left)
+                except queue.Empty:
+                    pass
+            return True
+        finally:
+            self._bells.discard(bell)
+
+    def ring(self) -> None:
+        """Have those look that wait."""
+        for bell in tuple(self._bells):
+            if bell.empty():
+                bell.put(None)
+
+    @abstractmethod
+    def _enter_everything(self) -> None:
+        """Bring the books up to date, before a decision."""
+
+    @abstractmethod
+    def tell_news(self) -> None:
+        """Emit what is to be told, after a decision and without the lock."""
+
+
+def nobody() -> None:
+    """There is no keeper yet."""

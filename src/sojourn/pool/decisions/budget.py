@@ -1,0 +1,55 @@
+"""The account of the pool's memory: reserved before opening, charged until the receipt is in.
+
+Pure arithmetic in whole, signed bytes. It never asks the machine how much is free: what other
+programs do is not the pool's account.
+"""
+
+from __future__ import annotations
+
+from sojourn.errors import InternalError
+from sojourn.pool.decisions.terms import CopyId, Room
+
+
+class Budget:
+    """What every copy is charged with. `spare` may be negative when a session has grown."""
+
+    def __init__(self, limit: Room) -> None:
+        self.limit = limit
+        self._charges: dict[CopyId, int] = {}
+        self._residue: dict[CopyId, int] = {}
+        self.charged_bytes = 0
+
+    @property
+    def residue_bytes(self) -> int:
+        """Bytes that a receipt says did not come back. They stay charged."""
+        return sum(self._residue.values())
+
+    @property
+    def residue(self) -> dict[CopyId, int]:
+        return dict(self._residue)
+
+    @property
+    def spare(self) -> Room:
+        """What can be reserved now."""
+        return Room(self.limit.bytes - self.charged_bytes, self.limit.sessions - len(self._charges))
+
+    def charge_of(self, copy: CopyId) -> int:
+        return self._charges.get(copy, 0)
+
+    def reserve(self, copy: CopyId, count: int) -> None:
+        if copy in self._charges or not self.spare.covers(Room(count, 1)):
+            raise InternalError(f"{copy}: {count} bytes reserved where {self.spare} is spare")
+        self._charges[copy] = count
+        self.charged_bytes += count
+
+    def charge(self, copy: CopyId, count: int) -> None:
+        """What a copy holds was measured."""
+        self.charged_bytes += count - self._charges[copy]
+        self._charges[copy] = count
+
+    def release(self, copy: CopyId, residue_bytes: int = 0) -> None:
+        """The receipt is in: only now are the bytes free, but for those it says are left."""
+        self.charged_bytes -= self._charges.pop(copy, 0) + self._residue.pop(copy, 0)
+        if residue_bytes > 0:
+            self._residue[copy] = residue_bytes
+            self.charged_bytes += residue_bytes

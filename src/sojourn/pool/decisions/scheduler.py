@@ -1,0 +1,201 @@
+"""Events in, effects out: the pool's decisions. No threads, no clocks, no I/O.
+
+One writer calls the `on_*` methods, one at a time, and performs what they return, in order. What
+a lease goes through is in lease_events.py, what a copy goes through in copy_events.py; here are
+the models, the questions, and what time and the pool's owner want.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+
+from sojourn.errors import ModelError
+from sojourn.pool.decisions import explain, serving
+from sojourn.pool.decisions.catalogue import Entry
+from sojourn.pool.decisions.copy_events import CopyEvents
+from sojourn.pool.decisions.effects import Effects, Expire, Report
+from sojourn.pool.decisions.lease_events import LeaseEvents
+from sojourn.pool.decisions.residents import CopyState
+from sojourn.pool.decisions.state import PoolState
+from sojourn.pool.decisions.status import Counters, PoolStatus
+from sojourn.pool.decisions.terms import CopyId, Holder, Model, Policy
+from sojourn.values import Place, format_seconds
+
+
+class Scheduler(LeaseEvents, CopyEvents):
+    """The decisions of one pool."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._state = PoolState(policy)
+
+    # -- models -------------------------------------------------------------------------------
+
+    def register(self, model: Model, source: object = None, *, is_coming: bool = False) -> None:
+        """Make a version known. One that, as declared, can never fit is refused already.
+
+        One that `is_coming` can be preloaded, and leased by its version, but leases by name go
+        to the one before until `on_update`.
+        """
+        state = self._state
+        error = explain.declared_too_large(Entry(model), state.policy.limit)
+        if error is not None:
+            raise error
+        if state.models.get(model.key) is None:
+            state.residents.register(model)
+        state.models.add(model, source, is_coming=is_coming)
+
+    def on_update(self, key: str, now: float, *, keeps_old: bool = False) -> Effects:
+        """A version that was coming is ready. Leases by name get it from now on; unless the older
+        ones are kept, they go when their leases have been given back."""
+        state = self._state
+        entry = state.models[key]
+        older = [e for e in state.models.versions(entry.model.name) if e is not entry]
+        state.models.arrive(entry)
+        state.counters.updates += 1
+        replaced = [e.model.version for e in older if not keeps_old and not e.is_coming]
+        facts = {"version": entry.model.version, "replaces": replaced}
+        state.out.append(Report("pool.updated", entry.model.name, facts))
+        for request in state.queue:
+            if request.version is None and request.warm_slot is None:
+                asked = state.models[request.model].model.name
+                if asked == entry.model.name and state.models.is_latest(entry):
+                    state.queue.remove(request.ticket)
+                    state.queue.add(request._replace(model=key))
+        for old in older:
+            if old.model.version in replaced:
+                serving.retire(state, old, now, f"replaced by {key}")
+        serving.dispatch(state, now)
+        return state.take_effects()
+
+    def on_give_up(self, keys: Iterable[str], now: float, why: str) -> Effects:
+        """An update has failed: the versions that were coming go again."""
+        coming = (self._state.models.get(key) for key in keys)
+        return self.on_unregister(
+            (e.key for e in coming if e is not None and e.is_coming), now, why
+        )
+
+    def on_unregister(self, keys: Iterable[str], now: float, why: str) -> Effects:
+        """Versions go: nobody gets them any more, and those that wait for them are refused."""
+        state = self._state
+        for key in keys:
+            entry = state.models.get(key)
+            if entry is not None and not entry.is_going:
+                facts = {"version": entry.model.version, "why": why}
+                state.out.append(Report("pool.unregistered", entry.model.name, facts))
+                serving.retire(state, entry, now, why)
+        return state.take_effects()
+
+    # -- questions ----------------------------------------------------------------------------
+
+    def find(self, name: str, version: int | None = None) -> Model | None:
+        """The version that was asked for, or the latest."""
+        entry = self._state.models.find(name, version)
+        return None if entry is None else entry.model
+
+    def versions(self, name: str) -> list[Model]:
+        """Every version of a model that can be leased, the oldest first."""
+        return [entry.model for entry in self._state.models.versions(name)]
+
+    def free_version(self, name: str) -> int:
+        """A version number that is above all that are there."""
+        return self._state.models.free_version(name)
+
+    def unknown_model(self, name: str, version: int | None = None) -> ModelError:
+        return explain.unknown_model(self._state, name, version)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no copy is left and no request waits."""
+        return not self._state.queue and next(iter(self._state.residents), None) is None
+
+    @property
+    def charged_bytes(self) -> int:
+        return self._state.budget.charged_bytes
+
+    @property
+    def counters(self) -> Counters:
+        return self._state.counters
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the models that can be leased."""
+        return self._state.models.names
+
+    @property
+    def is_leased(self) -> bool:
+        return len(self._state.leases) > 0
+
+    def holder(self, ticket: int) -> Holder | None:
+        lease = self._state.leases.get(ticket)
+        return None if lease is None else lease.holder
+
+    def held_by(self, key: Hashable) -> list[tuple[int, CopyId]]:
+        """The leases of a thread or task: ticket and copy."""
+        leases = self._state.leases
+        return [(held.request.ticket, held.copy) for held in leases if held.holder.key == key]
+
+    def leaving(self, keys: Iterable[str]) -> set[CopyId]:
+        """The copies of these models that are on their way out."""
+        return {c.id for c in self._state.residents if c.is_leaving and c.id.model in keys}
+
+    def has_stayed(self, copy_id: CopyId) -> bool:
+        """Whether a copy that was on its way out is so no more."""
+        copy = self._state.residents.current(copy_id)
+        return copy is not None and not copy.is_leaving
+
+    def status(self) -> PoolStatus:
+        return self._state.status()
+
+    def __repr__(self) -> str:
+        return str(self.status())
+
+    # -- time and owner -----------------------------------------------------------------------
+
+    def on_timer(self, now: float) -> Effects:
+        """The time that was asked for has come, or any other time."""
+        state = self._state
+        state.timer_at = None
+        for copy in state.residents:
+            leaves_at = state.leaves_at(copy)
+            if leaves_at is not None and copy.can_leave(now) and now >= leaves_at:
+                idle = format_seconds(now - copy.last_used)
+                serving.leave(state, copy, f"idle for {idle}")
+        serving.dispatch(state, now)
+        for copy in state.residents:
+            if copy.is_idle:
+                state.watch_idle(copy)
+        return state.take_effects()
+
+    def on_evict(self, model: str, now: float) -> Effects:
+        """A model shall leave: idle copies now, leased ones when they are given back. A copy that
+        a request waits for is opened all the same."""
+        state = self._state
+        for copy in state.residents.of(model):
+            is_wanted = copy.state is CopyState.OPENING and state.queue.has_waiters_for(model)
+            if not copy.is_leaving and not is_wanted:
+                copy.retiring = copy.retiring or "evicted by request"
+                copy.park_retry_at = 0.0
+        serving.dispatch(state, now)
+        return state.take_effects()
+
+    def on_shutdown(self, where: Place, now: float) -> Effects:
+        """The pool closes: no request is served any more; leases may still be given back."""
+        state = self._state
+        if state.closed_at is None:
+            state.closed_at = where
+            for request in state.queue:
+                serving.refuse(state, request, explain.pool_closed(state))
+            for copy in state.residents:
+                if copy.state is CopyState.OPENING or copy.is_idle:
+                    serving.leave(state, copy, "the pool was closed")
+        return state.take_effects()
+
+    def on_shutdown_timeout(self, now: float) -> Effects:
+        """Leases were not given back in time: they expire, and their copies close."""
+        state = self._state
+        for copy in state.residents:
+            if copy.is_leased:
+                state.out.extend(Expire(ticket, copy.id) for ticket in copy.leased_since)
+                serving.end_leases(state, copy)
+                serving.leave(state, copy, "the pool was closed")
+        return state.take_effects()
