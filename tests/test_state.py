@@ -366,7 +366,7 @@ def test_a_step_that_the_worker_never_took_has_not_begun(restart):
             running = Background(session.run, "next")
             wait_until(lambda: lane._mine[SEQUENCE] != lane._theirs[SEQUENCE])
             os.kill(session.pid, signal.SIGKILL)
-        del lane  # the error that follows refers to this frame
+        lane = None  # the error that follows refers to this frame
         if restart is not None:
             assert running.result() == 1  # by the next worker, which starts from the beginning
             return
