@@ -157,7 +157,8 @@ class Blueprint:
     def takes_spares(self, device: str) -> bool:
         """Whether its sessions can be opened in a worker that was made ahead, for the CPU."""
         is_limited = self._limit is not None or self._confined.is_on
-        if self._inline or is_limited or KINDS[self._load.kind].framework != DEFAULT:
+        kind = KINDS[self._load.kind]
+        if self._inline or is_limited or not kind.takes_spares or kind.framework != DEFAULT:
             return False
         return device == "cpu" or (device == "auto" and not gpu.found())
 
@@ -224,7 +225,7 @@ class Blueprint:
 
             return WorkerBackend(
                 stay.name,
-                take_spare=take_spare or standing.take,
+                take_spare=(take_spare or standing.take) if kind.takes_spares else None,
                 framework=kind.framework,
                 memory_bytes=self._limit,
                 environment=dict(choice.environment),
