@@ -392,7 +392,7 @@ OPERATIONS = (
     + ["accept"] * 6
     + ["give_back"] * 4
     + ["opened", "closed", "parked", "wait", "wait"]
-    + ["spare_made", "spare_ended", "spare_died"]
+    + ["rest", "rest", "spare_made", "spare_ended", "spare_died"]
     + ["leave", "time_out", "died", "open_failed", "park_failed", "evict", "preload", "gone"]
 )
 
@@ -413,6 +413,10 @@ def walk(seed: int, steps: int) -> PoolMachine:
             case "ask":
                 machine.ask(rng.randrange(5), rng.choice(HOLDERS))
             case "work":
+                script.settle()
+            case "rest":
+                script.settle()
+                machine.wait(0.2)
                 script.settle()
             case "accept" if script.offered:
                 machine.accept(rng.randrange(9))
@@ -453,17 +457,19 @@ def walk(seed: int, steps: int) -> PoolMachine:
 
 
 def test_long_walks_keep_every_promise():
-    deadlocks = claims = 0
+    deadlocks = claims = taken = 0
     for seed in range(EXAMPLES * 2):
         try:
             machine = walk(seed, steps=60)
             claims += machine.script.scheduler._state.claim is not None
             deadlocks += machine.script.scheduler.counters.deadlocks
+            taken += machine.script.scheduler.counters.spares_taken
             machine.teardown()
         except AssertionError as error:
             raise AssertionError(f"walk {seed}: {error}") from error
     assert deadlocks > EXAMPLES / 10  # otherwise the walks prove little
     assert claims > EXAMPLES / 100
+    assert taken > EXAMPLES / 10
 
 
 TestPoolMachine = PoolMachine.TestCase
