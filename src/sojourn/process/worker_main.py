@@ -7,6 +7,7 @@ serves its steps. Everything that limits or ends the worker is in place before t
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 import select
 import signal
@@ -83,6 +84,7 @@ class _SpareHost(Host):
 
     def _warm(self, arguments: Any, arrays: Arrays) -> tuple[Any, Arrays]:
         hooks.warm()
+        gc.collect()  # what was built for it
         return None, ()
 
     def _hand_over(self, arguments: Any, arrays: Arrays) -> tuple[Any, Arrays]:
