@@ -10,7 +10,7 @@ import threading
 import weakref
 from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -41,6 +41,19 @@ T = TypeVar("T")
 _INTERRUPTED = (PeerGone, ProtocolError, TimeoutError)
 
 _KILL_GRACE_SECONDS = 1.0
+
+
+class _Kinds(NamedTuple):
+    """Of the events of its life."""
+
+    started: str
+    ended: str
+    died: str
+    stuck: str
+
+
+_OF_A_WORKER = _Kinds("worker.started", "worker.ended", "worker.died", "worker.stuck")
+_OF_A_SPARE = _Kinds("spare.started", "spare.ended", "spare.died", "spare.stuck")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +113,7 @@ class Worker:
         self.is_foreign = False  # in a fork of the client
         self._is_released = True  # there is nothing yet
         self._mark = marks.new()
-        self._role = "spare" if is_spare else "worker"
+        self._kinds = _OF_A_SPARE if is_spare else _OF_A_WORKER
         self._environment = environment
         surroundings = self._surroundings(environment)
         self._settings = surroundings.settings()
@@ -117,7 +130,7 @@ class Worker:
         )
         twice(lambda: self._start(order, deadline))
         _live.add(self)
-        events.emit(f"{self._role}.started", name, worker_pid=self.pid)
+        events.emit(self._kinds.started, name, worker_pid=self.pid)
 
     def _surroundings(self, environment: dict[str, str] | None) -> Surroundings:
         return Surroundings.here(
@@ -184,8 +197,8 @@ class Worker:
         surroundings = self._surroundings(environment)
         self.call("hand_over", HandOver(name, surroundings), deadline=deadline)
         self.name = self._lanes.name = name
-        self._role = "worker"
-        events.emit("worker.started", name, worker_pid=self.pid, was_spare=True)
+        self._kinds = _OF_A_WORKER
+        events.emit(self._kinds.started, name, worker_pid=self.pid, was_spare=True)
 
     # -- calling -------------------------------------------------------------------------------
 
@@ -414,11 +427,11 @@ class Worker:
                 if status is None:  # whoever forked it may be gone, and ends nothing it has left
                     marks.end_wearers(self._mark)
                 self._ending = ending = Ending(status, ())
-                kind = f"{self._role}.{'ended' if self._is_asked_to_end else 'died'}"
+                kind = self._kinds.ended if self._is_asked_to_end else self._kinds.died
             else:
                 # In uninterruptible sleep: report it, do not hide it, do not hang.
                 ending = Ending(None, (self.pid,))
-                kind, self._is_stuck = "" if self._is_stuck else f"{self._role}.stuck", True
+                kind, self._is_stuck = "" if self._is_stuck else self._kinds.stuck, True
         if kind:
             how = "does not end" if ending.left else str(ending)
             events.emit(kind, self.name, worker_pid=self.pid, how=how, status=ending.status)
