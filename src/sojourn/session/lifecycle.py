@@ -83,6 +83,7 @@ class Lifecycle:
         self.serial = next(_serials)  # names may be used again; with the pid this is unique
         self.steps = 0
         self.under_way = 0
+        self.how_it_died: str | None = None  # of a session whose worker has
         # The steps inside, and those that are (or want to be) alone with it. A thread never waits
         # for steps of its own: a step may lead to a callback that closes the session, and a Ctrl-C
         # at the wrong moment may lose the end of a step.
@@ -148,8 +149,11 @@ class Lifecycle:
                 self._flip(_ENDED)
             if self._waiting:
                 self._changed.notify_all()
-            if now - self._told_steps_at > _TELL_STEPS_EVERY and events.is_listening():
-                news = self._news_of_steps(now)
+            if now - self._told_steps_at > _TELL_STEPS_EVERY:
+                if events.is_listening():
+                    news = self._news_of_steps(now)
+                else:
+                    self._told_steps_at = now  # asked again in a while, not at every step
         # Telling may take a while, and others want to begin.
         if started and events.hears_steps():
             seconds = now - started
@@ -324,7 +328,8 @@ class Lifecycle:
             is_new = self.state is State.READY and not is_step
             held = self.footprint().host_bytes if is_new and events.wants_bytes() else 0
             kind = f"session.{self.state}"
-            self._emit(kind, place, held, is_step=is_step, steps=self.steps)
+            why = {"how": self.how_it_died} if self.state is State.BROKEN else {}
+            self._emit(kind, place, held, is_step=is_step, steps=self.steps, **why)
 
     def _measured_now_and_then(self, now: float) -> int:
         """What it holds, so seldom that measuring takes a small share of the time; 0 meanwhile."""

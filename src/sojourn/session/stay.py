@@ -436,6 +436,7 @@ class Stay:
             # Before it is told: who is refused from now on wants to know.
             if self.lifecycle.state in _HAS_A_WORKER:
                 self.how_it_died = death.told()
+                self.lifecycle.how_it_died = death.how
 
         # While a worker is being replaced, those who saw the last one die tell nothing new.
         before = self.lifecycle.happened_in(_NOT_OPENING, Input.DIED, None, note)
