@@ -135,14 +135,14 @@ class Lifecycle:
     def end_step(self, step: Step, counts: bool = True, *, failed: bool = False) -> None:
         """The step is over, however it ended. What only prepares others does not count as one."""
         now = time.monotonic()
-        started = step.started if counts else 0.0
+        started = step.started if step.counts else 0.0  # told, counted or not
         news = None
         with self._lock:
             words = self._words
             self.steps = words[STEPS] = self.steps + counts
             self._leave(step)
             words[LAST_STEP] = int(now * 1e9)
-            if started:
+            if started and counts:
                 words[HISTOGRAM + bucket(now - started)] += 1
                 words[NANOSECONDS] += int((now - started) * 1e9)
             if self.under_way == 0:
