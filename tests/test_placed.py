@@ -29,6 +29,7 @@ def held_bytes() -> int:
 # -- the array itself ------------------------------------------------------------------------------
 
 
+@pytest.mark.quick
 def test_a_placed_array_is_an_ordinary_array():
     array = sojourn.empty((3, 4), "int64")
     assert type(array) is np.ndarray
@@ -59,6 +60,7 @@ def test_small_arrays_share_a_file_and_never_memory():
     assert 1 < len(files) < 10
 
 
+@pytest.mark.quick
 def test_its_memory_and_descriptor_come_back_with_the_last_part_of_it():
     gc.collect()
     descriptors, before = len(os.listdir("/proc/self/fd")), held_bytes()
@@ -219,6 +221,7 @@ def test_a_large_result_is_the_callers_own(results):
     assert result[0] == 1
 
 
+@pytest.mark.quick
 def test_kept_results_are_never_written_to_again(results):
     kept = [results.answer(np.full(LARGE, n, np.float32))[0] for n in range(50)]
     assert all((result == n).all() for n, result in enumerate(kept))

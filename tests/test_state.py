@@ -326,6 +326,7 @@ def kill_idle(session: sojourn.Session) -> None:
     wait_until(lambda: not os.path.exists(f"/proc/{pid}"))
 
 
+@pytest.mark.quick
 def test_a_worker_that_died_is_replaced_with_the_last_acknowledged_state(tmp_path):
     with sojourn.open(counting, restart="from-checkpoint") as session:
         session.run("next")
@@ -349,7 +350,7 @@ def test_a_step_that_was_under_way_as_the_worker_died_is_not_repeated(tmp_path):
         session.run("output", {"seconds": 0.0})
         running = Background(session.run, "output", {"seconds": 60.0})
         wait_until(lambda: session.state is sojourn.State.RUNNING)
-        lanes = session._stay.backend._lanes._all
+        lanes = session._stay.backend.worker._lanes._all
         wait_until(lambda: any(lane._theirs[BEGUN] == lane._sequence for lane in lanes))
         os.kill(session.pid, signal.SIGKILL)
         with pytest.raises(sojourn.SessionBroken, match="outcome is unknown"):
@@ -361,13 +362,16 @@ def test_a_step_that_was_under_way_as_the_worker_died_is_not_repeated(tmp_path):
 def test_a_step_that_the_worker_never_took_has_not_begun(restart):
     with sojourn.open(counting, restart=restart) as session:
         session.run("next")
-        [lane] = session._stay.backend._lanes._all
+        lanes = session._stay.backend.worker._lanes._all
         with stopped(session.pid):
             running = Background(session.run, "next")
-            wait_until(lambda: lane._mine[SEQUENCE] != lane._theirs[SEQUENCE])
+            wait_until(lambda: lanes[0]._mine[SEQUENCE] != lanes[0]._theirs[SEQUENCE])
             os.kill(session.pid, signal.SIGKILL)
-        with pytest.raises(sojourn.SessionBroken, match=r"SIGKILL.*has not begun"):
-            running.result()
+        if restart is None:
+            with pytest.raises(sojourn.SessionBroken, match=r"SIGKILL.*has not begun"):
+                running.result()
+        else:
+            assert running.result() == 1  # as opened, and asked of the next worker
 
 
 def test_those_who_are_late_to_see_a_worker_die_do_not_break_its_successor(monkeypatch):
@@ -394,9 +398,7 @@ def test_those_who_are_late_to_see_a_worker_die_do_not_break_its_successor(monke
         thread.start()
         assert stay.lifecycle.wait_for(frozenset({sojourn.State.RUNNING}), 60)
         os.kill(session.pid, signal.SIGKILL)
-        with pytest.raises(sojourn.SessionBroken):
-            session.run("output", {"seconds": 0.0})
-        assert session.run("output", {"seconds": 0.0}) == 0
+        assert session.run("output", {"seconds": 0.0}) == 0  # the dead one never saw it
         thread.join()
         assert told == [sojourn.SessionBroken]
         assert session.state is sojourn.State.READY

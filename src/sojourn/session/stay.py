@@ -171,6 +171,8 @@ class Stay:
     def do_alone(self, work: Callable[[], T], consequence: str) -> T:
         """Do something with the engine while no step is under way."""
         step = Step(self, what=consequence, counts=False)
+        if self.comeback is not None:
+            self.notice_death()  # while nobody used it: then nothing was under way
         while True:
             try:
                 self.lifecycle.begin_alone(step)

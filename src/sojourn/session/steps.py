@@ -138,9 +138,8 @@ class Step:
         if error is None:
             return False
         if isinstance(error, WorkerDied):
-            never_begun = self._is_sent and not error.begun
             failure = stay.broken_by(error, self._consequence(error))
-            if never_begun and self._repeats and self._can_come_back():
+            if not error.begun and self._repeats and self._can_come_back():
                 return True
             raise failure from None
         if isinstance(error, NoAnswer):
