@@ -29,7 +29,7 @@ def call(*arguments: str) -> Result:
 def test_a_name_that_is_no_text_never_reaches_the_zygote() -> None:
     with pytest.raises(TypeError, match="name must be a string, not 3"):
         sojourn.open(adder, name=3)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="name is a text, not 3"):
+    with pytest.raises(TypeError, match="name must be a string, not 3"):
         sojourn.isolated(name=3)(adder)  # type: ignore[call-overload]
 
 
@@ -37,9 +37,9 @@ def test_a_name_that_is_no_text_never_reaches_the_zygote() -> None:
     ("seed", "error"), [("seven", TypeError), (1.5, TypeError), (True, TypeError), (-1, ValueError)]
 )
 def test_a_seed_is_a_whole_number(seed: Any, error: type[Exception]) -> None:
-    with pytest.raises(error, match="a seed is a whole number from 0, not"):
+    with pytest.raises(error, match="a seed must be a whole number of at least 0, not"):
         sojourn.open(adder, seed=seed)
-    with pytest.raises(error, match="a seed is a whole number from 0, not"):
+    with pytest.raises(error, match="a seed must be a whole number of at least 0, not"):
         sojourn.isolated(seed=seed)(adder)
 
 
@@ -52,7 +52,7 @@ def test_deterministic_ops_need_a_seed() -> None:
 
 @pytest.mark.parametrize("timeout", ["x", True, [1], float("nan")])
 def test_a_timeout_is_a_number_of_seconds(timeout: Any) -> None:
-    with pytest.raises(TypeError, match="timeout is a number of seconds or None, not"):
+    with pytest.raises(TypeError, match="timeout must be a number of seconds or None, not"):
         sojourn.open(adder, timeout=timeout)
 
 
@@ -89,7 +89,9 @@ def test_a_seed_may_come_out_of_an_array_and_feeds_must_have_names() -> None:
     assert drawn() == drawn()
     with sojourn.open(adder, seed=np.int64(7)) as session:  # type: ignore[arg-type]
         for feeds in (np.ones(3), np.ones((2, 2)), np.float32(1), "ab", [1, 2], 5):
-            with pytest.raises(sojourn.InputError, match="feeds are a mapping from input names"):
+            with pytest.raises(
+                sojourn.InputError, match="feeds must be a mapping from input names"
+            ):
                 session.run(None, feeds)  # type: ignore[arg-type]
         assert session.run("output", {"a": 1, "b": 2}) == 3
 
@@ -133,5 +135,5 @@ def test_python_m_sojourn_is_the_command() -> None:
 def test_the_drop_in_class_refuses_such_a_name_as_well() -> None:
     import tensorflow as tf
 
-    with pytest.raises(TypeError, match="name is a text, not 3"):
+    with pytest.raises(TypeError, match="name must be a string, not 3"):
         sojourn.compat.v1.Session(graph=tf.Graph(), name=3)

@@ -402,3 +402,15 @@ def test_a_fork_leaves_its_parents_session_alone(graph: Any) -> None:
             os._exit(0)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
         assert s.run("y:0", {"x:0": [3]}).tolist() == [6.0]
+
+
+def test_a_memory_limit_is_tensorflows_error_and_ours():
+    with tf.Graph().as_default() as graph:
+        size = v1.placeholder(tf.int32, [])
+        ones = tf.reduce_sum(tf.ones([size, 2**18]))
+    with Session(graph=graph, memory="128MiB") as session:
+        with pytest.raises(tf.errors.ResourceExhaustedError, match="OOM when allocating") as caught:
+            session.run(ones, {size: 4096})
+        assert isinstance(caught.value, sojourn.BudgetExceeded)
+        assert "memory='128MiB' was reached: the worker held " in str(caught.value)
+        assert session.run(ones, {size: 4}) == 2**20

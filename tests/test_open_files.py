@@ -157,7 +157,7 @@ def test_reference_variables_of_a_meta_graph_are_reset_too(folder):
 def test_the_code_of_the_page_runs(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     page = Path(__file__).parent.parent / "docs" / "models.md"
-    [block] = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    block, *_ = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
     names = {"sojourn": sojourn, "x": np.zeros((1, 3))}
     exec(block, names)
     np.testing.assert_allclose(names["everything"]["probabilities"], np.full((1, 3), 1 / 3))

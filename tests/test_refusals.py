@@ -24,16 +24,28 @@ def adder() -> Any:
     [
         ({"memory": "lots"}, ValueError, "memory: not an amount of memory: 'lots'"),
         ({"memory": -1}, ValueError, "memory: an amount of memory cannot be negative: -1"),
-        ({"memory": 0}, ValueError, "memory is more than nothing"),
-        ({"idle_seconds": -1}, ValueError, "idle_seconds is a number of seconds from 0, not -1"),
-        ({"idle_seconds": "5"}, TypeError, "idle_seconds is a number of seconds, not '5'"),
+        ({"memory": 0}, ValueError, "memory must be positive"),
+        (
+            {"idle_seconds": -1},
+            ValueError,
+            "idle_seconds must be a number of seconds of at least 0, not -1",
+        ),
+        ({"idle_seconds": "5"}, TypeError, "idle_seconds must be a number of seconds, not '5'"),
         ({"idle_seconds": float("nan")}, ValueError, "idle_seconds .* not nan"),
-        ({"max_sessions": 0}, ValueError, "max_sessions is a whole number from 1, not 0"),
-        ({"max_sessions": 1.5}, TypeError, "max_sessions is a whole number from 1, not 1.5"),
+        (
+            {"max_sessions": 0},
+            ValueError,
+            "max_sessions must be a whole number of at least 1, not 0",
+        ),
+        (
+            {"max_sessions": 1.5},
+            TypeError,
+            "max_sessions must be a whole number of at least 1, not 1.5",
+        ),
         ({"devices": 3}, TypeError, "devices must be a list such as"),
-        ({"devices": ["tpu"]}, ValueError, "each of devices is 'auto', 'cpu', .*, not 'tpu'"),
+        ({"devices": ["tpu"]}, ValueError, "each of devices must be 'auto', 'cpu', .*, not 'tpu'"),
         ({"lease_warning_seconds": -1}, ValueError, "lease_warning_seconds .* not -1"),
-        ({"parking_folder": 3}, TypeError, "parking_folder is a path, not 3"),
+        ({"parking_folder": 3}, TypeError, "parking_folder must be a path, not 3"),
     ],
 )
 def test_a_pool_says_which_setting_is_wrong(
@@ -46,12 +58,22 @@ def test_a_pool_says_which_setting_is_wrong(
 @pytest.mark.parametrize(
     ("name", "options", "kind", "words"),
     [
-        (3, {}, TypeError, "a model's name is a text, not 3"),
+        (3, {}, TypeError, "a model's name must be a string, not 3"),
         ("", {}, ValueError, "this one is empty"),
-        ("m", {"copies": 0}, ValueError, "m: copies is a whole number from 1, not 0"),
-        ("m", {"copies": "2"}, TypeError, "m: copies is a whole number from 1, not '2'"),
-        ("m", {"max_runs": 0}, ValueError, "m: max_runs is a whole number from 1, not 0"),
-        ("m", {"keep_seconds": "x"}, TypeError, "m: keep_seconds is a number of seconds"),
+        ("m", {"copies": 0}, ValueError, "m: copies must be a whole number of at least 1, not 0"),
+        (
+            "m",
+            {"copies": "2"},
+            TypeError,
+            "m: copies must be a whole number of at least 1, not '2'",
+        ),
+        (
+            "m",
+            {"max_runs": 0},
+            ValueError,
+            "m: max_runs must be a whole number of at least 1, not 0",
+        ),
+        ("m", {"keep_seconds": "x"}, TypeError, "m: keep_seconds must be a number of seconds"),
         ("m", {"memory": "lots"}, ValueError, "memory: not an amount"),
         ("m", {"max_growth": "lots"}, ValueError, "max_growth: not an amount"),
         ("m", {"device": "tpu"}, ValueError, "device is 'auto', .* not 'tpu'"),
@@ -81,14 +103,16 @@ def test_a_lease_takes_the_name_of_a_model_and_a_number_of_seconds() -> None:
         pool.register("m", adder)
         for asked in (3, None, ["m"]):
             for ask in (pool.lease, pool.alease, pool.preload):
-                with pytest.raises(TypeError, match="a model's name is a text, not"):
+                with pytest.raises(TypeError, match="a model's name must be a string, not"):
                     ask(asked)
         with pytest.raises(sojourn.ModelError, match=r"no model named 'n' .*registered: m"):
             pool.lease("n")
         for wait in (pool.lease, pool.alease, pool.evict):
-            with pytest.raises(TypeError, match="timeout is a number of seconds or None, not '1'"):
+            with pytest.raises(
+                TypeError, match="timeout must be a number of seconds or None, not '1'"
+            ):
                 wait("m", "1")  # type: ignore[arg-type]
-        with pytest.raises(TypeError, match="timeout is a number of seconds or None"):
+        with pytest.raises(TypeError, match="timeout must be a number of seconds or None"):
             pool.close("soon")  # type: ignore[arg-type]
         assert pool.evict("m", float("inf"))
 
@@ -97,9 +121,9 @@ def test_a_lease_takes_the_name_of_a_model_and_a_number_of_seconds() -> None:
     ("options", "kind", "words"),
     [
         ({"memory": -1}, ValueError, "memory: an amount of memory cannot be negative: -1"),
-        ({"memory": 0}, ValueError, "memory is more than nothing"),
-        ({"timeout": 0}, ValueError, "timeout is a number of seconds above 0, not 0"),
-        ({"timeout": "1"}, TypeError, "timeout is a number of seconds, not '1'"),
+        ({"memory": 0}, ValueError, "memory must be positive"),
+        ({"timeout": 0}, ValueError, "timeout must be a number of seconds above 0, not 0"),
+        ({"timeout": "1"}, TypeError, "timeout must be a number of seconds, not '1'"),
         ({"device": None}, ValueError, "device is 'auto', .*, not None"),
     ],
 )
@@ -112,9 +136,9 @@ def test_an_isolated_function_says_which_option_is_wrong(
 
 def test_a_sweep_takes_lists_and_a_number_of_workers() -> None:
     same = sojourn.isolated(lambda x: x)
-    with pytest.raises(ValueError, match="workers is a whole number from 1, not 0"):
+    with pytest.raises(ValueError, match="workers must be a whole number of at least 1, not 0"):
         same.map([1], workers=0)
-    with pytest.raises(TypeError, match=r"workers is a whole number from 1, not 1\.5"):
+    with pytest.raises(TypeError, match=r"workers must be a whole number of at least 1, not 1\.5"):
         same.map([1], workers=1.5)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="takes lists and the like, one for each argument, not 3"):
         same.map(3)  # type: ignore[arg-type]
@@ -123,7 +147,7 @@ def test_a_sweep_takes_lists_and_a_number_of_workers() -> None:
 def test_who_listens_can_be_called_and_where_lines_go_is_a_path(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="'loud' cannot be called"):
         sojourn.events.subscribe("loud")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="path is a path, not 3"):
+    with pytest.raises(TypeError, match="path must be a path, not 3"):
         sojourn.events.write_lines(3)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="max_bytes: not an amount"):
         sojourn.events.write_lines(tmp_path / "events.jsonl", max_bytes="few")
@@ -173,9 +197,9 @@ def test_a_session_with_an_endless_name_is_listed_with_the_beginning_of_it() -> 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"device": 3}, "device is 'auto', 'cpu', .* not 3"),
-        ({"device": None}, "device is 'auto', 'cpu', .* not None"),
-        ({"memory": 0}, "memory is more than nothing"),
+        ({"device": 3}, "device must be 'auto', 'cpu', .* not 3"),
+        ({"device": None}, "device must be 'auto', 'cpu', .* not None"),
+        ({"memory": 0}, "memory must be positive"),
         ({"memory": "lots"}, "memory: "),
     ],
 )
@@ -188,11 +212,14 @@ def test_open_says_which_option_is_wrong(options: dict[str, Any], words: str) ->
 def test_a_session_says_which_argument_is_wrong_and_goes_on() -> None:
     with sojourn.open(models.adder) as session:
         for wrong, words in [
-            (lambda: session.save(3), "path is a path, not 3"),
-            (lambda: session.restore(None), "path is a path, not None"),
-            (lambda: session.run("output", {}, timeout="x"), "timeout is a number of seconds"),
-            (lambda: session.close(timeout="soon"), "timeout is a number of seconds"),
-            (lambda: session.lend(max_seconds=-1), "max_seconds is a number of seconds from 0"),
+            (lambda: session.save(3), "path must be a path, not 3"),
+            (lambda: session.restore(None), "path must be a path, not None"),
+            (lambda: session.run("output", {}, timeout="x"), "timeout must be a number of seconds"),
+            (lambda: session.close(timeout="soon"), "timeout must be a number of seconds"),
+            (
+                lambda: session.lend(max_seconds=-1),
+                "max_seconds must be a number of seconds of at least 0",
+            ),
         ]:
             with pytest.raises((TypeError, ValueError), match=words):
                 wrong()

@@ -9,12 +9,12 @@ import types
 
 import numpy as np
 import pytest
-from sojourn.probes.model_paths import HDF5
 
 import hostile_models
 import models
 import sojourn
 from sojourn.engines import distrust
+from sojourn.kinds.marks import HDF5
 from sojourn.process.sandbox import Applied
 from sojourn.session.isolation import WorkerBackend
 

@@ -37,8 +37,15 @@ class PoolTimeout(SojournError, TimeoutError):
     """No session became free in the time you gave."""
 
 
-class BudgetExceeded(SojournError):
-    """It does not fit. The message has the numbers and says who holds what."""
+class BudgetExceeded(SojournError, MemoryError):
+    """It does not fit: into a pool's budget, or into the `memory=` of a session or function.
+
+    The message has the numbers. Where a session could refuse, it stays usable.
+    """
+
+
+class OutOfMemory(BudgetExceeded, SessionBroken):
+    """The worker reached its `memory=` where it could not refuse, and ended; its memory is back."""
 
 
 class DeadlockDetected(SojournError):
@@ -115,6 +122,7 @@ __all__ = [
     "InternalError",
     "LeaseExpired",
     "ModelError",
+    "OutOfMemory",
     "PlatformError",
     "PoolTimeout",
     "RemoteTraceback",

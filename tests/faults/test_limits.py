@@ -55,11 +55,11 @@ def test_a_tensor_that_does_not_fit_is_the_steps_error():
             for _ in range(16):
                 assert session.run("sum", {"mebibytes": 4}) == 2**20
                 assert session.run("most", {"mebibytes": 4}) == 2
-            assert session.run("sum", {"mebibytes": limit // 2}) == limit // 2 * 2**18
+            assert session.run("sum", {"mebibytes": limit // 4}) == limit // 4 * 2**18
         return session.receipt
 
     limits = (64, 96, 128, 256, 512)
-    shares = (1.02, 20)  # just too large, and far too large
+    shares = (1.5, 20)  # too large, and far too large
     stays = list(itertools.product(limits, shares, (True, False)))
     with ThreadPoolExecutor(len(stays)) as threads:
         receipts = list(threads.map(lambda arguments: stay(*arguments), stays))

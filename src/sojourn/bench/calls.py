@@ -16,10 +16,12 @@ import sojourn
 from sojourn.bench import model, namespace
 from sojourn.bench.harness import Row, in_turns, p50
 
-SIZES = (1, 64, 4096)
-_ROUNDS = {1: 60, 64: 60, 4096: 25}
+SIZES = (1, 64, 512, 4096)
+_PLACED_FROM = 512  # below that an array is copied anyway
+_ROUNDS = {1: 60, 64: 60, 512: 40, 4096: 25}
 _CALLS = 20
-_BARS_RAW = {1: 0.30, 64: 0.50, 4096: 1.00}
+_BARS_RAW = {1: 0.15, 64: 0.40, 512: 0.85, 4096: 1.00}
+_BARS_PLACED = {512: 0.75, 4096: 0.85}
 _BARS_GRPC = {1: 0.12, 4096: 0.20}
 
 
@@ -39,6 +41,10 @@ def rows(progress: Callable[[str], None], *, quick: bool = False) -> Iterator[Ro
             progress(f"calls of batch {size}: {', '.join(contestants)}")
             x = model.batch(size)
             calls = {name: functools.partial(call, x) for name, call in contestants.items()}
+            if size >= _PLACED_FROM:
+                placed = sojourn.empty_like(x)
+                placed[...] = x
+                calls["placed"] = functools.partial(contestants["isolated"], placed)
             rounds = max(3, _ROUNDS[size] // (6 if quick else 1))
             times = in_turns(calls, rounds=rounds, calls=_CALLS, warm_up=30)
             yield from _rows_of(size, times)
@@ -52,7 +58,11 @@ def _rows_of(size: int, times: dict[str, list[float]]) -> Iterator[Row]:
         return Row(work, middle[name], against, middle[against], bar, samples=tuple(times[name]))
 
     yield row("isolated", "raw", _BARS_RAW[size])
-    yield row("inline", "raw", 0.12 if size == 1 else None)
+    yield row("inline", "raw", 0.10 if size == 1 else None)
+    if "placed" in times:
+        yield row("placed", "raw", _BARS_PLACED[size])
+    if size == max(SIZES):
+        yield row("placed", "inline", 1.05)
     if "grpc" in times:
         yield row("isolated", "grpc", _BARS_GRPC.get(size))
     if "loky" in times:

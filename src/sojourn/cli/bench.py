@@ -21,7 +21,7 @@ from sojourn.cli.options import Data, data_options, file_option
 @click.option("--quick", is_flag=True, help="A rough look in a minute or two.")
 @click.option(
     "--only",
-    type=click.Choice(["calls", "opening", "endings"]),
+    type=click.Choice(["calls", "awaiting", "opening", "endings"]),
     multiple=True,
     help="Only this part (may be repeated).",
 )
@@ -34,10 +34,15 @@ def command(data: Data, plot: Path | None, quick: bool, only: tuple[str, ...]) -
     """
     if plot is not None and importlib.util.find_spec("matplotlib") is None:
         raise click.ClickException("The plot needs matplotlib: pip install 'sojourn[plot]'")
-    from sojourn.bench import calls, endings, namespace, opening
+    from sojourn.bench import awaiting, calls, endings, namespace, opening
 
     namespace.enter()
-    parts: dict[str, Any] = {"calls": calls, "opening": opening, "endings": endings}
+    parts: dict[str, Any] = {
+        "calls": calls,
+        "awaiting": awaiting,
+        "opening": opening,
+        "endings": endings,
+    }
     chosen = only or tuple(parts)
     rows = []
     for name in chosen:

@@ -9,7 +9,8 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 import numpy as np
 
-from sojourn.engines import hooks, seeding
+from sojourn.engines import hooks, seeding, shortage
+from sojourn.engines.tensorflow_memory import give_back
 from sojourn.errors import InternalError, ModelError
 from sojourn.kinds import KINDS, Load
 from sojourn.values import Signature, TensorSpec
@@ -152,6 +153,7 @@ class Host:
             hooks.distrust()
             load = msgspec.structs.replace(load, untrusted=True)
         self.engine = engine = load_model(load, arrays)
+        give_back()
         self._operations.update(engine.operations())
         return {"signature": engine.signature, "operations": list(engine.operations())}, ()
 
@@ -159,7 +161,7 @@ class Host:
         assert self.engine is not None
         plan = self.engine.plan(**arguments)
         number = next(self._numbers)
-        self._plans[number] = plan
+        self._plans[number] = shortage.guarded(plan)
         facts = {
             "number": number,
             "inputs": list(plan.inputs),

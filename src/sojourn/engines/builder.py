@@ -11,12 +11,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import CodeType
 from typing import Any
 
 from msgspec.structs import replace
 
-from sojourn.engines import base
+from sojourn.engines import base, shortage
 from sojourn.engines.base import Arrays, Engine
 from sojourn.engines.function import FunctionEngine, unpickle
 from sojourn.engines.hooks import DEFAULT, chosen_frameworks
@@ -60,7 +61,9 @@ class BuilderEngine:
                 return _function(built, load)
             raise ModelError(f"TensorFlow is not loaded here, and the builder returned {built!r}")
         graph, built = _build(build, load.seed)
-        return _engine_of(graph, built, load)
+        make = _loader_of(graph, built, load)
+        del graph, built  # a model that is loaded from its files need not stay beside them
+        return make()
 
 
 def _build(build: Callable[[], Any], seed: int | None) -> tuple[Any, Any]:
@@ -70,7 +73,7 @@ def _build(build: Callable[[], Any], seed: int | None) -> tuple[Any, Any]:
     try:
         graph, built, belongs = modes[0](build, seed)
     except Exception as error:
-        if not _is_frameworks(error):
+        if not _is_frameworks(error) or shortage.is_shortage(error):
             raise
         try:
             graph, built, belongs = modes[1](build, seed)
@@ -101,7 +104,8 @@ def _eagerly(build: Callable[[], Any], seed: int | None) -> tuple[Any, Any, bool
     return None, built, not isinstance(built, tuple)
 
 
-def _engine_of(graph: Any, built: Any, load: Load) -> Engine:
+def _loader_of(graph: Any, built: Any, load: Load) -> Callable[[], Engine]:
+    """What makes the engine of whatever was built."""
     from sojourn.engines import tracing
 
     signatures = getattr(built, "signatures", None)
@@ -114,15 +118,15 @@ def _engine_of(graph: Any, built: Any, load: Load) -> Engine:
         return tracing.PackedEngine.of(built, load)
     if tensorflow.is_graph(built):
         KINDS["graph"].refuse_what_is_ignored(load)
-        return tensorflow.engine_of_graph(built, load)  # type: ignore[no-any-return]
+        return partial(tensorflow.engine_of_graph, built, load)
     if isinstance(built, str | os.PathLike):
         found = recognise(os.path.abspath(os.fspath(built))).model()
         found.kind.refuse_what_is_ignored(load)
-        return base.load_model(replace(load, kind=found.kind.name, path=found.path), ())
+        return partial(base.load_model, replace(load, kind=found.kind.name, path=found.path), ())
     if callable(built):
-        return _function(built, load)
+        return partial(_function, built, load)
     KINDS["built"].refuse_what_is_ignored(load)
-    return tensorflow.engine_of_built(graph, built, load)  # type: ignore[no-any-return]
+    return partial(tensorflow.engine_of_built, graph, built, load)
 
 
 def _function(built: Callable[..., Any], load: Load) -> Engine:

@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
-from sojourn.engines import code_serving, parcels
+from sojourn.engines import code_serving, parcels, shortage
 from sojourn.engines.base import Arrays, Operation, Plan
 from sojourn.errors import InputError
 from sojourn.kinds import Load
@@ -85,8 +85,10 @@ class CallingEngine:
                 return {"kind": STREAM}, ()
             return {"kind": kind}, _packed(value)
         except BaseException as error:
-            if _is_tensorflows(error):
-                raise  # it crosses as a plain record, so that the caller need not load TensorFlow
+            # It crosses as a plain record: the caller need not load TensorFlow, and a shortage of
+            # memory is told as one.
+            if _is_tensorflows(error) or shortage.is_shortage(error):
+                raise
             return _error(error)
         finally:
             _flush()

@@ -112,6 +112,14 @@ def revive(code: int, message: str, node: str | None, graph: Any) -> BaseExcepti
     return None
 
 
+def limit_reached(message: str, node: str | None, graph: Any) -> BaseException | None:
+    """BudgetExceeded that is a framework's own exception too, where the framework is loaded."""
+    for hook in _hooks("limit_reached", only_loaded=True):
+        error: BaseException = hook(message, node, graph)
+        return error
+    return None
+
+
 def _hooks(name: str, only_loaded: bool = False) -> Iterator[Any]:
     for framework in FRAMEWORKS.values():
         if framework.hooks and (framework.is_loaded or not only_loaded):

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import re
+import zipfile
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import tensorflow as tf
 from tensorflow.python.trackable.resource import CapturableResource
 
-from sojourn.engines import tracing
+from sojourn.engines import disposable, tracing
 from sojourn.engines.base import Arrays, Engine
 from sojourn.engines.distrust import refuse_code_in_hdf5
-from sojourn.engines.savedmodel import first_lines
 from sojourn.errors import ModelError
-from sojourn.kinds import Load
+from sojourn.kinds import Load, Packed
 
 
 class KerasFileEngine:
@@ -24,13 +26,47 @@ class KerasFileEngine:
         path = load.path
         if load.untrusted:
             refuse_code_in_hdf5(path)
-        try:
-            # Safe mode is what Keras does by itself today: code in a file is not run.
-            model = tf.keras.models.load_model(path, compile=False, safe_mode=True)
-        except Exception as error:
-            # Whatever a damaged archive or an unknown layer makes Keras, zipfile or h5py raise.
-            raise ModelError(f"Keras cannot load {path}: {first_lines(error)}") from error
-        return tracing.PackedEngine.of(model, load)
+        if not disposable.is_possible():
+            return tracing.PackedEngine.of(_model_of(path), load)()
+
+        def pack() -> disposable.Result:
+            packed, files = tracing.pack(_model_of(path), load.inputs)
+            return msgspec.to_builtins(packed), files
+
+        told, files = disposable.do(pack, f"loading {path}")
+        packed = msgspec.convert(told, Packed)
+        return tracing.PackedEngine.load(msgspec.structs.replace(load, packed=packed), files)
+
+
+def _model_of(path: str) -> Any:
+    if path.endswith(".keras") and not zipfile.is_zipfile(path):
+        raise ModelError(f"{path} is truncated or damaged: it is not a whole .keras archive")
+    try:
+        # Safe mode is what Keras does by itself today: code in a file is not run.
+        return tf.keras.models.load_model(path, compile=False, safe_mode=True)
+    except Exception as error:
+        # Whatever a damaged archive or an unknown layer makes Keras, zipfile or h5py raise.
+        raise ModelError(f"Keras cannot load {path}: {_reason(error, path)}") from error
+
+
+def _reason(error: Exception, path: str) -> str:
+    """What Keras says is wrong, without the configuration that it prints before it.
+
+    What it advises are arguments of its own function, so a function of the user's must give them.
+    """
+    words = str(error).strip().rpartition("Exception encountered:")[2].strip()
+    if found := _UNKNOWN_CLASS.match(words):
+        argument = f"custom_objects={{{found[2]!r}: {found[2]}}}"
+        words = f"{found[1]}. To load it with that class,"
+    elif "safe_mode" in words:
+        argument = "safe_mode=False"
+        words = f"{words.partition(' If you trust')[0]} If you trust it,"
+    else:
+        return "\n".join(words.splitlines()[:3]) or type(error).__name__
+    return f"{words} open a function: lambda: keras.models.load_model({path!r}, {argument})"
+
+
+_UNKNOWN_CLASS = re.compile(r"((?:Could not locate class|Unknown layer:?) '(?:\w+>)?(\w+)')")
 
 
 def traced(model: Any, specs: Mapping[str, Any]) -> tracing.Flat:

@@ -2,22 +2,48 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
+
+from sojourn.errors import BudgetExceeded
 
 
 def rebuild(code: int, message: str, node: str | None, graph: Any = None) -> BaseException:
     """The `tf.errors` exception with this status code; its op is looked up in `graph` if given."""
     from tensorflow.python.framework import errors_impl
 
-    op = node_def = None
-    if node is not None and graph is not None:
-        try:
-            op = graph.get_operation_by_name(node)
-            node_def = op.node_def
-        except (KeyError, ValueError):
-            pass  # made by TensorFlow while it optimised
+    node_def, op = _found(node, graph)
     try:
         kind = errors_impl.exception_type_from_error_code(code)
     except KeyError:
         return errors_impl.UnknownError(node_def, op, message, code)  # type: ignore[no-any-return]
     return kind(node_def, op, message)  # type: ignore[no-any-return]
+
+
+def limit_reached(message: str, node: str | None, graph: Any) -> BaseException:
+    """The error of a limit of ours, which TensorFlow's own programs know as one of theirs."""
+    return _both_types()(*_found(node, graph), message)  # type: ignore[no-any-return]
+
+
+@cache
+def _both_types() -> Any:
+    from tensorflow.python.framework import errors_impl
+
+    class MemoryLimitReached(BudgetExceeded, errors_impl.ResourceExhaustedError):  # type: ignore[misc]
+        """BudgetExceeded, as which and as TensorFlow's error it can be caught."""
+
+        def __init__(self, node_def: Any, op: Any, message: str) -> None:
+            errors_impl.ResourceExhaustedError.__init__(self, node_def, op, message)
+
+    return MemoryLimitReached
+
+
+def _found(node: str | None, graph: Any) -> tuple[Any, Any]:
+    """The definition of an op and the op itself, if the graph has it."""
+    if node is None or graph is None:
+        return None, None
+    try:
+        op = graph.get_operation_by_name(node)
+    except (KeyError, ValueError):
+        return None, None  # made by TensorFlow while it optimised
+    return op.node_def, op

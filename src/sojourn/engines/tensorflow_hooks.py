@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sojourn.engines.distrust import refuse_custom_ops as distrust
+from sojourn.engines.tensorflow_errors import limit_reached
 from sojourn.engines.tensorflow_errors import rebuild as revive
 from sojourn.engines.tensorflow_memory import bound_tensors as limit_memory
 
@@ -15,4 +16,4 @@ def prepare_forks() -> None:
     denormals.want_in_this_process()
 
 
-__all__ = ["distrust", "limit_memory", "prepare_forks", "revive"]
+__all__ = ["distrust", "limit_memory", "limit_reached", "prepare_forks", "revive"]

@@ -7,10 +7,13 @@ are loaded and removed. So a live model needs neither files nor its own Python c
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
+import logging
 import os
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -25,6 +28,7 @@ from sojourn.kinds import Load, Packed
 from sojourn.values import TensorSpec
 
 _counter = itertools.count(1)
+_PIECE = 4 * 2**20
 _T = tf.types.experimental
 Specs = Mapping[str, Any] | None
 
@@ -61,20 +65,29 @@ class PackedEngine(SavedModelEngine):
             _remove(folder)
 
     @classmethod
-    def of(cls, model: Any, load: Load) -> SavedModelEngine:
-        """Of a model that lives in this process."""
+    def of(cls, model: Any, load: Load) -> Callable[[], SavedModelEngine]:
+        """Of a model that lives in this process. What this returns is to be called, once, when
+        nothing refers to the model any more: its weights are in the files then."""
         folder = _new_folder()
         try:
             packed = _write(model, folder, load.inputs)
-            del model
-            gc.collect()  # its weights are in the files now
-            return cls._from(folder, load, packed)
-        finally:
+        except BaseException:
             _remove(folder)
+            raise
+
+        def make() -> SavedModelEngine:
+            gc.collect()
+            try:
+                return cls._from(folder, load, packed)
+            finally:
+                _remove(folder)
+
+        return make
 
     @classmethod
     def _from(cls, folder: str, load: Load, packed: Packed) -> SavedModelEngine:
-        engine = super().load(replace(load, path=folder, signature=None, tags=None), ())
+        with _without_news():
+            engine = super().load(replace(load, path=folder, signature=None, tags=None), ())
         engine.rename(packed.inputs, packed.outputs)
         return engine
 
@@ -109,7 +122,8 @@ def _write(model: Any, folder: str, inputs: Specs) -> Packed:
         concrete = function.traced.get_concrete_function()
         # Saved are the resources that a module owns; a function alone owns nothing.
         module.owned = [*concrete.variables, *tables, *_owners(concrete)]
-        tf.saved_model.save(module, folder, signatures=concrete)
+        with _without_news():
+            tf.saved_model.save(module, folder, signatures=concrete)
         return Packed([], function.inputs, function.outputs)
     except ModelError:
         raise
@@ -239,6 +253,24 @@ def _named(model: Any) -> str:
     return f"{kind} {name!r}"
 
 
+@contextlib.contextmanager
+def _without_news() -> Iterator[None]:
+    """Keep what TensorFlow reports of its files from the user's log: there are none to be seen."""
+    thread = threading.get_ident()
+
+    def is_wanted(record: logging.LogRecord) -> bool:
+        return record.levelno > logging.INFO or record.thread != thread
+
+    loggers = [logging.getLogger(name) for name in ("absl", "tensorflow")]
+    for logger in loggers:
+        logger.addFilter(is_wanted)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(is_wanted)
+
+
 def _new_folder() -> str:
     return f"ram://sojourn-{os.getpid()}-{next(_counter)}"
 
@@ -252,4 +284,9 @@ def _remove(folder: str) -> None:
 
 def _content(path: str) -> np.ndarray:
     with tf.io.gfile.GFile(path, "rb") as file:
-        return np.frombuffer(file.read(), np.uint8)
+        content = np.empty(file.size(), np.uint8)
+        # Piece by piece: TensorFlow makes two copies of what it reads at once.
+        for start in range(0, content.size, _PIECE):
+            piece = np.frombuffer(file.read(_PIECE), np.uint8)
+            content[start : start + piece.size] = piece
+        return content

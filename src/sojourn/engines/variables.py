@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from sojourn.engines import shortage
 from sojourn.errors import CheckpointError
 
 v1 = tf.compat.v1
@@ -179,17 +180,18 @@ class Variables:
     def go_back(self) -> None:
         """Put the remembered values back."""
         assert self._snapshot is not None
-        self.assign(self._snapshot)
+        # Copies: a variable may keep a fed buffer, and the next step would change it.
+        self.assign({key: np.array(value) for key, value in self._snapshot.items()})
 
     def assign(self, values: Mapping[str, np.ndarray]) -> None:
-        """Set variables and tables by name."""
+        """Set variables and tables by name. They may keep the arrays, which are theirs now."""
         with self._lock:
             items = [item for item in self._items() if item.keys[0] in values]
             with self._building():
                 feeds = {k: v1.placeholder(d) for i in items for k, d in _typed(i).items()}
                 writes = [item.write([feeds[key] for key in item.keys]) for item in items]
-            # Copies: a variable may keep a fed buffer, and the next step would change it.
-            fed = {feeds[key]: np.array(values[key]) for key in feeds}
+            fed = {feeds[key]: np.asarray(values[key]) for key in feeds}
+            shortage.require(sum(value.nbytes for value in fed.values()))  # may be copied
             self._session.run(writes, fed)
 
     def read_all(self) -> dict[str, np.ndarray]:

@@ -24,6 +24,9 @@ class OpenOptions(TypedDict, total=False):
     restart: None
     untrusted: bool | str
     timeout: float | None
+    engine: str | None
+    samples: Sequence[Mapping[str, Any]] | None
+    tolerance: float | None
 
 
 class ModelOptions(OpenOptions, total=False):

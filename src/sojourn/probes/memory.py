@@ -6,6 +6,7 @@ of each processor for a while.
 
 from __future__ import annotations
 
+import resource
 from dataclasses import dataclass
 
 
@@ -51,6 +52,12 @@ def of_process(pid: int | str = "self") -> Memory | None:
         shared_memory_bytes=numbers.get("Pss_Shmem", 0),
         resident_bytes=numbers.get("Rss", 0),
     )
+
+
+def data_bytes() -> int:
+    """What the kernel counts as this process's data, the quantity that RLIMIT_DATA limits."""
+    with open("/proc/self/statm") as sizes:
+        return int(sizes.read().split()[5]) * resource.getpagesize()
 
 
 def peak_resident_bytes(pid: int | str = "self") -> int:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -24,7 +25,10 @@ from sojourn.transport.board import CAN_SPIN, CORES
 from sojourn.transport.lane import Answer, CallerLane, LaneRefused, PeerGone, silence
 from sojourn.values.rows import Rows
 
+# Requests under way at a time. For short ones a single lane is best: its server keeps looking for
+# the next and is never put to sleep, where several would take the interpreter lock from each other.
 WIDTH = max(2, CORES)
+_SHORT_SECONDS = 300e-6
 _TICK_SECONDS = 0.05
 # How often a lone request lets the loop go round before it has the loop watch for the answer.
 _MOST_LOOKS = 40
@@ -33,7 +37,7 @@ _FEWEST_LOOKS = 2
 
 class _Request:
     __slots__ = (
-        "adoptable", "arrays", "future", "has_waited", "lane", "may_wait", "meta", "prints",
+        "adoptable", "arrays", "future", "has_waited", "lane", "may_wait", "meta", "prints", "sent",
     )  # fmt: skip
 
     def __init__(
@@ -53,6 +57,7 @@ class _Request:
         self.prints = prints
         self.lane: CallerLane | None = None
         self.has_waited = False  # for its turn
+        self.sent = 0.0
 
     def fail(self, error: BaseException) -> None:
         if not self.future.done():
@@ -78,6 +83,7 @@ class AwaitedLanes:
         self._ticking: asyncio.TimerHandle | None = None
         self._suspects: set[CallerLane] = set()
         self._looks = _MOST_LOOKS if CAN_SPIN else 0
+        self._seconds = 1.0  # that a request has taken of late
 
     @property
     def _loop(self) -> asyncio.AbstractEventLoop:
@@ -141,7 +147,7 @@ class AwaitedLanes:
     # -- sending ---------------------------------------------------------------------------------
 
     def _begin(self, request: _Request) -> None:
-        has_room = request.may_wait or self._width() < WIDTH
+        has_room = request.may_wait or self._taken() < self._width
         try:
             lane = self._lanes.acquire() if has_room else None
         except Exception as error:  # it was closed, or there are no descriptors left
@@ -157,7 +163,11 @@ class AwaitedLanes:
         self._waiting.append(request)
         self._tick_later()
 
+    @property
     def _width(self) -> int:
+        return 1 if CAN_SPIN and self._seconds < _SHORT_SECONDS else WIDTH
+
+    def _taken(self) -> int:
         self._owed = [
             (lane, n) for lane, n in self._owed if lane.serial == n and not lane.has_answer
         ]
@@ -169,7 +179,7 @@ class AwaitedLanes:
                 request.meta,
                 request.arrays,
                 adoptable=request.adoptable,
-                may_spin=CAN_SPIN and not self._busy and not self._waiting,
+                may_spin=CAN_SPIN and not self._busy,
             )
         except Exception as error:
             self._lanes.abandon(lane)
@@ -177,6 +187,7 @@ class AwaitedLanes:
             request.fail(self._lanes.refusal_of(lane) if refused else error)
             return
         request.lane = lane
+        request.sent = time.monotonic()
         self._busy[lane] = request
         under_way.add(lane)
         if len(self._busy) > 1 or request.has_waited:
@@ -211,6 +222,7 @@ class AwaitedLanes:
     def _answered(self, lane: CallerLane) -> None:
         request = self._busy.pop(lane)
         under_way.discard(lane)
+        self._seconds += (time.monotonic() - request.sent - self._seconds) / 8
         try:
             answer = lane.take()
         except Exception as error:
@@ -221,7 +233,7 @@ class AwaitedLanes:
             return
         if not request.future.done():
             request.future.set_result(answer)
-        while self._waiting:
+        while self._waiting and self._taken() < self._width:
             following = self._waiting.popleft()
             if not following.future.done():
                 self._send(following, lane)

@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from sojourn.errors import SessionBroken
+
 OK, FAILED = 0, 1
 STEP, CALL = b"s"[0], b"c"[0]
 
@@ -20,13 +22,21 @@ class WorkerDied(Exception):
     """The worker ended while it was needed. `how` is a sentence without a full stop.
 
     `begun`: it may have carried out some of what was asked. If not, it has never seen it.
+    `kind` is the error that those who needed it get.
     """
 
-    def __init__(self, how: str, last_words: str, begun: bool = True) -> None:
+    def __init__(
+        self,
+        how: str,
+        last_words: str,
+        begun: bool = True,
+        kind: type[SessionBroken] = SessionBroken,
+    ) -> None:
         super().__init__(how)
         self.how = how
         self.last_words = last_words
         self.begun = begun
+        self.kind = kind
 
     def told(self, consequence: str = "") -> str:
         """How, what follows from it, and what it said last."""

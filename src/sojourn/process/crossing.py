@@ -86,17 +86,21 @@ def revive(payload: bytes, graph: Any = None, *, trusted: bool = True) -> BaseEx
             traceback=plain(told.traceback, _MOST_OF_A_TEXT),
             node=None if told.node is None else plain(told.node, _MOST_OF_A_NAME),
         )
-    error = _as_own(told) or _as_frameworks(told, graph) or _as_builtin(told)
+    error = _as_own(told, graph) or _as_frameworks(told, graph) or _as_builtin(told)
     if error is None:
         error = errors.EngineError(f"{told.name}: {told.message}")
     error.__cause__ = errors.RemoteTraceback(with_cells(told.traceback))
     return error
 
 
-def _as_own(told: ErrorRecord) -> BaseException | None:
+def _as_own(told: ErrorRecord, graph: Any) -> BaseException | None:
     kind = getattr(errors, told.name, None) if told.module == errors.__name__ else None
     # What the worker says names a class of ours, or nothing.
     is_error = isinstance(kind, type) and issubclass(kind, errors.SojournError)
+    if kind is errors.BudgetExceeded and told.code is not None:
+        frameworks = hooks.limit_reached(told.message, told.node, graph)
+        if frameworks is not None:
+            return frameworks
     return kind(told.message) if is_error else None  # type: ignore[misc]
 
 

@@ -7,46 +7,44 @@ import os
 import resource
 import threading
 
-# What a worker with a limit may have beside what the user allows: TensorFlow has pools of a thread
-# per core for ops, for the work inside ops, and for eager calls.
+from sojourn.engines import shortage
+from sojourn.engines.shortage import LEAST_BYTES
+from sojourn.probes import memory
+from sojourn.process import reserve
+
+# Stacks come on top of what the user allows: TensorFlow has pools of a thread per core for ops, for
+# the work inside ops, and for eager calls.
 _THREADS_PER_CORE = 3
 _STACK_BYTES = 2 * 2**20
 _LANE_STACK_BYTES = 8 * 2**20
 _LANES_WITH_ROOM = 2
-_BOOKKEEPING_BYTES = 64 * 2**20
 
 PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36
 
 
-def data_bytes() -> int:
-    """What the kernel counts as this process's data, the quantity that RLIMIT_DATA limits."""
-    with open("/proc/self/status") as status:
-        for line in status:
-            if line.startswith("VmData:"):
-                return int(line.split()[1]) * 1024
-    return 0
-
-
 def cap_data(extra_bytes: int) -> None:
-    """Let this process allocate this much more data than it has now, and what it needs to run.
+    """Let this process allocate this much more data than it has now.
 
     RLIMIT_AS would count what is only mapped. What the limit refuses should be tensors and arrays,
-    which fail with an error: a framework that cannot start a thread, or note down where its tensors
-    are, ends the process.
+    which fail with an error. A framework that cannot start a thread, or note down where its tensors
+    are, ends the process: so stacks come on top, and a reserve for C++.
     """
-    stacks = _THREADS_PER_CORE * len(os.sched_getaffinity(0)) * _limit_stacks()
-    lanes = _LANES_WITH_ROOM * threading.stack_size()
-    limit = data_bytes() + extra_bytes + stacks + lanes + _BOOKKEEPING_BYTES
+    reserve.keep()
+    start, stack = memory.data_bytes(), _limit_stacks()
+    stacks = _THREADS_PER_CORE * len(os.sched_getaffinity(0)) * stack
+    stacks += _LANES_WITH_ROOM * threading.stack_size()
+    limit = start + stacks + max(extra_bytes, LEAST_BYTES)
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     if hard != resource.RLIM_INFINITY:
         limit = min(limit, hard)
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    shortage.note_limit(extra_bytes, start, stack)
 
 
 def answer_bytes(memory_bytes: int) -> int:
     """The most that a worker with this limit can have to say at once, if it is honest."""
-    return memory_bytes + _BOOKKEEPING_BYTES
+    return memory_bytes + LEAST_BYTES
 
 
 def _limit_stacks() -> int:

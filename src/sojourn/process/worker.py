@@ -16,7 +16,9 @@ import msgspec
 import numpy as np
 
 from sojourn import events
+from sojourn.engines import shortage
 from sojourn.engines.hooks import DEFAULT
+from sojourn.errors import OutOfMemory
 from sojourn.probes import memory
 from sojourn.process import callbacks, crossing, lifeline, limits, marks
 from sojourn.process.calls import OK, NoAnswer, PreparedStep, WorkerDied, call_meta
@@ -48,6 +50,11 @@ class Ending:
     status: int | None
     left: tuple[int, ...] = ()  # processes that could not be ended
 
+    @property
+    def is_out_of_memory(self) -> bool:
+        """Whether it ended itself because it could not go on without more."""
+        return self.status is not None and self.status == shortage.OUT_OF_MEMORY << 8
+
     def __str__(self) -> str:
         if self.status is None:
             return "ended (nobody could say how)"
@@ -76,9 +83,7 @@ class Worker:
         """Raises NoAnswer if there is none by the deadline."""
         self.name = name
         self._zygote = zygote_for(framework)
-        self._limit = ""
-        if memory_bytes is not None:
-            self._limit = f" (its memory is limited to {format_bytes(memory_bytes)})"
+        self._memory_bytes = memory_bytes
         # Who trusts a worker takes whatever it answers, and shows whatever it says.
         self._is_trusted = readable_paths is None
         self._most_bytes: int | None = None
@@ -296,7 +301,14 @@ class Worker:
             self.kill()  # it lives, but has closed its end
         ending = self._reap()
         self.output.show()
-        return WorkerDied(f"{ending}{self._limit}", self.output.last_words(), error.begun)
+        last_words = self.output.last_words()
+        if self._memory_bytes is None:
+            return WorkerDied(str(ending), last_words, error.begun)
+        if ending.is_out_of_memory or shortage.mentions_shortage(last_words):
+            reached = shortage.was_reached(self._memory_bytes)
+            return WorkerDied(f"ended because {reached}", last_words, error.begun, OutOfMemory)
+        limit = format_bytes(self._memory_bytes)
+        return WorkerDied(f"{ending} (its memory is limited to {limit})", last_words, error.begun)
 
     def death(self) -> WorkerDied | None:
         """How it died, once it has."""

@@ -18,10 +18,10 @@ from typing import Any, NoReturn
 import msgspec
 import numpy as np
 
-from sojourn.engines import hooks
+from sojourn.engines import disposable, hooks, shortage
 from sojourn.engines.base import Arrays, Host
 from sojourn.errors import SandboxError
-from sojourn.process import callbacks, crossing, lifeline, limits
+from sojourn.process import callbacks, crossing, lifeline, limits, reserve
 from sojourn.process.calls import FAILED, OK, STEP, Call, plan_number
 from sojourn.process.protocol import (
     CONTROL,
@@ -62,7 +62,11 @@ def main(request: Fork, fds: list[int]) -> NoReturn:
     if request.memory_bytes is not None:
         hooks.limit_memory(request.memory_bytes)
         limits.cap_data(request.memory_bytes)
-    host = Host() if request.readable_paths is None else _confined(request, request.readable_paths)
+    if request.readable_paths is None:
+        disposable.allow()
+        host = Host()
+    else:
+        host = _confined(request, request.readable_paths)
     _Worker(control, client, host).serve()
 
 
@@ -212,7 +216,7 @@ def _serve_lane(lane: ServerLane, host: Host) -> None:
     except BaseException as error:
         # The lane makes no sense any more, or the answer cannot be given. Somebody waits for it.
         os.write(2, f"the worker cannot go on: {error!r}\n".encode())
-        os._exit(71)
+        os._exit(shortage.OUT_OF_MEMORY if shortage.is_shortage(error) else 71)
 
 
 def _serve(lane: ServerLane, host: Host) -> NoReturn:
@@ -224,7 +228,8 @@ def _serve(lane: ServerLane, host: Host) -> NoReturn:
             else:
                 _carry_out(lane, host, meta, arrays)
         except BaseException as error:
-            _answer(lane, FAILED, crossing.record(error), ())
+            reserve.keep_again()
+            _answer(lane, FAILED, crossing.record(shortage.explained(error)), ())
         del meta, arrays
 
 
@@ -238,4 +243,5 @@ def _carry_out(lane: ServerLane, host: Host, meta: bytes, arrays: list[np.ndarra
     # A function of its own, so that what it returns is not kept until somebody calls again.
     call = _call_decoder.decode(memoryview(meta)[1:])
     result, results = host.call(call.name, call.arguments, arrays)
+    reserve.keep_again()
     _answer(lane, OK, msgspec.msgpack.encode(result), results)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sojourn import events
-from sojourn.errors import CheckpointError, SessionBroken
+from sojourn.errors import CheckpointError
 from sojourn.kinds import Load
 from sojourn.process.calls import WorkerDied
 from sojourn.process.deadlines import held
@@ -109,7 +109,7 @@ class Keeping:
                     self._backend.kill()
                     stay.lifecycle.happened(Input.DIED)
                     if isinstance(error, WorkerDied):
-                        raise SessionBroken(
+                        raise error.kind(
                             f"session {stay.name!r}: its new worker {error.how} as well"
                         ) from None
                     raise

@@ -171,9 +171,9 @@ class Stay:
     def do_alone(self, work: Callable[[], T], consequence: str) -> T:
         """Do something with the engine while no step is under way."""
         step = Step(self, what=consequence, counts=False)
-        if self.comeback is not None:
-            self.notice_death()  # while nobody used it: then nothing was under way
         while True:
+            if self.comeback is not None:
+                self.notice_death()  # while nobody used it: another takes its place first
             try:
                 self.lifecycle.begin_alone(step)
                 break
@@ -314,7 +314,7 @@ class Stay:
             loaded, _ = self._operate("load", load, arrays, _Loaded, deadline)
         except WorkerDied as death:
             told = death.told(" while it loaded the model")
-            raise SessionBroken(f"session {self.name!r}: the worker {told}") from None
+            raise death.kind(f"session {self.name!r}: the worker {told}") from None
         self.signature = loaded.signature
         self.keeping.operations = frozenset(loaded.operations)
         before = self.lifecycle.happened_in(_OPENING, Input.OPENED, self.owner)

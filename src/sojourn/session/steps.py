@@ -65,6 +65,8 @@ class Step:
 
     def __enter__(self) -> Step:
         stay = self._stay
+        if stay.comeback is not None:
+            stay.notice_death()  # while nobody used it: another takes its place first
         while True:
             try:
                 stay.lifecycle.begin_step(self)
@@ -84,6 +86,8 @@ class Step:
 
         stay = self._stay
         while True:
+            if stay.comeback is not None:
+                stay.notice_death()
             while stay.lifecycle.is_taken_alone and left_until(self.deadline) > 0:
                 await asyncio.sleep(_LOOK_SECONDS)
             if not self._can_come_back():
@@ -132,19 +136,21 @@ class Step:
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
         stay = self._stay
+        failure = None
+        if error is not None:
+            if isinstance(error, WorkerDied):
+                failure = stay.broken_by(error, self._consequence(error))
+            elif isinstance(error, NoAnswer):
+                failure = stay.words.late(self._timeout, self._what, self._state_of_it(True))
         # What never reaches the engine is no run.
         counts = self.counts and (self._is_sent or self._what is not None)
         stay.lifecycle.end_step(self, counts, failed=error is not None)
-        if error is None:
+        if failure is None:
             return False
-        if isinstance(error, WorkerDied):
-            failure = stay.broken_by(error, self._consequence(error))
-            if not error.begun and self._repeats and self._can_come_back():
+        if isinstance(error, WorkerDied) and not (self._is_sent and error.begun):
+            if self._repeats and self._can_come_back():
                 return True
-            raise failure from None
-        if isinstance(error, NoAnswer):
-            raise stay.words.late(self._timeout, self._what, self._state_of_it(True)) from None
-        return False
+        raise failure from None
 
     def _consequence(self, death: WorkerDied) -> str:
         if self._what is not None:

@@ -69,4 +69,4 @@ class Words:
 
     def broken(self, death: WorkerDied, consequence: str) -> Exception:
         """The worker has died."""
-        return SessionBroken(f"{self._name}: the worker {death.told(f'; {consequence}')}")
+        return death.kind(f"{self._name}: the worker {death.told(f'; {consequence}')}")

@@ -20,18 +20,18 @@ _DEVICE = re.compile(r"auto|cpu|gpu(:[0-9]+|:(GPU-)?[0-9a-f-]+)?", re.IGNORECASE
 def text(what: str, value: Any) -> str:
     """A name or the like, not empty."""
     if not isinstance(value, str):
-        raise TypeError(f"{what} is a text, not {value!r}")
+        raise TypeError(f"{what} must be a string, not {value!r}")
     if not value:
-        raise ValueError(f"{what} is a text, and this one is empty")
+        raise ValueError(f"{what} must not be empty")
     return value
 
 
 def whole(what: str, value: Any, least: int = 1) -> int:
     """A whole number of something."""
     if isinstance(value, bool) or not isinstance(value, Integral):
-        raise TypeError(f"{what} is a whole number from {least}, not {value!r}")
+        raise TypeError(f"{what} must be a whole number of at least {least}, not {value!r}")
     if value < least:
-        raise ValueError(f"{what} is a whole number from {least}, not {value!r}")
+        raise ValueError(f"{what} must be a whole number of at least {least}, not {value!r}")
     return int(value)
 
 
@@ -48,23 +48,23 @@ def seed(value: Any, deterministic: bool = False) -> int | None:
 def seconds(what: str, value: Any) -> float:
     """A duration that ends; 0 is one."""
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError(f"{what} is a number of seconds, not {value!r}")
+        raise TypeError(f"{what} must be a number of seconds, not {value!r}")
     if not math.isfinite(value) or value < 0:
-        raise ValueError(f"{what} is a number of seconds from 0, not {value!r}")
+        raise ValueError(f"{what} must be a number of seconds of at least 0, not {value!r}")
     return float(value)
 
 
 def timeout(value: Any) -> float | None:
-    """How long to wait: None is for ever. What is left of a deadline may be less than nothing."""
+    """How long to wait: None is for ever. What is left of a deadline may be negative."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, Real) or math.isnan(value):
-        raise TypeError(f"timeout is a number of seconds or None, not {value!r}")
+        raise TypeError(f"timeout must be a number of seconds or None, not {value!r}")
     return None if value == math.inf else float(value)
 
 
 def memory(what: str, value: Any) -> int:
-    """An amount of memory in bytes, more than nothing."""
+    """An amount of memory in bytes, positive."""
     if isinstance(value, Integral) and not isinstance(value, bool):
         value = int(value)
     try:
@@ -72,14 +72,14 @@ def memory(what: str, value: Any) -> int:
     except ValueError as error:
         raise ValueError(f"{what}: {error}") from None
     if count == 0:
-        raise ValueError(f"{what} is more than nothing, such as '2GiB', not {value!r}")
+        raise ValueError(f"{what} must be positive, such as '2GiB', not {value!r}")
     return count
 
 
 def path(what: str, value: Any) -> str:
     """The absolute path of a file or folder."""
     if not isinstance(value, str | os.PathLike):
-        raise TypeError(f"{what} is a path, not {value!r}")
+        raise TypeError(f"{what} must be a path, not {value!r}")
     return os.path.abspath(os.fspath(value))
 
 
@@ -87,6 +87,6 @@ def device(what: str, value: Any) -> str:
     """The name of a device, whether there is such a one here or not."""
     if not isinstance(value, str) or not _DEVICE.fullmatch(value):
         raise ValueError(
-            f"{what} is 'auto', 'cpu', 'gpu', 'gpu:1' or 'gpu:GPU-<uuid>', not {value!r}"
+            f"{what} must be 'auto', 'cpu', 'gpu', 'gpu:1' or 'gpu:GPU-<uuid>', not {value!r}"
         )
     return value
