@@ -54,6 +54,7 @@ def a_queue() -> Any:
     return {"x": x}, {"put": queue.enqueue(x), "take": queue.dequeue(), "twice": x * 2}
 
 
+@pytest.mark.quick
 def test_an_awaited_step_gives_what_run_gives(run, session):
     async def main() -> None:
         expected = session.run("y", {"x": ROW})
@@ -150,6 +151,7 @@ def test_a_negative_timeout_is_refused(session):
         asyncio.run(session.arun("y", {"x": ROW}, timeout=-1))
 
 
+@pytest.mark.quick
 def test_a_cancelled_step_gives_its_lane_back_and_its_answer_to_nobody(run, zygote):
     async def main() -> None:
         async with sojourn.aopen(doubling) as session:
@@ -215,6 +217,7 @@ def test_two_event_loops_share_a_session(run, zygote):
         assert not failures
 
 
+@pytest.mark.quick
 def test_a_worker_that_dies_fails_all_who_wait_and_says_which_had_begun(run, zygote):
     async def main() -> None:
         session = await sojourn.aopen(counting_up)
@@ -327,6 +330,7 @@ def test_a_lease_can_be_awaited_and_expires(session):
     asyncio.run(main())
 
 
+@pytest.mark.quick
 def test_an_opening_that_is_cancelled_leaves_nothing(zygote):
     async def main() -> None:
         opening = asyncio.ensure_future(sojourn.aopen(softmax_regression)._open())
