@@ -1,5 +1,5 @@
-# Two commands: `make demo` shows what sojourn does, `make test` proves it.
-# Both set everything up first, in .venv, from nothing but Python and make.
+# `make demo` shows what sojourn does, `make test` proves it, `make quick` proves what matters most
+# within a minute. Each sets everything up first, in .venv, from nothing but Python and make.
 
 PYTHON ?= python3
 VENV := .venv
@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: setup demo test check lint types layers pytest bench score soak faults format clean
+.PHONY: setup demo test quick check lint types layers pytest bench score soak faults format clean
 
 demo: setup
 	@$(BIN)/python -m sojourn.cli.main demo
@@ -35,8 +35,16 @@ types: setup
 layers: setup
 	$(BIN)/lint-imports
 
+# First the tests that nothing beside them disturbs, a module at a time in each of several
+# processes; then, one after another, those that see or measure what others do.
+PROCESSES ?= 2
 pytest: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile -m "not alone"
+	$(BIN)/python -m pytest -m alone
+
+quick: setup
+	$(BIN)/ruff check .
+	$(BIN)/python -m pytest -m quick
 
 bench: setup
 	$(BIN)/sojourn bench

@@ -22,6 +22,7 @@ from tensorflow.python.training import queue_runner_impl
 v1 = tf.compat.v1
 _MADE_AT = re.compile(r"Detected at node .*?(?=\nNode: )", re.DOTALL)
 _PASSED_THROUGH = re.compile(r"\nTraceback|\n\S*InTheCaller")
+_CLOSED_AT = re.compile(r" It was closed at \S.*:\d+\.$")  # what ours adds to TensorFlow's words
 SCENARIOS: dict[str, Callable[[Any], Any]] = {}
 
 
@@ -39,7 +40,7 @@ def outcome(function: Callable[[], Any]) -> Any:
         message = getattr(error, "message", None) or str(error)
         # The rest tells where the op was made, and how the call got there.
         message = _MADE_AT.sub("", message).partition("\n\nOriginal stack trace")[0]
-        message = _PASSED_THROUGH.split(message)[0]
+        message = _CLOSED_AT.sub("", _PASSED_THROUGH.split(message)[0])
         return type(error).__name__, message, op.name if op is not None else None
 
 

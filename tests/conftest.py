@@ -7,6 +7,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -39,6 +40,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if repeats > 1:
         metafunc.fixturenames.append("repeat")
         metafunc.parametrize("repeat", range(1, repeats + 1))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With `-m quick` and `-m alone`, a module that never says so need not be imported at all."""
+    wanted = config.getoption("-m")
+    if wanted in ("quick", "alone") and collection_path.suffix == ".py":
+        return f"mark.{wanted}" not in collection_path.read_text() or None
+    return None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -18,6 +18,7 @@ import sojourn
 from clients import client, told
 from models import counter, counting_up, softmax_regression
 from sojourn.process import awaiting
+from sojourn.transport.lane import CallerLane
 
 ROW = np.ones((1, 784), np.float32)
 LONG, FOR_EVER = 300_000, 2**31 - 1  # what to count to
@@ -54,6 +55,7 @@ def a_queue() -> Any:
     return {"x": x}, {"put": queue.enqueue(x), "take": queue.dequeue(), "twice": x * 2}
 
 
+@pytest.mark.quick
 def test_an_awaited_step_gives_what_run_gives(run, session):
     async def main() -> None:
         expected = session.run("y", {"x": ROW})
@@ -84,6 +86,7 @@ def test_awaiting_takes_no_thread(run, session):
 THOUSANDS = """
 import asyncio, numpy as np, sojourn
 from sojourn.process import awaiting
+from sojourn.transport.lane import CallerLane
 from test_awaiting import doubling
 
 async def main():
@@ -102,19 +105,22 @@ def test_thousands_at_once_each_get_their_own_answer():
         assert told(process) == ["True"]
 
 
-def test_they_are_run_in_the_order_they_came(zygote):
+def test_they_are_sent_in_the_order_they_came(zygote, monkeypatch):
+    sent: list[float] = []
+    send = CallerLane.send
+
+    def noted(self: CallerLane, meta: bytes, arrays: Any, **how: Any) -> None:
+        sent.extend(float(array) for array in arrays)
+        send(self, meta, arrays, **how)
+
     async def main() -> None:
         async with sojourn.aopen(counter) as session:
-            order: list[int] = []
-
-            async def one(n: int) -> None:
-                await session.arun("total", {"amount": 1.0})
-                order.append(n)
-
-            await asyncio.gather(*[one(n) for n in range(300)])
-            moved = [abs(place - n) for place, n in enumerate(order)]
-            assert max(moved) <= 2 * awaiting.WIDTH
-            assert await session.arun("value") == 300
+            await session.arun("total", {"amount": 0.0})
+            monkeypatch.setattr(CallerLane, "send", noted)
+            await asyncio.gather(*[session.arun("total", {"amount": n}) for n in range(300)])
+            monkeypatch.undo()
+            assert sent == list(range(300))
+            assert await session.arun("value") == sum(range(300))
 
     asyncio.run(main())
 
@@ -150,6 +156,7 @@ def test_a_negative_timeout_is_refused(session):
         asyncio.run(session.arun("y", {"x": ROW}, timeout=-1))
 
 
+@pytest.mark.quick
 def test_a_cancelled_step_gives_its_lane_back_and_its_answer_to_nobody(run, zygote):
     async def main() -> None:
         async with sojourn.aopen(doubling) as session:
@@ -215,6 +222,7 @@ def test_two_event_loops_share_a_session(run, zygote):
         assert not failures
 
 
+@pytest.mark.quick
 def test_a_worker_that_dies_fails_all_who_wait_and_says_which_had_begun(run, zygote):
     async def main() -> None:
         session = await sojourn.aopen(counting_up)
@@ -327,6 +335,7 @@ def test_a_lease_can_be_awaited_and_expires(session):
     asyncio.run(main())
 
 
+@pytest.mark.quick
 def test_an_opening_that_is_cancelled_leaves_nothing(zygote):
     async def main() -> None:
         opening = asyncio.ensure_future(sojourn.aopen(softmax_regression)._open())

@@ -142,6 +142,15 @@ def test_a_limit_of_memory_that_makes_no_sense_is_refused(graph: Any, memory: An
 
 
 @ISOLATIONS
+def test_a_step_after_the_close_names_the_line_that_closed_it(graph: Any, isolation: str) -> None:
+    session = Session(graph=graph, isolation=isolation)
+    session.close()
+    closed = r"^Attempted to use a closed Session\. It was closed at .*test_compat\.py:\d+\.$"
+    with pytest.raises(RuntimeError, match=closed):
+        session.run("y:0", {"x:0": [1.0]})
+
+
+@ISOLATIONS
 def test_a_closed_session_has_a_receipt(graph: Any, isolation: str) -> None:
     s = Session(graph=graph, isolation=isolation, name="counted")
     assert s.receipt is None

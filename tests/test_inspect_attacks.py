@@ -32,6 +32,7 @@ def dangers(summary: ModelSummary) -> set[tuple[str, str]]:
 # What protobuf sees is seen here
 
 
+@pytest.mark.quick
 def test_a_second_graph_does_not_hide_the_first(tmp_path: Path) -> None:
     evil, benign = field(2, node("w", "WriteFile")), field(2, node("c", "Const"))
     summary = told(tmp_path / "m", saved_model(evil, benign))
@@ -39,6 +40,7 @@ def test_a_second_graph_does_not_hide_the_first(tmp_path: Path) -> None:
     assert summary.is_dangerous
 
 
+@pytest.mark.quick
 def test_a_second_node_or_function_of_the_same_name_does_not_hide_the_first(tmp_path: Path) -> None:
     body = (node("w", "WriteFile"), node("c", "Const"))
     functions = [field(1, field(1, field(1, "f")), field(3, n[2:])) for n in body]
@@ -79,6 +81,7 @@ def test_parts_of_a_composite_output_belong_to_the_signature(tmp_path: Path) -> 
     assert dangers(summary) == {("SaveV2", "signature serve")}
 
 
+@pytest.mark.quick
 def test_a_function_given_to_a_function_is_called(tmp_path: Path) -> None:
     given = field(2, field(1, "then"), field(2, field(10, field(1, "evil"))))
     call = field(5, field(1, "f"), field(2, field(10, field(1, "outer"), given)))
@@ -136,6 +139,7 @@ def test_restoring_by_the_restore_op_is_what_every_saver_does(tmp_path: Path) ->
     assert (finding.severity, finding.where) == ("note", "when loading")
 
 
+@pytest.mark.quick
 def test_without_signatures_what_writes_outside_of_the_saver_is_a_danger(tmp_path: Path) -> None:
     graph = node("y", "Identity", "x", "^save/s") + node("save/s", "SaveV2")
     (tmp_path / "frozen.pb").write_bytes(graph)

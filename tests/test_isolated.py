@@ -56,6 +56,7 @@ def test_the_decorator_works_with_and_without_arguments() -> None:
     assert repr(limited).startswith("<isolated 'named' | memory 1.0 GiB, on cpu | last call closed")
 
 
+@pytest.mark.quick
 def test_it_runs_in_another_process_that_is_gone_afterwards() -> None:
     pid = sojourn.isolated(os.getpid)()
     assert pid != os.getpid()
@@ -153,6 +154,7 @@ def test_what_cannot_be_isolated_is_refused_when_it_is_decorated() -> None:
 # -- what crosses ------------------------------------------------------------------------------
 
 
+@pytest.mark.quick
 def test_values_of_many_kinds_cross_both_ways() -> None:
     values = [
         None,
@@ -218,6 +220,7 @@ def test_a_result_that_cannot_travel_is_an_error_here() -> None:
 # -- errors ------------------------------------------------------------------------------------
 
 
+@pytest.mark.quick
 def test_an_error_keeps_its_type_its_attributes_and_its_traceback() -> None:
     def fail() -> None:
         raise Refused(404, "not there")
@@ -276,6 +279,7 @@ def test_an_error_of_tensorflow_does_not_load_tensorflow_here() -> None:
     assert name == ("InvalidArgumentError" if loaded_before else "EngineError")
 
 
+@pytest.mark.quick
 def test_exits_and_crashes_do_not_take_the_caller_along() -> None:
     with pytest.raises(SystemExit) as caught:
         sojourn.isolated(sys.exit)(3)
@@ -295,6 +299,7 @@ def test_exits_and_crashes_do_not_take_the_caller_along() -> None:
 # -- limits ------------------------------------------------------------------------------------
 
 
+@pytest.mark.quick
 def test_a_call_that_takes_too_long_is_ended() -> None:
     @sojourn.isolated(timeout=0.2)
     def stuck() -> None:

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.usefixtures("zygote")
     ("number", "words"),
     [(signal.SIGKILL, "was killed by SIGKILL"), (signal.SIGRTMIN + 2, r"was killed by signal 36")],
 )
+@pytest.mark.quick
 def test_the_signal_that_killed_a_worker_is_named(number, words):
     with sojourn.open(models.adder) as session:
         os.kill(session.pid, number)

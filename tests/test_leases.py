@@ -23,6 +23,7 @@ def session():
         yield session
 
 
+@pytest.mark.quick
 def test_a_borrower_can_run_and_giving_back_does_not_close(session):
     with session.lend() as lease:
         assert lease.run(*SUM) == 3
@@ -42,6 +43,7 @@ def test_a_lease_that_was_given_back_is_refused(session):
         lease.run(*SUM)
 
 
+@pytest.mark.quick
 def test_the_owners_close_ends_every_lease_and_names_his_line():
     session = sojourn.open(models.adder)
     lease = session.lend()

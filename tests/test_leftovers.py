@@ -21,6 +21,8 @@ import sojourn
 from sojourn import events
 from sojourn.testing import Watch, leftovers, take_snapshot
 
+pytestmark = pytest.mark.alone  # it puts files into /dev/shm, where others look
+
 
 def seen(before) -> str:
     return "; ".join(leftovers(before, seconds=0.1))

@@ -79,6 +79,7 @@ def test_a_program_of_the_time_runs_unmodified(run: Run, program: str) -> None:
     assert (outcome.code, outcome.out) == (0, "fine\n"), outcome.err
 
 
+@pytest.mark.quick
 def test_sessions_that_helpers_open_are_isolated_and_accounted_for_too(
     run: Run, tmp_path: Path
 ) -> None:
@@ -93,7 +94,7 @@ def test_sessions_that_helpers_open_are_isolated_and_accounted_for_too(
 def test_each_run_of_an_estimator_is_an_isolated_session_that_ends_with_it(
     run: Run, tmp_path: Path
 ) -> None:
-    outcome = run("--json", "account.json", program="estimator_custom.py", isolation="process")
+    outcome = run("--output", "account.json", program="estimator_custom.py", isolation="process")
     assert (outcome.code, outcome.out) == (0, "fine\n"), outcome.err
     account = json.loads((tmp_path / "account.json").read_text())
     assert account["isolation"] == "process"
@@ -133,6 +134,7 @@ def test_a_modern_program_stays_modern(run: Run) -> None:
     assert "the program opened no session" in outcome.err
 
 
+@pytest.mark.quick
 def test_flags_arguments_exit_code_and_the_account(run: Run, tmp_path: Path) -> None:
     shutil.copy(PROGRAMS / "flags_and_exit.py", tmp_path)
     outcome = run(
@@ -242,7 +244,7 @@ def test_what_is_gone_fails_at_the_programs_line_and_names_the_replacement(run: 
 def test_ops_fall_back_from_a_missing_device_and_the_account_says_which(
     run: Run, tmp_path: Path
 ) -> None:
-    outcome = run("--json", "account.json", program="placed_on_gpus.py", isolation="inline")
+    outcome = run("--output", "account.json", program="placed_on_gpus.py", isolation="inline")
     assert (outcome.code, outcome.out) == (0, "6.0\n"), outcome.err
     assert "6 ops asked for /GPU:7, which is not here: a, v/initial_value, v, ...\n" in outcome.err
     assert "1 op asked for /GPU:8, which is not here: mul\n" in outcome.err

@@ -30,12 +30,14 @@ def expected(file: Path) -> set[tuple[str, int, str]]:
 
 
 @pytest.mark.parametrize("file", sorted(CASES.glob("*.py")), ids=lambda file: file.stem)
+@pytest.mark.quick
 def test_a_case_file_has_the_findings_that_its_comments_expect_and_no_others(file: Path) -> None:
     found = {(file.name, p.line, p.code) for p in check_source(file.read_text(), str(file))}
     assert found == expected(file)
 
 
 @pytest.mark.parametrize("folder", sorted(CASES.glob("programs/*")), ids=lambda folder: folder.name)
+@pytest.mark.quick
 def test_calls_are_followed_through_the_files_of_a_program(folder: Path) -> None:
     outcome = check_paths([folder], Settings())
     found = {(Path(p.path).name, p.line, p.code) for p in outcome.problems}

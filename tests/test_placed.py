@@ -13,6 +13,7 @@ import pytest
 
 import sojourn
 from models import softmax_regression
+from sojourn.testing import snapshots
 from sojourn.transport import attachments, board, messages, placed
 from sojourn.transport.headers import ProtocolError
 from sojourn.transport.messages import Inbox, Outbox
@@ -21,14 +22,14 @@ from sojourn.values.rows import Rows
 LARGE = 300_000  # floats: enough to be attached and handed over
 
 
-def shared_bytes() -> int:
-    with open("/proc/meminfo") as lines:
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Shmem:"))
+def held_bytes() -> int:
+    return snapshots.held_bytes([os.getpid()])
 
 
 # -- the array itself ------------------------------------------------------------------------------
 
 
+@pytest.mark.quick
 def test_a_placed_array_is_an_ordinary_array():
     array = sojourn.empty((3, 4), "int64")
     assert type(array) is np.ndarray
@@ -59,9 +60,10 @@ def test_small_arrays_share_a_file_and_never_memory():
     assert 1 < len(files) < 10
 
 
+@pytest.mark.quick
 def test_its_memory_and_descriptor_come_back_with_the_last_part_of_it():
     gc.collect()
-    descriptors, before = len(os.listdir("/proc/self/fd")), shared_bytes()
+    descriptors, before = len(os.listdir("/proc/self/fd")), held_bytes()
     array = sojourn.empty((64, 2**20), np.uint8)
     array[...] = 1
     part = array[3:5].reshape(-1)
@@ -70,7 +72,7 @@ def test_its_memory_and_descriptor_come_back_with_the_last_part_of_it():
     assert part.all()
     del part
     assert len(os.listdir("/proc/self/fd")) == descriptors
-    assert shared_bytes() < before + 32 * 2**20
+    assert held_bytes() < before + 32 * 2**20
 
 
 def test_a_fork_does_not_give_back_what_its_parent_uses():
@@ -219,6 +221,7 @@ def test_a_large_result_is_the_callers_own(results):
     assert result[0] == 1
 
 
+@pytest.mark.quick
 def test_kept_results_are_never_written_to_again(results):
     kept = [results.answer(np.full(LARGE, n, np.float32))[0] for n in range(50)]
     assert all((result == n).all() for n, result in enumerate(kept))
@@ -227,14 +230,14 @@ def test_kept_results_are_never_written_to_again(results):
 
 def test_memory_of_results_that_were_let_go_of_is_used_again(results):
     descriptors = len(os.listdir("/proc/self/fd"))
-    before = shared_bytes()
+    before = held_bytes()
     for n in range(200):
         [result] = results.answer(np.full(4 * LARGE, n, np.float32))
         assert result[-1] == n
         del result
     assert results.segments() <= board.RESULT_FILES
     assert len(os.listdir("/proc/self/fd")) <= descriptors + 2 * board.RESULT_FILES
-    assert shared_bytes() < before + 64 * 2**20
+    assert held_bytes() < before + 64 * 2**20
 
 
 def test_several_large_results_of_one_answer_do_not_share_memory(results):

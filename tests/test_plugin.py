@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.alone  # it puts files into /dev/shm, where others look
+
 SUITE = """
 import functools, os, socket, subprocess, threading
 import pytest

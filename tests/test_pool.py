@@ -41,6 +41,7 @@ def opens(pool: sojourn.Pool) -> int:
     return pool.stats().counters["opens"]
 
 
+@pytest.mark.quick
 def test_a_lease_opens_the_model_and_the_next_finds_it_open(pool):
     assert repr(pool) == "<Pool 0.0/1.0 GiB | 0 leased, 0 idle, 0 waiting>"
     with pool.lease("sum") as session:
@@ -74,6 +75,7 @@ def test_copies_are_opened_while_all_are_busy_and_the_least_loaded_is_chosen(poo
             assert another.pid != one.pid
 
 
+@pytest.mark.quick
 def test_an_exclusive_copy_has_one_holder_at_a_time(pool):
     pool.register("mine", models.adder, exclusive=True)
     with pool.lease("mine"), ThreadPoolExecutor(1) as threads:
@@ -124,6 +126,7 @@ def test_a_model_larger_than_the_pool_is_found_out_when_it_is_measured():
         wait_for(lambda: pool.stats().charged_bytes == 0)
 
 
+@pytest.mark.quick
 def test_the_idle_make_room_and_the_leased_do_not():
     with sojourn.Pool(memory="600MiB") as pool:
         for name in ("a", "b", "c"):
@@ -247,6 +250,7 @@ def test_a_lease_held_too_long_is_reported_with_its_holder():
 # -- ends ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.quick
 def test_closing_ends_everything_and_may_be_done_twice(pool):
     pool.preload()
     pool.close()

@@ -25,6 +25,7 @@ def shared(zygote: None) -> sojourn.Session:
         yield session
 
 
+@pytest.mark.quick
 def test_one_name_gives_an_array_a_list_a_list_and_none_a_dict(shared):
     y = shared.run("y", {"x": ONE})
     assert y.shape == (1, 10)
@@ -55,6 +56,7 @@ def test_the_status_line_says_what_it_is(shared):
     assert "test_sessions.py" in repr(shared)
 
 
+@pytest.mark.quick
 def test_results_own_their_memory_and_outlive_their_session():
     with sojourn.open(models.softmax_regression) as session:
         first = session.run("y", {"x": ONE})
@@ -99,6 +101,7 @@ def test_a_variable_never_lives_in_a_fed_buffer():
         ({3: ONE}, "inputs are named by strings"),
     ],
 )
+@pytest.mark.quick
 def test_wrong_input_says_what_was_expected_and_what_came(shared, feeds, says):
     with pytest.raises(sojourn.InputError) as caught:
         shared.run("y", feeds)
@@ -117,6 +120,7 @@ def test_outputs_that_are_no_names_are_refused(shared, fetches):
         shared.run(fetches, {"x": ONE})
 
 
+@pytest.mark.quick
 def test_errors_of_the_users_own_code_arrive_whatever_they_are():
     def build():
         def fail(how):
@@ -155,6 +159,7 @@ def test_an_answer_that_is_no_error_at_all_is_known_as_such(answer):
         crossing.revive(answer)
 
 
+@pytest.mark.quick
 def test_many_threads_call_one_session_at_once():
     with sojourn.open(models.softmax_regression) as session:
         _call_from_many_threads(session)
@@ -178,6 +183,7 @@ def _call_from_many_threads(shared):
     assert not wrong
 
 
+@pytest.mark.quick
 def test_steps_that_wait_for_each_other_run_side_by_side():
     def build():
         import tensorflow as tf
@@ -197,6 +203,7 @@ def test_steps_that_wait_for_each_other_run_side_by_side():
         assert got == [5.0]
 
 
+@pytest.mark.quick
 def test_sessions_of_one_program_do_not_share_variables_or_random_numbers():
     def build():
         import tensorflow as tf
@@ -209,6 +216,7 @@ def test_sessions_of_one_program_do_not_share_variables_or_random_numbers():
         assert not np.array_equal(one.run("v"), two.run("v"))
 
 
+@pytest.mark.quick
 def test_reset_puts_the_variables_back():
     with sojourn.open(models.counter) as session:
         session.run("total", {"amount": 2.0})
@@ -216,6 +224,7 @@ def test_reset_puts_the_variables_back():
         assert session.run("value") == 0.0
 
 
+@pytest.mark.quick
 def test_a_step_that_takes_too_long_times_out_and_the_session_goes_on():
     with sojourn.open(models.sleeper) as session:
         session.run("output", {"seconds": 0.0})  # prepared, so that the time is the step's own
@@ -224,6 +233,7 @@ def test_a_step_that_takes_too_long_times_out_and_the_session_goes_on():
         assert session.run("output", {"seconds": 0.0}) == 0.0
 
 
+@pytest.mark.quick
 def test_what_the_worker_prints_is_shown_in_order(capsys):
     def build():
         def speak(words):
@@ -252,6 +262,7 @@ def test_tf_print_reaches_the_callers_standard_error(capfd):
         assert "x is 4" in capfd.readouterr().err
 
 
+@pytest.mark.quick
 def test_a_tensor_larger_than_the_limit_fails_and_the_session_stays_usable():
     def build():
         import tensorflow as tf
@@ -293,6 +304,7 @@ def test_a_worker_sees_the_callers_folder_environment_and_import_path(tmp_path, 
         ]
 
 
+@pytest.mark.quick
 def test_a_builder_that_fails_is_told_with_its_own_error_and_the_worker_is_gone():
     def build():
         raise KeyError("no such thing")

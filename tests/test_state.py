@@ -326,6 +326,7 @@ def kill_idle(session: sojourn.Session) -> None:
     wait_until(lambda: not os.path.exists(f"/proc/{pid}"))
 
 
+@pytest.mark.quick
 def test_a_worker_that_died_is_replaced_with_the_last_acknowledged_state(tmp_path):
     with sojourn.open(counting, restart="from-checkpoint") as session:
         session.run("next")

@@ -87,22 +87,22 @@ def _counted(
             self, target: Any = "", graph: Any = None, config: Any = None, **kwargs: Any
         ) -> None:
             super().__init__(target, graph, configure(config), **{**settings, **kwargs})
-            self._stay = ledger.opened(self, name, users_line())
+            self._entry = ledger.opened(self, name, users_line())
             link = getattr(self, "_link", None)
-            self._stay.account = getattr(link, "stay", None)
+            self._entry.account = getattr(link, "stay", None)
             self._watch = placement.Watch(ledger.fallbacks)
 
         def run(self, *args: Any, **kwargs: Any) -> Any:
-            self._stay.runs += 1
+            self._entry.runs += 1
             result = super().run(*args, **kwargs)
             self._watch.look(self)
             return give(result)
 
         def close(self) -> None:
-            if not self._stay.is_closed and self._stay.runs:
+            if not self._entry.is_closed and self._entry.runs:
                 self._watch.look(self, is_last=True)
             super().close()
-            self._stay.has_closed(getattr(self, "receipt", None))
+            self._entry.has_closed(getattr(self, "receipt", None))
 
     Counted.__name__ = Counted.__qualname__ = name
     Counted.__doc__ = base.__doc__
