@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -56,15 +57,6 @@ class TestOfPlainSessions:
         with sojourn.open(models.adder):
             assert standing.pids == ()
 
-    def test_one_that_died_is_never_handed_out(self, spare):
-        os.kill(spare, signal.SIGKILL)
-        wait_for(lambda: not os.path.exists(f"/proc/{spare}"))
-        with sojourn.open(models.adder) as session:
-            assert session.pid != spare
-            assert session.run(*SUM) == 3
-        wait_for(lambda: standing.pids)
-        assert standing.pids != (spare,)
-
     @pytest.mark.parametrize("count", [-1, 1.5, "1"])
     def test_their_number_is_checked(self, count):
         with pytest.raises((TypeError, ValueError), match="spares"):
@@ -99,6 +91,16 @@ class TestOfPlainSessions:
         assert "spare.ended" not in [event.kind for event in mine]
 
 
+def test_a_spare_worker_that_died_is_never_handed_out(spare):
+    os.kill(spare, signal.SIGKILL)
+    wait_for(lambda: not os.path.exists(f"/proc/{spare}"))
+    with sojourn.open(models.adder) as session:
+        assert session.pid != spare
+        assert session.run(*SUM) == 3
+    wait_for(lambda: standing.pids)
+    assert standing.pids != (spare,)
+
+
 def surroundings() -> Any:
     """What a worker sees."""
 
@@ -127,6 +129,23 @@ def test_it_sees_the_world_as_its_session_does(spare, monkeypatch, tmp_path):
     with sojourn.open(surroundings) as session:
         assert session.pid == ready
         assert eval(session.run("output"))[-1] != first
+
+
+def warning() -> Any:
+    def warn() -> int:
+        logging.getLogger("spares.test").warning("heard")
+        return 1
+
+    return warn
+
+
+def test_what_it_logs_is_heard_once(spare, caplog):
+    with sojourn.open(warning) as session:
+        assert session.pid == spare
+        session.run("output")
+    assert [record.message for record in caplog.records if record.name == "spares.test"] == [
+        "heard"
+    ]
 
 
 def random_graph() -> Any:
@@ -187,14 +206,24 @@ def ready(pool: sojourn.Pool) -> bool:
     return [spare.state for spare in pool.stats().spares] == ["ready"]
 
 
-class TestOfAPool:
-    @pytest.fixture
-    def pool(self) -> Iterator[sojourn.Pool]:
-        with sojourn.Pool(memory="1GiB", spares=1) as pool:
-            pool.register("sum", models.softmax_regression)
-            wait_for(lambda: ready(pool))
-            yield pool
+@pytest.fixture
+def pool() -> Iterator[sojourn.Pool]:
+    with sojourn.Pool(memory="1GiB", spares=1) as pool:
+        pool.register("sum", models.softmax_regression)
+        wait_for(lambda: ready(pool))
+        yield pool
 
+
+def test_a_spare_worker_of_a_pool_that_died_is_replaced_at_once(pool):
+    [worker] = pool._driver.spares.values()
+    os.kill(worker.pid, signal.SIGKILL)
+    wait_for(lambda: pool.stats().counters["spares_lost"] == 1)
+    wait_for(lambda: ready(pool))
+    with pool.lease("sum") as session:
+        assert session.pid != worker.pid
+
+
+class TestOfAPool:
     def test_it_is_charged_taken_and_replaced(self, pool):
         [spare] = pool.stats().spares
         assert 2**20 < spare.bytes == pool.stats().charged_bytes
@@ -207,14 +236,6 @@ class TestOfAPool:
         assert pool.stats().copies[0].bytes + pool.stats().spares[0].bytes == (
             pool.stats().charged_bytes
         )
-
-    def test_one_that_died_is_replaced_at_once(self, pool):
-        [worker] = pool._driver.spares.values()
-        os.kill(worker.pid, signal.SIGKILL)
-        wait_for(lambda: pool.stats().counters["spares_lost"] == 1)
-        wait_for(lambda: ready(pool))
-        with pool.lease("sum") as session:
-            assert session.pid != worker.pid
 
     def test_a_model_with_a_limit_gets_a_worker_of_its_own(self, pool):
         pool.register("limited", models.adder, memory="256MiB")

@@ -116,6 +116,8 @@ class Worker:
         self._kinds = _OF_A_SPARE if is_spare else _OF_A_WORKER
         self._environment = environment
         surroundings = self._surroundings(environment)
+        if is_spare:  # it logs to its session, once it has one
+            surroundings = msgspec.structs.replace(surroundings, logging=None)
         self._settings = surroundings.settings()
         order = Fork(
             ticket=0,
