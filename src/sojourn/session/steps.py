@@ -147,9 +147,9 @@ class Step:
         stay.lifecycle.end_step(self, counts, failed=error is not None)
         if failure is None:
             return False
-        if isinstance(error, WorkerDied) and not (self._is_sent and error.begun):
-            if self._repeats and self._can_come_back():
-                return True
+        never_begun = isinstance(error, WorkerDied) and not (self._is_sent and error.begun)
+        if never_begun and self._repeats and self._can_come_back():
+            return True
         raise failure from None
 
     def _consequence(self, death: WorkerDied) -> str:
