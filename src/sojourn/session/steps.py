@@ -150,7 +150,10 @@ class Step:
         never_begun = isinstance(error, WorkerDied) and not (self._is_sent and error.begun)
         if never_begun and self._repeats and self._can_come_back():
             return True
-        raise failure from None
+        try:
+            raise failure from None
+        finally:
+            del failure, error, trace  # it knows this frame: known here, it would stay
 
     def _consequence(self, death: WorkerDied) -> str:
         if self._what is not None:
