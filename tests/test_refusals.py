@@ -59,7 +59,7 @@ def test_a_pool_says_which_setting_is_wrong(
     ("name", "options", "kind", "words"),
     [
         (3, {}, TypeError, "a model's name must be a string, not 3"),
-        ("", {}, ValueError, "this one is empty"),
+        ("", {}, ValueError, "must not be empty"),
         ("m", {"copies": 0}, ValueError, "m: copies must be a whole number of at least 1, not 0"),
         (
             "m",
@@ -76,7 +76,7 @@ def test_a_pool_says_which_setting_is_wrong(
         ("m", {"keep_seconds": "x"}, TypeError, "m: keep_seconds must be a number of seconds"),
         ("m", {"memory": "lots"}, ValueError, "memory: not an amount"),
         ("m", {"max_growth": "lots"}, ValueError, "max_growth: not an amount"),
-        ("m", {"device": "tpu"}, ValueError, "device is 'auto', .* not 'tpu'"),
+        ("m", {"device": "tpu"}, ValueError, "device must be 'auto', .* not 'tpu'"),
         ("m", {"isolation": "inline"}, ValueError, "have isolation='process', not 'inline'"),
         ("m", {"restart": "from-checkpoint"}, ValueError, "the pool replaces them"),
         (
@@ -124,7 +124,7 @@ def test_a_lease_takes_the_name_of_a_model_and_a_number_of_seconds() -> None:
         ({"memory": 0}, ValueError, "memory must be positive"),
         ({"timeout": 0}, ValueError, "timeout must be a positive number of seconds, not 0"),
         ({"timeout": "1"}, TypeError, "timeout must be a number of seconds, not '1'"),
-        ({"device": None}, ValueError, "device is 'auto', .*, not None"),
+        ({"device": None}, ValueError, "device must be 'auto', .*, not None"),
     ],
 )
 def test_an_isolated_function_says_which_option_is_wrong(

@@ -384,7 +384,10 @@ class Worker:
                 kind, self._is_stuck = "" if self._is_stuck else "worker.stuck", True
         if kind:
             how = "does not end" if ending.left else str(ending)
-            events.emit(kind, self.name, worker_pid=self.pid, how=how, status=ending.status)
+            facts: dict[str, Any] = {"worker_pid": self.pid, "how": how, "status": ending.status}
+            if kind == "worker.died" and (words := self.output.last_words()):
+                facts["last_words"] = words
+            events.emit(kind, self.name, **facts)
         return ending
 
     def _wait_for_end(self, seconds: float) -> bool:

@@ -83,6 +83,7 @@ class Lifecycle:
         self.serial = next(_serials)  # names may be used again; with the pid this is unique
         self.steps = 0
         self.under_way = 0
+        self.how_it_died: str | None = None  # of a session whose worker has
         # The steps inside, and those that are (or want to be) alone with it. A thread never waits
         # for steps of its own: a step may lead to a callback that closes the session, and a Ctrl-C
         # at the wrong moment may lose the end of a step.
@@ -134,22 +135,25 @@ class Lifecycle:
     def end_step(self, step: Step, counts: bool = True, *, failed: bool = False) -> None:
         """The step is over, however it ended. What only prepares others does not count as one."""
         now = time.monotonic()
-        started = step.started if counts else 0.0
+        started = step.started if step.counts else 0.0  # told, counted or not
         news = None
         with self._lock:
             words = self._words
             self.steps = words[STEPS] = self.steps + counts
             self._leave(step)
             words[LAST_STEP] = int(now * 1e9)
-            if started:
+            if started and counts:
                 words[HISTOGRAM + bucket(now - started)] += 1
                 words[NANOSECONDS] += int((now - started) * 1e9)
             if self.under_way == 0:
                 self._flip(_ENDED)
             if self._waiting:
                 self._changed.notify_all()
-            if now - self._told_steps_at > _TELL_STEPS_EVERY and events.is_listening():
-                news = self._news_of_steps(now)
+            if now - self._told_steps_at > _TELL_STEPS_EVERY:
+                if events.is_listening():
+                    news = self._news_of_steps(now)
+                else:
+                    self._told_steps_at = now  # asked again in a while, not at every step
         # Telling may take a while, and others want to begin.
         if started and events.hears_steps():
             seconds = now - started
@@ -324,7 +328,8 @@ class Lifecycle:
             is_new = self.state is State.READY and not is_step
             held = self.footprint().host_bytes if is_new and events.wants_bytes() else 0
             kind = f"session.{self.state}"
-            self._emit(kind, place, held, is_step=is_step, steps=self.steps)
+            why = {"how": self.how_it_died} if self.state is State.BROKEN else {}
+            self._emit(kind, place, held, is_step=is_step, steps=self.steps, **why)
 
     def _measured_now_and_then(self, now: float) -> int:
         """What it holds, so seldom that measuring takes a small share of the time; 0 meanwhile."""

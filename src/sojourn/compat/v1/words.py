@@ -42,5 +42,6 @@ class TensorFlowWords(Words):
 def closed(stay: Stay | None) -> Exception:
     """What TensorFlow raises after a close, with the line that closed it."""
     where = None if stay is None else stay.closed_at
-    is_known = where is not None and where != NOWHERE  # TensorFlow may close it on its own thread
-    return RuntimeError(f"{CLOSED} It was closed at {where}." if is_known else CLOSED)
+    if where is None or where == NOWHERE:
+        return RuntimeError(CLOSED)
+    return RuntimeError(f"{CLOSED} It was closed at {where}.")
