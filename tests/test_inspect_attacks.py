@@ -169,8 +169,8 @@ FILL = collection("saved_model_main_op", "t")
             node("t", TABLE, "h", "j:0") + node("j", "StringJoin", "a:0"),
             "a table, from a file whose name is computed",
         ),
-        (node("t", TABLE, "h", "none"), "a table, from a file that cannot be told"),
-        (node("t", TABLE), "a table, from a file that cannot be told"),
+        (node("t", TABLE, "h", "none"), "a table, from an unknown file"),
+        (node("t", TABLE), "a table, from an unknown file"),
         (READ + node("s", "AssignVariableOp", "v", "a:0"), None),
         (
             READ + node("s", "AssignVariableOp", "v", "p:0") + constant("p", "/etc/passwd"),

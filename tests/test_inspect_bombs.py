@@ -68,7 +68,7 @@ def test_tables_that_lead_everywhere_are_followed_only_so_far(
     chain = [node(f"i{i}", "Identity", f"i{i + 1}") for i in range(100)]
     graph = field(2, node("t", TABLE, "h", "i0"), *chain, node("i100", "Identity", "i0"))
     summary = told(tmp_path / "m", saved_model(graph, asset("w", "a:0"), FILL))
-    assert [f.detail for f in summary.findings] == ["a table, from a file that cannot be told"]
+    assert [f.detail for f in summary.findings] == ["a table, from an unknown file"]
 
 
 def test_long_names_made_of_few_bytes_do_not_fill_the_memory() -> None:

@@ -45,7 +45,7 @@ def files(bystander: sojourn.Session) -> Iterator[list[Path]]:
     for path in left:
         path.unlink(missing_ok=True)
     children = [child.pid for child in kept if isinstance(child, subprocess.Popen)]
-    leaked = {*children, *detached, *marks.wearers(marks.of_client())}
+    leaked = {*children, *detached, *marks.processes_with(marks.of_client())}
     for pid in leaked - {bystander.pid, zygote.pid}:
         os.kill(pid, signal.SIGKILL)
 
@@ -74,10 +74,10 @@ def test_a_daemon_of_a_worker():
     session.run("output")
     os.kill(zygote.pid, signal.SIGKILL)
     os.waitid(os.P_PID, zygote.pid, os.WEXITED | os.WNOWAIT)
-    marks.end_wearers, end_wearers = lambda mark: [], marks.end_wearers
+    marks.kill_marked, kill_marked = lambda mark: [], marks.kill_marked
     os.kill(session.pid, signal.SIGKILL)
     session.close()
-    marks.end_wearers = end_wearers
+    marks.kill_marked = kill_marked
 
 
 def test_a_grandchild_that_nobody_is_the_parent_of():

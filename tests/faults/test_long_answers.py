@@ -71,7 +71,7 @@ def test_a_long_error_in_a_worker_that_has_no_memory_for_it_is_told_all_the_same
         return fail
 
     with sojourn.open(build, memory="64MiB") as session:
-        with pytest.raises(sojourn.EngineError, match=r"Long: .*cannot be told"):
+        with pytest.raises(sojourn.EngineError, match=r"Long: .*cannot be shown"):
             session.run("output", {"fails": True})
         assert session.run("output", {"fails": False}) == 0
 

@@ -91,11 +91,11 @@ def tell_story(console: Any, sizes: Sequence[int]) -> tuple[Side, Side]:
             for units in sizes:
                 console.print(f"[bold]{units} hidden units[/bold]", highlight=False)
                 for side, facts in zip(sides, compare(sides, on_step), strict=True):
-                    told = (
+                    line = (
                         f"{side.which:<8} holds {format_bytes(facts['held']):>8} while open, "
                         f"{format_bytes(facts['kept']):>8} after close()"
                     )
-                    console.print(f"  [{_STYLES[side.which]}]{escape(told)}[/]", highlight=False)
+                    console.print(f"  [{_STYLES[side.which]}]{escape(line)}[/]", highlight=False)
     return sides
 
 

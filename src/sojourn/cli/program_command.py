@@ -81,14 +81,14 @@ def program_options(command: Callable[..., Any]) -> Callable[..., Any]:
             chosen = Chosen(module, program, True, era)
         else:
             chosen = Chosen(program[0], program[1:], False, era)
-        with _failures_told():
+        with _report_failures():
             return command(*args, chosen=chosen, **kwargs)
 
     return with_program
 
 
 @contextmanager
-def _failures_told() -> Iterator[None]:
+def _report_failures() -> Iterator[None]:
     """A program that is not there is a wrong call; one that cannot be read has failed."""
     from sojourn.compat import legacy
     from sojourn.program import ProgramNotFound

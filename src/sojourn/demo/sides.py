@@ -51,7 +51,7 @@ class Side:
         self._errors.seek(0)
         raise SideFailed(f"the {self.which} program ended with code {code}\n{self._errors.read()}")
 
-    def told(self, kind: str) -> Facts:
+    def next_of(self, kind: str) -> Facts:
         """The next of this kind."""
         *_, facts = self.wait_for(kind)
         return facts
@@ -81,7 +81,7 @@ def both(sizes: Sequence[int] = HIDDEN_UNITS) -> Iterator[tuple[Side, Side]]:
             Side(which, sizes) for which in ("raw", "sojourn")
         )  # one that fails ends the other
         for side in sides:
-            side.imported = side.told("imported")
+            side.imported = side.next_of("imported")
         yield sides[0], sides[1]
     finally:
         for side in sides:
@@ -99,13 +99,13 @@ def compare(sides: Sequence[Side], on_step: Callable[[Side, Facts], None]) -> li
     for turn in range(_TURNS):
         for side in sides:
             side.work("call")
-            took = side.told("calls")["seconds"]
+            took = side.next_of("calls")["seconds"]
             if turn:  # the first is for getting warm, on both
                 seconds[side.which] += took
     results = []
     for side in sides:
         side.work("close")
-        facts = side.told("closed")
+        facts = side.next_of("closed")
         del facts["kind"]
         facts["returned"] = max(0, facts["held"] - facts["kept"])
         facts["call_seconds"] = statistics.median(seconds[side.which])

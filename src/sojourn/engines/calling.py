@@ -86,7 +86,7 @@ class CallingEngine:
             return {"kind": kind}, _packed(value)
         except BaseException as error:
             # It crosses as a plain record: the caller need not load TensorFlow, and a shortage of
-            # memory is told as one.
+            # memory is reported as one.
             if _is_tensorflows(error) or shortage.is_shortage(error):
                 raise
             return _error(error)

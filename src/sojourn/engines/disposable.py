@@ -29,9 +29,9 @@ _is_allowed = False
 
 
 class _Outcome(msgspec.Struct, frozen=True):
-    """What a child has to say. Behind it in the file come arrays of bytes of these sizes."""
+    """The result of a child. Arrays of bytes of these sizes follow it in the file."""
 
-    told: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     sizes: list[int] = []
     error: str = ""
     message: str = ""
@@ -83,8 +83,8 @@ def _fork() -> int:
 def _carry_out(work: Callable[[], Result], file: int) -> None:
     try:
         try:
-            told, arrays = work()
-            _write(file, _Outcome(told, [array.nbytes for array in arrays]), arrays)
+            facts, arrays = work()
+            _write(file, _Outcome(facts, [array.nbytes for array in arrays]), arrays)
         except Exception as error:
             error = shortage.explained(error)  # type: ignore[assignment]
             words = "".join(traceback.format_exception(error)).rstrip()
@@ -117,4 +117,4 @@ def _read(file: int) -> Result:
             kind = ModelError
         raise kind(outcome.message) from RemoteTraceback(outcome.traceback)
     ends = np.cumsum([start, *outcome.sizes])
-    return outcome.told, [whole[a:b] for a, b in itertools.pairwise(ends)]
+    return outcome.facts, [whole[a:b] for a, b in itertools.pairwise(ends)]

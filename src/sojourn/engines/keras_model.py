@@ -33,8 +33,8 @@ class KerasFileEngine:
             packed, files = tracing.pack(_model_of(path), load.inputs)
             return msgspec.to_builtins(packed), files
 
-        told, files = disposable.do(pack, f"loading {path}")
-        packed = msgspec.convert(told, Packed)
+        facts, files = disposable.do(pack, f"loading {path}")
+        packed = msgspec.convert(facts, Packed)
         return tracing.PackedEngine.load(msgspec.structs.replace(load, packed=packed), files)
 
 

@@ -53,17 +53,17 @@ class LiteRtEngine:
     def load(cls, load: Load, arrays: Arrays) -> LiteRtEngine:
         """From the file `path`."""
         try:
-            told = parse_tflite(mapped(load.path))
+            parsed = parse_tflite(mapped(load.path))
             keys = list(Interpreter(model_path=load.path).get_signature_list())
         except (ValueError, RuntimeError, ModelError) as error:
-            raise ModelError(f"LiteRT cannot load {load.path}: {_told(error)}") from None
-        return cls(load, _chosen(keys, load.signature, load.path), told.remembers)
+            raise ModelError(f"LiteRT cannot load {load.path}: {_reason(error)}") from None
+        return cls(load, _chosen(keys, load.signature, load.path), parsed.remembers)
 
     def _new_runner(self) -> _Runner:
         try:
             return _Runner(self._path, self._key)
         except (ValueError, RuntimeError) as error:
-            raise ModelError(f"LiteRT cannot load {self._path}: {_told(error)}") from None
+            raise ModelError(f"LiteRT cannot load {self._path}: {_reason(error)}") from None
 
     @contextmanager
     def runner(self) -> Iterator[_Runner]:
@@ -182,7 +182,7 @@ def _require(name: str, role: str, specs: Any) -> None:
         raise InputError(f"{role} {name!r} is of type {specs[name].dtype}, which LiteRT has not")
 
 
-def _told(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     message = str(error).strip()
     if found := _CUSTOM_OP.search(message):
         return f"it has the custom op {found[1]}, which LiteRT does not have"

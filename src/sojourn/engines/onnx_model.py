@@ -49,8 +49,8 @@ class OnnxEngine:
         self._outputs = _specs(session.get_outputs())
         # Of a scalar and of any rank ONNX Runtime says the same.
         if any(spec.shape == () for spec in (*self._inputs.values(), *self._outputs.values())):
-            told = parse_onnx(mapped(path))
-            for specs, read in ((self._inputs, told.inputs), (self._outputs, told.outputs)):
+            parsed = parse_onnx(mapped(path))
+            for specs, read in ((self._inputs, parsed.inputs), (self._outputs, parsed.outputs)):
                 for name, spec in specs.items():
                     if name in read and read[name].shape is None:
                         specs[name] = TensorSpec(spec.dtype, None)
@@ -79,7 +79,7 @@ class OnnxEngine:
                 load.path, options, providers=["CPUExecutionProvider"]
             )
         except Exception as error:  # it has a type of its own for each of its status codes
-            raise ModelError(_told(load.path, str(error))) from None
+            raise ModelError(_explained(load.path, str(error))) from None
         return cls(session, load)
 
     def plan(self, feeds: Sequence[str], fetches: Sequence[str]) -> OnnxPlan:
@@ -178,7 +178,7 @@ def _encoded(array: np.ndarray) -> np.ndarray:
     return result.reshape(array.shape)
 
 
-def _told(path: str, message: str) -> str:
+def _explained(path: str, message: str) -> str:
     if found := _UNKNOWN_OP.search(message):
         return f"{path} has the op {found[1]}, which ONNX Runtime does not have"
     if found := _OPSET.search(message):

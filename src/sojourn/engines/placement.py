@@ -34,7 +34,7 @@ class Placements:
         """Whether there is only one place where ops can run."""
         return len(self._devices) == 1
 
-    def told(self) -> dict[str, int]:
+    def counts(self) -> dict[str, int]:
         """How many ops ran on each device; every device of the session is there."""
         with self._lock:
             return {device: self._counts[device] for device in self._devices}

@@ -149,12 +149,12 @@ class SessionEngine:
                 [self._graph.operation(name) for name in arguments["targets"]],
                 metadata,
             )
-            told = c_api.TF_GetBuffer(metadata) if with_metadata else b""
+            content = c_api.TF_GetBuffer(metadata) if with_metadata else b""
         finally:
             for buffer in (options, metadata):
                 if buffer is not None:
                     c_api.TF_DeleteBuffer(buffer)
-        return _sendable(results, told)
+        return _sendable(results, content)
 
     def _partial_setup(self, arguments: dict[str, Any], arrays: Arrays) -> tuple[Any, Arrays]:
         handle = c_api.TF_SessionPRunSetup_wrapper(
@@ -235,7 +235,7 @@ def _buffer(content: bytes | None) -> Any:
 
 
 def _sendable(results: Sequence[Any], metadata: bytes = b"") -> tuple[Any, list[np.ndarray]]:
-    """What can cross: handles of resources go as bytes, and it is told which they are."""
+    """What can cross: handles of resources go as bytes, with a list of which they are."""
     arrays = [r if hasattr(r, "dtype") else np.array(r, dtype=object) for r in results]
     resources = [i for i, array in enumerate(arrays) if is_handle(array)]
     for i in resources:

@@ -72,15 +72,15 @@ class RemoteFunctions(script_ops.FuncRegistry):  # type: ignore[misc]
     def __call__(self, token: str, device: str | None, args: list[Any]) -> Any:
         self._connected.wait()
         question = msgspec.msgpack.encode(Question(str(token)))
-        status, told, results = self._call_back(question, [_as_array(arg) for arg in args])
+        status, reply, results = self._call_back(question, [_as_array(arg) for arg in args])
         if status:
-            failure = msgspec.msgpack.decode(told, type=Failure)
+            failure = msgspec.msgpack.decode(reply, type=Failure)
             family = FAMILIES[failure.family]
             kind = family
             if failure.name != failure.family:
                 kind = type(failure.name, (family,), {"__module__": "builtins"})
             raise kind(failure.message) from InTheCaller(f"\n{failure.traceback}")
-        answer = msgspec.msgpack.decode(told, type=Answer)
+        answer = msgspec.msgpack.decode(reply, type=Answer)
         values: list[Any] = list(results)
         for place, name in answer.strange.items():
             values[place] = _strange(name)

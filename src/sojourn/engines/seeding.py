@@ -87,7 +87,7 @@ def _seed_node(node: Any, scope: str, seed: int) -> None:
 
 
 def _require_gpu(device: str) -> None:
-    """Whoever asks for a GPU by name is told when TensorFlow cannot use it."""
+    """Raise if a GPU was asked for by name and TensorFlow cannot use it."""
     tensorflow = sys.modules.get("tensorflow")
     if tensorflow is None:
         return

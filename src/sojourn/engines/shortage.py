@@ -68,14 +68,14 @@ def explained(error: BaseException) -> BaseException:
         return error
     root = next(found for found in _chain(error) if _speaks_of_memory(found))
     words = _first_line(root)
-    told = BudgetExceeded(
+    exceeded = BudgetExceeded(
         f"{was_reached(_limit_bytes)}: the worker held {_held()} and asked for "
         f"{_asked(words)}" + (f" ({words})" if words else "")
     )
-    told.__cause__ = error
+    exceeded.__cause__ = error
     if hasattr(root, "error_code"):  # so that it arrives as TensorFlow's own type as well
-        told.__dict__.update(error_code=_RESOURCE_EXHAUSTED, op=getattr(root, "op", None))
-    return told
+        exceeded.__dict__.update(error_code=_RESOURCE_EXHAUSTED, op=getattr(root, "op", None))
+    return exceeded
 
 
 def not_enough_for(what: str) -> BudgetExceeded:

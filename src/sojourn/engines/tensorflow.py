@@ -162,7 +162,7 @@ class GraphEngine:
         return None, [np.frombuffer(made, np.uint8)]
 
     def _placement(self, arguments: dict[str, Any], arrays: Arrays) -> tuple[Any, Arrays]:
-        return self._placements.told(), ()
+        return self._placements.counts(), ()
 
     def _readable(self, found: Any) -> Any:
         """For a variable, which the graph knows as a handle, the tensor with its value."""

@@ -107,16 +107,16 @@ class Variables:
         """Write a checkpoint; tell what is in it, and what had no value."""
         with self._lock:
             items, empty = self._split()
-            told = {"variables": [], "uninitialized": [item.keys[0] for item in empty]}
+            report = {"variables": [], "uninitialized": [item.keys[0] for item in empty]}
             if not items:
-                return told  # TensorFlow cannot write a checkpoint of nothing
+                return report  # TensorFlow cannot write a checkpoint of nothing
             where, save = self._saver_for(items)
             try:
                 self._session.run(save, {where: prefix})
             except tf.errors.OpError as error:
                 raise CheckpointError(f"TensorFlow could not write it: {error.message}") from None
-            told["variables"] = [key for item in items for key in item.keys]
-            return told
+            report["variables"] = [key for item in items for key in item.keys]
+            return report
 
     def restore(self, prefix: str, may_lack: Sequence[str]) -> None:
         """Take every value from a checkpoint, or none if anything is wrong with it."""

@@ -72,12 +72,12 @@ def line(event: Event) -> str:
     facts = dict(event.detail)
     if event.host_bytes and "receipt" not in facts:
         facts["host_bytes"] = event.host_bytes
-    told = [
+    details = [
         _receipt(value) if key == "receipt" else f"{key}={_value(key, value)}"
         for key, value in facts.items()
         if value is not None and key not in _NOT_IN_LINES
     ]
-    return " ".join(parts) + (f": {' '.join(told)}" if told else "")
+    return " ".join(parts) + (f": {' '.join(details)}" if details else "")
 
 
 def _value(key: str, value: Any) -> str:

@@ -97,7 +97,7 @@ class Call:
             answer = self._stay.call(operation, arguments, arrays, result=Outcome, timeout=timeout)
         except StepTimeout:
             raise self._late() from None
-        return self._told(*answer)
+        return self._unpacked(*answer)
 
     async def aask(
         self, operation: str, arguments: dict[str, Any], arrays: Sequence[np.ndarray]
@@ -111,14 +111,14 @@ class Call:
             )
         except StepTimeout:
             raise self._late() from None
-        return self._told(*answer)
+        return self._unpacked(*answer)
 
     def _late(self) -> StepTimeout:
         return StepTimeout(
             f"{self.name!r} did not answer within {self._options.timeout:g} s; its worker was ended"
         )
 
-    def _told(self, outcome: Outcome, results: Sequence[np.ndarray]) -> tuple[str, Any]:
+    def _unpacked(self, outcome: Outcome, results: Sequence[np.ndarray]) -> tuple[str, Any]:
         if outcome.kind == ERROR:
             raise _as_error(outcome, results)
         if not results:

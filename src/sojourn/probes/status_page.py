@@ -86,7 +86,7 @@ class StatusPage:
             try:
                 self._memory.close()
             except BufferError:
-                pass  # who was interrupted while he wrote to it holds it; it goes with him
+                pass  # a thread interrupted while writing to it holds it; it goes with that thread
             self._memory = None
 
 

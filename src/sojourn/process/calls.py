@@ -38,7 +38,7 @@ class WorkerDied(Exception):
         self.begun = begun
         self.kind = kind
 
-    def told(self, consequence: str = "") -> str:
+    def describe(self, consequence: str = "") -> str:
         """How, what follows from it, and what it said last."""
         words = f"\nIts last words:\n{self.last_words}" if self.last_words else ""
         return f"{self.how}{consequence}{words}"

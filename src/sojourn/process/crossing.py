@@ -22,7 +22,7 @@ NONSENSE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class ErrorRecord(msgspec.Struct, frozen=True):
-    """What is told of an exception."""
+    """An exception as it crosses to the client."""
 
     module: str
     name: str
@@ -38,7 +38,7 @@ def record(error: BaseException) -> bytes:
         return _encoded(error)
     except Exception as worse:  # code of the user's, or no memory for a long text
         kind = type(error)
-        text = f"(its text cannot be told: {type(worse).__name__})"
+        text = f"(its text cannot be shown: {type(worse).__name__})"
         return msgspec.msgpack.encode(
             ErrorRecord(_name(kind.__module__), _name(kind.__name__), text, text)
         )
@@ -64,7 +64,7 @@ def _text_of(error: BaseException) -> str:
     try:
         return str(error)
     except Exception as worse:  # code of the user's, which must not take the worker down
-        return f"(its text cannot be told: {worse!r})"
+        return f"(its text cannot be shown: {worse!r})"
 
 
 def _name(name: object) -> str:
@@ -77,45 +77,45 @@ def revive(payload: bytes, graph: Any = None, *, trusted: bool = True) -> BaseEx
     Of a worker that is not trusted, its words are made plain. Raises one of NONSENSE if it is no
     record.
     """
-    told = msgspec.msgpack.decode(payload, type=ErrorRecord)
+    failure = msgspec.msgpack.decode(payload, type=ErrorRecord)
     if not trusted:
-        told = msgspec.structs.replace(
-            told,
-            name=plain(told.name, _MOST_OF_A_NAME),
-            message=plain(told.message, _MOST_OF_A_TEXT),
-            traceback=plain(told.traceback, _MOST_OF_A_TEXT),
-            node=None if told.node is None else plain(told.node, _MOST_OF_A_NAME),
+        failure = msgspec.structs.replace(
+            failure,
+            name=plain(failure.name, _MOST_OF_A_NAME),
+            message=plain(failure.message, _MOST_OF_A_TEXT),
+            traceback=plain(failure.traceback, _MOST_OF_A_TEXT),
+            node=None if failure.node is None else plain(failure.node, _MOST_OF_A_NAME),
         )
-    error = _as_own(told, graph) or _as_frameworks(told, graph) or _as_builtin(told)
+    error = _as_own(failure, graph) or _as_frameworks(failure, graph) or _as_builtin(failure)
     if error is None:
-        error = errors.EngineError(f"{told.name}: {told.message}")
-    error.__cause__ = errors.RemoteTraceback(with_cells(told.traceback))
+        error = errors.EngineError(f"{failure.name}: {failure.message}")
+    error.__cause__ = errors.RemoteTraceback(with_cells(failure.traceback))
     return error
 
 
-def _as_own(told: ErrorRecord, graph: Any) -> BaseException | None:
-    kind = getattr(errors, told.name, None) if told.module == errors.__name__ else None
+def _as_own(failure: ErrorRecord, graph: Any) -> BaseException | None:
+    kind = getattr(errors, failure.name, None) if failure.module == errors.__name__ else None
     # What the worker says names a class of ours, or nothing.
     is_error = isinstance(kind, type) and issubclass(kind, errors.SojournError)
-    if kind is errors.BudgetExceeded and told.code is not None:
-        frameworks = hooks.limit_reached(told.message, told.node, graph)
+    if kind is errors.BudgetExceeded and failure.code is not None:
+        frameworks = hooks.limit_reached(failure.message, failure.node, graph)
         if frameworks is not None:
             return frameworks
-    return kind(told.message) if is_error else None  # type: ignore[misc]
+    return kind(failure.message) if is_error else None  # type: ignore[misc]
 
 
-def _as_builtin(told: ErrorRecord) -> BaseException | None:
-    kind = getattr(builtins, told.name, None) if told.module == "builtins" else None
+def _as_builtin(failure: ErrorRecord) -> BaseException | None:
+    kind = getattr(builtins, failure.name, None) if failure.module == "builtins" else None
     if isinstance(kind, type) and issubclass(kind, Exception):
         try:
-            return kind(told.message)
+            return kind(failure.message)
         except TypeError:  # UnicodeDecodeError and its like want more than a message
             return None
     return None
 
 
-def _as_frameworks(told: ErrorRecord, graph: Any) -> BaseException | None:
-    if told.code is None:
+def _as_frameworks(failure: ErrorRecord, graph: Any) -> BaseException | None:
+    if failure.code is None:
         return None
-    error = hooks.revive(told.code, told.message, told.node, graph)
-    return error or errors.EngineError(f"{told.name}: {told.message}", code=told.code)
+    error = hooks.revive(failure.code, failure.message, failure.node, graph)
+    return error or errors.EngineError(f"{failure.name}: {failure.message}", code=failure.code)

@@ -133,10 +133,10 @@ def main(path: str, member: str = "") -> None:
     try:
         h5py: Any = importlib.import_module("h5py")
         is_closed_off = _close_off(path)
-        told = {**read(h5py, _member(path, member) if member else path), "closed": is_closed_off}
+        facts = {**read(h5py, _member(path, member) if member else path), "closed": is_closed_off}
     except ImportError:
-        told = {"missing": True}
+        facts = {"missing": True}
     except Exception as error:
         # HDF5 reports damage as OSError, RuntimeError, KeyError, ValueError and more.
-        told = {"error": str(error)[:1000]}
-    json.dump(told, sys.stdout)
+        facts = {"error": str(error)[:1000]}
+    json.dump(facts, sys.stdout)

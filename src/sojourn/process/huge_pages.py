@@ -18,9 +18,9 @@ _FOR_MALLOC = "glibc.malloc.hugetlb"
 
 def ask_malloc(environment: dict[str, str]) -> None:
     """Have the malloc of a program that is about to start ask for huge pages, if it is glibc's."""
-    told = environment.get(_TUNABLES, "")
-    if _FOR_MALLOC not in told:
-        environment[_TUNABLES] = f"{told}:{_FOR_MALLOC}=1".lstrip(":")
+    tunables = environment.get(_TUNABLES, "")
+    if _FOR_MALLOC not in tunables:
+        environment[_TUNABLES] = f"{tunables}:{_FOR_MALLOC}=1".lstrip(":")
 
 
 def collapse() -> None:

@@ -62,7 +62,7 @@ def to_the_end(work: Callable[[], None], hurry: Callable[[], None]) -> None:
             if raised:
                 raise raised[0]
     finally:
-        # An error refers to this frame. If this frame referred to it, all that the caller had in
-        # his hands would stay until the garbage collector comes by.
+        # An error refers to this frame. If this frame referred to it, all that the caller
+        # held would stay until the garbage collector runs.
         failures.clear()
         raised.clear()

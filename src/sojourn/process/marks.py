@@ -24,7 +24,7 @@ _client = ""  # what all marks of this process begin with
 
 
 def of_client() -> str:
-    """What the marks of all workers of this process begin with; worn by its zygotes."""
+    """What the marks of all workers of this process begin with; its zygotes carry it."""
     global _client
     if not _client:
         _client = secrets.token_hex(8)
@@ -55,32 +55,32 @@ def wear(mark: str) -> None:
         ctypes.memmove(place, mark.encode(), len(mark))
 
 
-def wearers(mark: str) -> list[int]:
-    """The processes that wear this mark, or one that begins with it. Not those of other users."""
+def processes_with(mark: str) -> list[int]:
+    """This user's processes with this mark, or with one that begins with it."""
     return processes.started_with(NAME, mark)
 
 
-def end_wearers(mark: str) -> list[int]:
-    """End them all; whoever runs this is spared. Returns whom it has ended."""
-    ended: list[int] = []
-    while found := [pid for pid in wearers(mark) if pid not in (os.getpid(), *ended)]:
+def kill_marked(mark: str) -> list[int]:
+    """Kill the processes with this mark, but not the caller. Returns their ids."""
+    killed: list[int] = []
+    while found := [pid for pid in processes_with(mark) if pid not in (os.getpid(), *killed)]:
         for pid in found:
-            ended.append(pid)
+            killed.append(pid)
             try:
                 pidfd = os.pidfd_open(pid)
             except OSError:
                 continue  # it has ended
             try:
-                if _wears(pid, f"\0{NAME}={mark}".encode()):  # still the same process
+                if _has_entry(pid, f"\0{NAME}={mark}".encode()):  # still the same process
                     signal.pidfd_send_signal(pidfd, signal.SIGKILL)
             except OSError:
                 pass
             finally:
                 os.close(pidfd)
-    return ended
+    return killed
 
 
-def _wears(pid: int, entry: bytes) -> bool:
+def _has_entry(pid: int, entry: bytes) -> bool:
     until = time.monotonic() + _EXEC_SECONDS
     was_empty = False
     try:

@@ -58,7 +58,7 @@ _OF_A_SPARE = _Kinds("spare.started", "spare.ended", "spare.died", "spare.stuck"
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a worker ended, told after it was reaped."""
+    """How a worker ended; known once it was reaped."""
 
     status: int | None
     left: tuple[int, ...] = ()  # processes that could not be ended
@@ -70,7 +70,7 @@ class Ending:
 
     def __str__(self) -> str:
         if self.status is None:
-            return "ended (nobody could say how)"
+            return "ended (exit status unknown)"
         if os.WIFSIGNALED(self.status):
             number = os.WTERMSIG(self.status)
             return f"was killed by {_name_of_signal(number)}"
@@ -267,7 +267,7 @@ class Worker:
             )
         except _INTERRUPTED as error:
             raise self._what_it_means(error) from None
-        return self._told(answer, result, graph)
+        return self._decoded(answer, result, graph)
 
     async def acall(
         self,
@@ -286,9 +286,9 @@ class Worker:
             )
         except _INTERRUPTED as error:
             raise self._what_it_means(error) from None
-        return self._told(answer, result, None)
+        return self._decoded(answer, result, None)
 
-    def _told(self, answer: Answer, result: Any, graph: Any) -> tuple[Any, list[np.ndarray]]:
+    def _decoded(self, answer: Answer, result: Any, graph: Any) -> tuple[Any, list[np.ndarray]]:
         status, meta, results = answer
         self.output.show()
         if status != OK:
@@ -417,7 +417,7 @@ class Worker:
             os.close(pidfd)
 
     def _note_that_we_asked(self) -> None:
-        # Whoever has ended before he was asked has died.
+        # A worker that ended before it was asked to has died.
         self._is_asked_to_end = self._is_asked_to_end or not self._wait_for_end(0)
 
     def _reap(self) -> Ending:
@@ -426,8 +426,10 @@ class Worker:
                 return self._ending
             if self._wait_for_end(5.0):
                 status, _ = self._zygote.status_of(self.pid)
-                if status is None:  # whoever forked it may be gone, and ends nothing it has left
-                    marks.end_wearers(self._mark)
+                if (
+                    status is None
+                ):  # the zygote that forked it may be gone, and ends nothing it left
+                    marks.kill_marked(self._mark)
                 self._ending = ending = Ending(status, ())
                 kind = self._kinds.ended if self._is_asked_to_end else self._kinds.died
             else:

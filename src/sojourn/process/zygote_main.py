@@ -178,7 +178,7 @@ class _Zygote:
             self._bury(pid)
         self._end_orphans()
         if lifeline.has_ended(self._client):  # else it has other zygotes, with workers of theirs
-            marks.end_wearers(marks.client_of(os.environ[marks.NAME]))
+            marks.kill_marked(marks.client_of(os.environ[marks.NAME]))
         private_folder.remove(self._folder)
         os._exit(0)
 

@@ -79,8 +79,8 @@ class Keeping:
         """How many ops ran where."""
         if "placement" not in self.operations:
             return {}
-        told, _ = self._stay.call("placement", {}, result=dict[str, int], counts=False)
-        return dict(told)
+        counts, _ = self._stay.call("placement", {}, result=dict[str, int], counts=False)
+        return dict(counts)
 
     def comeback_with(
         self,
@@ -130,10 +130,12 @@ class Keeping:
     def _restore(self, path: str, deadline: float | None = None) -> None:
         with checkpoints.opened(path) as saved:
             while saved.has_values:
-                told = {"folder": saved.identity, "may_lack": saved.may_lack}
+                arguments = {"folder": saved.identity, "may_lack": saved.may_lack}
                 prefix = saved.prefix()
                 try:
-                    self._backend.call("restore", {**told, "prefix": prefix}, deadline=deadline)
+                    self._backend.call(
+                        "restore", {**arguments, "prefix": prefix}, deadline=deadline
+                    )
                     return
                 except CheckpointError as error:
                     if saved.prefix() == prefix:  # else moved by a save before it was opened there

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from sojourn.session.steps import Step
 
 _TELL_STEPS_EVERY = 1.0  # seconds
-_LOOK_SECONDS = 0.5  # how long to wait for somebody before looking whether he is still there
+_LOOK_SECONDS = 0.5  # how long to wait for a thread before looking whether it still lives
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _SHARE_FOR_MEASURING = 1 / 500  # the kernel walks all pages of the worker, and a caller waits
 STATE_NAMES = tuple(state.value for state in State)
@@ -104,8 +104,8 @@ class Lifecycle:
         }
         self.page = StatusPage(self.identity)
         self._words = self.page.words
-        self._told_steps_at = time.monotonic()
-        self._told_histogram = self.page.histogram()
+        self._reported_steps_at = time.monotonic()
+        self._reported_histogram = self.page.histogram()
         self._measure_after = 0.0
 
     def announce(self, owner: Place) -> None:
@@ -135,7 +135,7 @@ class Lifecycle:
     def end_step(self, step: Step, counts: bool = True, *, failed: bool = False) -> None:
         """The step is over, however it ended. What only prepares others does not count as one."""
         now = time.monotonic()
-        started = step.started if step.counts else 0.0  # told, counted or not
+        started = step.started if step.counts else 0.0  # reported, counted or not
         news = None
         with self._lock:
             words = self._words
@@ -149,11 +149,11 @@ class Lifecycle:
                 self._flip(_ENDED)
             if self._waiting:
                 self._changed.notify_all()
-            if now - self._told_steps_at > _TELL_STEPS_EVERY:
+            if now - self._reported_steps_at > _TELL_STEPS_EVERY:
                 if events.is_listening():
                     news = self._news_of_steps(now)
                 else:
-                    self._told_steps_at = now  # asked again in a while, not at every step
+                    self._reported_steps_at = now  # asked again in a while, not at every step
         # Telling may take a while, and others want to begin.
         if started and events.hears_steps():
             seconds = now - started
@@ -341,11 +341,11 @@ class Lifecycle:
         return held
 
     def _news_of_steps(self, now: float) -> dict[str, Any] | None:
-        """What has been done since it was last told, None if that is nothing."""
+        """What has been done since the last report, None if nothing was."""
         histogram = self.page.histogram()
-        new = [a - b for a, b in zip(histogram, self._told_histogram, strict=True)]
-        seconds = now - self._told_steps_at
-        self._told_steps_at, self._told_histogram = now, histogram
+        new = [a - b for a, b in zip(histogram, self._reported_histogram, strict=True)]
+        seconds = now - self._reported_steps_at
+        self._reported_steps_at, self._reported_histogram = now, histogram
         return {"steps": self.steps, "seconds": seconds, "histogram": new} if any(new) else None
 
     def _emit(

@@ -141,8 +141,8 @@ class Stay:
         """Have the engine carry out an operation, as a step that others may accompany."""
         deadline = deadline_after(timeout)
         with Step(self, deadline, timeout, what=name, counts=counts) as step:
-            told = self._operate(name, arguments, arrays, result, step.deadline)
-        return told
+            answer = self._operate(name, arguments, arrays, result, step.deadline)
+        return answer
 
     async def acall(
         self,
@@ -160,10 +160,10 @@ class Stay:
         loop = asyncio.get_running_loop()
         async with Step(self, deadline, timeout, what=name, loop=loop):
             assert self.backend is not None
-            told = await self.backend.acall(
+            answer = await self.backend.acall(
                 name, arguments, arrays, result=result, deadline=deadline
             )
-        return told
+        return answer
 
     def taking_part(self, what: str) -> Step:
         """A block in which nobody can end the session, for work on the backend itself."""
@@ -314,8 +314,8 @@ class Stay:
         try:
             loaded, _ = self._operate("load", load, arrays, _Loaded, deadline)
         except WorkerDied as death:
-            told = death.told(" while it loaded the model")
-            raise death.kind(f"session {self.name!r}: the worker {told}") from None
+            how = death.describe(" while it loaded the model")
+            raise death.kind(f"session {self.name!r}: the worker {how}") from None
         self.signature = loaded.signature
         self.keeping.operations = frozenset(loaded.operations)
         before = self.lifecycle.happened_in(_OPENING, Input.OPENED, self.owner)
@@ -436,7 +436,7 @@ class Stay:
         def note() -> None:
             # Before it is told: who is refused from now on wants to know.
             if self.lifecycle.state in _HAS_A_WORKER:
-                self.how_it_died = death.told()
+                self.how_it_died = death.describe()
                 self.lifecycle.how_it_died = death.how
 
         # While a worker is being replaced, those who saw the last one die tell nothing new.

@@ -146,7 +146,10 @@ class Step:
             return False
         if self._may_be_repeated(error):
             return True  # the caller asks the next worker
-        raise failure from None
+        try:
+            raise failure from None
+        finally:
+            del failure, error, trace  # it knows this frame: known here, it would stay
 
     def _may_be_repeated(self, error: BaseException | None) -> bool:
         """Whether a dead worker has never seen it, and another one takes its place."""

@@ -1,4 +1,4 @@
-"""What those who use a session are told when they cannot: by sojourn's own errors.
+"""What a session raises when it cannot be used: sojourn's own errors.
 
 The drop-in says the same things in TensorFlow's words.
 """
@@ -69,4 +69,4 @@ class Words:
 
     def broken(self, death: WorkerDied, consequence: str) -> Exception:
         """The worker has died."""
-        return death.kind(f"{self._name}: the worker {death.told(f'; {consequence}')}")
+        return death.kind(f"{self._name}: the worker {death.describe(f'; {consequence}')}")

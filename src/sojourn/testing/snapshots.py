@@ -16,8 +16,8 @@ from sojourn.process.zygote import zygotes
 from sojourn.session import totals
 from sojourn.testing import ports
 
-# Whoever sets this in his environment has all processes counted that were started with it, however
-# they were detached, by whatever program. Its value may be continued: `run`, `run.part`.
+# With this set in the environment, all processes that were started with it are counted, however
+# they were detached, by any program. Its value may be continued: `run`, `run.part`.
 RUN = "SOJOURN_TEST_RUN"
 _UNKNOWN = (-1, -1)
 Stamp = tuple[int, int]
@@ -69,7 +69,7 @@ def look(strict: bool) -> Snapshot:
     workers = {f.pid for f in found if not f.is_zygote}
     below_zygotes = {pid for one in zygotes for pid in limits.descendants(one)}
     ours = {me, *zygotes, *workers}
-    strangers = below_zygotes.union(marks.wearers(marks.of_client())) - ours
+    strangers = below_zygotes.union(marks.processes_with(marks.of_client())) - ours
     children = set(limits.descendants(me)) - ours - strangers
     marked = set(_marked()) - ours - strangers - children
     return Snapshot(

@@ -170,7 +170,7 @@ def _notable(story: Story) -> str:
     rows = "".join(
         f'<tr><td class="number">{incident.at:.2f} s</td><td class="mono">{escape(incident.kind)}'
         f'</td><td>{escape(incident.session)}</td><td class="mono">{escape(incident.place)}</td>'
-        f"<td>{escape(incident.told)}</td></tr>"
+        f"<td>{escape(incident.in_words)}</td></tr>"
         for incident in story.incidents[:_MOST_ROWS]
     )
     return (

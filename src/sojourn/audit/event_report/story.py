@@ -32,7 +32,7 @@ def in_words(histogram: list[int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """Something that should not have happened, with everything that its event told."""
+    """Something that should not have happened, with all facts of its event."""
 
     at: float
     kind: str
@@ -41,7 +41,7 @@ class Incident:
     facts: dict[str, Any]
 
     @property
-    def told(self) -> str:
+    def in_words(self) -> str:
         """The facts in words: `how killed by SIGKILL, worker_pid 71, held_bytes 131 MiB`."""
         return ", ".join(f"{name} {_in_units(name, fact)}" for name, fact in self.facts.items())
 

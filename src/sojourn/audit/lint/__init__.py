@@ -2,7 +2,7 @@
 
 names     what a dotted name means: aliases of TensorFlow, compat.v1, session classes
 module    one parsed file: parents, scopes, calls, what each name is bound to
-program   the files together: what a name of one file means in another, who calls whom
+program   the files together: what a name of one file means in another, which function calls which
 uses      what a use does to a session: borrow, keep, lend, take, close
 state     what may be true of each session at one point of a program
 expressions, flow

@@ -1,6 +1,6 @@
 """The account of a program's sessions: who opened them, what they did, what they left.
 
-Plain bookkeeping: it is told when a session opens and closes, and asked at the end.
+Plain bookkeeping: it records when a session opens and closes, and reports at the end.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class Ledger:
 
 
 def _joined(stays: list[Stay]) -> list[str]:
-    """One line a session; a line that opened many is told once, with their number."""
+    """One line a session; a line that opened many appears once, with their number."""
     by_place: dict[Place, list[Stay]] = {}
     for stay in stays:
         by_place.setdefault(stay.opened, []).append(stay)

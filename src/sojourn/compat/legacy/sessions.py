@@ -56,7 +56,7 @@ def config_of_the_time(config: Any) -> Any:
     """That configuration, without the rewriting of arithmetic, unless the program asks for it.
 
     It came after these programs, and reads through tensors that they feed: a program that feeds
-    what a transpose gives is told to feed the placeholder before it.
+    what a transpose gives fails with advice to feed the placeholder before it.
     """
     import tensorflow.compat.v1 as tf
     from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig

@@ -21,7 +21,7 @@ class RemoteCallable:
 
     def __call__(self, *args: Any, run_metadata: Any = None) -> Any:
         arrays = [np.asarray(arg) for arg in args]
-        told, results = self._link.call_callable(self._number, arrays, run_metadata is not None)
+        metadata, results = self._link.call_callable(self._number, arrays, run_metadata is not None)
         if run_metadata is not None:
-            run_metadata.ParseFromString(told)
+            run_metadata.ParseFromString(metadata)
         return results

@@ -13,18 +13,18 @@ _GPU_DEVICES = ("/dev/nvidia[0-9]*", "/dev/kfd", "/dev/dxg")
 
 def default_config() -> Any:
     """What `tf.config` says, without waking a GPU that this process has not touched yet."""
-    told = context.context()
-    if told._physical_devices is not None or not any(map(glob.glob, _GPU_DEVICES)):
-        return told.config
+    settings = context.context()
+    if settings._physical_devices is not None or not any(map(glob.glob, _GPU_DEVICES)):
+        return settings.config
     # Asking would list the devices, and that takes memory on each of them. Nothing about devices
     # can have been configured before they were listed, so only the rest is copied.
     config = config_pb2.ConfigProto()
-    soft = told._soft_device_placement
-    config.allow_soft_placement = told.executing_eagerly() if soft is None else soft
-    if told._log_device_placement is not None:
-        config.log_device_placement = told._log_device_placement
-    if told._intra_op_parallelism_threads is not None:
-        config.intra_op_parallelism_threads = told._intra_op_parallelism_threads
-    if told._inter_op_parallelism_threads is not None:
-        config.inter_op_parallelism_threads = told._inter_op_parallelism_threads
+    soft = settings._soft_device_placement
+    config.allow_soft_placement = settings.executing_eagerly() if soft is None else soft
+    if settings._log_device_placement is not None:
+        config.log_device_placement = settings._log_device_placement
+    if settings._intra_op_parallelism_threads is not None:
+        config.intra_op_parallelism_threads = settings._intra_op_parallelism_threads
+    if settings._inter_op_parallelism_threads is not None:
+        config.inter_op_parallelism_threads = settings._inter_op_parallelism_threads
     return config

@@ -1,4 +1,4 @@
-"""What users of the drop-in are told when their session has ended: TensorFlow's own errors."""
+"""What the drop-in raises when a session has ended: TensorFlow's own errors."""
 
 from __future__ import annotations
 

@@ -50,8 +50,8 @@ class WorkerLink(Link):
 
             return WorkerBackend(name, memory_bytes=limit, on_gpu=choice.on_gpu, deadline=deadline)
 
-        told = Load(kind="session", config=config.SerializeToString())
-        self._open(name, "process", place, make, told, choice.label)
+        load = Load(kind="session", config=config.SerializeToString())
+        self._open(name, "process", place, make, load, choice.label)
 
     def grow(self) -> None:
         self._follow()
@@ -59,7 +59,7 @@ class WorkerLink(Link):
             self.ship()
 
     def _follow(self) -> None:
-        """Files are named as the caller sees them now, not as he saw them when he opened it."""
+        """Relative paths mean what they mean to the caller now, not when the session was opened."""
         try:
             folder = os.getcwd()
         except OSError:
@@ -115,7 +115,7 @@ class WorkerLink(Link):
         self, session: Any, options: Any, feeds: Any, fetches: Any, targets: Any, metadata: Any
     ) -> Any:
         resources, sent = _without_resources(list(feeds.values()))
-        told, results = self._call(
+        facts, results = self._call(
             "run",
             {
                 "feeds": tensor_names(feeds),
@@ -129,8 +129,8 @@ class WorkerLink(Link):
             counts=True,
         )
         if metadata is not None:
-            metadata.append(told["metadata"])
-        return _received(results, told["resources"])
+            metadata.append(facts["metadata"])
+        return _received(results, facts["resources"])
 
     def setup_partial(self, session: Any, setup: Any, arguments: Any) -> Any:
         _, feeds, fetches, targets = arguments
@@ -145,7 +145,7 @@ class WorkerLink(Link):
     def run_partial(self, session: Any, handle: Any, feeds: Any, fetches: Any) -> Any:
         self.ship()  # TensorFlow finds out later that the handle is older than the op
         resources, sent = _without_resources(list(feeds.values()))
-        told, results = self._call(
+        facts, results = self._call(
             "partial_run",
             {
                 "handle": handle,
@@ -156,7 +156,7 @@ class WorkerLink(Link):
             sent,
             counts=True,
         )
-        return _received(results, told["resources"])
+        return _received(results, facts["resources"])
 
     def make_callable(
         self, session: Any, fetches: Any, feed_list: Any, accept_options: bool
@@ -177,7 +177,7 @@ class WorkerLink(Link):
         return RemoteCallable(self, options)
 
     def list_devices(self, session: Any) -> Any:
-        return [tf_session._DeviceAttributes(*told) for told in session._do_call(self._devices)]
+        return [tf_session._DeviceAttributes(*device) for device in session._do_call(self._devices)]
 
     def new_callable(self, options: bytes) -> int:
         """The number of a new callable in the worker."""
@@ -193,13 +193,13 @@ class WorkerLink(Link):
         self, number: int, arrays: list[np.ndarray], metadata: bool
     ) -> tuple[bytes, list[Any]]:
         """Run a callable."""
-        told, results = self._call(
+        facts, results = self._call(
             "call_callable",
             {"number": number, "metadata": metadata},
             [sendable(array) for array in arrays],
             counts=True,
         )
-        return told["metadata"], _received(results, told["resources"])
+        return facts["metadata"], _received(results, facts["resources"])
 
     def _devices(self) -> list[tuple[str, str, int, int]]:
         listed: list[tuple[str, str, int, int]] = self._call("devices", {})[0]

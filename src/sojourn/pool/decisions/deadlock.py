@@ -1,10 +1,10 @@
 """Find holders that wait for each other, directly or through the budget.
 
 Pure. The test is not for a cycle alone, since a waiter may be helped by any of several copies
-or by anybody's bytes. Instead: whoever does not wait is assumed to give back what he holds, in
-time; with that, some waiters can be served, and will give back in turn; whoever is still not
-served when nothing changes any more never will be. Among those a cycle is looked up, for the
-message.
+or by the bytes of any copy. Instead: holders that do not wait are assumed to return their leases
+in time; with that, some waiters can be served, and return theirs in turn; those that are still
+not served when nothing changes any more never will be. Among those it looks for a cycle, for
+the message.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _can_be_served(wait: Wait, held: set[CopyId], world: World) -> bool:
 
 
 def _blockers(wait: Wait, stuck: Sequence[Wait], world: World) -> list[Wait]:
-    """The stuck waits whose holders have what this one needs: his model first, then any bytes."""
+    """The stuck waits whose holders have what this one needs: its model first, then any bytes."""
     of_model: set[Hashable] = set()
     of_bytes: set[Hashable] = set()
     for hold in world.holds:
@@ -130,7 +130,7 @@ def _cycle_from(start: Wait, stuck: Sequence[Wait], world: World) -> tuple[Wait,
     """The shortest way from `start` back to it."""
     own = {hold.copy for hold in world.holds if hold.holder.key == start.holder.key}
     if not _can_be_served(start, own, world):
-        return (start,)  # he waits for nobody but himself
+        return (start,)  # it waits only for itself
     paths: list[tuple[Wait, ...]] = [(start,)]
     seen: set[int] = set()
     while paths:

@@ -7,13 +7,13 @@ Pure. Demands come in the order of arrival; the answer names tickets and copies.
    nobody later takes it, and nobody else is evicted for it (no cascades).
 3. While half of all copies are on the move, nobody idle is evicted for a while: the ones that
    are left to choose from would be those in best use (no thrash).
-4. Who cannot be helped by idle ones waits. Others may overtake him, but only for
-   `patience_seconds`: then he lays claim to busy copies. They get no new holders, leave when
-   they are given back, and the spare room is kept for him. One claim at a time.
+4. A waiter that idle copies cannot help waits. Others may overtake it, but only for
+   `patience_seconds`: then it lays claim to busy copies. They get no new holders, leave when
+   they are returned, and the spare room is kept for the waiter. One claim at a time.
 
-Somebody who holds a lease is not held up by 3 or by anybody's claim, and his own claim goes
-first: others may wait for what he holds, so that making him wait for the sake of order alone
-could stop everybody.
+A waiter that holds a lease is not held up by 3 or by a claim, and its own claim goes first:
+others may wait for what it holds, so making it wait for the sake of order alone could stop
+them all.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from sojourn.pool.decisions.terms import NO_ROOM, CopyId, Policy, Room
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """A waiter whose model must be opened before he can be served."""
+    """A waiter whose model must be opened before it can be served."""
 
     ticket: int
     model: str
     need: Room
     since: float
-    is_urgent: bool = False  # he, or somebody behind him, holds a lease
+    is_urgent: bool = False  # this waiter, or one behind it, holds a lease
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The waiter for whom room is kept, and the busy copies that leave for him."""
+    """The waiter that room is kept for, and the busy copies that leave for it."""
 
     ticket: int
     victims: frozenset[CopyId]

@@ -150,7 +150,7 @@ def make_room(state: PoolState, now: float) -> None:
 
 
 def find_demands(state: PoolState, now: float) -> dict[int, tuple[Demand, Slot]]:
-    """The waiters for whom a copy must be opened, in order, each with the slot for it."""
+    """The waiters that need a copy opened, in order, each with the slot for it."""
     demands: dict[int, tuple[Demand, Slot]] = {}
     empty: dict[str, set[int]] = {}
     coming: dict[str, int] = {}

@@ -130,12 +130,12 @@ class Graph:
         name, function, argument_count = b"", Function(), 0
         for part, content in fields(message(value)):
             if part == 1:  # its OpDef, which has the name and the arguments
-                for inner, told in fields(message(content)):
+                for inner, detail in fields(message(content)):
                     if inner == 1:
-                        name = raw(told)
+                        name = raw(detail)
                     elif inner == 2:
                         self._count_input()
-                        for _, argument in (f for f in fields(message(told)) if f[0] == 1):
+                        for _, argument in (f for f in fields(message(detail)) if f[0] == 1):
                             function.arguments[raw(argument)] = argument_count
                         argument_count += 1
             elif part == 3:

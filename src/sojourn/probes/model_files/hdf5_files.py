@@ -18,7 +18,7 @@ from sojourn.values import TensorSpec
 
 # By its name, as a program: it closes itself off with what lies above this layer. Isolated, so
 # that nothing in the current folder or the environment is imported as a part of it; where this
-# package lies is told, as it need not be installed.
+# package lies is passed on, as it need not be installed.
 _PROGRAM = (
     "import sys; sys.path.append(sys.argv[1]); "
     "from sojourn.process.hdf5_reader import main; main(*sys.argv[2:])"
@@ -62,28 +62,28 @@ def read_hdf5(path: str, member: str = "") -> Hdf5Content | None:
                 timeout=_LIMIT_SECONDS,
             )
             answer.seek(0)
-            told = json.loads(answer.read(_LONGEST_ANSWER))
-            if "error" in told:
-                raise ModelError(f"damaged: not a readable HDF5 file ({told['error']})")
-            return None if "missing" in told else _content(told)
+            facts = json.loads(answer.read(_LONGEST_ANSWER))
+            if "error" in facts:
+                raise ModelError(f"damaged: not a readable HDF5 file ({facts['error']})")
+            return None if "missing" in facts else _content(facts)
         except subprocess.TimeoutExpired as error:
             raise ModelError("damaged: reading it as HDF5 never ends") from error
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise ModelError("damaged: the HDF5 library fails on it") from error
 
 
-def _content(told: dict[str, Any]) -> Hdf5Content:
+def _content(facts: dict[str, Any]) -> Hdf5Content:
     weights = tuple(
         Weight(str(name), TensorSpec(str(dtype), tuple(map(int, shape))), int(size))
-        for name, dtype, shape, size in told["weights"]
+        for name, dtype, shape, size in facts["weights"]
     )
     findings = [
-        Finding("danger", READS, str(name), detail=str(detail)) for name, detail in told["outside"]
+        Finding("danger", READS, str(name), detail=str(detail)) for name, detail in facts["outside"]
     ]
-    if not told["closed"]:
+    if not facts["closed"]:
         detail = "this system has no Landlock or no seccomp to close the reader off"
         findings.append(Finding("note", "read without the sandbox", "HDF5", detail=detail))
-    config = told["config"]
+    config = facts["config"]
     return Hdf5Content(
-        None if config is None else str(config), str(told["version"]), weights, tuple(findings)
+        None if config is None else str(config), str(facts["version"]), weights, tuple(findings)
     )

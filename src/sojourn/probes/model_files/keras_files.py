@@ -106,13 +106,13 @@ def _weights(
     if _WEIGHTS not in names:
         return (), (), tuple(f"its weights: {name} is not read here" for name in sorted(names))
     try:
-        told = read_hdf5(path, _WEIGHTS)
+        content = read_hdf5(path, _WEIGHTS)
     except ModelError as error:
         return (), (), (f"its weights: {error}",)
-    if told is None:
+    if content is None:
         return (), (), (f"its weights: {NO_H5PY}",)
-    findings = (replace(finding, where=_WEIGHTS) for finding in told.findings)
-    return told.weights, tuple(findings), ()
+    findings = (replace(finding, where=_WEIGHTS) for finding in content.findings)
+    return content.weights, tuple(findings), ()
 
 
 def _member(archive: zipfile.ZipFile, name: str) -> bytes | None:
@@ -132,23 +132,23 @@ def _member(archive: zipfile.ZipFile, name: str) -> bytes | None:
 def inspect_hdf5(path: str, size: int) -> ModelSummary:
     """A Keras HDF5 file, as far as h5py is installed to look into it."""
     try:
-        told = read_hdf5(path)
+        content = read_hdf5(path)
     except ModelError as error:
         raise ModelError(f"{path}: {error}") from error
-    if told is None:
+    if content is None:
         return ModelSummary(path, "Keras HDF5 file", size, unread=(f"its content: {NO_H5PY}",))
-    config = told.config
+    config = content.config
     found = walk(_json(config.encode("utf-8", "replace"), path)) if config else KerasConfig()
     return ModelSummary(
         path,
         "Keras HDF5 file",
         size,
-        made_with=f"Keras {told.version}" if told.version else "",
+        made_with=f"Keras {content.version}" if content.version else "",
         signatures={"inputs": Signature(found.inputs)} if found.inputs else {},
         layers=dict(found.layers.most_common()),
-        weights=told.weights,
-        weight_bytes=sum(weight.size_bytes for weight in told.weights),
-        findings=(*found.counted(), *told.findings),
+        weights=content.weights,
+        weight_bytes=sum(weight.size_bytes for weight in content.weights),
+        findings=(*found.counted(), *content.findings),
         unchecked=() if config else ("its layers: it holds weights only",),
     )
 

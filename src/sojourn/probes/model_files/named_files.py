@@ -60,11 +60,11 @@ class NamedFiles:
                     self._users[source].append(node)
 
     def not_assets(self, asking: Node) -> list[str]:
-        """Which files it could be given that are no assets, as far as they can be told; the empty
+        """Which files it could be given that are no assets, as far as they are known; the empty
         name is one."""
         sources = [source for source in asking.inputs if not source.startswith(b"^")]
         if len(sources) < 2:
-            return ["a file that cannot be told"]
+            return ["an unknown file"]
         pending: list[_Place] = [(self._homes.get(id(asking)), sources[1])]
         seen: set[tuple[int, bytes]] = set()
         found: dict[str, None] = {}
@@ -76,7 +76,7 @@ class NamedFiles:
             seen.add((id(home), name))
             self._steps_left -= 1
             if self._steps_left < 0:
-                return ["a file that cannot be told"]
+                return ["an unknown file"]
             if home is None and name in self._assets:
                 continue
             if home is not None and name in home.arguments:
@@ -94,7 +94,7 @@ class NamedFiles:
                     computed = "a file whose name is computed"
                     found[computed if name_given is None else name_given] = None
             if not nodes:
-                found["a file that cannot be told"] = None
+                found["an unknown file"] = None
         return list(found)
 
     def _given(self, function: Function, index: int) -> Iterator[_Place]:

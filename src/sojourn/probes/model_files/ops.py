@@ -112,13 +112,13 @@ def judge(meta: MetaGraph) -> list[Finding]:
             verdict = _verdict(node, bool(own), id(node) in restoring)
         if verdict:
             severity, what, detail = verdict
-            # Details and moments are told, but not without end: a file may have any number.
+            # Details and moments are reported, but not without end: a file may have any number.
             key = (severity, what, shown(node.op), detail if len(counted) < _MOST_DETAILS else "")
             counted[key] += 1
-            told = moments.setdefault(key, set())
-            told.update([WHEN_LOADING] if id(node) in restoring else own[:1])
-            told.update(["when saving"] if id(node) in saving else [])
-            told.update(own[: max(0, _MOST_MOMENTS - len(told))])
+            times = moments.setdefault(key, set())
+            times.update([WHEN_LOADING] if id(node) in restoring else own[:1])
+            times.update(["when saving"] if id(node) in saving else [])
+            times.update(own[: max(0, _MOST_MOMENTS - len(times))])
     return [
         *_odd_assets(meta),
         *(
