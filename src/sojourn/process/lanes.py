@@ -122,7 +122,7 @@ class Lanes:
         why = "its worker may not open more files or start more threads"
         if lane.index == 0:
             return PlatformError(f"session {self._name!r} cannot be used: {why}")
-        return SessionBusy(f"session {self._name!r} cannot take one more call at a time: {why}")
+        return SessionBusy(f"session {self._name!r} cannot take another concurrent call: {why}")
 
     def open_reverse(self) -> ServerLane:
         """A lane over which the worker asks and we answer."""
