@@ -6,8 +6,10 @@ from sojourn.pool.decisions.effects import (
     Close,
     Effect,
     Effects,
+    EndSpare,
     Expire,
     Grant,
+    MakeSpare,
     Open,
     Park,
     Refuse,
@@ -32,6 +34,8 @@ class Script:
         self.opening: list[CopyId] = []
         self.parking: list[CopyId] = []
         self.closing: list[CopyId] = []
+        self.making: list[int] = []  # spare workers
+        self.ending: list[int] = []
         self.granted: dict[int, CopyId] = {}
         self.refused: dict[int, Exception] = {}
         self.warmed: dict[int, CopyId] = {}
@@ -51,6 +55,10 @@ class Script:
             match effect:
                 case Open(copy):
                     self.opening.append(copy)
+                case MakeSpare(number):
+                    self.making.append(number)
+                case EndSpare(number):
+                    self.ending.append(number)
                 case Grant(ticket, copy):
                     self.granted[ticket] = copy
                 case Warmed(ticket, copy):
@@ -128,6 +136,15 @@ class Script:
 
     def died(self, copy: CopyId, words: str = "Segmentation fault") -> None:
         self.do(self.scheduler.on_died(copy, words, self.now))
+
+    def spare_made(self, size: float = 0.5) -> int:
+        number = self.making.pop(0)
+        self.do(self.scheduler.on_spare_ready(number, int(size * GiB), self.now))
+        return number
+
+    def spare_gone(self, number: int | None = None) -> None:
+        number = self.ending.pop(0) if number is None else number
+        self.do(self.scheduler.on_spare_gone(number, self.now))
 
     def settle(self) -> None:
         """Let the workers finish whatever they were told to do."""

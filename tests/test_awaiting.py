@@ -18,6 +18,7 @@ import sojourn
 from clients import client, told
 from models import counter, counting_up, softmax_regression
 from sojourn.process import awaiting
+from sojourn.transport.lane import CallerLane
 
 ROW = np.ones((1, 784), np.float32)
 LONG, FOR_EVER = 300_000, 2**31 - 1  # what to count to
@@ -85,6 +86,7 @@ def test_awaiting_takes_no_thread(run, session):
 THOUSANDS = """
 import asyncio, numpy as np, sojourn
 from sojourn.process import awaiting
+from sojourn.transport.lane import CallerLane
 from test_awaiting import doubling
 
 async def main():
@@ -103,19 +105,22 @@ def test_thousands_at_once_each_get_their_own_answer():
         assert told(process) == ["True"]
 
 
-def test_they_are_run_in_the_order_they_came(zygote):
+def test_they_are_sent_in_the_order_they_came(zygote, monkeypatch):
+    sent: list[float] = []
+    send = CallerLane.send
+
+    def noted(self: CallerLane, meta: bytes, arrays: Any, **how: Any) -> None:
+        sent.extend(float(array) for array in arrays)
+        send(self, meta, arrays, **how)
+
     async def main() -> None:
         async with sojourn.aopen(counter) as session:
-            order: list[int] = []
-
-            async def one(n: int) -> None:
-                await session.arun("total", {"amount": 1.0})
-                order.append(n)
-
-            await asyncio.gather(*[one(n) for n in range(300)])
-            moved = [abs(place - n) for place, n in enumerate(order)]
-            assert max(moved) <= 2 * awaiting.WIDTH
-            assert await session.arun("value") == 300
+            await session.arun("total", {"amount": 0.0})
+            monkeypatch.setattr(CallerLane, "send", noted)
+            await asyncio.gather(*[session.arun("total", {"amount": n}) for n in range(300)])
+            monkeypatch.undo()
+            assert sent == list(range(300))
+            assert await session.arun("value") == sum(range(300))
 
     asyncio.run(main())
 

@@ -316,7 +316,7 @@ def test_a_finalizer_that_tells_while_a_line_is_written_does_not_hang(tmp_path, 
 def test_every_kind_that_is_told_is_on_the_page_and_no_other():
     root = Path(__file__).parent.parent
     page = (root / "docs" / "events.md").read_text()
-    kinds = r"(?:session|worker|zygote|lease|pool)\.[a-z_]+"
+    kinds = r"(?:session|worker|spare|zygote|lease|pool)\.[a-z_]+"
     told_of = {f"session.{state}" for state in sojourn.State}
     for folder in ("session", "process", "pool"):
         for file in (root / "src" / "sojourn" / folder).rglob("*.py"):

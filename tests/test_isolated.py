@@ -474,7 +474,8 @@ def test_trainings_leave_the_callers_memory_where_it_was() -> None:
     after = memory.of_process()
     assert before is not None
     assert after is not None
-    assert after.pss_bytes - before.pss_bytes < 5_000_000
+    # Of what is shared with other programs, our share grows as they end.
+    assert after.anonymous_bytes - before.anonymous_bytes < 5_000_000
     assert isolated.receipt is not None
     assert isolated.receipt.held_bytes > 10 * 2**20
     assert isolated.receipt.clean

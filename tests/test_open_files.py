@@ -104,7 +104,7 @@ def test_a_wrong_input_is_told_what_there_is(dense, run, told):
         ("truncated_saved", "cannot be read"),
         ("no_variables", "variables of the SavedModel"),
         ("no_signatures", "has no signatures"),
-        ("truncated.keras", "Keras cannot load"),
+        ("truncated.keras", "is truncated or damaged"),
         ("truncated.h5", "Keras cannot load"),
         ("only.weights.h5", "holds weights but no model"),
         ("unknown_op.pb", "OpOfAnotherWorld"),

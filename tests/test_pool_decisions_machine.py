@@ -14,10 +14,21 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from pool_script import GiB, Script
 from sojourn.errors import CheckpointError, DeadlockDetected, ModelError, SessionBroken
 from sojourn.pool.decisions.copy_events import PARK_RETRY_SECONDS
-from sojourn.pool.decisions.effects import Close, Effects, Grant, Open, Park, Refuse, Warmed
+from sojourn.pool.decisions.effects import (
+    Close,
+    Effects,
+    EndSpare,
+    Grant,
+    MakeSpare,
+    Open,
+    Park,
+    Refuse,
+    Warmed,
+)
 from sojourn.pool.decisions.terms import CopyId
 
 LIMIT = 4
+SPARE = 0.5
 HOLDERS = ("t1", "t2", "t3", "t4", "t5")
 # More examples for a long look: POOL_EXAMPLES=2000 pytest tests/test_pool_decisions_machine.py
 EXAMPLES = int(os.environ.get("POOL_EXAMPLES", "100"))
@@ -26,8 +37,10 @@ EXAMPLES = int(os.environ.get("POOL_EXAMPLES", "100"))
 class Checked(Script):
     """A script that keeps its own, much simpler books and compares every effect with them."""
 
-    def __init__(self) -> None:
-        super().__init__(limit=LIMIT, idle_seconds=50)
+    def __init__(self, spares: int = 0) -> None:
+        super().__init__(limit=LIMIT, idle_seconds=50, spares=spares)
+        self.spares: dict[int, int] = {}  # what each is charged with
+        self.ready_spares: set[int] = set()
         self.rules: dict[str, dict[str, object]] = {}
         self.asked: dict[int, tuple[str, str]] = {}  # ticket: model, who
         self.warming: set[int] = set()
@@ -50,7 +63,14 @@ class Checked(Script):
             match effect:
                 case Open(copy, reserve_bytes):
                     assert all(c[:2] != copy[:2] for c in self.charged), "the slot is taken"
+                    if effect.spare is not None:
+                        self.ready_spares.remove(effect.spare)
+                        del self.spares[effect.spare]
                     self.charged[copy] = reserve_bytes
+                case MakeSpare(number):
+                    self.spares[number] = self.scheduler._state.spares.expected_bytes
+                case EndSpare(number):
+                    self.ready_spares.discard(number)
                 case Grant(ticket, copy):
                     model, who = self.asked[ticket]
                     assert ticket in self.waiting, "answered twice"
@@ -125,13 +145,36 @@ class Checked(Script):
         del self.charged[self.closing[0]]
         return super().closed(residue_bytes)
 
+    def spare_made(self, size: float = SPARE) -> int:
+        number = self.making[0]
+        if number in self.ending:  # it is told again once it is there
+            self.ending.remove(number)
+        else:
+            self.spares[number] = int(size * GiB)
+            self.ready_spares.add(number)
+        return super().spare_made(size)
+
+    def spare_gone(self, number: int | None = None) -> None:
+        number = self.ending[0] if number is None else number
+        del self.spares[number]
+        self.ready_spares.discard(number)
+        super().spare_gone(number if number not in self.ending else None)
+
+    def settle(self) -> None:
+        super().settle()
+        while self.making:
+            self.spare_made()
+        while self.ending:
+            self.spare_gone()
+            super().settle()
+
     # -- what must hold -----------------------------------------------------------------------
 
     def is_idle(self, copy: CopyId) -> bool:
         return copy in self.ready and not self.holders_of(copy)
 
     def check(self) -> None:
-        total = sum(self.charged.values())
+        total = sum(self.charged.values()) + sum(self.spares.values())
         assert total <= LIMIT * GiB, "over the budget"
         assert self.scheduler.charged_bytes == total
         status = self.scheduler.status()
@@ -148,6 +191,8 @@ class Checked(Script):
         """The first who waits for room has it as soon as idle ones could make it."""
         if self.opening or self.closing or self.parking or not self.waiting:
             return
+        if self.making or self.ending:
+            return
         for ticket in sorted(self.waiting):
             model = self.asked[ticket][0]
             copies = sum(copy.model == model for copy in self.charged)
@@ -155,7 +200,7 @@ class Checked(Script):
                 continue  # he waits for a holder, not for room
             if copies or model in self.crashed:
                 return  # he may have a claim, which is more than these books know
-            movable = sum(
+            movable = sum(self.spares.values()) + sum(
                 self.charged[copy]
                 for copy in self.ready
                 if self.is_idle(copy)
@@ -186,14 +231,18 @@ class PoolMachine(RuleBasedStateMachine):
         exclusive=st.integers(0, 31),
         pinned=st.sampled_from([0, 0, 0, 1, 2]),
         copies=st.sampled_from([1, 1, 2]),
+        spares=st.integers(0, 2),
     )
-    def build(self, sizes: list[int], exclusive: int, pinned: int, copies: int) -> None:
-        self.script = Checked()
+    def build(
+        self, sizes: list[int], exclusive: int, pinned: int, copies: int, spares: int
+    ) -> None:
+        self.script = Checked(spares)
         for index, size in enumerate(sizes):
             rules = {
                 "exclusive": bool(exclusive >> index & 1),
                 "pinned": bool(pinned >> index & 1),
                 "copies": copies if index == 0 else 1,
+                "takes_spares": index != 2,
                 # A pinned one that is recycled would make room that nobody could count on.
                 "max_runs": 3 if index == 1 and not pinned >> index & 1 else None,
             }
@@ -284,6 +333,23 @@ class PoolMachine(RuleBasedStateMachine):
     def closed(self) -> None:
         self.script.closed()
 
+    @precondition(lambda self: self.script.making)
+    @rule()
+    def spare_made(self) -> None:
+        self.script.spare_made()
+
+    @precondition(lambda self: [n for n in self.script.ending if n not in self.script.making])
+    @rule()
+    def spare_ended(self) -> None:
+        script = self.script
+        script.ending.sort(key=lambda number: number in script.making)
+        script.spare_gone()
+
+    @precondition(lambda self: self.script.ready_spares)
+    @rule()
+    def spare_died(self) -> None:
+        self.script.spare_gone(min(self.script.ready_spares))
+
     @rule(seconds=st.sampled_from([0.05, 0.5, 1.5, 12.0, 60.0]))
     def wait(self, seconds: float) -> None:
         self.script.wait(seconds)
@@ -326,6 +392,7 @@ OPERATIONS = (
     + ["accept"] * 6
     + ["give_back"] * 4
     + ["opened", "closed", "parked", "wait", "wait"]
+    + ["rest", "rest", "spare_made", "spare_ended", "spare_died"]
     + ["leave", "time_out", "died", "open_failed", "park_failed", "evict", "preload", "gone"]
 )
 
@@ -338,6 +405,7 @@ def walk(seed: int, steps: int) -> PoolMachine:
         exclusive=rng.randrange(32),
         pinned=rng.choice([0, 0, 0, 1, 2]),
         copies=rng.choice([1, 1, 2]),
+        spares=rng.choice([0, 1, 2]),
     )
     script = machine.script
     for _ in range(steps):
@@ -345,6 +413,10 @@ def walk(seed: int, steps: int) -> PoolMachine:
             case "ask":
                 machine.ask(rng.randrange(5), rng.choice(HOLDERS))
             case "work":
+                script.settle()
+            case "rest":
+                script.settle()
+                machine.wait(0.2)
                 script.settle()
             case "accept" if script.offered:
                 machine.accept(rng.randrange(9))
@@ -354,6 +426,12 @@ def walk(seed: int, steps: int) -> PoolMachine:
                 machine.opened()
             case "closed" if script.closing:
                 machine.closed()
+            case "spare_made" if script.making:
+                machine.spare_made()
+            case "spare_ended" if [n for n in script.ending if n not in script.making]:
+                machine.spare_ended()
+            case "spare_died" if script.ready_spares:
+                machine.spare_died()
             case "parked" if script.parking:
                 machine.parked()
             case "wait":
@@ -379,17 +457,19 @@ def walk(seed: int, steps: int) -> PoolMachine:
 
 
 def test_long_walks_keep_every_promise():
-    deadlocks = claims = 0
+    deadlocks = claims = taken = 0
     for seed in range(EXAMPLES * 2):
         try:
             machine = walk(seed, steps=60)
             claims += machine.script.scheduler._state.claim is not None
             deadlocks += machine.script.scheduler.counters.deadlocks
+            taken += machine.script.scheduler.counters.spares_taken
             machine.teardown()
         except AssertionError as error:
             raise AssertionError(f"walk {seed}: {error}") from error
     assert deadlocks > EXAMPLES / 10  # otherwise the walks prove little
     assert claims > EXAMPLES / 100
+    assert taken > EXAMPLES / 10
 
 
 TestPoolMachine = PoolMachine.TestCase

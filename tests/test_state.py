@@ -397,7 +397,12 @@ def test_those_who_are_late_to_see_a_worker_die_do_not_break_its_successor(monke
 
         thread = threading.Thread(target=sleep)
         thread.start()
-        assert stay.lifecycle.wait_for(frozenset({sojourn.State.RUNNING}), 60)
+        lanes = stay.backend.worker._lanes._all
+        wait_until(
+            lambda: any(
+                lane._theirs[BEGUN] == lane._sequence and not lane.has_answer for lane in lanes
+            )
+        )
         os.kill(session.pid, signal.SIGKILL)
         assert session.run("output", {"seconds": 0.0}) == 0
         thread.join()

@@ -17,16 +17,26 @@ from sojourn.errors import *  # noqa: F403 - the public errors, listed in errors
 from sojourn.values import Footprint, Receipt, Residue, Signature, TensorSpec
 
 
-def warm_up(*, wait: bool = False) -> None:
+def warm_up(*, wait: bool = False, spares: int | None = None) -> None:
     """Start the zygote ahead of the first session, so that opening it takes milliseconds.
 
     Returns at once; with `wait`, when TensorFlow has been imported there.
+
+    `spares` workers are kept ready from now on, in which TensorFlow has run before: the next
+    session takes one, and another is made. They stand, with about 20 MiB each, until the program
+    exits or `warm_up(spares=0)` ends them.
     """
     from sojourn.probes.platform import require_process_isolation
 
     require_process_isolation()
     from sojourn.process.zygote import zygote
 
+    if spares is not None:
+        from sojourn.session.sparing import keep_spares
+
+        keep_spares(spares, wait=wait)
+        if spares == 0:
+            return
     if wait:
         zygote.frameworks()
     else:

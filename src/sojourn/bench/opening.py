@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+
+import numpy as np
 
 import sojourn
 from sojourn.bench import model
@@ -24,6 +28,48 @@ with v1.Graph().as_default(), v1.Session() as session:
     print("first result", flush=True)
     print(memory.of_process().private_bytes)
 """
+
+
+class _Switching:
+    """A pool with two models and room for one of them."""
+
+    def __init__(self, spares: int) -> None:
+        self._pool = sojourn.Pool(max_sessions=1, spares=spares)
+        self._spares = spares
+        self._names = itertools.cycle(("one", "other"))
+        self.open_times: list[float] = []
+        self.switch_times: list[float] = []
+
+    def __enter__(self) -> _Switching:
+        for _ in range(2):
+            self._pool.register(next(self._names), model.build)
+        self._pool.preload(next(self._names))
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._pool.close()
+
+    def switch(self, x: np.ndarray) -> None:
+        """Lease the model that is not there, for which the other one leaves."""
+        self.switch_times.append(self._timed(next(self._names), x))
+
+    def open(self, x: np.ndarray) -> None:
+        """Lease a model while there is room."""
+        name = next(self._names)
+        for other in ("one", "other"):
+            self._pool.evict(other)
+        self.open_times.append(self._timed(name, x))
+
+    def _timed(self, name: str, x: np.ndarray) -> float:
+        self._wait_for_spares()
+        started = time.perf_counter()
+        with self._pool.lease(name) as session:
+            session.run("y", {"x": x})
+            return time.perf_counter() - started
+
+    def _wait_for_spares(self) -> None:
+        while [spare.state for spare in self._pool.stats().spares] != ["ready"] * self._spares:
+            time.sleep(0.01)
 
 
 def rows(progress: Callable[[str], None], *, quick: bool = False) -> Iterator[Row]:
@@ -60,10 +106,15 @@ def rows(progress: Callable[[str], None], *, quick: bool = False) -> Iterator[Ro
     progress("open to first result: isolated against a process per task")
     isolated()
     isolated_times.clear()
-    for _ in range(1 if quick else 4):
-        for _ in range(8):
-            isolated()
-        process()
+    with contextlib.ExitStack() as pools:
+        cold, spared = (pools.enter_context(_Switching(spares)) for spares in (0, 1))
+        for _ in range(1 if quick else 4):
+            for _ in range(8):
+                isolated()
+                cold.switch(x)
+                spared.switch(x)
+                spared.open(x)
+            process()
     yield Row(
         "open to first result",
         p50(isolated_times),
@@ -72,6 +123,16 @@ def rows(progress: Callable[[str], None], *, quick: bool = False) -> Iterator[Ro
         0.02,
         samples=tuple(isolated_times),
     )
+    yield Row(
+        "open to first result, from a pool with a spare",
+        p50(spared.open_times),
+        "fresh process",
+        p50(process_times),
+        0.008,
+        samples=tuple(spared.open_times),
+    )
+    yield Row("switch of two tiny models in a full pool", p50(cold.switch_times))
+    yield Row("the same with a spare", p50(spared.switch_times), bar=0.025)
     yield Row("close of a small session", p50(close_times))
     yield Row(
         "private memory of a small session",

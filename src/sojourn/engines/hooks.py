@@ -35,6 +35,7 @@ _TENSORFLOW = Framework(
         "numpy.random",  # the worker seeds it
         "sojourn.engines.builder",
         "sojourn.engines.tensorflow",
+        "sojourn.engines.tensorflow_warming",
         "sojourn.engines.keras_model",
         "sojourn.engines.remote_session_functions",
         "sojourn.engines.remote_session",
@@ -98,6 +99,12 @@ def limit_memory(limit_bytes: int) -> None:
 def distrust() -> None:
     """Have frameworks load no code that comes with a model from now on."""
     for hook in _hooks("distrust", only_loaded=True):
+        hook()
+
+
+def warm() -> None:
+    """Have frameworks do now what the first model would wait for."""
+    for hook in _hooks("warm", only_loaded=True):
         hook()
 
 

@@ -8,8 +8,10 @@ price of being inline.
 from __future__ import annotations
 
 import random
+import re
 import sys
 import zlib
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ from sojourn.kinds import Load
 
 # Random ops that keep their own stream: without seeds in the graph each starts anywhere.
 _SEEDED = ("seed", "seed2")
+_NUMBERED = re.compile(r"(.*)_(\d+)")
 
 
 def prepare(load: Load) -> None:
@@ -58,9 +61,20 @@ def seed_graph_def(graph_def: Any, seed: int) -> None:
     """
     for node in graph_def.node:
         _seed_node(node, "", seed)
-    for function in graph_def.library.function:
-        for node in function.node_def:
-            _seed_node(node, function.signature.name, seed)
+    functions = {function.signature.name: function for function in graph_def.library.function}
+    alike: Counter[str] = Counter()
+    for name in sorted(functions, key=_by_number):
+        # TensorFlow numbers functions by all that the process has made before, which is none of
+        # the model's business: only their order counts.
+        stem, _ = _by_number(name)
+        for node in functions[name].node_def:
+            _seed_node(node, f"{stem}#{alike[stem]}", seed)
+        alike[stem] += 1
+
+
+def _by_number(name: str) -> tuple[str, int]:
+    found = _NUMBERED.fullmatch(name)
+    return (name, 0) if found is None else (found[1], int(found[2]))
 
 
 def _seed_node(node: Any, scope: str, seed: int) -> None:

@@ -16,4 +16,11 @@ def prepare_forks() -> None:
     denormals.want_in_this_process()
 
 
-__all__ = ["distrust", "limit_memory", "limit_reached", "prepare_forks", "revive"]
+def warm() -> None:
+    """Do what is done once in a process."""
+    from sojourn.engines import tensorflow_warming
+
+    tensorflow_warming.warm()
+
+
+__all__ = ["distrust", "limit_memory", "limit_reached", "prepare_forks", "revive", "warm"]

@@ -21,6 +21,8 @@ _LEVELS = {
     "session.forgotten": logging.WARNING,
     "worker.died": logging.WARNING,
     "worker.stuck": logging.WARNING,
+    "spare.died": logging.WARNING,
+    "spare.stuck": logging.WARNING,
     "sandbox.incomplete": logging.WARNING,
     "engine.refused": logging.WARNING,
     "lease.overdue": logging.WARNING,

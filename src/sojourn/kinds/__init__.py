@@ -29,6 +29,7 @@ _ALL = (
         loader="sojourn.engines.keras_model:KerasFileEngine",
         reader="sojourn.probes.model_files.keras_files:read_keras_file",
         options=("inputs",),
+        takes_spares=False,  # it is read in a child, and a child of such a process would hang
         suffixes=(".keras", ".h5", ".hdf5"),
         begins=marks.as_keras_file,
         needs_suffix=True,

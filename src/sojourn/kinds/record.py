@@ -24,6 +24,7 @@ class Kind:
     options: tuple[str, ...] = ()  # which choices of `open` it looks at
     framework: str = "tensorflow"  # what is imported before the worker is forked
     extra: str = "tensorflow"  # of sojourn, which installs it
+    takes_spares: bool = True  # loads as well where its framework has run before
     uses_gpu: bool = True
     # How a file is known: by its name, and by its first bytes.
     suffixes: tuple[str, ...] = ()

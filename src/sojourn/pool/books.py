@@ -27,8 +27,10 @@ from sojourn.pool.decisions.effects import (
     Discard,
     Effect,
     Effects,
+    EndSpare,
     Expire,
     Grant,
+    MakeSpare,
     Open,
     Park,
     Refuse,
@@ -55,6 +57,7 @@ from sojourn.values import Place
 
 if TYPE_CHECKING:
     from sojourn.pool.hands import Hands
+    from sojourn.process.worker import Worker
 
 Job = Callable[[], None]
 _GONE_SECONDS = 10.0  # the longest a broken lease waits for its copy to be cleared away
@@ -72,6 +75,7 @@ class Books(Deciding):
         self.closed_at: Place | None = None
         self.is_foreign = False  # in a fork of the process that made it
         self.residents: dict[CopyId, Resident] = {}
+        self.spares: dict[int, Worker] = {}  # those that are ready
         self.jobs: deque[Job] = deque()
         self.inbox: deque[PoolTerms | Tie] = deque()  # leases and waiters that have ended
         self.timer_at: float | None = None
@@ -349,6 +353,10 @@ class Books(Deciding):
                 case Open(copy):
                     self._opening[copy] = None
                     self._later(partial(self.hands.open, effect))
+                case MakeSpare(number):
+                    self._later(partial(self.hands.make_spare, number))
+                case EndSpare(number):
+                    self._later(partial(self.hands.end_spare, number))
                 case Close(copy) if copy in self._opening:
                     self._unwanted.add(copy)  # the job that opens it closes it
                     stay = self._opening[copy]
@@ -429,6 +437,16 @@ class Books(Deciding):
 
         self.decide(decide)
 
+    def has_spare(self, number: int, worker: Worker, held_bytes: int) -> None:
+        """A spare worker is ready."""
+
+        def decide(scheduler: Scheduler, now: float) -> None:
+            self.spares[number] = worker
+            self._route(scheduler.on_spare_ready(number, held_bytes, now))
+
+        self.decide(decide)
+        self.wake_keeper()  # there is one more to watch
+
     def is_there(self, copy: CopyId) -> bool:
         return copy in self.residents or copy in self._opening
 
@@ -440,6 +458,7 @@ class Books(Deciding):
         self._doors = {}
         self._waiters.clear()
         self.residents.clear()
+        self.spares.clear()
         self.errands.clear()
 
 

@@ -16,11 +16,14 @@ from sojourn.pool.decisions.effects import Open
 from sojourn.pool.decisions.terms import CopyId, Model
 from sojourn.pool.leasing import Resident
 from sojourn.pool.parking import Parking
+from sojourn.session.devices import without_gpu
 from sojourn.session.opening import Blueprint
 from sojourn.values import Place
 
 if TYPE_CHECKING:
     from sojourn.pool.driver import Driver
+    from sojourn.process.spares import Fits
+    from sojourn.process.worker import Worker
 
 # Between two looks at a copy that is in use. A look costs nothing; only where it shows another
 # size, or now and then, does a reading follow, for which the kernel walks all pages.
@@ -59,12 +62,14 @@ class Hands:
         source = job.source
         assert isinstance(source, Source)
         began = _clock()
+        spare = _Offer(driver.spares.pop(job.spare, None) if job.spare is not None else None)
         try:
             session = source.blueprint.open(
                 source.place,
                 source.name_of(copy),
                 job.device or source.device,
                 lambda stay: driver.is_being_opened(copy, stay),
+                None if job.spare is None else spare.take,
             )
             try:
                 if job.state is not None:
@@ -77,11 +82,38 @@ class Hands:
         except Exception as error:
             driver.has_not_opened(copy, error)
             return
+        finally:
+            spare.withdraw()
         judges_growth = source.rules.max_growth_bytes is not None
         every = _LOOK_FOR_GROWTH_SECONDS if judges_growth else _LOOK_SECONDS
         now = _clock()
         if not driver.has_opened(Resident(copy, session, now, every), held, now - began):
             self.close(copy)
+
+    def make_spare(self, number: int) -> None:
+        """Make a spare worker ready."""
+        from sojourn.process import spares
+
+        try:
+            worker = spares.make(without_gpu())
+        except Exception as error:
+            why = str(error)
+            self._driver.tell(lambda s, now: s.on_spare_gone(number, now, why))
+            return
+        self._driver.has_spare(number, worker, worker.footprint().held_bytes)
+
+    def end_spare(self, number: int) -> None:
+        """End a spare worker that is not wanted any more."""
+        worker = self._driver.spares.pop(number, None)
+        if worker is not None:  # else it is still being made
+            self.bury_spare(number, worker)
+
+    def bury_spare(self, number: int, worker: Worker) -> None:
+        """The same for one that was taken off the list, perhaps because it has died."""
+        from sojourn.process import spares
+
+        spares.end(worker)
+        self._driver.tell(lambda s, now: s.on_spare_gone(number, now, "it died"))
 
     def park(self, copy: CopyId) -> None:
         driver = self._driver
@@ -143,6 +175,26 @@ class Hands:
         finally:
             resident.measure_at = _clock() + resident.measure_seconds
             resident.is_being_measured = False
+
+
+class _Offer:
+    """A spare worker for one open, which may not want it after all."""
+
+    def __init__(self, worker: Worker | None) -> None:
+        self._worker = worker
+
+    def take(self, fits: Fits) -> Worker | None:
+        if self._worker is not None and not fits(self._worker):
+            self.withdraw()  # its room is the copy's now
+        worker, self._worker = self._worker, None
+        return worker
+
+    def withdraw(self) -> None:
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            from sojourn.process import spares
+
+            spares.end(worker)
 
 
 def _resident_pages(pid: int) -> int:

@@ -163,10 +163,18 @@ class Keeper:
                 if not resident.is_dying:
                     watched[resident.pidfd] = resident
                     poll.register(resident.pidfd, select.POLLIN)
+            spares = {worker.pidfd: number for number, worker in driver.spares.items()}
+        for pidfd in spares:
+            poll.register(pidfd, select.POLLIN)
         seconds = self._seconds_to_sleep()
         for fd, _ in poll.poll(None if seconds is None else seconds * 1000):
             if fd == bell:
                 os.eventfd_read(bell)
+                continue
+            if fd in spares:
+                spare = driver.spares.pop(spares[fd], None)
+                if spare is not None:
+                    driver.jobs.append(partial(driver.hands.bury_spare, spares[fd], spare))
                 continue
             resident = watched[fd]
             with driver.lock:

@@ -14,6 +14,8 @@ _COUNTED = {
     "grants": "Leases that were granted.",
     "hits": "Leases that were granted at once.",
     "opens": "Sessions that were opened.",
+    "spares_taken": "Sessions that were opened in a spare worker.",
+    "spares_lost": "Spare workers that died or could not be made.",
     "evictions": "Sessions that left for others.",
     "parks": "Sessions whose changed variables were saved.",
     "recycled": "Sessions that were replaced by fresh ones.",
@@ -39,7 +41,9 @@ def families(drivers: Iterable[Driver]) -> Iterator[Family]:
         for who, status, _ in pools
         for state in ("leased", "idle", "opening", "leaving")
     ]
+    standing: list[Sample] = [("", who, len(status.spares)) for who, status, _ in pools]
     yield "sojourn_pool_sessions", "gauge", "Sessions of a pool, by what they do.", states
+    yield "sojourn_pool_spares", "gauge", "Workers that a pool keeps ready.", standing
     known = [(who, status) for who, status, _ in pools]
     yield _gauge("charged_bytes", "What a pool's sessions are charged with.", known)
     limited = [(who, status) for who, status in known if status.limit_bytes is not None]

@@ -48,7 +48,7 @@ class Lanes:
         most_bytes: int | None = None,
     ) -> None:
         """`most_bytes` is the most that an answer may take, None if there is no limit."""
-        self._name = name
+        self.name = name
         self._is_trusted = trusted
         self._most_bytes = most_bytes
         self._control = control
@@ -121,8 +121,8 @@ class Lanes:
         """What to raise if the worker could not take its end of the lane."""
         why = "its worker may not open more files or start more threads"
         if lane.index == 0:
-            return PlatformError(f"session {self._name!r} cannot be used: {why}")
-        return SessionBusy(f"session {self._name!r} cannot take another concurrent call: {why}")
+            return PlatformError(f"session {self.name!r} cannot be used: {why}")
+        return SessionBusy(f"session {self.name!r} cannot take another concurrent call: {why}")
 
     def open_reverse(self) -> ServerLane:
         """A lane over which the worker asks and we answer."""
@@ -193,9 +193,7 @@ class Lanes:
         """Connect one more lane: made of its number, words, our end, and the two bells."""
         index = self._count
         if index >= board.LANES:
-            raise SessionBusy(
-                f"session {self._name!r} has {index} calls under way, the most it can"
-            )
+            raise SessionBusy(f"session {self.name!r} has {index} calls under way, the most it can")
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         bells: list[int] = []
         try:

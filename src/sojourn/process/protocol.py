@@ -21,6 +21,7 @@ class Fork(msgspec.Struct, frozen=True, tag=True):
     memory_bytes: int | None = None
     readable_paths: list[str] | None = None  # not None: untrusted, and may read only these
     best_effort_sandbox: bool = False
+    is_spare: bool = False  # it will be told later whose it is
 
 
 class Status(msgspec.Struct, frozen=True, tag=True):
@@ -70,6 +71,13 @@ class OpenLane(msgspec.Struct, frozen=True, tag=True):
 
 class Close(msgspec.Struct, frozen=True, tag=True):
     """Client to worker: end."""
+
+
+class HandOver(msgspec.Struct, frozen=True):
+    """Client to a spare worker, as a call: whose it is from now on."""
+
+    name: str
+    surroundings: Surroundings
 
 
 ToZygote: TypeAlias = Fork | Status

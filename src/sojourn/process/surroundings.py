@@ -20,6 +20,11 @@ _HARMLESS_BEGINNINGS = (
     "LC_", "TF_", "XLA_", "KERAS_", "OMP_", "KMP_", "GOMP_", "MKL_", "OPENBLAS_", "MALLOC_",
     "ONEDNN_", "DNNL_", "CUDA_VISIBLE_",
 )  # fmt: skip
+# Of these, a process that has used its framework already does not see a change.
+_READ_ONCE = (
+    *_HARMLESS_BEGINNINGS, "CUDA_", "NVIDIA_", "NCCL_", "HIP_", "ROCR_", "TPU_", "GRPC_",
+    "AUTOGRAPH_", "NUMEXPR_",
+)  # fmt: skip
 
 
 class Surroundings(msgspec.Struct, frozen=True):
@@ -40,6 +45,10 @@ class Surroundings(msgspec.Struct, frozen=True):
         environment.update((os.fsencode(name), os.fsencode(more[name])) for name in more)
         logs = None if secretive else LogSettings.here()
         return cls(environment, list(map(os.fsencode, import_path())), _folder(), logs)
+
+    def settings(self) -> dict[bytes, bytes]:
+        """The variables that frameworks and their libraries read once, when they are first used."""
+        return {n: v for n, v in self.environment.items() if os.fsdecode(n).startswith(_READ_ONCE)}
 
     def take_on(self) -> None:
         """See the world as the client sees it now, not as the zygote saw it when it started."""

@@ -10,7 +10,7 @@ import threading
 import weakref
 from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -24,7 +24,7 @@ from sojourn.process import callbacks, crossing, lifeline, limits, marks
 from sojourn.process.calls import OK, NoAnswer, PreparedStep, WorkerDied, call_meta
 from sojourn.process.lanes import Lanes, under_way
 from sojourn.process.output import Output
-from sojourn.process.protocol import Close, Fork
+from sojourn.process.protocol import Close, Fork, HandOver
 from sojourn.process.surroundings import Surroundings
 from sojourn.process.zygote import twice, zygote_for
 from sojourn.transport import frames
@@ -41,6 +41,19 @@ T = TypeVar("T")
 _INTERRUPTED = (PeerGone, ProtocolError, TimeoutError)
 
 _KILL_GRACE_SECONDS = 1.0
+
+
+class _Kinds(NamedTuple):
+    """Of the events of its life."""
+
+    started: str
+    ended: str
+    died: str
+    stuck: str
+
+
+_OF_A_WORKER = _Kinds("worker.started", "worker.ended", "worker.died", "worker.stuck")
+_OF_A_SPARE = _Kinds("spare.started", "spare.ended", "spare.died", "spare.stuck")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +91,11 @@ class Worker:
         environment: dict[str, str] | None = None,
         readable_paths: list[str] | None = None,
         best_effort_sandbox: bool = False,
+        is_spare: bool = False,
         deadline: float | None = None,
     ) -> None:
-        """Raises NoAnswer if there is none by the deadline."""
+        """Raises NoAnswer if there is none by the deadline. What becomes of a spare one is decided
+        by `hand_over`."""
         self.name = name
         self._zygote = zygote_for(framework)
         self._memory_bytes = memory_bytes
@@ -98,22 +113,29 @@ class Worker:
         self.is_foreign = False  # in a fork of the client
         self._is_released = True  # there is nothing yet
         self._mark = marks.new()
+        self._kinds = _OF_A_SPARE if is_spare else _OF_A_WORKER
+        self._environment = environment
+        surroundings = self._surroundings(environment)
+        self._settings = surroundings.settings()
         order = Fork(
             ticket=0,
             name=name,
             client_pid=os.getpid(),
             mark=self._mark,
-            surroundings=Surroundings.here(
-                {**(environment or {}), marks.NAME: self._mark},
-                secretive=not self._is_trusted,
-            ),
+            surroundings=surroundings,
             memory_bytes=memory_bytes,
             readable_paths=readable_paths,
             best_effort_sandbox=best_effort_sandbox,
+            is_spare=is_spare,
         )
         twice(lambda: self._start(order, deadline))
         _live.add(self)
-        events.emit("worker.started", name, worker_pid=self.pid)
+        events.emit(self._kinds.started, name, worker_pid=self.pid)
+
+    def _surroundings(self, environment: dict[str, str] | None) -> Surroundings:
+        return Surroundings.here(
+            {**(environment or {}), marks.NAME: self._mark}, secretive=not self._is_trusted
+        )
 
     def _start(self, order: Fork, deadline: float | None) -> None:
         # Whatever is refused or interrupted here, what was made before it goes; a process that was
@@ -149,6 +171,34 @@ class Worker:
         if not self._is_released and not self.is_foreign:
             self._lanes.close()
             self._close_descriptors()
+
+    # -- spare ---------------------------------------------------------------------------------
+
+    def warm(self, deadline: float | None = None) -> None:
+        """Have its framework do what the first model would wait for."""
+        self.call("warm", {}, deadline=deadline)
+
+    def fits(self, framework: str, environment: dict[str, str] | None) -> bool:
+        """Whether a spare worker could be the one of a session with these options."""
+        settings = self._surroundings(environment).settings()
+        is_kin = self._zygote is zygote_for(framework)
+        return is_kin and settings == self._settings and self.is_alive
+
+    def is_stale(self) -> bool:
+        """Whether a spare worker has died, or would be another one if it were made now."""
+        return (
+            not self.is_alive or self._settings != self._surroundings(self._environment).settings()
+        )
+
+    def hand_over(
+        self, name: str, environment: dict[str, str] | None, deadline: float | None
+    ) -> None:
+        """Make a spare worker the one of a session, as if it had been forked for it just now."""
+        surroundings = self._surroundings(environment)
+        self.call("hand_over", HandOver(name, surroundings), deadline=deadline)
+        self.name = self._lanes.name = name
+        self._kinds = _OF_A_WORKER
+        events.emit(self._kinds.started, name, worker_pid=self.pid, was_spare=True)
 
     # -- calling -------------------------------------------------------------------------------
 
@@ -379,11 +429,11 @@ class Worker:
                 ):  # the zygote that forked it may be gone, and ends nothing it left
                     marks.kill_marked(self._mark)
                 self._ending = ending = Ending(status, ())
-                kind = "worker.ended" if self._is_asked_to_end else "worker.died"
+                kind = self._kinds.ended if self._is_asked_to_end else self._kinds.died
             else:
                 # In uninterruptible sleep: report it, do not hide it, do not hang.
                 ending = Ending(None, (self.pid,))
-                kind, self._is_stuck = "" if self._is_stuck else "worker.stuck", True
+                kind, self._is_stuck = "" if self._is_stuck else self._kinds.stuck, True
         if kind:
             how = "does not end" if ending.left else str(ending)
             facts: dict[str, Any] = {"worker_pid": self.pid, "how": how, "status": ending.status}

@@ -7,6 +7,7 @@ serves its steps. Everything that limits or ends the worker is in place before t
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 import select
 import signal
@@ -30,9 +31,11 @@ from sojourn.process.protocol import (
     OUTPUT,
     Close,
     Fork,
+    HandOver,
     OpenLane,
     to_worker,
 )
+from sojourn.process.surroundings import Surroundings
 from sojourn.transport import board, frames
 from sojourn.transport.attachments import MappedFiles
 from sojourn.transport.lane import CallerLane, ServerLane
@@ -57,17 +60,38 @@ def main(request: Fork, fds: list[int]) -> NoReturn:
         signal.signal(number, signal.SIG_IGN)  # a Ctrl-C in the terminal is the client's to answer
     limits.adopt_orphans()
     limits.prefer_as_victim()
-    limits.set_title(f"sojourn: {request.name} of {request.client_pid}")
-    _take_on_surroundings(request)
+    _become(request.name, request.client_pid, request.surroundings)
     if request.memory_bytes is not None:
         hooks.limit_memory(request.memory_bytes)
         limits.cap_data(request.memory_bytes)
-    if request.readable_paths is None:
-        disposable.allow()
-        host = Host()
-    else:
-        host = _confined(request, request.readable_paths)
-    _Worker(control, client, host).serve()
+    _Worker(control, client, _host_for(request)).serve()
+
+
+def _host_for(request: Fork) -> Host:
+    if request.readable_paths is not None:
+        return _confined(request, request.readable_paths)
+    disposable.allow()
+    return _SpareHost(request.client_pid) if request.is_spare else Host()
+
+
+class _SpareHost(Host):
+    """Of a worker that is made ready before anybody wants it."""
+
+    def __init__(self, client_pid: int) -> None:
+        super().__init__()
+        self._client_pid = client_pid
+        self._operations.update(warm=self._warm, hand_over=self._hand_over)
+
+    def _warm(self, arguments: Any, arrays: Arrays) -> tuple[Any, Arrays]:
+        hooks.warm()
+        gc.collect()  # what was built for it
+        return None, ()
+
+    def _hand_over(self, arguments: Any, arrays: Arrays) -> tuple[Any, Arrays]:
+        order = msgspec.convert(arguments, HandOver)
+        _become(order.name, self._client_pid, order.surroundings)
+        del self._operations["warm"], self._operations["hand_over"]
+        return None, ()
 
 
 class _ConfinedHost(Host):
@@ -131,8 +155,10 @@ def _redirect(output: int, errors: int) -> None:
     sys.__dict__.update(__stdin__=sys.stdin, __stdout__=sys.stdout, __stderr__=sys.stderr)
 
 
-def _take_on_surroundings(request: Fork) -> None:
-    request.surroundings.take_on()
+def _become(name: str, client_pid: int, surroundings: Surroundings) -> None:
+    """The worker of this session, that sees what its client sees now."""
+    limits.set_title(f"sojourn: {name} of {client_pid}")
+    surroundings.take_on()
     # A forked copy of numpy's generator would give every session the same random numbers.
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:

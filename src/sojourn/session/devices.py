@@ -65,6 +65,12 @@ def choose(
     return _on(shown, matching[0])
 
 
+def without_gpu() -> dict[str, str]:
+    """The environment of a worker that is made before anybody has chosen: a GPU could be chosen
+    only before TensorFlow starts, so that it is for sessions on the CPU."""
+    return dict(_NO_GPU)
+
+
 def everything(gpus: Sequence[Gpu], visible: str | None = None, only: str | None = None) -> Choice:
     """All that the caller sees, for code that chooses by itself; nothing is hidden from it.
 

@@ -12,6 +12,7 @@ import numpy as np
 from sojourn import events
 from sojourn.errors import SandboxError
 from sojourn.probes import gpu
+from sojourn.process import spares
 from sojourn.process.calls import NoAnswer, PreparedStep, WorkerDied
 from sojourn.process.limits import descendants
 from sojourn.process.worker import Worker
@@ -22,13 +23,23 @@ from sojourn.values.rows import Rows
 if TYPE_CHECKING:
     from sojourn.process.callbacks import Answer
     from sojourn.process.sandbox import Applied
+    from sojourn.process.spares import TakeSpare
 
 
 class WorkerBackend:
-    """A worker process. With `on_gpu`, what it holds there is asked of the driver."""
+    """A worker process, a spare one if there is one to take. With `on_gpu`, what it holds there is
+    asked of the driver."""
 
-    def __init__(self, name: str, *, on_gpu: bool = False, **options: Any) -> None:
-        self.worker = worker = Worker(name, **options)
+    def __init__(
+        self,
+        name: str,
+        *,
+        on_gpu: bool = False,
+        take_spare: TakeSpare | None = None,
+        **options: Any,
+    ) -> None:
+        spare = None if take_spare is None else spares.hand_over(take_spare, name, **options)
+        self.worker = worker = spare or Worker(name, **options)
         self._on_gpu = on_gpu
         self.sandbox: Applied | None = None
         if options.get("readable_paths") is not None:

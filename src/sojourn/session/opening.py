@@ -8,12 +8,13 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec.structs import replace
 
 from sojourn.engines import function
+from sojourn.engines.hooks import DEFAULT
 from sojourn.errors import DeviceError, ModelError
 from sojourn.kinds import KINDS, Load
 from sojourn.kinds.names import by_short_name
@@ -28,6 +29,9 @@ from sojourn.session.session import Session
 from sojourn.session.stay import Stay
 from sojourn.session.trust import confinement, memory_limit
 from sojourn.values import Place, TensorSpec, arguments, caller
+
+if TYPE_CHECKING:
+    from sojourn.process.spares import TakeSpare
 
 _counter = itertools.count(1)
 _warned: set[str] = set()
@@ -150,23 +154,34 @@ class Blueprint:
             self._confined.is_on,
         )
 
+    def takes_spares(self, device: str) -> bool:
+        """Whether its sessions can be opened in a worker that was made ahead, for the CPU."""
+        is_limited = self._limit is not None or self._confined.is_on
+        kind = KINDS[self._load.kind]
+        if self._inline or is_limited or not kind.takes_spares or kind.framework != DEFAULT:
+            return False
+        return device == "cpu" or (device == "auto" and not gpu.found())
+
     def open(
         self,
         owner: Place,
         name: str | None = None,
         device: str = "auto",
         is_under_way: Callable[[Stay], None] | None = None,
+        take_spare: TakeSpare | None = None,
     ) -> Session:
-        """Open a session for the owner. `is_under_way` is called once there is a worker to end."""
+        """Open a session for the owner. `is_under_way` is called once there is a worker to end,
+        and `take_spare` may have one that is ready."""
         if name is not None and not isinstance(name, str):
             raise TypeError(f"name must be a string, not {name!r}")
         name = name or f"{self._base_name}-{next(_counter)}"
         if self._conversion is None:
-            return self.open_as(self._load, self._arrays, owner, name, device, is_under_way)
-
+            return self.open_as(
+                self._load, self._arrays, owner, name, device, is_under_way, take_spare=take_spare
+            )
         trial = self._trial(owner, name, device)
         load, arrays, engine = self._conversion.chosen(trial, name)
-        return self.open_as(load, arrays, owner, name, device, is_under_way, engine)
+        return self.open_as(load, arrays, owner, name, device, is_under_way, engine, take_spare)
 
     def examine(self, owner: Place) -> Examined:
         """What is known of the engines that were asked for; nothing is left open."""
@@ -185,6 +200,7 @@ class Blueprint:
         device: str,
         is_under_way: Callable[[Stay], None] | None = None,
         engine: str = "",
+        take_spare: TakeSpare | None = None,
     ) -> Session:
         """Open a session on a model like ours, run by an engine that may be another."""
         arguments.device("device", device)
@@ -204,10 +220,12 @@ class Blueprint:
             if self._inline:
                 return InlineBackend(os.getpid(), load.kind)
             require_process_isolation()
+            from sojourn.process.spares import standing
             from sojourn.session.isolation import WorkerBackend
 
             return WorkerBackend(
                 stay.name,
+                take_spare=(take_spare or standing.take) if kind.takes_spares else None,
                 framework=kind.framework,
                 memory_bytes=self._limit,
                 environment=dict(choice.environment),

@@ -90,17 +90,18 @@ class Stay:
 
     def run(self, fetches: Fetches, feeds: Mapping[str, Any] | None, timeout: float | None) -> Any:
         """One step."""
-        feeds = {} if feeds is None else feeds
+        if feeds is None:
+            feeds = {}
         deadline = None if timeout is None else _deadline(timeout)
-        wanted = _wanted(fetches)
-        for repeats in (True, False):
-            with Step(self, deadline, timeout, repeats=repeats) as step:
+        wanted = fetches if type(fetches) is str else _wanted(fetches)
+        while True:
+            with Step(self, deadline, timeout) as step:
                 try:
                     plan = self._plans[wanted, tuple(feeds)]
                 except (KeyError, TypeError):  # a new one, or no names at all
                     plan = self._make_plan(wanted, feeds, deadline)
                 return plan.results(step.run(plan, plan.arrays(feeds)))
-        raise AssertionError("unreachable")
+            # It never began, and the next worker may run it.
 
     async def arun(
         self, fetches: Fetches, feeds: Mapping[str, Any] | None, timeout: float | None
@@ -108,18 +109,18 @@ class Stay:
         """The same, awaited: nothing here blocks the event loop."""
         import asyncio
 
-        feeds = {} if feeds is None else feeds
+        if feeds is None:
+            feeds = {}
         deadline = None if timeout is None else _deadline(timeout)
         wanted = _wanted(fetches)
         loop = asyncio.get_running_loop()
-        for repeats in (True, False):
-            async with Step(self, deadline, timeout, repeats=repeats, loop=loop) as step:
+        while True:
+            async with Step(self, deadline, timeout, loop=loop) as step:
                 try:
                     plan = self._plans[wanted, tuple(feeds)]
                 except (KeyError, TypeError):
                     plan = await self._amake_plan(wanted, feeds, deadline)
                 return plan.results(await step.arun(plan, plan.arrays(feeds)))
-        raise AssertionError("unreachable")
 
     def step(self, plan: StepPlan, arrays: Sequence[Any]) -> Sequence[np.ndarray]:
         """One step of a plan that the caller has made, with arrays that need no checks."""

@@ -7,8 +7,8 @@ knows who is inside.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -33,8 +33,8 @@ class Step:
     """From `with` to the end of the block, the caller takes part in a session."""
 
     __slots__ = (
-        "_is_sent", "_loop", "_repeats", "_stay", "_timeout", "_what", "counts", "deadline",
-        "started", "thread",
+        "_is_sent", "_loop", "_stay", "_timeout", "_what",
+        "counts", "deadline", "started", "thread",
     )  # fmt: skip
 
     def __init__(
@@ -42,23 +42,20 @@ class Step:
         stay: Stay,
         deadline: float | None = None,
         timeout: float | None = None,
-        *,
         what: str | None = None,
         counts: bool = True,
-        repeats: bool = False,
         loop: Any = None,
     ) -> None:
-        """`what` is the operation, None for a step; `repeats`: a step that a dead worker has never
-        seen is to be asked of the next one, which the caller does."""
+        """`what` is the operation, None for a step; `loop` is what finishes it, None: the thread
+        itself."""
         self._stay = stay
         self.deadline = deadline
         self._timeout = timeout
         self._what = what
-        self._repeats = repeats
-        self._loop = loop  # that finishes it; None: the thread itself
-        self._is_sent = False
         self.counts = counts
-        self.thread = threading.get_ident()
+        self._loop = loop
+        self._is_sent = False
+        self.thread = get_ident()
         self.started = 0.0
 
     # -- begin -----------------------------------------------------------------------------------
@@ -147,10 +144,18 @@ class Step:
         stay.lifecycle.end_step(self, counts, failed=error is not None)
         if failure is None:
             return False
-        never_began = isinstance(error, WorkerDied) and not (self._is_sent and error.begun)
-        if never_began and self._repeats and self._can_come_back():
-            return True
-        raise failure from None
+        if self._may_be_repeated(error):
+            return True  # the caller asks the next worker
+        try:
+            raise failure from None
+        finally:
+            del failure, error, trace  # it knows this frame: known here, it would stay
+
+    def _may_be_repeated(self, error: BaseException | None) -> bool:
+        """Whether a dead worker has never seen it, and another one takes its place."""
+        if self._what is not None or not isinstance(error, WorkerDied):
+            return False
+        return not error.begun and self._can_come_back()
 
     def _consequence(self, death: WorkerDied) -> str:
         if self._what is not None:

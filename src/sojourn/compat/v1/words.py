@@ -11,6 +11,7 @@ from sojourn.process.calls import WorkerDied
 from sojourn.session.states import State
 from sojourn.session.stay import Stay
 from sojourn.session.words import Words
+from sojourn.values.places import NOWHERE
 
 CLOSED = "Attempted to use a closed Session."
 
@@ -41,4 +42,6 @@ class TensorFlowWords(Words):
 def closed(stay: Stay | None) -> Exception:
     """What TensorFlow raises after a close, with the line that closed it."""
     where = None if stay is None else stay.closed_at
-    return RuntimeError(CLOSED if where is None else f"{CLOSED} It was closed at {where}.")
+    if where is None or where == NOWHERE:
+        return RuntimeError(CLOSED)
+    return RuntimeError(f"{CLOSED} It was closed at {where}.")

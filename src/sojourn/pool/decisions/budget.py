@@ -17,6 +17,7 @@ class Budget:
         self.limit = limit
         self._charges: dict[CopyId, int] = {}
         self._residue: dict[CopyId, int] = {}
+        self._spares: set[CopyId] = set()  # charged, but no sessions
         self.charged_bytes = 0
 
     @property
@@ -31,7 +32,8 @@ class Budget:
     @property
     def spare(self) -> Room:
         """What can be reserved now."""
-        return Room(self.limit.bytes - self.charged_bytes, self.limit.sessions - len(self._charges))
+        sessions = len(self._charges) - len(self._spares)
+        return Room(self.limit.bytes - self.charged_bytes, self.limit.sessions - sessions)
 
     def charge_of(self, copy: CopyId) -> int:
         return self._charges.get(copy, 0)
@@ -42,6 +44,12 @@ class Budget:
         self._charges[copy] = count
         self.charged_bytes += count
 
+    def reserve_spare(self, account: CopyId, count: int) -> None:
+        """The same for a worker that is no session yet."""
+        self._spares.add(account)
+        self._charges[account] = count
+        self.charged_bytes += count
+
     def charge(self, copy: CopyId, count: int) -> None:
         """What a copy holds was measured."""
         self.charged_bytes += count - self._charges[copy]
@@ -50,6 +58,7 @@ class Budget:
     def release(self, copy: CopyId, residue_bytes: int = 0) -> None:
         """The receipt is in: only now are the bytes free, but for those it says are left."""
         self.charged_bytes -= self._charges.pop(copy, 0) + self._residue.pop(copy, 0)
+        self._spares.discard(copy)
         if residue_bytes > 0:
             self._residue[copy] = residue_bytes
             self.charged_bytes += residue_bytes

@@ -22,6 +22,21 @@ class Open:
     state: object = None
     device: str = ""
     source: object = None
+    spare: int | None = None  # the worker that it takes, which is charged as the copy's now
+
+
+@dataclass(frozen=True, slots=True)
+class MakeSpare:
+    """Make a spare worker. Answer with `on_spare_ready` or `on_spare_gone`."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class EndSpare:
+    """End a spare worker, or do not make it. Answer with `on_spare_gone`."""
+
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,5 +109,18 @@ class Report:
     detail: Mapping[str, Any] = field(default_factory=dict)
 
 
-Effect = Open | Grant | Warmed | Refuse | Park | Close | Expire | Discard | SetTimer | Report
+Effect = (
+    Open
+    | MakeSpare
+    | EndSpare
+    | Grant
+    | Warmed
+    | Refuse
+    | Park
+    | Close
+    | Expire
+    | Discard
+    | SetTimer
+    | Report
+)
 Effects = tuple[Effect, ...]

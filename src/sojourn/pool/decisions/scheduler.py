@@ -10,19 +10,20 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 
 from sojourn.errors import ModelError
-from sojourn.pool.decisions import explain, serving
+from sojourn.pool.decisions import explain, serving, sparing
 from sojourn.pool.decisions.catalogue import Entry
 from sojourn.pool.decisions.copy_events import CopyEvents
 from sojourn.pool.decisions.effects import Effects, Expire, Report
 from sojourn.pool.decisions.lease_events import LeaseEvents
 from sojourn.pool.decisions.residents import CopyState
+from sojourn.pool.decisions.spare_events import SpareEvents
 from sojourn.pool.decisions.state import PoolState
 from sojourn.pool.decisions.status import Counters, PoolStatus
 from sojourn.pool.decisions.terms import CopyId, Holder, Model, Policy
 from sojourn.values import Place, format_seconds
 
 
-class Scheduler(LeaseEvents, CopyEvents):
+class Scheduler(LeaseEvents, CopyEvents, SpareEvents):
     """The decisions of one pool."""
 
     def __init__(self, policy: Policy) -> None:
@@ -105,8 +106,9 @@ class Scheduler(LeaseEvents, CopyEvents):
 
     @property
     def is_empty(self) -> bool:
-        """Whether no copy is left and no request waits."""
-        return not self._state.queue and next(iter(self._state.residents), None) is None
+        """Whether no copy and no spare worker is left, and no request waits."""
+        state = self._state
+        return not state.queue and not state.spares.live and not any(True for _ in state.residents)
 
     @property
     def charged_bytes(self) -> int:
@@ -188,6 +190,7 @@ class Scheduler(LeaseEvents, CopyEvents):
             for copy in state.residents:
                 if copy.state is CopyState.OPENING or copy.is_idle:
                     serving.leave(state, copy, "the pool was closed")
+            sparing.give_up(state)
         return state.take_effects()
 
     def on_shutdown_timeout(self, now: float) -> Effects:

@@ -7,7 +7,7 @@ The steps that change the state, between the events (scheduler.py) and the arith
 from __future__ import annotations
 
 from sojourn.errors import InternalError
-from sojourn.pool.decisions import explain
+from sojourn.pool.decisions import explain, sparing
 from sojourn.pool.decisions.catalogue import Entry
 from sojourn.pool.decisions.deadlock import find_deadlock
 from sojourn.pool.decisions.effects import (
@@ -24,7 +24,7 @@ from sojourn.pool.decisions.planning import Claim, Demand, plan_room
 from sojourn.pool.decisions.queue import GrantedLease
 from sojourn.pool.decisions.residents import Copy, CopyState, Slot
 from sojourn.pool.decisions.state import PoolState
-from sojourn.pool.decisions.terms import Request
+from sojourn.pool.decisions.terms import Request, Room
 
 _COMEBACK_LIMIT = 3.0
 _COMEBACK_DECAY = 0.9
@@ -36,6 +36,7 @@ def dispatch(state: PoolState, now: float) -> None:
         for copy in state.residents:
             if copy.is_idle:
                 leave(state, copy, "the pool was closed")
+        sparing.give_up(state)
         return
     drop_stale_claim(state)
     for copy in state.residents:
@@ -58,6 +59,7 @@ def dispatch(state: PoolState, now: float) -> None:
             serve_warm(state, now)  # what is no longer claimed can be leased again
         if break_deadlock(state):
             dispatch(state, now)  # room may have been kept for the one that was refused
+    sparing.make(state, now)
 
 
 # -- warm ---------------------------------------------------------------------------------------
@@ -120,6 +122,7 @@ def scale_out_if_busy(state: PoolState, copy: Copy, now: float) -> None:
 
 def make_room(state: PoolState, now: float) -> None:
     demands = find_demands(state, now)
+    sparing.give_up_surplus(state, [demand for demand, _ in demands.values()])
     plan = plan_room(
         [demand for demand, _ in demands.values()],
         state.budget.spare,
@@ -151,6 +154,7 @@ def find_demands(state: PoolState, now: float) -> dict[int, tuple[Demand, Slot]]
     demands: dict[int, tuple[Demand, Slot]] = {}
     empty: dict[str, set[int]] = {}
     coming: dict[str, int] = {}
+    spares = len(state.spares.ready())
     # One that holds nothing inherits the privilege of a holder that waits behind it.
     urgent = {r.model for r in state.queue if state.leases.is_holding(r.holder)}
     for request in state.queue:
@@ -170,6 +174,10 @@ def find_demands(state: PoolState, now: float) -> dict[int, tuple[Demand, Slot]]
         if slot is None or _is_put_off(state, request, entry, now):
             continue
         need = state.need(entry)
+        if spares and sparing.is_for(state, entry.model):  # which brings its own room
+            spares -= 1
+            brought = Room(state.spares.least_bytes(state.budget), 0)
+            need = need.minus(brought).at_least_nothing()
         demands[request.ticket] = (
             Demand(request.ticket, key, need, request.at, is_urgent=key in urgent),
             slot,
@@ -206,9 +214,12 @@ def open_copy(state: PoolState, slot: Slot, now: float) -> None:
     entry = state.models[slot.model]
     copy = state.residents.begin(slot, entry.model, now, state.least_used_device())
     copy.reserved_bytes = state.need(entry).bytes
+    spare = sparing.take(state) if sparing.is_for(state, entry.model) else None
     state.budget.reserve(copy.id, copy.reserved_bytes)
     state.counters.opens += 1
-    state.out.append(Open(copy.id, copy.reserved_bytes, slot.parked, copy.device, entry.source))
+    state.out.append(
+        Open(copy.id, copy.reserved_bytes, slot.parked, copy.device, entry.source, spare)
+    )
 
 
 # -- leaving ------------------------------------------------------------------------------------

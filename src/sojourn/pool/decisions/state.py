@@ -12,6 +12,7 @@ from sojourn.pool.decisions.eviction import Candidate
 from sojourn.pool.decisions.planning import Claim
 from sojourn.pool.decisions.queue import Leases, WaitQueue
 from sojourn.pool.decisions.residents import Copy, CopyState, Residents
+from sojourn.pool.decisions.spares import Spares, SpareState
 from sojourn.pool.decisions.terms import Policy, Room
 from sojourn.values import Place
 
@@ -31,9 +32,11 @@ class PoolState:
     timer_at: float | None = None
     out: list[Effect] = field(default_factory=list)
     budget: Budget = field(init=False)
+    spares: Spares = field(init=False)
 
     def __post_init__(self) -> None:
         self.budget = Budget(self.policy.limit)
+        self.spares = Spares(self.policy.spares)
 
     # -- effects ------------------------------------------------------------------------------
 
@@ -87,7 +90,8 @@ class PoolState:
     def leaving_room(self) -> Room:
         """What comes back by itself. It is charged until the receipts are in."""
         leaving = [copy.id for copy in self.residents if copy.is_leaving]
-        return Room(sum(map(self.budget.charge_of, leaving)), len(leaving))
+        spares = self.spares.bytes_of(SpareState.ENDING, self.budget)
+        return Room(sum(map(self.budget.charge_of, leaving)) + spares, len(leaving))
 
     def held_for_good(self, wanted_whole: str | None = None) -> Room:
         """What does not come back by waiting; all copies of a model, if it is wanted whole."""
@@ -104,10 +108,15 @@ class PoolState:
         """Whether the pool would be over its limit even if everything else that is idle left."""
         if not self.is_over_limit:
             return False
-        freed = self.leaving_room().bytes + sum(
-            self.budget.charge_of(copy.id)
-            for copy in self.residents
-            if copy is not grown and copy.can_leave(now)
+        spares = self.spares.bytes_of(SpareState.READY, self.budget)
+        freed = (
+            self.leaving_room().bytes
+            + spares
+            + sum(
+                self.budget.charge_of(copy.id)
+                for copy in self.residents
+                if copy is not grown and copy.can_leave(now)
+            )
         )
         return self.budget.spare.bytes + freed < 0
 
@@ -160,6 +169,7 @@ class PoolState:
             self.budget,
             self.policy.limit_bytes,
             asdict(self.counters),
+            self.spares,
         )
 
     def world(self) -> deadlock.World:

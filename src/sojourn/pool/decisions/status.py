@@ -10,6 +10,7 @@ from sojourn.pool.decisions.budget import Budget
 from sojourn.pool.decisions.catalogue import Catalogue
 from sojourn.pool.decisions.queue import Leases, WaitQueue
 from sojourn.pool.decisions.residents import Copy, CopyState, Residents
+from sojourn.pool.decisions.spares import Spares
 from sojourn.values import Place, format_bytes, format_seconds
 
 
@@ -20,6 +21,8 @@ class Counters:
     grants: int = 0
     hits: int = 0  # granted at once, without any wait
     opens: int = 0
+    spares_taken: int = 0  # opens that took a spare worker
+    spares_lost: int = 0  # spare workers that died or could not be made
     evictions: int = 0
     parks: int = 0
     recycled: int = 0
@@ -49,6 +52,14 @@ class CopyStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class SpareStatus:
+    """One worker that is kept ready, at one moment."""
+
+    state: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class ModelStatus:
     """One version of a registered model, at one moment."""
 
@@ -75,6 +86,7 @@ class PoolStatus:
     opening: int = 0
     leaving: int = 0
     residue_bytes: int = 0
+    spares: tuple[SpareStatus, ...] = ()
     copies: tuple[CopyStatus, ...] = ()
     models: tuple[ModelStatus, ...] = ()
     counters: Mapping[str, int] = field(default_factory=dict)
@@ -84,7 +96,7 @@ class PoolStatus:
         plain = asdict(self)
         for copy, facts in zip(self.copies, plain["copies"], strict=True):
             facts["holders"] = [str(place) for place in copy.holders]
-        return {**plain, "copies": list(plain["copies"]), "models": list(plain["models"])}
+        return {**plain, **{key: list(plain[key]) for key in ("spares", "copies", "models")}}
 
     def __str__(self) -> str:
         size = self.charged_bytes if self.limit_bytes is None else self.limit_bytes
@@ -97,6 +109,8 @@ class PoolStatus:
             parts.append(f"{self.opening} opening")
         if self.leaving:
             parts.append(f"{self.leaving} leaving")
+        if self.spares:
+            parts.append(f"{len(self.spares)} spare")
         return f"<Pool {used} {unit} | {', '.join(parts)}>"
 
 
@@ -108,6 +122,7 @@ def take_status(
     budget: Budget,
     limit_bytes: int | None,
     counters: Mapping[str, int],
+    spares: Spares,
 ) -> PoolStatus:
     copies = list(residents)
     return PoolStatus(
@@ -119,6 +134,9 @@ def take_status(
         opening=sum(copy.state is CopyState.OPENING for copy in copies),
         leaving=sum(copy.is_leaving for copy in copies),
         residue_bytes=budget.residue_bytes,
+        spares=tuple(
+            SpareStatus(spare.state.value, budget.charge_of(spare.account)) for spare in spares
+        ),
         copies=tuple(
             CopyStatus(
                 name=label(copy),

@@ -26,6 +26,7 @@ class Model:
     copies: int = 1
     exclusive: bool = False
     pinned: bool = False
+    takes_spares: bool = False  # whether a worker that was made ahead can be its own
     parks: bool = True  # whether what it has learnt can be put away and brought back
     keep_seconds: float | None = None  # None: the pool's idle_seconds
     memory_bytes: int | None = None  # what the user declared
@@ -123,6 +124,7 @@ class Policy:
     max_sessions: int | None = None
     idle_seconds: float | None = 300.0
     devices: tuple[str, ...] = ()
+    spares: int = 0  # workers that are kept ready
     # Warm leases may overtake a request that waits for room. After this long they no longer do.
     patience_seconds: float = 1.0
     # A newcomer is evicted within this time only when nothing else would make enough room.
@@ -133,6 +135,7 @@ class Policy:
     def __post_init__(self) -> None:
         if self.max_sessions is not None:
             arguments.whole("max_sessions", self.max_sessions)
+        arguments.whole("spares", self.spares, 0)
         if self.idle_seconds is not None:
             arguments.seconds("idle_seconds", self.idle_seconds)
 

@@ -1,0 +1,186 @@
+"""Spare workers: forked ahead, with what a framework does once in a process already done.
+
+A pool keeps its own (`Pool(spares=1)`). Here are also those of plain sessions, for programs that
+have called `warm_up(spares=1)`: a short-lived thread makes them while nothing is being opened.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sojourn.engines.hooks import DEFAULT
+from sojourn.errors import SojournError
+from sojourn.process import exits
+from sojourn.process.calls import NoAnswer, WorkerDied
+from sojourn.process.worker import Worker
+
+NAME = "spare"
+_QUIET_SECONDS = 0.05  # between two looks whether anything is being opened
+Fits = Callable[[Worker], bool]
+TakeSpare = Callable[[Fits], Worker | None]
+
+_unused: set[Worker] = set()  # everywhere, until they are handed over or ended
+
+
+def make(environment: Mapping[str, str]) -> Worker:
+    """A worker that is ready for any model of the default framework."""
+    worker = Worker(NAME, is_spare=True, environment=dict(environment))
+    _unused.add(worker)
+    try:
+        worker.warm()
+    except BaseException:
+        end(worker)
+        raise
+    return worker
+
+
+def end(worker: Worker) -> None:
+    """End one that nobody wants any more. May be called twice, by several threads."""
+    try:
+        _unused.remove(worker)
+    except KeyError:
+        return
+    worker.end()
+    worker.release()
+
+
+def hand_over(
+    take: TakeSpare,
+    name: str,
+    *,
+    framework: str = DEFAULT,
+    environment: dict[str, str] | None = None,
+    deadline: float | None = None,
+    **limits: Any,
+) -> Worker | None:
+    """A spare worker in the place of a new one with these options, if there is one that fits.
+
+    Limits and the sandbox must be in force before a framework does anything, so that sessions which
+    have them get a new worker.
+    """
+    if any(limit not in (None, False) for limit in limits.values()):
+        return None
+    spare = take(lambda worker: worker.fits(framework, environment))
+    if spare is None:
+        return None
+    try:
+        spare.hand_over(name, environment, deadline)
+    except WorkerDied:
+        end(spare)
+        return None
+    except BaseException:
+        end(spare)
+        raise
+    _unused.discard(spare)
+    return spare
+
+
+class Standing:
+    """The spare workers of plain sessions.
+
+    The main thread takes no lock here, which a Ctrl-C could leave locked: what it does is one
+    assignment, or one operation of a deque.
+    """
+
+    def __init__(self) -> None:
+        self._wanted = 0
+        self._environment: Mapping[str, str] = {}
+        self._is_quiet: Callable[[], bool] = bool
+        self._ready: deque[Worker] = deque()
+        self._making = threading.Lock()  # held by the thread that makes them
+
+    def keep(
+        self, count: int, environment: Mapping[str, str], is_quiet: Callable[[], bool]
+    ) -> threading.Thread | None:
+        """Have so many from now on. The thread that is returned ends when they are there; none if
+        there was no thread to be had, and then the next open tries again."""
+        self._environment, self._is_quiet, self._wanted = environment, is_quiet, count
+        return self._start(waits=True)
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The processes that are ready."""
+        return tuple(worker.pid for worker in tuple(self._ready))
+
+    def take(self, fits: Fits) -> Worker | None:
+        """One that fits, and have another made. Those that will never fit again are ended."""
+        taken = None
+        for spare in tuple(self._ready):
+            if fits(spare):
+                taken = self._removed(spare)
+                if taken is not None:
+                    break
+            elif spare.is_stale() and self._removed(spare) is not None:
+                end(spare)
+        if len(self._ready) < self._wanted:
+            self._start()
+        return taken
+
+    def _removed(self, spare: Worker) -> Worker | None:
+        try:
+            self._ready.remove(spare)
+        except ValueError:
+            return None  # another thread was faster
+        return spare
+
+    def _start(self, *, waits: bool = False) -> threading.Thread | None:
+        thread = threading.Thread(
+            target=self._keep_up, args=(waits,), name="sojourn-spares", daemon=True
+        )
+        try:
+            thread.start()
+        except RuntimeError:
+            return None
+        return thread
+
+    def _keep_up(self, waits: bool) -> None:
+        """Make what is missing and end what is too much, unless another thread does so."""
+        while waits or len(self._ready) != self._wanted:
+            if not self._making.acquire(blocking=waits):
+                return
+            try:
+                self._make_or_end()
+            except (SojournError, OSError, NoAnswer, WorkerDied):
+                return  # a session that fails for the same reason says why
+            finally:
+                self._making.release()
+            waits = False
+
+    def _make_or_end(self) -> None:
+        while len(self._ready) > self._wanted:
+            end(self._ready.pop())
+        while len(self._ready) < self._wanted:
+            time.sleep(_QUIET_SECONDS)
+            if self._is_quiet():
+                self._ready.append(make(self._environment))
+
+    def end_at_exit(self) -> None:
+        """End every spare worker of this process, those of pools as well."""
+        self._wanted = 0
+        for worker in list(_unused):
+            worker.kill()
+            end(worker)
+
+    def become_foreign(self) -> None:
+        """We are in a fork: all of it is the parent's."""
+        self._wanted = 0
+        self._ready = deque()
+        self._making = threading.Lock()
+
+
+standing = Standing()
+
+
+def _forget_all_in_child() -> None:
+    _unused.clear()
+    standing.become_foreign()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all_in_child)
+exits.at_exit(exits.SESSIONS, standing.end_at_exit)
