@@ -264,7 +264,7 @@ def test_results_outlive_the_session(graph: Any, isolation: str) -> None:
 
 
 def test_only_known_isolations_and_targets(graph: Any) -> None:
-    with pytest.raises(ValueError, match="isolation is"):
+    with pytest.raises(ValueError, match="isolation must be"):
         Session(graph=graph, isolation="thread")
     with pytest.raises(tf.errors.NotFoundError, match="No session factory registered"):
         Session("nowhere", graph=graph)

@@ -128,7 +128,7 @@ def test_a_lease_whose_time_is_over_is_not_called_forgotten(session):
 
 def test_a_forgotten_lease_is_given_back_with_a_warning(session):
     lease = session.lend()
-    with pytest.warns(ResourceWarning, match=r"taken at .*test_leases.py:\d+, was never given"):
+    with pytest.warns(ResourceWarning, match=r"taken at .*test_leases.py:\d+, was never returned"):
         del lease
     gc.collect()
     assert session._stay.leases == set()

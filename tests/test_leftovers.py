@@ -184,7 +184,7 @@ def test_transitions_that_are_legal_and_told_once_are_right():
 
 def test_an_illegal_transition_is_caught():
     assert told("opening", "running", "draining", "closed") == [
-        "session 'it' was told to go from opening to running"
+        "session 'it' was reported to go from opening to running"
     ]
 
 

@@ -121,7 +121,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> str:
         ("descriptor", r"descriptors are left: .*/dev/null"),
         ("thread", r"thread forgotten-thread \(\d+\) is left"),
         ("segment", r"left-by-the-suite is left in /dev/shm"),
-        ("port", r"somebody listens"),
+        ("port", r"a port is open"),
     ],
 )
 def test_each_kind_of_leak_fails_its_test_and_says_what_it_is(told, test, says):

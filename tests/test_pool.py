@@ -223,7 +223,7 @@ def test_ctrl_c_while_waiting_leaves_the_queue_as_it_was(pool):
 
 def test_a_forgotten_lease_is_given_back_with_a_warning(pool):
     lease = pool.lease("sum")
-    with pytest.warns(ResourceWarning, match=r"taken at .*test_pool.py:\d+, was never given"):
+    with pytest.warns(ResourceWarning, match=r"taken at .*test_pool.py:\d+, was never returned"):
         del lease
     assert "0 leased, 1 idle" in repr(pool)
 

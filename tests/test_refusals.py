@@ -145,7 +145,7 @@ def test_a_sweep_takes_lists_and_a_number_of_workers() -> None:
 
 
 def test_who_listens_can_be_called_and_where_lines_go_is_a_path(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="'loud' cannot be called"):
+    with pytest.raises(TypeError, match="must be callable, not 'loud'"):
         sojourn.events.subscribe("loud")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="path must be a path, not 3"):
         sojourn.events.write_lines(3)  # type: ignore[arg-type]

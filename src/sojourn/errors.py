@@ -22,7 +22,7 @@ class SessionBroken(SojournError):
 
 
 class SessionBusy(SojournError):
-    """Somebody else is using it in a way that excludes you."""
+    """Another caller is using it in a way that excludes you."""
 
 
 class StepTimeout(SojournError, TimeoutError):

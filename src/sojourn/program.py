@@ -1,4 +1,4 @@
-"""Runs somebody's program in this process, as `python program.py` or `python -m module` would.
+"""Runs a user's program in this process, as `python program.py` or `python -m module` would.
 
 The program sees its own `sys.argv`, `sys.path[0]` and `__main__`, and standard input untouched;
 its tracebacks show its own lines. `end()` does what the interpreter does after the last line, so

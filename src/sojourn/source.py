@@ -30,7 +30,7 @@ def is_python_2(error: SyntaxError, source: bytes) -> bool:
 
 
 def parse(source: str | bytes, path: str = "<string>") -> ast.Module:
-    """The tree of a program. Old ones are full of "\\d" in plain strings; nobody is warned here."""
+    """The tree of a program. Old ones are full of "\\d" in plain strings; no warning is given."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return ast.parse(source, path)

@@ -44,7 +44,7 @@ def __getattr__(name: str) -> Any:
 
 
 class _Callable(ModuleType):
-    """`sojourn.audit` is this package and the function at once, whoever imports what first."""
+    """`sojourn.audit` is this package and the function at once, in any order of imports."""
 
     def __call__(self) -> Audit:
         return audit()

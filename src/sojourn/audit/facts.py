@@ -32,7 +32,7 @@ class SessionRecord:
     graph: int = 0
     scope: str = ""  # the test that was running, if one was
     library: str = ""  # the library that opened it for the user
-    kept_by_library: bool = False  # the library's own: it is nobody else's to close
+    kept_by_library: bool = False  # the library's own, for the library to close
     interactive: bool = False
     runs: int = 0
     last_run_at: float | None = None

@@ -1,6 +1,6 @@
 """From facts to findings. Pure: no clock, no TensorFlow, no files.
 
-A session that nobody closed gets exactly one code: replaced, left installed, open at exit, or
+A session that was never closed gets exactly one code: replaced, left installed, open at exit, or
 never closed. The other findings are about sessions and graphs that may well be closed.
 """
 

@@ -12,7 +12,7 @@ from types import ModuleType
 def when_loaded(name: str, act: Callable[[ModuleType], None]) -> Callable[[], None]:
     """Call `act` with the module now, or right after its import. Returns how to forget it."""
     module = sys.modules.get(name)
-    # A module that is still being imported by somebody is half empty.
+    # A module that is still being imported is half empty.
     if module is not None and not getattr(module.__spec__, "_initializing", False):
         act(module)
         return lambda: None

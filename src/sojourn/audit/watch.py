@@ -110,7 +110,7 @@ class Watch:
         record.bytes_after_close = self.meter.read()
 
     def lost(self, record: SessionRecord, frame: FrameType | None) -> None:
-        """An open session is being collected: nobody can close it any more."""
+        """An open session is being collected: it can no longer be closed."""
         record.lost_at = self.now()
         newest = self._newest.get(_thread.get_ident())
         if frame is None or newest is None or newest.serial <= record.serial:
@@ -126,7 +126,7 @@ class Watch:
             record.late_uses.append(Use(place, stack, self.now()))
 
     def asked_for_default(self, record: SessionRecord, frame: FrameType) -> None:
-        """Somebody uses an installed session without having been given it."""
+        """Code uses an installed session that was not passed to it."""
         for caller in who.frames(frame):
             kind = who.kind_of(caller.f_code.co_filename)
             if kind == who.FRAMEWORK and caller.f_code.co_name in _ASKING:
@@ -183,7 +183,7 @@ class Watch:
         """Leave TensorFlow exactly as it was."""
         self._forget_import()
         for owner, name, original, wrapper in reversed(self._patches):
-            # Somebody who wrapped our wrapper keeps it; it goes on passing calls through.
+            # Code that wrapped our wrapper keeps it; it goes on passing calls through.
             if owner.__dict__.get(name) is wrapper:
                 if original is _missing:
                     delattr(owner, name)

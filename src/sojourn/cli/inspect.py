@@ -1,4 +1,4 @@
-"""`sojourn inspect`: what a model contains, before anybody loads it."""
+"""`sojourn inspect`: what a model contains, before it is loaded."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def program_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command its program and `-m`, `--tf1`, `--tf2`; it gets them as `chosen`."""
 
     @click.option("-m", "module", metavar="MODULE", help="Run a module, as `python -m` does.")
-    @click.option("--tf1", is_flag=True, help="Give it TensorFlow 1, whatever it looks like.")
+    @click.option("--tf1", is_flag=True, help="Run it with TensorFlow 1; skip the detection.")
     @click.option("--tf2", is_flag=True, help="Leave TensorFlow as it is.")
     @click.argument("program", nargs=-1, type=click.UNPROCESSED)
     @functools.wraps(command)

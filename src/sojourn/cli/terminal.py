@@ -7,7 +7,7 @@ from typing import IO, Any
 
 
 def plain(text: str) -> str:
-    """Names are anybody's: none may move the cursor, change colours or fake a line."""
+    """Names are not trusted: none may move the cursor, change colours or fake a line."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 

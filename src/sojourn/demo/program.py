@@ -2,8 +2,8 @@
 
 It is the same for both. `python -m sojourn.demo.program raw 6000 9000` opens TensorFlow's own
 sessions, `... sojourn 6000 9000` opens sojourn's by changing that one name. It tells its progress
-as JSON lines, and between the stages waits for a line on standard input: whoever compares two of
-them lets one at a time work, so that neither is measured while the other is busy.
+as JSON lines, and between the stages waits for a line on standard input: a comparison of two
+lets one at a time work, so that neither is measured while the other is busy.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def standing_bytes(which: str) -> int:
 
 
 def wait_for_turn() -> str:
-    """What shall be done next. Whoever asked may be gone: then so are we."""
+    """What to do next. Exits if the other side is gone."""
     line = sys.stdin.readline()
     if not line:
         raise SystemExit

@@ -29,7 +29,7 @@ class Side:
         self.which = which
         self.imported: Facts = {}
         self.models: list[Facts] = []
-        self._errors = tempfile.TemporaryFile("w+")  # a pipe that nobody reads would fill up
+        self._errors = tempfile.TemporaryFile("w+")  # a pipe that is not read would fill up
         self._program = subprocess.Popen(
             [sys.executable, "-m", "sojourn.demo.program", which, *map(str, sizes)],
             stdin=subprocess.PIPE,
@@ -40,7 +40,7 @@ class Side:
         )
 
     def wait_for(self, kind: str) -> Iterator[Facts]:
-        """What it tells until it says this, inclusive."""
+        """Its messages up to the first of this kind, inclusive."""
         assert self._program.stdout is not None
         for line in self._program.stdout:
             facts = json.loads(line)

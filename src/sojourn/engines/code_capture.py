@@ -35,7 +35,7 @@ _others: dict[str, int] = {}  # modules that are none of the user's: there are t
 
 
 def note() -> None:
-    """Keep the source of the modules that are loaded now, before anybody changes their files."""
+    """Keep the source of the modules that are loaded now, before their files change."""
     with _lock:
         for name, module, file in _users_modules():
             _keep(name, module, file)
@@ -138,7 +138,7 @@ def _cells(function: Callable[..., Any]) -> dict[str, str]:
     found: dict[str, str] = {}
     lines_left = _MAX_CELL_LINES
     for filename, entry in reversed(list(linecache.cache.items())):
-        # Entries of real files carry a time of modification. Generated code is nobody's source.
+        # Entries of real files carry a time of modification. Generated code has no source.
         if len(entry) != 4 or entry[1] is not None or " generated " in filename:
             continue
         lines_left -= len(entry[2])

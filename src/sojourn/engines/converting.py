@@ -40,7 +40,7 @@ def convert(session: Any, inputs: Mapping[str, Any], outputs: Mapping[str, Any],
     """The model in the format of an engine; its inputs are i0, i1 and so on, its outputs o0, o1."""
     for name, tensor in inputs.items():
         if tensor.op.type not in _PLACEHOLDERS:
-            raise ModelError(f"input {name!r} is no placeholder but a {tensor.op.type}")
+            raise ModelError(f"input {name!r} is not a placeholder but a {tensor.op.type}")
     with _quiet():
         graph = _frozen(session, list(inputs.values()), list(outputs.values()))
         _refuse_what_differs(graph.as_graph_def())

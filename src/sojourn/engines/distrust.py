@@ -34,7 +34,7 @@ def refuse_custom_ops() -> None:
 
 
 def _refuse(*_: Any) -> NoReturn:
-    raise ModelError("an untrusted model loads no library of ops")
+    raise ModelError("an untrusted model cannot load a library of ops")
 
 
 def refuse_code_in_hdf5(path: str) -> None:

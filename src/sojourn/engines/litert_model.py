@@ -179,7 +179,7 @@ def _require(name: str, role: str, specs: Any) -> None:
     if name not in specs:
         raise InputError(f"there is no {role} {name!r}; there are {', '.join(specs)}")
     if specs[name].dtype not in BY_NAME:
-        raise InputError(f"{role} {name!r} is of type {specs[name].dtype}, which LiteRT has not")
+        raise InputError(f"{role} {name!r} is of type {specs[name].dtype}, which LiteRT lacks")
 
 
 def _reason(error: Exception) -> str:

@@ -274,7 +274,7 @@ def engine_of_graph(graph: Any, load: Load) -> GraphEngine:
 def engine_of_built(graph: Any, built: Any, load: Load) -> GraphEngine:
     """The engine for a graph whose inputs and outputs a builder has returned."""
     if graph is None:
-        raise ModelError(f"a builder returns a model; this one returned {built!r}")
+        raise ModelError(f"a builder must return a model; this one returned {built!r}")
     with graph.as_default():
         inputs, outputs = _inputs_and_outputs(built)
     initializer = load.initializer or initializers_of(graph)
@@ -285,7 +285,7 @@ def _inputs_and_outputs(built: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """What a builder returned, as two mappings from name to tensor or operation."""
     if not isinstance(built, tuple) or len(built) != 2:
         raise ModelError(
-            "a builder returns two things, its inputs and its outputs (each a tensor, a list or a "
+            "a builder must return its inputs and its outputs (each a tensor, a list or a "
             f"mapping from name to tensor); this one returned {built!r}"
         )
     return _by_name(built[0]), _by_name(built[1])

@@ -98,7 +98,7 @@ class PackedEngine(SavedModelEngine):
 
 
 def pack(model: Any, inputs: Specs) -> tuple[Packed, list[np.ndarray]]:
-    """What a worker is told of a live model, and the contents of its files."""
+    """What a worker needs of a live model, and the contents of its files."""
     folder = _new_folder()
     try:
         packed = _write(model, folder, inputs)
@@ -154,7 +154,7 @@ def _traced(model: Any, inputs: Specs) -> tuple[Flat, list[Any]]:
         args, kwargs = tf.nest.map_structure(
             lambda name: None if name is None else given[name], skeleton
         )
-        # What is no tensor was fixed when it was traced.
+        # What is not a tensor was fixed when it was traced.
         kwargs = {k: v for k, v in kwargs.items() if v is not None}
         result = concrete(*[a for a in args if a is not None], **kwargs)
         return named_outputs(result)
@@ -241,7 +241,7 @@ def tensor_specs(inputs: Specs) -> dict[str, Any]:
     for name, spec in (inputs or {}).items():
         if not isinstance(spec, TensorSpec | tf.TensorSpec):
             raise ModelError(
-                f"input {name!r} of a model like this is described by a TensorSpec, not {spec!r}"
+                f"input {name!r} of a model like this must be a TensorSpec, not {spec!r}"
             )
         specs[name] = tf.TensorSpec(spec.shape, tf.as_dtype(spec.dtype), name=name)
     return specs

@@ -1,4 +1,4 @@
-"""What happened, told to whoever listens. Telling costs next to nothing when nobody does.
+"""What happened, for those who listen. Costs next to nothing while there are no listeners.
 
 `bus.py` passes events on. There are three listeners: `logs.py`, the standard `logging`; `lines.py`,
 a file of JSON lines (`SOJOURN_EVENTS=file`); and `spans.py`, OpenTelemetry for those who ask.

@@ -4,7 +4,7 @@ An event is a frozen value. Subscribers are called on the thread that caused it,
 other; one that raises is reported on the `sojourn.events` logger and never disturbs the session.
 
 A session runs thousands of steps in a second, and each takes it from ready to running and back.
-Those two are told one by one only to subscribers that ask for `every_step`; everybody else gets a
+Those two go one by one only to subscribers that ask for `every_step`; all others get a
 `session.steps` event with the count and the latencies, at most once in a second.
 """
 
@@ -71,13 +71,13 @@ def subscribe(
 ) -> Callable[[], None]:
     """Call `subscriber` with every event from now on, until the returned function is called.
 
-    Whoever subscribes twice is called twice. With `every_step` it also hears of single steps.
-    While nobody `wants_bytes`, sessions are not measured just to be told about. It may close
+    One that subscribes twice is called twice. With `every_step` it also gets every single step.
+    Unless some subscriber `wants_bytes`, sessions are not measured just for events. It may close
     the session that an event is about, but not run it.
     """
     global _subscribers, _step_subscribers, _recorders
     if not callable(subscriber):
-        raise TypeError(f"a subscriber is called with each event; {subscriber!r} cannot be called")
+        raise TypeError(f"subscriber must be callable, not {subscriber!r}")
 
     def listen(event: Event) -> None:  # each subscription is a thing of its own, to be ended alone
         subscriber(event)
@@ -100,17 +100,17 @@ def subscribe(
 
 
 def is_listening() -> bool:
-    """Whether anybody would hear an event. Ask before collecting what is costly to know."""
+    """Whether an event has listeners. Ask before collecting what is costly to know."""
     return bool(_subscribers) or _is_logged()
 
 
 def wants_bytes() -> bool:
-    """Whether it is worth measuring what a session holds when telling about it."""
+    """Whether some subscriber wants to know how much memory a session holds."""
     return bool(_recorders)
 
 
 def hears_steps() -> bool:
-    """Whether anybody wants to hear of every single step."""
+    """Whether some subscriber wants every single step."""
     return bool(_step_subscribers)
 
 

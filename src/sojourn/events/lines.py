@@ -48,7 +48,7 @@ class _Writer:
                 self._fd = -1
 
     def _is_at_path(self) -> bool:
-        """Whether nobody else, a process that shares it or a log rotation, has moved the file."""
+        """Whether the file is in place: another process or a log rotation may move it."""
         try:
             return os.path.samestat(os.stat(self._path), os.fstat(self._fd))
         except FileNotFoundError:

@@ -1,6 +1,6 @@
 """Events as OpenTelemetry spans: `sojourn.open`, `sojourn.run` and `sojourn.close`.
 
-Nothing here runs, and OpenTelemetry is not imported, until somebody calls `trace()`. A span of a
+Nothing here runs, and OpenTelemetry is not imported, until you call `trace()`. A span of a
 step belongs to whatever span was current in the thread that ran it.
 """
 
@@ -29,7 +29,9 @@ def trace(tracer: Any = None) -> Callable[[], None]:
 
         tracer = api.get_tracer("sojourn", __version__)
     elif not hasattr(tracer, "start_span"):
-        raise TypeError(f"a tracer has start_span, as OpenTelemetry's have; {tracer!r} has not")
+        raise TypeError(
+            f"tracer must have start_span, as OpenTelemetry's tracers do, not {tracer!r}"
+        )
     failed = api.Status(api.StatusCode.ERROR)
     return subscribe(_Spans(tracer, failed), every_step=True, wants_bytes=False)
 

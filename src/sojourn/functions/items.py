@@ -69,7 +69,9 @@ def key(*values: Any) -> bytes:
     try:
         _feed(digest, values)
     except RecursionError:
-        raise TypeError("a value that contains itself cannot be recognised again") from None
+        raise TypeError(
+            "a value that contains itself cannot be recognised in another run"
+        ) from None
     return digest.digest()
 
 
@@ -114,7 +116,7 @@ def _feed_sorted(digest: Any, values: Iterable[Any]) -> None:
 
 def _feed_name(digest: Any, value: Any) -> None:
     if "<" in value.__qualname__:
-        raise TypeError(f"{value.__qualname__} has no name by which it can be recognised again")
+        raise TypeError(f"{value.__qualname__} has no name to recognise it by in another run")
     digest.update(f"{value.__module__}.{value.__qualname__}".encode())
 
 

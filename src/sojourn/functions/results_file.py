@@ -129,7 +129,7 @@ class ResultsFile:
         try:
             function = msgspec.json.decode(about, type=_About).function
         except msgspec.DecodeError:
-            raise ResultsError(f"{self.path} is damaged: its first line makes no sense") from None
+            raise ResultsError(f"{self.path} is damaged: its first line cannot be read") from None
         if function != self._function:
             raise ResultsError(
                 f"{self.path} has results of {function!r}, not of {self._function!r}"

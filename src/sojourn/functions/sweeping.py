@@ -35,7 +35,7 @@ _REFRESH_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Done(Generic[R]):
-    """One call of a sweep that is over: `item` as it was given, and what came of it.
+    """One call of a sweep that is over: `item` as it was given, and its result.
 
     Of items from an iterator whose calls were over in an earlier run, `item` is None.
     """

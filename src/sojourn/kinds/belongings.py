@@ -42,5 +42,5 @@ def of_checkpoint(prefix: str) -> list[str]:
 def plain_file(path: str, of: str) -> str:
     """A file beside the one that was named. Raises ModelError if it is a link or no file."""
     if os.path.islink(path) or not os.path.isfile(path):
-        raise ModelError(f"{path} is no plain file, and {of} is untrusted")
+        raise ModelError(f"{path} is not a regular file, and {of} is untrusted")
     return path

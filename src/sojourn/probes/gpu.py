@@ -1,6 +1,6 @@
 """GPUs and the bytes that processes hold on them, as NVIDIA's driver counts them.
 
-Asked in the client only: whoever has touched NVML or CUDA must not fork, and the zygote does
+Asked in the client only: a process that has touched NVML or CUDA must not fork, and the zygote does
 nothing else. Everything is keyed by the UUID of a device, because numbers change with the
 environment. Needs the `gpu` extra for the bytes; without it, devices are still found.
 
@@ -149,6 +149,6 @@ def _from_driver() -> tuple[Gpu, ...]:
         except OSError:
             continue
         uuid = fields.get("GPU UUID", "")
-        if uuid.startswith("GPU-") and "?" not in uuid:  # masked until somebody has opened it
+        if uuid.startswith("GPU-") and "?" not in uuid:  # masked until it is opened
             gpus.append(Gpu(uuid, fields.get("Model", "GPU")))
     return tuple(gpus)

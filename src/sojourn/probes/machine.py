@@ -127,7 +127,7 @@ def _eventfd() -> None:
     try:
         os.eventfd_write(fd, 1)  # type: ignore[attr-defined,unused-ignore]
         if os.eventfd_read(fd) != 1:  # type: ignore[attr-defined,unused-ignore]
-            raise OSError("it does not give what was written")
+            raise OSError("it does not return what was written")
     finally:
         os.close(fd)
 
@@ -144,7 +144,7 @@ def _pidfd() -> None:
             poll = select.poll()
             poll.register(fd, select.POLLIN)
             if not poll.poll(5000):
-                raise OSError("the end of a process is not told")
+                raise OSError("the end of a process is not reported")
         finally:
             os.close(fd)
     finally:

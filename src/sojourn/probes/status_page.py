@@ -22,7 +22,7 @@ STATE, STEPS, UNDER_WAY, LAST_STEP, NANOSECONDS, HISTOGRAM = 0, 1, 2, 3, 4, 8
 _WORDS = 64
 _TEXT_AT = _WORDS * 8
 _SIZE = 8192
-_NUMBERS = ("client_pid", "worker_pid", "serial", "opened")  # of the facts; the others are texts
+_NUMBERS = ("client_pid", "worker_pid", "serial", "opened")  # of the facts; the others are strings
 
 
 def bucket(seconds: float) -> int:
@@ -146,7 +146,7 @@ def _read(pid: int, path: str) -> Status | None:
     except (OSError, ValueError):
         return None
     if len(data) != _SIZE or not _are_facts(facts):
-        return None  # anybody can make a file of this name; it may be another version's as well
+        return None  # any program can make a file of this name, also another version
     words = memoryview(data).cast("Q")
     return Status(
         client_pid=pid,

@@ -33,7 +33,7 @@ async def aside(work: Callable[[], T], undo: Callable[[T], object] | None = None
         try:
             loop.call_soon_threadsafe(wake)
         except RuntimeError:
-            abandon()  # the loop is closed, and nobody waits any more
+            abandon()  # the loop is closed, and nothing waits any more
 
     def abandon() -> None:
         if undo is not None and outcome:

@@ -110,7 +110,7 @@ class Answering:
         with self._lock:
             if self._stopped:
                 return
-            # The thread first: a lane that the worker knows and nobody serves would hang it.
+            # The thread first: a lane that the worker knows and no thread serves would hang it.
             given: queue.SimpleQueue[ServerLane | None] = queue.SimpleQueue()
             thread = threading.Thread(
                 target=self._serve, args=(given,), name=f"sojourn-answers-{self._name}", daemon=True
@@ -129,8 +129,8 @@ class Answering:
         try:
             self._start()
         except (SessionBusy, OSError, RuntimeError):
-            # No lane, descriptor or thread to be had. Whoever asks next waits for one of those
-            # that are there; the one who has asked now is answered all the same.
+            # No lane, descriptor or thread to be had. The next question waits for one of those
+            # that are there; the present one is answered all the same.
             pass
 
     def _serve(self, given: queue.SimpleQueue[ServerLane | None]) -> None:
@@ -160,7 +160,7 @@ class Answering:
             if not isinstance(error, ProtocolError | OSError):
                 raise
         finally:
-            with self._lock:  # `stop` must not ring a bell whose number is somebody else's by now
+            with self._lock:  # `stop` must not ring a bell whose number is reused by now
                 lane.close()
                 if lane in self._lanes:
                     self._lanes.remove(lane)

@@ -14,7 +14,7 @@ from sojourn.process.plain import plain
 from sojourn.values.places import with_cells
 from sojourn.values.texts import sendable
 
-# Errors are printed and logged: a model that nobody vouches for fills no disk by them.
+# Errors are printed and logged: an untrusted model must not fill the disk with them.
 _MOST_OF_A_NAME, _MOST_OF_A_TEXT = 1_000, 20_000
 
 # What decoding may raise of bytes that come from a worker: msgspec passes two of Python's own on.
@@ -33,7 +33,7 @@ class ErrorRecord(msgspec.Struct, frozen=True):
 
 
 def record(error: BaseException) -> bytes:
-    """Describe an exception in the worker, whatever it is: somebody waits for this answer."""
+    """Describe an exception in the worker, whatever it is: a caller waits for this answer."""
     try:
         return _encoded(error)
     except Exception as worse:  # code of the user's, or no memory for a long text

@@ -33,7 +33,7 @@ def left_until(deadline: float | None, most: float = threading.TIMEOUT_MAX) -> f
 
 @contextlib.contextmanager
 def held(lock: Lock, deadline: float | None) -> Iterator[None]:
-    """Hold a lock; NoAnswer if somebody else does until the deadline."""
+    """Hold a lock; NoAnswer if it is not free by the deadline."""
     if not lock.acquire(timeout=left_until(deadline)):
         raise NoAnswer
     try:

@@ -1,7 +1,7 @@
 """The lanes between a client and one worker: opened on demand, reused, and never mixed up.
 
-A lane whose caller went away before the answer came (Ctrl-C, a timeout) is abandoned: nobody uses
-it until its late answer has arrived. Whatever fails here because the worker has ended raises
+A lane whose caller went away before the answer came (Ctrl-C, a timeout) is abandoned: not used
+again until its late answer has arrived. Whatever fails here because the worker has ended raises
 PeerGone; what that means is for the worker's handle to find out.
 """
 
@@ -28,8 +28,8 @@ T = TypeVar("T")
 _Rows = tuple[memoryview, memoryview]
 _Bells = tuple[int, int]
 
-# Steps under way in this process, over all workers. More of them than pairs of cores, and nobody
-# spins. A set, because adding and discarding are atomic where counting is not.
+# Steps under way in this process, over all workers. With more of them than pairs of cores, no
+# lane spins. A set, because adding and discarding are atomic where counting is not.
 under_way: set[CallerLane] = set()
 
 
@@ -62,7 +62,7 @@ class Lanes:
         self._board, self._board_fd = Segment.create(board.BYTES)
 
     def __del__(self) -> None:
-        self._forget_board_fd()  # only after a Ctrl-C that came before anybody could know of it
+        self._forget_board_fd()  # only after a Ctrl-C that came before anything knew of it
 
     def exchange(
         self,
@@ -110,7 +110,7 @@ class Lanes:
         self._keep(lane, self._free)
 
     def abandon(self, lane: CallerLane) -> None:
-        """Nobody waits for its answer any more."""
+        """Its answer is no longer waited for."""
         self._keep(lane, self._abandoned)
 
     def _keep(self, lane: CallerLane, lanes: list[CallerLane]) -> None:
@@ -122,7 +122,7 @@ class Lanes:
         why = "its worker may not open more files or start more threads"
         if lane.index == 0:
             return PlatformError(f"session {self.name!r} cannot be used: {why}")
-        return SessionBusy(f"session {self.name!r} cannot take one more call at a time: {why}")
+        return SessionBusy(f"session {self.name!r} cannot take another concurrent call: {why}")
 
     def open_reverse(self) -> ServerLane:
         """A lane over which the worker asks and we answer."""
@@ -135,7 +135,7 @@ class Lanes:
             self._close()
 
     def after_fork_in_child(self) -> None:
-        """The same, in a fork of the client, where the lock may belong to nobody."""
+        """The same, in a fork of the client, where the lock's owner may not exist."""
         self._lock = threading.Lock()
         self._close()
 

@@ -23,7 +23,7 @@ _formatter = logging.Formatter()
 
 
 class LogSettings(msgspec.Struct, frozen=True):
-    """How the client logs: the levels of its loggers, and whether anybody has set up logging."""
+    """How the client logs: the levels of its loggers, and whether logging is set up."""
 
     levels: dict[str, int]
     disabled: int

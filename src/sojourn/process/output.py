@@ -57,7 +57,7 @@ class Stream:
         self.fd = os.memfd_create(name, os.MFD_CLOEXEC)
 
     def __del__(self) -> None:
-        if self.fd >= 0:  # only after a Ctrl-C that came before anybody else could know of it
+        if self.fd >= 0:  # only after a Ctrl-C that came before anything else knew of it
             self.close()
 
     def take(self) -> str:

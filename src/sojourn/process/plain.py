@@ -1,4 +1,4 @@
-"""Words of a model that nobody vouches for, made fit for a terminal and a log."""
+"""Words of an untrusted model, made fit for a terminal and a log."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class _Reserve:
         self._code = mmap.mmap(-1, mmap.PAGESIZE, _PRIVATE, _DATA)
         self._code.write(opens + _judging())
         if not self._protect(self._code, _CODE):
-            return  # this system lets nobody make code
+            return  # this system allows no code to be made
         where = _address(self._code)
         cpp._ZSt15set_new_handlerPFvvE(ctypes.c_void_p(where))
         action = _Action(where + len(opens), flags=_SA_RESETHAND)

@@ -1,7 +1,7 @@
 """What a worker sees of the world: the environment, folder and import path of its client now.
 
-All of it travels as bytes. A variable or a folder may be named by bytes that are no text, and
-whoever has such a one wants to open sessions, too.
+All of it travels as bytes. A variable or a folder may have a name that is not valid text, and
+sessions must open there, too.
 """
 
 from __future__ import annotations

@@ -163,13 +163,13 @@ class Worker:
             self._is_released = False
 
     def _discard(self) -> None:
-        """It was forked, but nobody will ever use it."""
+        """It was forked, but will never be used."""
         self.kill()
         self._reap()
         os.close(self.pidfd)
 
     def __del__(self) -> None:
-        # Only after a Ctrl-C that came before anybody else could know of it.
+        # Only after a Ctrl-C that came before anything else knew of it.
         if not self._is_released and not self.is_foreign:
             self._lanes.close()
             self._close_descriptors()
@@ -346,7 +346,7 @@ class Worker:
     def _death(self, error: Exception) -> WorkerDied:
         _forget_frames(error)
         if not isinstance(error, PeerGone):
-            # Whatever speaks there is no worker of ours any more.
+            # What answers there is no longer a worker of ours.
             self.kill()
             return WorkerDied(f"broke the protocol ({error}) and was ended", "")
         if not self._wait_for_end(_KILL_GRACE_SECONDS):
@@ -372,7 +372,7 @@ class Worker:
         """What it holds now: its private memory and the segments between us."""
         reading = memory.of_process(self.pid)
         peak = memory.peak_resident_bytes(self.pid)
-        # If it has ended, the number may be somebody else's by now.
+        # If it has ended, the number may be another process's by now.
         if reading is None or not self.is_alive:
             return Footprint(0)
         held = reading.worker_bytes
@@ -407,7 +407,7 @@ class Worker:
             return
         self._note_that_we_asked()
         below = _pidfds(limits.descendants(self.pid))
-        # If it has ended, the number may be somebody else's by now, and so may what is below it;
+        # If it has ended, the number may be another process's by now, and so may what is below it;
         # what it left itself has fallen to the zygote, which ends it.
         if not self._wait_for_end(0):
             for pidfd in (self.pidfd, *below):
@@ -505,8 +505,7 @@ def _name_of_signal(number: int) -> str:
 
 
 def _forget_frames(error: Exception) -> None:
-    """Whoever keeps the error that follows this one would keep our lanes with it, and their memory,
-    because they are in the frames."""
+    """An error that is kept would keep our lanes, which are in its frames, and their memory."""
     error.__traceback__ = None
 
 

@@ -207,7 +207,7 @@ class _Running:
                 if not isinstance(message, kind):
                     raise InternalError(f"the zygote answered {message!r}")
                 return message, fds
-            # The answer to somebody who was interrupted while they waited.
+            # The answer to a caller who was interrupted while waiting.
             _close_all(fds)
 
     def is_alive(self) -> bool:
@@ -233,7 +233,7 @@ class _Running:
         events.emit("zygote.ended", zygote_pid=self.pid)
 
     def kill(self) -> None:
-        """End it at once; whoever waits for its answer hears that it is gone."""
+        """End it at once; those who wait for its answer get an error."""
         if self.pidfd >= 0:
             signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
 
@@ -275,7 +275,7 @@ class Zygote:
         """A new worker's pid and pidfd. The ticket in the order is filled in here.
 
         Raises ZygoteGone if it died before it answered, and NoAnswer at the deadline. It may have
-        forked a worker by then, which ends with its lifeline: whoever asks again needs other
+        forked a worker by then, which ends with its lifeline: ask again with other
         descriptors, or two workers listen.
         """
         require_process_isolation()
@@ -289,12 +289,12 @@ class Zygote:
         return self._ask(ask, deadline)
 
     def status_of(self, pid: int) -> tuple[int | None, list[int]]:
-        """How a worker ended (None if nobody knows), and which of its children were ended."""
+        """How a worker ended (None if unknown), and which of its children were ended."""
         running = self._running
         if running is None or running.frameworks is None:
-            return None, []  # one that is still starting has made nobody
+            return None, []  # one that is still starting has forked no worker
         if not self._lock.acquire(timeout=_STATUS_SECONDS):
-            return None, []  # somebody waits for a fork that does not come
+            return None, []  # another thread waits for a fork that does not come
         try:
             if running is not self._running:
                 return None, []
@@ -370,7 +370,7 @@ class Zygote:
 
 
 def _is_stopped(pid: int) -> bool:
-    """Whether a child of ours, not waited for yet, does not run because somebody has stopped it."""
+    """Whether a child of ours, not waited for yet, is stopped."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat:
             return stat.read().rpartition(b")")[2].split()[0] in (b"T", b"t")

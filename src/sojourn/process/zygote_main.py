@@ -155,7 +155,7 @@ class _Zygote:
         _, status = os.waitpid(pid, 0)
         os.close(pidfd)
         self._ended[pid] = (status, self._end_orphans())
-        if len(self._ended) > 1000:  # nobody asked about the oldest
+        if len(self._ended) > 1000:  # the oldest were never asked about
             del self._ended[next(iter(self._ended))]
 
     def _end_orphans(self) -> list[int]:
@@ -166,7 +166,7 @@ class _Zygote:
             if not orphans:
                 return ended
             for pid in orphans:
-                # Ours and not yet waited for, so the number cannot mean anybody else.
+                # Ours and not yet waited for, so the number cannot mean another process.
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
                 ended.append(pid)

@@ -26,7 +26,7 @@ class Opening:
     async def _open(self) -> Session:
         from sojourn.process.aside import aside
 
-        # If we are cancelled meanwhile, nobody would ever close it.
+        # If we are cancelled meanwhile, it would never be closed.
         return await aside(
             lambda: self._blueprint.open(self._place, self._name, self._device),
             lambda session: session.close(0),

@@ -35,7 +35,7 @@ MANIFEST = "manifest.json"
 _POINTER = "checkpoint"
 _FORMAT = 1
 _CHUNK_BYTES = 2**20
-# What is there may be no file: opening a pipe would wait for somebody who writes.
+# What is there may not be a file: opening a pipe would wait for a writer.
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 
 

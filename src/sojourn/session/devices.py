@@ -44,7 +44,7 @@ def choose(
     kind, _, which = wanted.partition(":")
     kind = kind.lower()
     if kind not in ("auto", "cpu", "gpu") or (which and kind != "gpu"):
-        raise ValueError(f'device is "auto", "cpu", "gpu", "gpu:1" or "gpu:<uuid>", not {wanted!r}')
+        raise ValueError(f"device must be auto, cpu, gpu, gpu:1 or gpu:<uuid>, not {wanted!r}")
     if kind == "cpu":
         return Choice("cpu", environment=_NO_GPU)
     shown = _shown(gpus, visible)

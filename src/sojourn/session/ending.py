@@ -30,19 +30,19 @@ class Ending:
     def __init__(self, stay: Stay) -> None:
         self._stay = stay
         self._finishing = threading.Lock()
-        self.is_impatient = False  # somebody who closes it waits for no worker that comes back
+        self.is_impatient = False  # a thread that closes it does not wait for a new worker
 
     def close(self, timeout: float | None, place: Place) -> Receipt:
         """Refuse new steps, let running ones finish, end the worker, hand over the receipt."""
         stay = self._stay
-        with self._nobody_replaces_it(timeout):
+        with self._without_replacement(timeout):
             before = self.refuse_steps(place)
         if before is State.CLOSED:
             if stay.receipt is None:
                 raise SessionClosed(f"session {stay.name!r} was never opened")
             return stay.receipt
-        # Somebody else may be closing it already, and wait longer than we do: whoever loses
-        # patience first cuts off what runs, and whoever comes first writes the receipt.
+        # Another thread may be closing it already, with a longer timeout: the first timeout to
+        # pass cuts off what runs, and the first thread to finish writes the receipt.
         started = time.monotonic()
         closer = threading.get_ident()
         cut_off = True
@@ -68,7 +68,7 @@ class Ending:
             raise stay.refusal(stay.lifecycle.state)
 
         def note() -> None:
-            # Before it is told: who is refused from now on wants to know.
+            # Before the event: those who are refused from now on want to know.
             stay.closed_at = place
 
         return stay.lifecycle.happened_in(CLOSABLE, Input.CLOSE_ASKED, place, note)
@@ -90,7 +90,7 @@ class Ending:
         )
 
     def dropped(self) -> None:
-        """The same where it is nobody's mistake."""
+        """The same where it is not a mistake."""
         self._end_in_background(lambda: self.close(0, self._stay.owner))
 
     def _end_in_background(self, close: Callable[[], object]) -> bool:
@@ -111,7 +111,7 @@ class Ending:
         self.close(0, stay.owner)
 
     @contextlib.contextmanager
-    def _nobody_replaces_it(self, timeout: float | None) -> Iterator[None]:
+    def _without_replacement(self, timeout: float | None) -> Iterator[None]:
         """A worker that is being replaced comes first, for as long as we have time."""
         lock = self._stay.keeping.lock
         if not lock.acquire(timeout=left_until(deadline_after(timeout))):

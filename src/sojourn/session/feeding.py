@@ -58,7 +58,7 @@ def _as_numbers(name: str, spec: TensorSpec, value: Any) -> np.ndarray:
         raise _refusal(name, spec, f"got {_described(array)}: {_first(array)}")
     order = {"b": 0, "i": 1, "f": 2, "c": 3}
     if order.get(_kind(array.dtype), 9) > order.get(wanted_kind, -1):
-        raise _refusal(name, spec, f"got {_described(array)}, which would lose what it says")
+        raise _refusal(name, spec, f"got {_described(array)}, which would lose information")
     if np.can_cast(array.dtype, wanted):
         return array.astype(wanted)
     if wanted_kind == "i":
@@ -107,7 +107,7 @@ def _narrowed(name: str, spec: TensorSpec, array: np.ndarray, wanted: np.dtype) 
     return converted
 
 
-# -- texts and anything ------------------------------------------------------------------------
+# -- strings and anything ------------------------------------------------------------------------
 
 
 def _as_strings(name: str, spec: TensorSpec, value: Any) -> np.ndarray:
@@ -142,7 +142,7 @@ def _taken(name: str, spec: TensorSpec, value: Any, dtype: Any = None) -> np.nda
 
 
 def _refusal(name: str, spec: TensorSpec, why: str) -> InputError:
-    takes = "arrays of numbers or texts" if spec.dtype == ANY else spec
+    takes = "arrays of numbers or strings" if spec.dtype == ANY else spec
     return InputError(f"input {name!r} takes {takes}; {why}")
 
 

@@ -101,7 +101,7 @@ class Site:
                 try:
                     fd = os.open(name, _FOLDER, dir_fd=self._above)
                 except FileNotFoundError:
-                    continue  # somebody who settles the site took it for a leftover: once more
+                    continue  # another process took it for a leftover: once more
                 if not _lock(fd) or name not in os.listdir(self._above):
                     continue
                 yield name, fd
@@ -121,13 +121,13 @@ class Site:
             except OSError:
                 if self.status() is None:
                     raise
-                # Somebody else was faster.
+                # Another process was faster.
         with _opened(self._name, self._above) as old:
             _lock(old)  # else who settles the site would remove it while it is checked
             self._swap(name)
             try:
                 if self._is_named(name, old):  # else another save was faster, and this is its own
-                    check(old)  # again: somebody may have put something there meanwhile
+                    check(old)  # again: something may have been put there meanwhile
             except BaseException:
                 self._swap(name)
                 raise
@@ -164,7 +164,7 @@ class Site:
         os.rename(one, other, src_dir_fd=self._above, dst_dir_fd=self._above)
 
     def _remove(self, name: str, may_lack_locks: bool = True) -> None:
-        """Remove a folder of ours, unless somebody uses it or something else is in it."""
+        """Remove a folder of ours, unless it is in use or something else is in it."""
         with contextlib.suppress(OSError), self._unused(name, may_lack_locks) as fd:
             if fd < 0:
                 return  # who still uses it removes it
@@ -179,7 +179,7 @@ class Site:
 
     @contextlib.contextmanager
     def _unused(self, name: str, may_lack_locks: bool) -> Iterator[int]:
-        """The folder beside it by this name, while nobody writes, reads or renames it; else -1."""
+        """The folder beside it by this name, unless it is written, read or renamed; else -1."""
         with _opened(name, self._above) as fd:
             is_ours = True
             try:

@@ -98,7 +98,7 @@ class Keeping:
             with held(self.lock, deadline):
                 asked = frozenset({State.BROKEN})
                 if stay.lifecycle.happened_in(asked, Input.WAKE_ASKED, stay.owner) not in asked:
-                    return  # somebody else has done it, or has closed the session
+                    return  # another thread has done it, or has closed the session
                 try:
                     if not stay.replace_backend(new_backend, deadline):
                         return
@@ -158,6 +158,6 @@ class Keeping:
             raise CheckpointError(f"session {self._stay.name!r}: {self._forbidden[operation]}")
         if operation not in self.operations:
             raise CheckpointError(
-                f"session {self._stay.name!r} has no variables that are known here, so there is "
+                f"session {self._stay.name!r} has no variables that it knows of, so there is "
                 f"nothing to {operation}"
             )

@@ -65,7 +65,7 @@ class Terms:
         if self.stay.is_foreign or not self.end("its handle was garbage-collected"):
             return
         warnings.warn(
-            f"a lease of session {self.stay.name!r}, taken at {self.holder}, was never given back; "
+            f"a lease of session {self.stay.name!r}, taken at {self.holder}, was never returned; "
             "use `with` or call close()",
             ResourceWarning,
             stacklevel=2,
@@ -112,7 +112,7 @@ class Lease(Usable):
         return self._terms.stay
 
     def _has_ended(self) -> bool:
-        """Whether it is over. That its time is up is found out by whoever asks first."""
+        """Whether it is over. The first call after its time is up ends it."""
         terms = self._terms
         if terms.ended is None and self._until is not None and time.monotonic() > self._until:
             terms.end(f"its {self._max_seconds:g} s are over")

@@ -109,7 +109,7 @@ class Lifecycle:
         self._measure_after = 0.0
 
     def announce(self, owner: Place) -> None:
-        """It is being opened; who calls this sees to it that its end is told as well."""
+        """It is being opened; the caller makes sure that its end is reported as well."""
         totals.enter(self)
         self._tell(owner)
 
@@ -129,7 +129,7 @@ class Lifecycle:
 
     @property
     def is_taken_alone(self) -> bool:
-        """Whether somebody is, or wants to be, alone with it."""
+        """Whether a caller has, or waits for, exclusive use."""
         return bool(self._alone)
 
     def end_step(self, step: Step, counts: bool = True, *, failed: bool = False) -> None:
@@ -162,7 +162,7 @@ class Lifecycle:
             self._emit("session.steps", host_bytes=self._measured_now_and_then(now), **news)
 
     def begin_alone(self, step: Step) -> None:
-        """Take part once nobody else does; those who come later wait until `end_alone`."""
+        """Take part once no other does; those who come later wait until `end_alone`."""
         with self._lock:
             self._alone.append(step)
             try:
@@ -198,8 +198,8 @@ class Lifecycle:
         place: Place | None,
         first: Callable[[], None] | None = None,
     ) -> State:
-        """The same, but only if it stands in one of these states; `first` is done before anybody
-        is told. Returns the state before."""
+        """The same, but only if it stands in one of these states; `first` is done before the
+        event is sent. Returns the state before."""
         with self._lock:
             before = self.state
             if before in states:
@@ -298,7 +298,7 @@ class Lifecycle:
                 self._to(Input.LAST_STEP_ENDED, None)
 
     def _flip(self, flip: _Flip) -> None:
-        """A step has begun or ended. Hot: nothing is looked up unless somebody listens."""
+        """A step has begun or ended. Hot: nothing is looked up unless there are listeners."""
         if self.state is flip.before and not events.hears_steps():
             self.state = flip.after
             self._words[STATE] = flip.number

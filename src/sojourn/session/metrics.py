@@ -46,7 +46,7 @@ def metrics() -> str:
          [("", plain, counts["closed"])]),
         ("sojourn_sessions_broken_total", "counter", "Times that a worker died by itself.",
          [("", plain, counts["broken"])]),
-        ("sojourn_sessions_forgotten_total", "counter", "Sessions that nobody had closed.",
+        ("sojourn_sessions_forgotten_total", "counter", "Sessions that were never closed.",
          [("", plain, counts["forgotten"])]),
         ("sojourn_sessions_with_residue_total", "counter", "Closed sessions that left something.",
          [("", plain, counts["with_residue"])]),

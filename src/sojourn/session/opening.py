@@ -87,7 +87,7 @@ def open(
     `engine` is `"tensorflow"`, `"onnxruntime"`, `"litert"` or `"fastest"`: a model of TensorFlow
     is then converted once and compared with TensorFlow, on `samples` (a list of feeds) or inputs
     that are made from its signature, within a `tolerance` that is measured unless it is given.
-    What computes is told by `session.engine`.
+    `session.engine` says what computes.
     """
     # All of the above but what a session has for itself.
     options = {key: value for key, value in locals().items() if key not in ("name", "device")}
@@ -170,8 +170,8 @@ class Blueprint:
         is_under_way: Callable[[Stay], None] | None = None,
         take_spare: TakeSpare | None = None,
     ) -> Session:
-        """Open a session for the owner. `is_under_way` is told once there is a worker to end, and
-        `take_spare` may have one that is ready."""
+        """Open a session for the owner. `is_under_way` is called once there is a worker to end,
+        and `take_spare` may have one that is ready."""
         if name is not None and not isinstance(name, str):
             raise TypeError(f"name must be a string, not {name!r}")
         name = name or f"{self._base_name}-{next(_counter)}"
@@ -294,7 +294,7 @@ def _warn_once(text: str) -> None:
 
 
 def _described(model: Any, inline: bool, chosen: Load) -> tuple[Load, Arrays]:
-    """What the engine is told, and the arrays that go with it."""
+    """What the engine is given, and the arrays that go with it."""
     if isinstance(model, Found):
         return replace(chosen, kind=model.kind.name, path=model.path), []
     live = _described_if_live(model, chosen) if "tensorflow" in sys.modules else None

@@ -166,7 +166,7 @@ class Stay:
         return answer
 
     def taking_part(self, what: str) -> Step:
-        """A block in which nobody can end the session, for work on the backend itself."""
+        """A block in which the session cannot be ended, for work on the backend itself."""
         return Step(self, what=what, counts=False)
 
     def do_alone(self, work: Callable[[], T], consequence: str) -> T:
@@ -174,7 +174,7 @@ class Stay:
         step = Step(self, what=consequence, counts=False)
         while True:
             if self.comeback is not None:
-                self.notice_death()  # while nobody used it: another takes its place first
+                self.notice_death()  # while it was idle: another takes its place first
             try:
                 self.lifecycle.begin_alone(step)
                 break
@@ -265,7 +265,7 @@ class Stay:
         """Make the backend and load the engine, both within the timeout. If this raises, nothing
         of it is left.
 
-        `is_under_way` is told once there is a worker to end.
+        `is_under_way` is called once there is a worker to end.
         """
         deadline = deadline_after(timeout)
         try:
@@ -281,14 +281,14 @@ class Stay:
                 f"session {self.name!r} did not {missing} within {timeout:g} s"
             ) from None
         except BaseException:
-            self.abandon()  # Ctrl-C may come at any moment, and nobody else has this session
+            self.abandon()  # Ctrl-C may come at any moment, and only we have this session
             raise
 
     def start(self, backend: Backend) -> None:
         """The backend is there; the engine is not loaded yet."""
         self.backend = backend
         self.pid = backend.pid
-        self._opened = time.monotonic()  # of one clock for all processes, which nobody sets
+        self._opened = time.monotonic()  # one clock for all processes, which is never set
         self.describe(self.device)
 
     def describe(self, device: str) -> None:
@@ -325,7 +325,7 @@ class Stay:
     def replace_backend(self, new_backend: MakeBackend, deadline: float | None) -> bool:
         """Another worker in the place of one that has died; its engine is not loaded yet.
 
-        False, and nothing is left, if somebody who heard of it has closed the session meanwhile.
+        False, and nothing is left, if a subscriber has closed the session meanwhile.
         """
         assert self.backend is not None
         if self.lifecycle.state is not State.OPENING:
@@ -356,7 +356,7 @@ class Stay:
         self._plans.clear()
 
     def abandon(self) -> None:
-        """End it before anybody could use it: loading has failed, or was interrupted."""
+        """End it before its first use: loading has failed, or was interrupted."""
         self.closed_at = self.closed_at or self.owner
         before = self.lifecycle.happened_in(_OPENING, Input.OPEN_FAILED, self.owner)
         if before is State.OPENING and self.backend is not None:
@@ -403,13 +403,13 @@ class Stay:
         return os.getpid() != self.maker
 
     def notice_death(self) -> str | None:
-        """How the worker died, if it has by itself; whoever uses the session then learns it."""
+        """How the worker died, if it has by itself; the next use of the session raises it."""
         backend = self.backend
         if backend is None or self.lifecycle.state in (State.DRAINING, State.CLOSED):
             return None
         death = backend.death()
         if death is not None:
-            self.broken_by(death, "nobody was using it")
+            self.broken_by(death, "it was idle")
         return self.how_it_died
 
     def require_usable(self) -> None:
@@ -434,7 +434,7 @@ class Stay:
             return self.refusal(self.lifecycle.state)
 
         def note() -> None:
-            # Before it is told: who is refused from now on wants to know.
+            # Before the event: those who are refused from now on want to know.
             if self.lifecycle.state in _HAS_A_WORKER:
                 self.how_it_died = death.describe()
                 self.lifecycle.how_it_died = death.how
@@ -446,12 +446,12 @@ class Stay:
         return self.words.broken(death, consequence)
 
     def broke_protocol(self, how: str) -> WorkerDied:
-        """The worker said what no worker of ours says: it is ended."""
+        """The worker sent something invalid: it is ended."""
         self.hurry()
         return WorkerDied(f"broke the protocol ({how}) and was ended", "")
 
     def refusal(self, state: State) -> Exception:
-        """What those who want to use it in this state are told."""
+        """What to raise if it is used in this state."""
         return self.words.refused(state)
 
 

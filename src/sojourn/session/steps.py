@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from sojourn.session.stay import Stay
 
 COMING_BACK = frozenset({State.BROKEN, State.OPENING})
-# How often somebody who awaits looks whether those who are alone with the session have finished.
+# How often an awaiting step looks whether those with exclusive use have finished.
 _LOOK_SECONDS = 0.005
 _UNDER_WAY = "a step was under way: its outcome is unknown"
 _NOT_BEGUN = "a step was being prepared and has not begun"
 
 
 class Step:
-    """From `with` to the end of the block somebody takes part in a session."""
+    """From `with` to the end of the block, the caller takes part in a session."""
 
     __slots__ = (
         "_is_sent", "_loop", "_stay", "_timeout", "_what",
@@ -63,7 +63,7 @@ class Step:
     def __enter__(self) -> Step:
         stay = self._stay
         if stay.comeback is not None:
-            stay.notice_death()  # while nobody used it: another takes its place first
+            stay.notice_death()  # while it was idle: another takes its place first
         while True:
             try:
                 stay.lifecycle.begin_step(self)

@@ -32,7 +32,7 @@ class Words:
         if stay.is_foreign:
             return SessionClosed(
                 f"{self._name} belongs to process {stay.maker}, and this is a fork of it "
-                f"(process {os.getpid()}); open a session of its own here"
+                f"(process {os.getpid()}); open one session per process"
             )
         if state is State.BROKEN:
             return SessionBroken(
@@ -43,10 +43,8 @@ class Words:
         return SessionClosed(f"{self._name} is {state} and takes no steps")
 
     def excluded(self) -> Exception:
-        """Somebody else was alone with it until the deadline."""
-        return StepTimeout(
-            f"{self._name} was busy with something that excludes steps; this one has not begun"
-        )
+        """Another caller had exclusive use of it until the deadline."""
+        return StepTimeout(f"{self._name} was in exclusive use; this step has not begun")
 
     def late(self, timeout: float | None, what: str | None, outcome: str) -> Exception:
         """There was no answer by the deadline."""

@@ -115,8 +115,8 @@ def _is_spared(code: CodeType) -> bool:
 
 
 def _is_out_of_reach(frame: FrameType | None) -> bool:
-    # A transition cannot be told if the telling itself is interrupted, and of an interrupt in a
-    # finalizer nobody hears but who reads what Python prints.
+    # A transition cannot be reported if the report itself is interrupted, and an interrupt in a
+    # finalizer shows only in what Python prints.
     while frame is not None and frame.f_code.co_name not in ("announce", "_to", "emit", "__del__"):
         frame = frame.f_back
     return frame is not None

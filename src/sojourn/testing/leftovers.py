@@ -100,7 +100,7 @@ def _compare(before: Snapshot, after: Snapshot, temporary_folder: bool) -> list[
         )
     if is_comparable and before.zygote_threads < after.zygote_threads:
         found.append(f"the zygote has {after.zygote_threads} threads")
-    return found + [f"somebody listens: {port}" for port in sorted(after.ports - before.ports)]
+    return found + [f"a port is open: {port}" for port in sorted(after.ports - before.ports)]
 
 
 def _changed(folder: str, before: Mapping[str, Stamp], after: Mapping[str, Stamp]) -> list[str]:
@@ -120,7 +120,7 @@ def _growth(before: Snapshot, after: Snapshot, growth_bytes: int, deadline: floa
     held, by_zygotes, has_collected = after.held_bytes, after.zygote_bytes, False
     while True:
         grown = max(0, held - before.held_bytes)
-        # One that ended gave back more than anybody could leak: that is not to be set off. One that
+        # One that ended gave back more than a test could leak: that must not be offset. One that
         # is new has nothing to be compared with.
         is_comparable = len(after.zygotes) <= len(before.zygotes)
         zygote_grown = max(0, by_zygotes - before.zygote_bytes) if is_comparable else 0

@@ -1,4 +1,4 @@
-"""Watch every transition of every session: each must be legal, and told once."""
+"""Watch every transition of every session: each must be legal, and reported once."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Watch:
             name = self._names[key]
             for before, after in itertools.pairwise(states):
                 if (before, after) not in _LEGAL:
-                    found.append(f"session {name!r} was told to go from {before} to {after}")
+                    found.append(f"session {name!r} was reported to go from {before} to {after}")
             if states[0] is State.OPENING and states[-1] is not State.CLOSED:
                 found.append(f"session {name!r} was opened, and is {states[-1]} at the end")
         return found

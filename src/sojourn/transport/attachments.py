@@ -228,7 +228,7 @@ class HandedOverFiles:
         return result.array(0, described.shape, described.dtype)
 
     def release(self, number: int, sequence: int) -> None:
-        """Nobody refers to the result of that answer any more."""
+        """The result of that answer was garbage-collected."""
         words = self._words
         if words is not None:
             words[RELEASED + number - 1] = sequence

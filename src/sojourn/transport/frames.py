@@ -106,7 +106,7 @@ def _read_memory(fd: int) -> bytes:
     try:
         size = os.fstat(fd).st_size
         if size > _MAX_MEMORY_BYTES:
-            raise ValueError(f"a message of {size} bytes cannot be")
+            raise ValueError(f"a message of {size} bytes is impossible")
         with open(fd, "rb", closefd=False) as memory:
             memory.seek(0)
             return memory.read(size)

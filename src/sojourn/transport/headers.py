@@ -93,7 +93,7 @@ def pack(meta: bytes, blocks: list[Block]) -> bytes:
 class Described:
     """One array as a header describes it; sizes agree with each other, places are unchecked."""
 
-    dtype: np.dtype[Any] | None  # None: texts
+    dtype: np.dtype[Any] | None  # None: strings
     shape: tuple[int, ...]
     attached: int
     offset: int
@@ -102,7 +102,7 @@ class Described:
 
 
 def parse(header: bytes) -> tuple[bytes, list[Described]]:
-    """Meta and arrays, from a header that nobody can change any more."""
+    """Meta and arrays, from a header that the peer cannot change any more."""
     meta_bytes, count = _HEAD.unpack_from(header)
     at = _HEAD.size + meta_bytes
     if at + count * _ARRAY.size > len(header):
@@ -115,7 +115,7 @@ def parse(header: bytes) -> tuple[bytes, list[Described]]:
         number, rank, attached, offset, nbytes = _ARRAY.unpack_from(header, at)
         at += _ARRAY.size
         if rank > MAX_RANK or at + 8 * rank > len(header):
-            raise ProtocolError(f"a rank of {rank} cannot be")
+            raise ProtocolError(f"a rank of {rank} is impossible")
         shape = struct.unpack_from(f"<{rank}q", header, at)
         at += 8 * rank
         arrays.append(_described(number, shape, attached, offset, nbytes))
@@ -130,11 +130,11 @@ def _described(
     count = 1
     for dim in shape:
         if dim < 0:
-            raise ProtocolError(f"a dimension of {dim} cannot be")
+            raise ProtocolError(f"a dimension of {dim} is impossible")
         count *= dim
     if number == _STRING_NUMBER:
         if count > nbytes // 8:
-            raise ProtocolError(f"{count} strings cannot be in {nbytes} bytes")
+            raise ProtocolError(f"{count} strings do not fit in {nbytes} bytes")
         return Described(None, shape, attached, offset, nbytes, count)
     dtype = DTYPE_OF_NUMBER.get(number)
     if dtype is None:
@@ -145,7 +145,7 @@ def _described(
 
 
 def read(described: Described, memory: Any, size: int) -> np.ndarray:
-    """The array in this memory: a view of numbers, or texts of their own."""
+    """The array in this memory: a view of numbers, or copies of strings."""
     if described.offset + described.nbytes > size:
         raise ProtocolError("an array reaches beyond the memory")
     return _guarded(lambda: _read(described, memory))

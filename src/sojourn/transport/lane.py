@@ -71,7 +71,7 @@ def ring(bell: int) -> None:
 
 
 def silence(bell: int) -> None:
-    """Have it wake nobody until it is rung again."""
+    """Keep it from waking a reader until it is rung again."""
     try:
         os.read(bell, 8)
     except BlockingIOError:
@@ -141,7 +141,7 @@ class CallerLane:
         if self._taken != self._sequence:
             self.take()  # a late answer: what follows refers to the layouts and memory it brought
         # Counted before it is written: a Ctrl-C in between leaves a lane that never counts as free
-        # again, because nobody can tell how much of the message is there.
+        # again, because it is unknown how much of the message is there.
         self._sequence = sequence = self._sequence + 1
         try:
             if self.outbox.put(
@@ -208,7 +208,7 @@ class CallerLane:
         """Look longer next time if a little longer would have done, else less long.
 
         Now and then as long as can be: who sleeps is woken late, so a step that would be worth
-        waiting for looks like a long one for as long as nobody waits for it.
+        waiting for looks like a long one until it is waited for.
         """
         if seconds < _NEARLY_SECONDS:
             self._spins = min(max(SPINS, 2 * self._spins), _MOST_SPINS)
@@ -259,7 +259,7 @@ class CallerLane:
         return PeerGone(self._theirs[BEGUN] == self._sequence)
 
     def close(self) -> None:
-        """Give back the descriptors. Arrays that somebody still has stay valid."""
+        """Give back the descriptors. Arrays that are still referenced stay valid."""
         self._channel.close()
         self.inbox.close()
         self._in_use = None

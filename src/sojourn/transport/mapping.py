@@ -27,7 +27,7 @@ _KEEP_SIZE_AND_PUNCH = 0x01 | 0x02
 class Mapping:
     """Bytes of a memory file. They live until no array made from them is left.
 
-    `private`: what is written here is seen by nobody else, nor by the file.
+    `private`: what is written here stays here; the file does not change.
     """
 
     __slots__ = ("__array_interface__", "__weakref__", "address", "size")
@@ -58,7 +58,7 @@ class Mapping:
 
 
 def punch(fd: int, size: int) -> None:
-    """Give the memory of a file back, whoever still maps it; they read zeros from now on."""
+    """Give the memory of a file back, even if it is still mapped; readers get zeros from now on."""
     _libc.fallocate(fd, _KEEP_SIZE_AND_PUNCH, 0, size)
 
 

@@ -328,7 +328,7 @@ class Inbox:
         if segment is None or not (
             _LEAST_HEADER_BYTES <= header_bytes <= min(MAX_HEADER_BYTES, segment.size)
         ):
-            raise ProtocolError(f"a header of {header_bytes} bytes cannot be")
+            raise ProtocolError(f"a header of {header_bytes} bytes is impossible")
         header = segment.memory[:header_bytes]  # a copy: from here on the peer cannot change it
         meta, described = headers.parse(header)
         arrays: list[np.ndarray] = []

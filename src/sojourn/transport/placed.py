@@ -1,7 +1,7 @@
 """Placed arrays: ordinary numpy arrays in nameless shared memory, fed to a worker without a copy.
 
 Each large array has a memory file of its own; small ones share one. A file is given back when the
-last array in it is gone, at once and whoever else still maps it.
+last array in it is gone, at once and even if others still map it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class MemoryFile(Mapping):
             raise
 
     def reserve(self, nbytes: int) -> int | None:
-        """The offset of that many bytes that nobody has; None if there are none left."""
+        """The offset of that many free bytes; None if there are none left."""
         # Reserved before it is checked: two threads at once get different places.
         self._used = end = self._used + -(-nbytes // _ALIGNMENT) * _ALIGNMENT
         return end - -(-nbytes // _ALIGNMENT) * _ALIGNMENT if end <= self.size else None
@@ -60,7 +60,7 @@ def empty(shape: int | tuple[int, ...], dtype: Any = "float32") -> np.ndarray:
     """A new array in shared memory: fed to an isolated session, it is not copied.
 
     It is an ordinary numpy array, zero at first, and so are its slices and reshapes. It lives as
-    long as anybody refers to it or to a part of it. Change it between steps, not during one. A fork
+    long as it or a part of it is referenced. Change it between steps, not during one. A fork
     shares it with you.
     """
     dtype = np.dtype(dtype)

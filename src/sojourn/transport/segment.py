@@ -1,6 +1,6 @@
 """A piece of shared memory without a name: it vanishes with the last process that maps it.
 
-Sealed against shrinking, because a peer that shrinks a mapping kills whoever reads it by SIGBUS.
+Sealed against shrinking, because a peer that shrinks a mapping kills its readers by SIGBUS.
 A segment that came from a peer is checked before it is mapped.
 """
 
@@ -51,7 +51,7 @@ class Segment:
     def receive(cls, fd: int, *, writable: bool = False, most_bytes: int | None = None) -> Segment:
         """Map a segment that the peer made, after checking that it cannot be shrunk.
 
-        A large one costs the peer nothing as long as it is empty, but whoever copies it.
+        A large one costs the peer nothing as long as it is empty, but costs us if we copy it.
         """
         size = checked_size(fd)
         if most_bytes is not None and size > most_bytes:
@@ -64,7 +64,7 @@ class Segment:
 
 
 def sealed_file(size: int) -> int:
-    """The descriptor of a new memory file of at least this size, which nobody can resize."""
+    """The descriptor of a new memory file of at least this size, which cannot be resized."""
     size = max(PAGE, -(-size // PAGE) * PAGE)
     fd = os.memfd_create("sojourn", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:

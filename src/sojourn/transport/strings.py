@@ -1,4 +1,4 @@
-"""String arrays as one block of bytes: all lengths, then all texts."""
+"""String arrays as one block of bytes: all lengths, then all strings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def unpack(block: bytes, shape: tuple[int, ...]) -> np.ndarray:
         count *= dim
     start = 8 * count
     if start > len(block):
-        raise ValueError(f"{count} strings cannot be in {len(block)} bytes")
+        raise ValueError(f"{count} strings do not fit in {len(block)} bytes")
     lengths = np.frombuffer(block, dtype="<u8", count=count).tolist()
     if start + sum(lengths) != len(block):
         raise ValueError("the lengths of the strings do not add up")

@@ -30,7 +30,7 @@ def parse_bytes(amount: int | str) -> int:
     2147483648
     """
     if isinstance(amount, bool) or not isinstance(amount, int | str):
-        raise ValueError(f"an amount of memory is a number or a text like '2GiB', not {amount!r}")
+        raise ValueError(f"memory must be a number or a string like '2GiB', not {amount!r}")
     if isinstance(amount, int):
         if amount < 0:
             raise ValueError(f"an amount of memory cannot be negative: {amount}")

@@ -22,7 +22,7 @@ def anything(value: Any) -> np.ndarray:
     array = taken(value)
     if array.dtype.kind in TEXT:
         if not isinstance(value, np.ndarray):
-            # As objects: numpy makes texts of numbers among texts, and drops their last NULs.
+            # As objects: numpy makes strings of numbers among strings, and drops their last NULs.
             array = taken(value, object)
         return encoded(value, array)
     if name_of(array.dtype) is None:
@@ -37,7 +37,7 @@ def taken(value: Any, dtype: Any = None) -> np.ndarray:
     except MemoryError:
         raise
     except Exception as error:  # numpy's, or that of an `__array__` of the user's
-        raise ValueError(f"the value is no array: {error}") from error
+        raise ValueError(f"the value is not an array: {error}") from error
 
 
 def encoded(value: Any, array: np.ndarray) -> np.ndarray:

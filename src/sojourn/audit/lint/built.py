@@ -1,7 +1,7 @@
 """Whether an op that a loop adds is kept for later, and none of the loop's steps runs it.
 
 `cost += layer_cost(sess.run(layer), layer)` over the layers of a model builds one graph. It runs
-steps on the way, but what it adds is run by nobody until the loop is over.
+steps on the way, but what it adds is not run until the loop is over.
 """
 
 from __future__ import annotations

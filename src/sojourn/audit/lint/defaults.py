@@ -73,7 +73,7 @@ def _runs_by_default(call: ast.Call) -> bool:
 
 
 def _is_run(module: Module, node: ast.expr) -> bool:
-    """Whether what this evaluates to runs a step, here or by whoever it is passed to."""
+    """Whether what this evaluates to runs a step, here or where it is passed to."""
     parent = module.parents[node]
     if isinstance(parent, ast.Attribute):
         return parent.attr in _RUNNING and isinstance(module.parents[parent], ast.Call)
@@ -122,7 +122,7 @@ def _may_be_inside(module: Module, call: ast.Call, scope: Function, ours: set[st
     owner = module.class_of(scope)
     called = owner.name if owner is not None and scope.name.startswith("__") else scope.name
     if called in ours or not module.program.mentions(called):
-        return True  # a block of this file leads here, or nobody can be seen to call it
+        return True  # a block of this file leads here, or no caller is in sight
     node: ast.AST = call
     while node is not scope:
         node = module.parents[node]

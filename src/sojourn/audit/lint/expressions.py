@@ -50,7 +50,7 @@ class Expressions(ABC):
         return None
 
     def hand_over(self, values: Values | frozenset[Site], state: State) -> None:
-        """These sessions are somebody else's from here on."""
+        """These sessions belong to other code from here on."""
         for site in values:
             if site is not None:
                 state.set([site], TAKEN)

@@ -392,7 +392,7 @@ class Flow(Expressions):
                 continue
             if self.module.names.meaning(call.func) is None and is_takeover(last_name(call.func)):
                 return Use.TAKE
-            found = Use.LEND  # a callback: whoever has it can use the session, not close it
+            found = Use.LEND  # a callback: it can use the session, not close it
         return found
 
 

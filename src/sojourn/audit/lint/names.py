@@ -47,7 +47,7 @@ class Names:
         self._own: set[str] = set()  # classes and functions of this file
         self.foreign: dict[str, str] = {}  # names imported from elsewhere: the package, or "."
         self._stars: list[str] = []
-        # Every import, for whoever looks for it among the files: the level, and the dotted name.
+        # Every import, to be looked up among the files: the level, and the dotted name.
         self.imports: dict[str, tuple[int, str]] = {}
         self.star_imports: list[tuple[int, str]] = []
         assignments: list[tuple[str, ast.expr]] = []

@@ -1,8 +1,8 @@
 """Whether a session kept on `self` may be closed when its owner is gone.
 
 `weakref.finalize(self, self.sess.close)` closes it when the owner is collected, which is when the
-session was collected before, and otherwise at exit. That is the same program unless somebody can
-reach the session without holding its owner.
+session was collected before, and otherwise at exit. That is the same program unless other code
+can reach the session without holding its owner.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _HARMLESS = (Use.TEST, Use.DRIVE, Use.BORROW)
 
 
 def dies_with_its_owner(module: Module, target: ast.expr) -> bool:
-    """Whether nobody but the object behind `target` (``self.sess``) keeps the session."""
+    """Whether only the object behind `target` (``self.sess``) keeps the session."""
     owner = module.class_of(target)
     method = module.scope_of(target)
     if not isinstance(target, ast.Attribute) or not isinstance(target.value, ast.Name):

@@ -109,7 +109,7 @@ class _Planner:
             if name in outside:
                 return None
         if self.site.attributes or self.site.globals or self.site.names != {name}:
-            return None  # somebody goes on holding it
+            return None  # other code goes on holding it
         tail, is_rebound = self._tail_until_rebound(name)
         captured = any(True for _ in self.module.free_uses(self.scope, name))
         uses = list(own_uses(self.scope, name))
@@ -239,7 +239,7 @@ class _Planner:
         return False
 
     def _leaves_threads(self, tail: list[ast.stmt]) -> bool:
-        """Queue runners that nobody joins would see the session close under them."""
+        """Queue runners that are not joined would see the session close under them."""
         text = "\n".join(ast.unparse(s) for s in tail)
         return "start_queue_runners" in text and ".join(" not in text
 

@@ -1,7 +1,7 @@
 """The files of one run as programs: what a name of one file means in another.
 
 Only what can be followed is answered: a name that an import leads to, a method of `self` or of an
-object that is made in sight. Everything else is unknown, and unknown is never held against anybody.
+object that is made in sight. Everything else is unknown, and what is unknown is never reported.
 """
 
 from __future__ import annotations
@@ -290,7 +290,7 @@ class Program:
         return any(name in names for names in self._mentions.values())
 
     def reachable(self, names: set[str]) -> set[str]:
-        """Every name that code which mentions these may come to, whoever is meant by them."""
+        """Every name that code which mentions these may come to, in any meaning."""
         found: set[str] = set()
         pending = list(names)
         while pending:

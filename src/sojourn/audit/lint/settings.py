@@ -1,7 +1,7 @@
 """What to look for and where: the `[tool.sojourn.lint]` section of pyproject.toml.
 
 Python 3.10 has no TOML reader. There, `tomli` is used when it is installed; without it the
-section is read by a small reader that knows texts and lists of texts, all this section has.
+section is read by a small reader that knows strings and lists of strings, all this section has.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _from_table(table: dict[str, Any], file: Path) -> Settings:
             listed = ", ".join(sorted(known))
             raise SettingsError(f"{file}: unknown setting {name!r} (known: {listed})")
         if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
-            raise SettingsError(f"{file}: {name} must be a list of texts")
+            raise SettingsError(f"{file}: {name} must be a list of strings")
     try:
         return Settings(**{name: tuple(value) for name, value in table.items()})
     except SettingsError as error:
@@ -108,7 +108,7 @@ def simple_table(text: str) -> dict[str, Any]:
             pending = ""
             continue
         try:
-            # A list of texts is written in TOML as it is in Python.
+            # A list of strings is written in TOML as it is in Python.
             table[name.strip()] = ast.literal_eval(value.strip())
         except (SyntaxError, ValueError):
             continue  # a list that goes on in the next line

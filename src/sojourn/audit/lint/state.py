@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 # A session may be in several of these at once where paths meet.
 OPEN = 1
 CLOSED = 2
-TAKEN = 4  # somebody else's now
+TAKEN = 4  # owned by other code now
 LENT = 8  # passed to code that cannot be seen, and not touched by its owner since
 
 

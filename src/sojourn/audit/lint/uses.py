@@ -1,4 +1,4 @@
-"""What a use does to a session. Whoever opened it owns it until something takes it over."""
+"""What a use does to a session. The code that opened it owns it until something takes it over."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def worst(uses: Iterable[Use]) -> Use:
 
 
 def is_never_closed(uses: Iterable[Use]) -> bool:
-    """Whether none of these uses ends the session or makes it somebody else's."""
+    """Whether none of these uses ends the session or passes it to another owner."""
     found = set(uses)
     if found & {Use.CLOSE, Use.TAKE}:
         return False

@@ -37,11 +37,11 @@ class FunctionCalls:
     def answer(
         self, meta: bytes, arrays: Sequence[np.ndarray]
     ) -> tuple[int, bytes, Sequence[np.ndarray]]:
-        """Call the function, and tell what came of it."""
+        """Call the function; its result or its error goes back."""
         try:
             question = msgspec.msgpack.decode(meta, type=Question)
             if question.token not in self.tokens:
-                raise ValueError(f"{question.token} is no function of this session's graph")
+                raise ValueError(f"{question.token} is not a function of this session's graph")
             # The memory is the transport's, and the function may keep what it is given.
             return self._call(question.token, [array.copy() for array in arrays])
         except BaseException as error:

@@ -50,7 +50,7 @@ class TunedStep:
         self._garbage = link.garbage
         self.feeds, self.fetches, self.targets = feeds, fetches, targets
         self.plan: StepPlan  # replaced by another when the step has been tuned
-        # All it ever had: somebody may be about to run the first one when it is tuned.
+        # All it ever had: a thread may be about to run the first one when it is tuned.
         self._numbers: list[int] = []
         self.calls = 0
         self.seconds = 0.0
@@ -91,7 +91,7 @@ class Link(ABC):
     def __init__(self, graph: Any, prepares_steps: bool) -> None:
         self.graph = graph
         self.prepares_steps = prepares_steps
-        self.garbage: list[int] = []  # numbers of steps that nobody needs any more
+        self.garbage: list[int] = []  # numbers of steps that are no longer needed
         self._steps: OrderedDict[Any, TunedStep] = OrderedDict()
         self._lock = threading.Lock()
 

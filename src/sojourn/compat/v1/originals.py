@@ -1,7 +1,7 @@
 """Methods of TensorFlow's two classes that still work when ours stands under their names.
 
-TensorFlow writes `super(Session, self)` and finds `Session` among the names of its module. Whoever
-puts another class there, which is how tests and tools exchange it, would send a subclass of
+TensorFlow writes `super(Session, self)` and finds `Session` among the names of its module. Another
+class in its place, which is how tests and tools exchange it, would send a subclass of
 TensorFlow's round in circles. The same code with names of its own does not care.
 """
 

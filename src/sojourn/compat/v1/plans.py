@@ -251,7 +251,7 @@ def _take_down(fetch: Any, parts: list[Any]) -> bool:
 
 
 def _copied(fetch: Any) -> Any:
-    """The same structure in containers of our own, which nobody changes."""
+    """The same structure in containers of our own, which never change."""
     kind = type(fetch)
     if kind is list or kind is tuple:
         return kind(_copied(each) for each in fetch)

@@ -58,7 +58,7 @@ class _Stays(tf_session.BaseSession):  # type: ignore[misc]
         if isolation is not None:
             self._isolation = isolation
         if self._isolation not in ("process", "inline"):
-            raise ValueError(f'isolation is "process" or "inline", not {self._isolation!r}')
+            raise ValueError(f'isolation must be "process" or "inline", not {self._isolation!r}')
         if name is not None and not isinstance(name, str):
             raise TypeError(f"name must be a string, not {name!r}")
         self._name = name

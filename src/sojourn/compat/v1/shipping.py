@@ -33,7 +33,7 @@ class Shipment:
     def difference(self) -> Difference | None:
         """What has been added since the last arrival."""
         graph = self._graph
-        # Excludes whoever is in the middle of adding an op, as TensorFlow's own sessions do.
+        # Excludes threads in the middle of adding an op, as TensorFlow's own sessions do.
         with graph._session_run_lock():
             version = graph.version
             if version == self.version:

@@ -128,7 +128,7 @@ def _signature(meta: MetaGraph, name: bytes, content: memoryview) -> None:
             key, info = entry(value)
             sides[part][shown(key)], names = _tensor(meta, info)
             tensors[part] += names
-    # How TensorFlow 2 names it. It is no signature that anybody calls.
+    # How TensorFlow 2 names it. It is not a signature to call.
     if name == b"__saved_model_init_op":
         meta.init_ops += tensors[2]
     elif name != b"__saved_model_train_op":

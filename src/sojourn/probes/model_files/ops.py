@@ -34,7 +34,7 @@ _DANGEROUS = {
         "XlaHostCompute _XlaHostComputeMlir MlirPassthroughOp _TPUCompileMlir",
     ),
     **_named("ends the process", "Abort WorkerHeartbeat"),
-    **_named("runs a graph that is hidden in a text", "DatasetFromGraph"),
+    **_named("runs a graph that is hidden in a string", "DatasetFromGraph"),
     **_named(
         WRITES,
         "WriteFile SaveDataset SaveDatasetV2 DatasetToTFRecord ExperimentalDatasetToTFRecord "
@@ -141,7 +141,7 @@ def _moments(meta: MetaGraph) -> dict[int, list[str]]:
     """When which node runs, by its identity; not what a saver does for itself."""
     signatures = meta.signature_tensors.items()
     roots = [(f"signature {shown(name[:200])}", tensors) for name, tensors in signatures]
-    if not roots:  # then any of it may be asked for, but nobody asks a saver for its parts
+    if not roots:  # then any of it may be asked for, but a saver is not asked for its parts
         names = (name for name in meta.graph.nodes if not name.startswith((b"save/", b"save_")))
         roots = [("when run", list(names))]
     # One walk for all where there are many: many walks of a large graph never end.
@@ -211,7 +211,7 @@ def known_ops() -> frozenset[str]:
 
 
 def unknown_ops(meta: MetaGraph, known: frozenset[str], ops: Iterable[str]) -> list[Finding]:
-    """Ops that nobody has judged: they come from a library of their own, or a newer TensorFlow."""
+    """Ops that are not judged: they come from a library of their own, or a newer TensorFlow."""
     own = {shown(name) for name in meta.graph.functions}
     return [
         Finding("note", "unknown op", op, detail="not one that TensorFlow is known to have")

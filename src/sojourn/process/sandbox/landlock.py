@@ -91,7 +91,7 @@ def restrict(model: Iterable[str], libraries: Iterable[str], version: int) -> No
 def open_without_links(path: str) -> int:
     """A descriptor for the rule of a plain file or a folder, by a path without a single link.
 
-    Somebody else has looked at the path before, and a link may have taken a name's place since.
+    The path was checked elsewhere before, and a link may have taken a name's place since.
     """
     how = _How(os.O_PATH | os.O_CLOEXEC, 0, _NO_LINKS)
     name = ctypes.c_char_p(os.fsencode(path))
@@ -105,7 +105,9 @@ def open_without_links(path: str) -> int:
     mode = os.fstat(descriptor).st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         os.close(descriptor)
-        raise OSError(errno.ELOOP if stat.S_ISLNK(mode) else errno.EINVAL, "no plain file", path)
+        raise OSError(
+            errno.ELOOP if stat.S_ISLNK(mode) else errno.EINVAL, "not a regular file", path
+        )
     return descriptor
 
 

@@ -121,7 +121,7 @@ class Conversion:
 
 
 def _why_not(candidate: Candidate) -> str:
-    return str(candidate) if candidate.refusal else f"{candidate}, which is no clear win"
+    return str(candidate) if candidate.refusal else f"{candidate}, which is not a clear win"
 
 
 class _Opener:
