@@ -91,3 +91,27 @@ def test_importing_sojourn_is_light_and_what_is_asked_for_is_loaded_then():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["False True", "True True", "isolated Pool sojourn.audit"]
+
+
+def test_names_may_be_looked_up_first_on_several_threads_at_once():
+    program = """
+import threading, sojourn
+names = ["open", "Pool", "isolated", "Session", "empty", "metrics"] * 4
+failures = []
+ready = threading.Barrier(len(names))
+def look(name):
+    ready.wait()
+    try:
+        getattr(sojourn, name)
+    except Exception as error:
+        failures.append(repr(error))
+threads = [threading.Thread(target=look, args=(name,)) for name in names]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+print(failures)
+"""
+    for _ in range(3):
+        answer = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True
+        )
+        assert answer.stdout == "[]\n"

@@ -9,6 +9,7 @@ process and does no work.
 from __future__ import annotations
 
 import importlib
+import threading
 from typing import TYPE_CHECKING, Any
 
 from sojourn import errors, events
@@ -44,6 +45,7 @@ def warm_up(*, wait: bool = False, spares: int | None = None) -> None:
 
 
 # Loaded when first asked for: numpy alone takes longer than all the rest.
+_loading = threading.RLock()
 _MODULES = {"audit", "compat"}
 _NAMES = {
     "Pool": "sojourn.pool",
@@ -76,12 +78,15 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return importlib.import_module(f"sojourn.{name}")
-    if name not in _NAMES:
+    if name not in _MODULES and name not in _NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(importlib.import_module(_NAMES[name]), name)
-    return found
+    # One thread at a time: two that load packages which need each other would each see a half of
+    # the other's, because Python rather hands that out than waits for ever.
+    with _loading:
+        if name in _MODULES:
+            return importlib.import_module(f"sojourn.{name}")
+        found = globals()[name] = getattr(importlib.import_module(_NAMES[name]), name)
+        return found
 
 
 def __dir__() -> list[str]:
