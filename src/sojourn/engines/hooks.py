@@ -96,6 +96,11 @@ def limit_memory(limit_bytes: int) -> None:
         hook(limit_bytes)
 
 
+def throws_unprepared() -> bool:
+    """Whether a framework here cannot take it that C++ throws when there is no more memory."""
+    return any(hook() for hook in _hooks("throws_unprepared", only_loaded=True))
+
+
 def distrust() -> None:
     """Have frameworks load no code that comes with a model from now on."""
     for hook in _hooks("distrust", only_loaded=True):

@@ -23,4 +23,17 @@ def warm() -> None:
     tensorflow_warming.warm()
 
 
-__all__ = ["distrust", "limit_memory", "limit_reached", "prepare_forks", "revive", "warm"]
+def throws_unprepared() -> bool:
+    """Exceptions of C++ pass through code that does not expect them, and end the process."""
+    return True
+
+
+__all__ = [
+    "distrust",
+    "limit_memory",
+    "limit_reached",
+    "prepare_forks",
+    "revive",
+    "throws_unprepared",
+    "warm",
+]

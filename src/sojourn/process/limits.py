@@ -23,14 +23,15 @@ PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36
 
 
-def cap_data(extra_bytes: int) -> None:
+def cap_data(extra_bytes: int, *, keeps_reserve: bool) -> None:
     """Let this process allocate this much more data than it has now.
 
     RLIMIT_AS would count what is only mapped. What the limit refuses should be tensors and arrays,
     which fail with an error. A framework that cannot start a thread, or note down where its tensors
-    are, ends the process: so stacks come on top, and a reserve for C++.
+    are, ends the process: so stacks come on top, and where it is needed a reserve for C++.
     """
-    reserve.keep()
+    if keeps_reserve:
+        reserve.keep()
     start, stack = memory.data_bytes(), _limit_stacks()
     stacks = _THREADS_PER_CORE * len(os.sched_getaffinity(0)) * stack
     stacks += _LANES_WITH_ROOM * threading.stack_size()

@@ -63,7 +63,7 @@ def main(request: Fork, fds: list[int]) -> NoReturn:
     _become(request.name, request.client_pid, request.surroundings)
     if request.memory_bytes is not None:
         hooks.limit_memory(request.memory_bytes)
-        limits.cap_data(request.memory_bytes)
+        limits.cap_data(request.memory_bytes, keeps_reserve=hooks.throws_unprepared())
     _Worker(control, client, _host_for(request)).serve()
 
 
