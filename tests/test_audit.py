@@ -51,6 +51,8 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> tuple[Results, Path]:
         text=True,
         check=False,
         cwd=folder,
+        # Whether memory is kept depends on TensorFlow's allocator, and that on the processor.
+        env={**os.environ, "TF_ENABLE_ONEDNN_OPTS": "1"},
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1]), folder

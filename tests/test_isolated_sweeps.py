@@ -423,7 +423,7 @@ def test_what_cannot_be_recognised_again_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "sweep.results"
     with pytest.raises(TypeError, match="not a lambda"):
         sojourn.isolated(lambda x: x).map([1], results=file)
-    with pytest.raises(TypeError, match="has no name by which"):
+    with pytest.raises(TypeError, match="can be recognised in another run"):
         sojourn.isolated(square).map([lambda: 1], results=file)
     with pytest.raises(TypeError, match="path"):
         sojourn.isolated(square).map([1], results=3)  # type: ignore[arg-type]

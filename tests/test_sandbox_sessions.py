@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -256,7 +257,7 @@ def test_its_last_words_and_errors_are_plain_and_short(taken_over):
         kind, text, cause = told(session, 0)
         assert kind is sojourn.EngineError
         assert text.startswith("\\x1b[2J: xxx")
-        assert text.endswith("xxx ... (980000 more characters)")
+        assert re.search(r"xxx \.\.\. \(\d+ more characters\)$", text)
         assert len(cause) < 25_000
         kind, text, _ = told(session, 1)
         assert kind is sojourn.SessionBroken
@@ -290,7 +291,10 @@ def test_no_library_of_ops_is_loaded(taken_over):
         tf.load_op_library("/no/such/library.so")
         return x
 
-    with taken_over(load) as session, pytest.raises(sojourn.ModelError, match="no library of ops"):
+    with (
+        taken_over(load) as session,
+        pytest.raises(sojourn.ModelError, match="cannot load a library of ops"),
+    ):
         session(x=1)
 
 

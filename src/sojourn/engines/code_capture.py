@@ -31,6 +31,7 @@ _LIBRARIES = (
     os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep,
 )
 _lock = threading.Lock()
+_last: tuple[Bundle, np.ndarray] | None = None
 _others: dict[str, int] = {}  # modules that are none of the user's: there are thousands
 
 
@@ -43,12 +44,17 @@ def note() -> None:
 
 def packed(function: Callable[..., Any]) -> np.ndarray:
     """The code that a worker needs for a function, for `code_serving.install`."""
+    global _last
     modules = dict(served())
     with _lock:
         for name, module, file in _users_modules():
             modules[name] = _as_imported(name, module, file)
-    bundle = Bundle(list(modules.values()), _cells(function))
-    return np.frombuffer(msgspec.msgpack.encode(bundle), np.uint8)
+        bundle = Bundle(list(modules.values()), _cells(function))
+        # Nearly always the same as for the call before, and it may be megabytes, which would stay
+        # in the arena of each thread that packs them.
+        if _last is None or _last[0] != bundle:
+            _last = bundle, np.frombuffer(msgspec.msgpack.encode(bundle), np.uint8)
+        return _last[1]
 
 
 def is_kept(module: ModuleType) -> bool:
