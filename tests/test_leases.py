@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import pickle
 import threading
 import time
 
@@ -184,3 +185,12 @@ def test_the_default_belongs_to_the_block_the_thread_and_the_task(session):
 
         assert asyncio.run(tasks()) == [True, True]
     assert sojourn.current() is None
+
+
+def test_what_belongs_to_this_process_cannot_be_pickled_and_says_what_to_send(zygote):
+    with sojourn.open(models.adder) as session, sojourn.Pool(memory="1GiB") as pool:
+        for thing in (session, session.lend()):
+            with pytest.raises(TypeError, match="open a session there"):
+                pickle.dumps(thing)
+        with pytest.raises(TypeError, match="one pool per process"):
+            pickle.dumps(pool)

@@ -9,7 +9,7 @@ import warnings
 import weakref
 from collections.abc import Iterable, Sequence
 from types import CodeType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from sojourn.pool.decisions.status import PoolStatus
 from sojourn.pool.decisions.terms import Holder, Model, Policy
@@ -235,6 +235,12 @@ class Pool:
 
     def __contains__(self, name: str) -> bool:
         return name in self._driver.names()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a pool cannot be pickled: its workers belong to this process. Create one pool per "
+            "process"
+        )
 
     def __repr__(self) -> str:
         return str(self._driver.status())

@@ -142,6 +142,12 @@ class Usable:
             raise InputError(f"session {self.name!r} has no input {name!r}; it has {known}")
         return empty(spec.filled(name, dimensions), spec.dtype)
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"session {self.name!r} cannot be pickled: its worker belongs to this process. Send "
+            "the model's path or the function that builds it, and open a session there"
+        )
+
     def reset(self) -> None:
         """Put the variables and tables back to the values they had when it was opened.
 
@@ -234,12 +240,6 @@ class Session(Usable):
     async def __aexit__(self, *raised: object) -> None:
         if not self._stay.is_foreign:
             await self._stay.aclose(None, caller())
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError(
-            f"session {self.name!r} cannot be pickled: it is a worker of this process. Send the "
-            "model's path or the function that builds it, and open a session there"
-        )
 
     def __repr__(self) -> str:
         stay = self._stay
