@@ -29,7 +29,7 @@ class Both:
     def open_lane(self) -> lane.ServerLane:
         rows = board.rows(self.memory, len(self.callers))
         theirs, ours = socket.socketpair()
-        bells = (lane.bell(), lane.bell())
+        bells = (lane.new_bell(), lane.new_bell())
         caller = lane.CallerLane(len(self.callers), rows, theirs, bells, self.pidfd)
         self.callers.append(caller)
         self.asking.add(caller)

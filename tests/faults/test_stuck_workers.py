@@ -70,7 +70,7 @@ def test_a_timeout_holds_while_the_state_is_being_saved(tmp_path):
         with stopped(session.pid):
             saving = Background(session.save, tmp_path / "saved")
             wait_until(lambda: session.state is State.RUNNING)
-            with soon(), pytest.raises(sojourn.StepTimeout, match="this one has not begun"):
+            with soon(), pytest.raises(sojourn.StepTimeout, match="this step has not begun"):
                 session.run("value", timeout=0.2)
         saving.result()
         assert session.run("value") == 1.0

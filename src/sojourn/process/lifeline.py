@@ -31,11 +31,11 @@ def disarm(fd: int) -> None:
     fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) & ~os.O_ASYNC)
 
 
-def has_ended(fd: int) -> bool:
-    """Whether the other end has been closed."""
+def has_ended(fd: int, seconds: float = 0.0) -> bool:
+    """Whether the other end has been closed, or is within this time."""
     poll = select.poll()
     poll.register(fd, select.POLLIN)
-    return bool(poll.poll(0))
+    return bool(poll.poll(seconds * 1000))
 
 
 def pair() -> tuple[socket.socket, socket.socket]:

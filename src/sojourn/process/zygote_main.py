@@ -23,6 +23,8 @@ from sojourn.process import huge_pages, lifeline, limits, marks, private_folder,
 from sojourn.process.protocol import Ended, Fork, Forked, Ready, Refused, Status, to_zygote
 from sojourn.transport import frames
 
+_ENDING_SECONDS = 1.0
+
 
 def main() -> NoReturn:
     """Entered by `python -c`, with the descriptor of the client's socket in the arguments."""
@@ -177,7 +179,9 @@ class _Zygote:
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
             self._bury(pid)
         self._end_orphans()
-        if lifeline.has_ended(self._client):  # else it has other zygotes, with workers of theirs
+        # A client that was killed closes its files before it has ended. One that lives on has other
+        # zygotes, with workers of theirs.
+        if lifeline.has_ended(self._client, _ENDING_SECONDS):
             marks.kill_marked(marks.client_of(os.environ[marks.NAME]))
         private_folder.remove(self._folder)
         os._exit(0)
