@@ -1,0 +1,71 @@
+"""How a request fails, once for all protocols."""
+
+from __future__ import annotations
+
+import enum
+
+from sojourn import errors
+
+
+class Status(enum.Enum):
+    """What went wrong, with its number in gRPC and in HTTP."""
+
+    CANCELLED = 1, 499
+    INVALID_ARGUMENT = 3, 400
+    DEADLINE_EXCEEDED = 4, 504
+    NOT_FOUND = 5, 404
+    ALREADY_EXISTS = 6, 409
+    PERMISSION_DENIED = 7, 403
+    RESOURCE_EXHAUSTED = 8, 429
+    FAILED_PRECONDITION = 9, 400
+    ABORTED = 10, 409
+    OUT_OF_RANGE = 11, 400
+    UNIMPLEMENTED = 12, 501
+    INTERNAL = 13, 500
+    UNAVAILABLE = 14, 503
+    UNAUTHENTICATED = 16, 401
+
+    @property
+    def grpc(self) -> int:
+        return self.value[0]
+
+    @property
+    def http(self) -> int:
+        return self.value[1]
+
+
+class Refused(errors.SojournError):
+    """A request that gets no answer but this one. The message is for the client to read."""
+
+    def __init__(self, status: Status, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retry_after = retry_after  # seconds, where trying again makes sense
+
+
+def refusal(error: BaseException) -> Refused:
+    """What a client is told of this error: its words where they are for users, else only that."""
+    if isinstance(error, Refused):
+        return error
+    for kind, status, retry_after in _STATUSES:
+        if isinstance(error, kind):
+            return Refused(status, str(error), retry_after)
+    return Refused(Status.INTERNAL, "an unexpected error; the server's log has it")
+
+
+# The first that fits counts, so subclasses come before what they derive from.
+_STATUSES: tuple[tuple[type[BaseException], Status, float | None], ...] = (
+    (errors.InputError, Status.INVALID_ARGUMENT, None),
+    (errors.StepTimeout, Status.DEADLINE_EXCEEDED, None),
+    (errors.PoolTimeout, Status.DEADLINE_EXCEEDED, None),
+    (errors.OutOfMemory, Status.RESOURCE_EXHAUSTED, None),
+    (errors.BudgetExceeded, Status.RESOURCE_EXHAUSTED, 1.0),
+    (errors.SessionBroken, Status.UNAVAILABLE, 1.0),
+    (errors.LeaseExpired, Status.UNAVAILABLE, 1.0),
+    (errors.SessionClosed, Status.UNAVAILABLE, 1.0),
+    (errors.SessionBusy, Status.UNAVAILABLE, 1.0),
+    (errors.ModelError, Status.FAILED_PRECONDITION, None),
+    (errors.SandboxError, Status.FAILED_PRECONDITION, None),
+    (errors.DeviceError, Status.FAILED_PRECONDITION, None),
+    (errors.EngineError, Status.INVALID_ARGUMENT, None),
+)

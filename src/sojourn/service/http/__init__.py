@@ -1,0 +1,1 @@
+"""HTTP: the connection in `connection.py`, `router.py` finds who answers, the rest translates."""

@@ -1,0 +1,83 @@
+"""Which function answers which path."""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from sojourn.service.http.messages import Request, Response
+
+Answering = Callable[[Request], Awaitable[Response]]
+
+
+class Role(enum.Enum):
+    """Who may ask. An admin may ask everything."""
+
+    ANYBODY = 0
+    INFER = 1
+    ADMIN = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A method, a pattern such as `/v2/models/{name}/infer`, and who may ask for it."""
+
+    method: str
+    pattern: str
+    answer: Answering
+    role: Role = Role.INFER
+    summary: str = ""  # for the OpenAPI document
+
+
+class Router:
+    """Routes by method and path. A part of a path is text without a slash, percent-decoded."""
+
+    def __init__(self) -> None:
+        self.routes: list[Route] = []
+        self._fixed: dict[tuple[str, str], Route] = {}
+        self._others: list[tuple[re.Pattern[str], Route]] = []
+
+    def add(
+        self,
+        method: str,
+        pattern: str,
+        answer: Answering,
+        *,
+        role: Role = Role.INFER,
+        summary: str = "",
+    ) -> None:
+        """Have `answer` called for this method and pattern."""
+        route = Route(method, pattern, answer, role, summary)
+        self.routes.append(route)
+        if "{" in pattern:
+            self._others.append((_compiled(pattern), route))
+        else:
+            self._fixed[method, pattern] = route
+
+    def find(self, method: str, path: str) -> tuple[Route, dict[str, str]] | None:
+        """The route for this path and its parts, or None."""
+        route = self._fixed.get((method, path))
+        if route is not None:
+            return route, {}
+        for pattern, route in self._others:
+            if route.method == method and (match := pattern.fullmatch(path)):
+                return route, {name: unquote(part) for name, part in match.groupdict().items()}
+        return None
+
+    def methods(self, path: str) -> list[str]:
+        """The methods that this path has: none means that there is no such path."""
+        fixed = [method for method, known in self._fixed if known == path]
+        return fixed + [route.method for pattern, route in self._others if pattern.fullmatch(path)]
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    pieces = re.split(r"\{(\w+)\}", pattern)
+    return re.compile(
+        "".join(
+            f"(?P<{piece}>[^/:]+)" if is_name else re.escape(piece)
+            for is_name, piece in ((bool(i % 2), piece) for i, piece in enumerate(pieces))
+        )
+    )
