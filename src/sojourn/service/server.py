@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol, TypeVar
 
 from sojourn.pool import Pool
 from sojourn.service.catalogue import Catalogue
 from sojourn.service.handler import Handler
-from sojourn.service.http.door import HttpDoor
+from sojourn.service.http.door import HttpDoor, Roles
 from sojourn.service.http.kserve import KServe
 from sojourn.service.http.limits import Limits
 from sojourn.service.http.router import Router
@@ -31,19 +32,23 @@ class Door(Protocol):
 
 
 class Server:
-    """The models of a pool, behind HTTP. It serves until `close()`, best by `with`.
+    """The models of a pool, behind HTTP and gRPC. It serves until `close()`, best by `with`.
 
     An address such as `"127.0.0.1:8501"` may have the port 0: then a free one is picked, and
-    `http_address` tells which. The pool stays open when the server is closed.
+    `http_address` and `grpc_address` tell which; None is no such door. The pool is yours: it stays
+    open when the server is closed.
     """
 
     def __init__(
         self,
         pool: Pool | Catalogue,
         *,
-        http: str | None = "127.0.0.1:8501",
-        doors: dict[str, Door] | None = None,
+        http: str | None = None,
+        grpc: str | None = None,
         limits: Limits | None = None,
+        tls: ssl.SSLContext | None = None,
+        tokens: Roles | None = None,
+        doors: Mapping[str, Door] | None = None,
         grace_seconds: float = GRACE_SECONDS,
     ) -> None:
         catalogue = pool if isinstance(pool, Catalogue) else Catalogue(pool)
@@ -52,7 +57,11 @@ class Server:
         KServe(self.handler).add_to(self.router)
         self._doors: dict[str, Door] = dict(doors or {})
         if http is not None:
-            self._doors["http"] = HttpDoor(http, self.router, limits=limits)
+            self._doors["http"] = HttpDoor(http, self.router, limits=limits, tls=tls, tokens=tokens)
+        if grpc is not None:
+            from sojourn.service.grpc.door import GrpcDoor
+
+            self._doors["grpc"] = GrpcDoor(grpc, tls, tokens)
         self.addresses: dict[str, str] = {}
         self._grace_seconds = grace_seconds
         self._loop: asyncio.AbstractEventLoop | None = None
