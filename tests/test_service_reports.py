@@ -94,7 +94,8 @@ def test_a_request_is_a_span_in_the_trace_of_its_client(tmp_path: Path) -> None:
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     path = tmp_path / "access.jsonl"
     log = AccessLog(str(path))
-    reports = Reports(bool, log, Tracing(provider.get_tracer("test")))
+    reports = Reports(bool, Tracing(provider.get_tracer("test")))
+    reports.log = log
     try:
         reports.of_http(infer(traceparent=TRACEPARENT), Response(503), 0.25)
         reports.of_http(infer(traceparent="nonsense"), Response(400), 0.25)
@@ -140,7 +141,7 @@ def test_spans_go_where_the_environment_says(
 ) -> None:
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "console")
     tracer, end = tracing.tracer()
-    Reports(bool, None, Tracing(tracer)).of_http(infer(), Response(), 0.1)
+    Reports(bool, Tracing(tracer)).of_http(infer(), Response(), 0.1)
     end()
     said = json.loads(capsys.readouterr().err)
     assert said["name"] == "POST /v2/models/{name}/infer"

@@ -38,14 +38,9 @@ class Answered:
 class Reports:
     """Passes every answered request on. Used on the server's loop only."""
 
-    def __init__(
-        self,
-        is_known: Callable[[str], bool],
-        log: AccessLog | None = None,
-        tracing: Tracing | None = None,
-    ) -> None:
+    def __init__(self, is_known: Callable[[str], bool], tracing: Tracing | None = None) -> None:
         self.counts = RequestCounts(is_known)
-        self._log = log
+        self.log: AccessLog | None = None
         self._tracing = tracing
 
     def of_http(self, request: Request, response: Response, seconds: float) -> None:
@@ -54,7 +49,7 @@ class Reports:
         protocol = _protocol(_HTTP, request.path)
         model = request.parts.get("name", "")
         self.counts.add(protocol, model, str(response.status), seconds, len(request.body), sent)
-        if self._log is not None or self._tracing is not None:
+        if self.log is not None or self._tracing is not None:
             self._tell(
                 Answered(
                     protocol, request.method, request.path, request.route, model, response.status,
@@ -79,7 +74,7 @@ class Reports:
         """A call by gRPC, such as `/inference.GRPCInferenceService/ModelInfer`."""
         protocol = _protocol(_GRPC, path)
         self.counts.add(protocol, model, str(code), seconds, received_bytes, sent_bytes)
-        if self._log is not None or self._tracing is not None:
+        if self.log is not None or self._tracing is not None:
             self._tell(
                 Answered(
                     protocol, "POST", path, path, model, code, code in _GRPC_FAILURES, seconds,
@@ -91,8 +86,8 @@ class Reports:
         now = time.time()
         if self._tracing is not None:
             self._tracing.add(answered, now)
-        if self._log is not None:
-            self._log.write(
+        if self.log is not None:
+            self.log.write(
                 Entry(
                     timestamp(now - answered.seconds), answered.request_id, answered.peer,
                     answered.protocol, answered.method, answered.path, answered.code,
