@@ -17,7 +17,6 @@ import pytest
 import sojourn
 from sojourn.service.http.limits import Limits
 from sojourn.service.http.messages import Request, Response, json_response
-from sojourn.service.http.router import Role
 from web import ask, ask_on, client, connected, is_closed, read_response, serving
 
 TIGHT = Limits(
@@ -380,25 +379,7 @@ def test_an_address_that_makes_no_sense_is_refused(address: str) -> None:
         sojourn.Server(pool, http=address).start()
 
 
-# -- who may ask -------------------------------------------------------------------------------
-
-
-class Tokens:
-    def role(self, token: str | None) -> Role:
-        return {"boss": Role.ADMIN, "guest": Role.INFER}.get(token or "", Role.ANYBODY)
-
-
-def test_a_token_is_asked_for_and_says_what_is_allowed() -> None:
-    with echoing(tokens=Tokens()) as server:
-        server.router.add("GET", "/admin", echo, role=Role.ADMIN)
-        assert ask(server, "/v2/health/live").status == 200
-        got = ask(server, "/echo")
-        assert (got.status, got.headers["www-authenticate"]) == (401, "Bearer")
-        assert ask(server, "/echo", authorization="Bearer guest").status == 200
-        assert ask(server, "/echo", authorization="bearer guest").status == 200
-        assert ask(server, "/admin", authorization="Bearer guest").status == 403
-        assert ask(server, "/echo", authorization="Bearer wrong").status == 403
-        assert ask(server, "/admin", authorization="Bearer boss").status == 200
+# -- what is told of it ------------------------------------------------------------------------
 
 
 def test_answers_are_observed() -> None:
