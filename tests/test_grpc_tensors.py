@@ -51,7 +51,7 @@ def test_tensorflow_reads_what_we_write_and_we_read_what_it_writes():
         made = tf.make_tensor_proto(array).SerializeToString()
         ours = tensors.to_array(TENSORS.TensorProto.FromString(made), "y")
         assert (ours.dtype, ours.tobytes()) == (array.dtype, array.tobytes()), name
-    texts = tf.make_tensor_proto([[b"a", b""], ["ü", b"\xff"]]).SerializeToString()
+    texts = tf.make_tensor_proto([[b"a", b""], ["ü".encode(), b"\xff"]]).SerializeToString()
     ours = tensors.to_array(TENSORS.TensorProto.FromString(texts), "y")
     assert ours.tolist() == [[b"a", b""], ["ü".encode(), b"\xff"]]
 

@@ -101,7 +101,12 @@ class GrpcDoor:
         for service in self._services(handler):
             self._server.add_generic_rpc_handlers((self._generic(service),))
         host = self._address.rpartition(":")[0]
-        port = self._listen()
+        try:
+            port = self._listen()
+        except BaseException:
+            await self._server.start()  # one that never was cannot be stopped, and is left behind
+            await self.stop(0)
+            raise
         await self._server.start()
         return f"{host}:{port}"
 
@@ -124,7 +129,9 @@ class GrpcDoor:
             )
             return int(self._server.add_secure_port(self._address, credentials))
         except RuntimeError as error:
-            raise OSError(f"cannot listen at {self._address}: {error}") from None
+            raise OSError(
+                f"cannot listen at {self._address}: the port is taken, or not ours"
+            ) from error
 
     def _services(self, handler: Any) -> list[Service]:
         offered = [
@@ -174,8 +181,8 @@ class GrpcDoor:
                 seen.sent = len(sent)
                 return sent
             except Exception as error:
-                await self._fail(error, seen, context)
-                raise  # not reached: the call is aborted
+                self._fail(error, seen, context)
+                return b""  # not sent, as the call has failed
             except asyncio.CancelledError:
                 seen.status = Status.CANCELLED.grpc
                 raise
@@ -199,7 +206,7 @@ class GrpcDoor:
                     seen.sent += len(sent)
                     yield sent
             except Exception as error:
-                await self._fail(error, seen, context)
+                self._fail(error, seen, context)
             except asyncio.CancelledError:
                 seen.status = Status.CANCELLED.grpc
                 raise
@@ -228,7 +235,9 @@ class GrpcDoor:
             raise Refused(Status.UNAUTHENTICATED, "a bearer token is needed")
         raise Refused(Status.PERMISSION_DENIED, "this token does not allow it")
 
-    async def _fail(self, error: Exception, seen: _Seen, context: Any) -> None:
+    def _fail(self, error: Exception, seen: _Seen, context: Any) -> None:
+        """Say how the call ends. `context.abort` would do it by an exception that refers to
+        itself, and every call to the whole server, until the garbage collector finds it."""
         told = refusal(error)
         if told.status is Status.INTERNAL and told is not error:
             _log.error("request %s: %s", seen.request_id, seen.path, exc_info=error)
@@ -236,7 +245,9 @@ class GrpcDoor:
         trailing = [("x-request-id", seen.request_id)]
         if told.retry_after is not None:
             trailing.append(("grpc-retry-pushback-ms", str(round(told.retry_after * 1000))))
-        await context.abort(_CODES[told.status.grpc], str(told), tuple(trailing))
+        context.set_code(_CODES[told.status.grpc])
+        context.set_details(str(told))
+        context.set_trailing_metadata(tuple(trailing))
 
     def _tell(self, seen: _Seen) -> None:
         if self.observers:
