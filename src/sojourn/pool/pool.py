@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import threading
@@ -198,6 +199,14 @@ class Pool:
         if one stays because it could not be parked (`stats().copies` has its `park_error`).
         """
         return self._driver.evict(name, _version(version), arguments.timeout(timeout))
+
+    def keep(self, name: str, seconds: float | None, *, version: int | None = None) -> None:
+        """Keep idle copies of a model for so long from now on: None is the pool's idle_seconds,
+        `math.inf` for ever, 0 until nobody has a lease of it."""
+        arguments.text("a model's name", name)
+        if seconds not in (None, math.inf):
+            arguments.seconds("seconds", seconds)
+        self._driver.keep(name, _version(version), seconds)
 
     def versions(self, name: str) -> tuple[int, ...]:
         """The registered versions of a model, the latest last; none if it is not registered."""

@@ -8,6 +8,7 @@ the models, the questions, and what time and the pool's owner want.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from dataclasses import replace
 
 from sojourn.errors import ModelError
 from sojourn.pool.decisions import explain, serving, sparing
@@ -84,6 +85,17 @@ class Scheduler(LeaseEvents, CopyEvents, SpareEvents):
                 facts = {"version": entry.model.version, "why": why}
                 state.out.append(Report("pool.unregistered", entry.model.name, facts))
                 serving.retire(state, entry, now, why)
+        return state.take_effects()
+
+    def on_keep(self, key: str, seconds: float | None, now: float) -> Effects:
+        """Idle copies of a version stay for so long from now on."""
+        state = self._state
+        entry = state.models[key]
+        entry.model = replace(entry.model, keep_seconds=seconds)
+        for copy in state.residents.of(key):
+            copy.model = entry.model
+            if copy.is_idle:
+                state.watch_idle(copy)
         return state.take_effects()
 
     # -- questions ----------------------------------------------------------------------------

@@ -1,0 +1,160 @@
+"""A server: one thread, one event loop, and the doors that clients come in by."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol, TypeVar
+
+from sojourn.pool import Pool
+from sojourn.service.catalogue import Catalogue
+from sojourn.service.handler import Handler
+from sojourn.service.http.door import HttpDoor
+from sojourn.service.http.kserve import KServe
+from sojourn.service.http.limits import Limits
+from sojourn.service.http.router import Router
+from sojourn.service.http.tfserving import TfServing
+from sojourn.service.operating import Operating, Operation
+from sojourn.service.tls import Tls
+
+T = TypeVar("T")
+
+GRACE_SECONDS = 30.0
+
+
+class Door(Protocol):
+    """A way in: it listens from `start` to `stop`."""
+
+    async def start(self, handler: Handler) -> str:
+        """Returns the address that clients use."""
+
+    async def stop(self, grace: float) -> None:
+        """Take nothing new, and give what is under way `grace` seconds."""
+
+
+class Server:
+    """The models of a pool, behind HTTP and gRPC. It serves until `close()`, best by `with`.
+
+    An address such as `"127.0.0.1:8501"` may have the port 0: then a free one is picked, and
+    `http_address` and `grpc_address` tell which; None is no such door. The pool is yours: it stays
+    open when the server is closed.
+    """
+
+    def __init__(
+        self,
+        pool: Pool | Catalogue,
+        *,
+        http: str | None = None,
+        grpc: str | None = None,
+        limits: Limits | None = None,
+        tls: Tls | None = None,
+        operation: Operation | None = None,
+        grace_seconds: float = GRACE_SECONDS,
+    ) -> None:
+        catalogue = pool if isinstance(pool, Catalogue) else Catalogue(pool)
+        self.handler = Handler(catalogue)
+        self.router = Router()
+        KServe(self.handler).add_to(self.router)
+        TfServing(self.handler).add_to(self.router)
+        self._tls = None if tls is None else (tls, tls.context())
+        self._limits = limits
+        operation = operation or Operation()
+        self.operating = Operating(self.handler, operation)
+        admin = self.operating.add_to(self.router)
+        self._doors: dict[str, Door] = {}
+        if http is not None:
+            self._doors["http"] = self._http_door(http, self.router)
+        if admin is not None:
+            self._doors["admin"] = self._http_door(str(operation.admin), admin)
+        if grpc is not None:
+            from sojourn.service.grpc.door import GrpcDoor
+
+            self._doors["grpc"] = GrpcDoor(
+                grpc,
+                tls,
+                self.operating.gate,
+                limits=limits,
+                reports=self.operating.reports,
+                for_admins=operation.admin is True,
+            )
+        self.addresses = self.operating.addresses
+        self._grace_seconds = grace_seconds
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def http_address(self) -> str | None:
+        """Where it answers HTTP; None if it does not."""
+        return self.addresses.get("http")
+
+    @property
+    def grpc_address(self) -> str | None:
+        """Where it answers gRPC; None if it does not."""
+        return self.addresses.get("grpc")
+
+    def start(self) -> None:
+        """Listen, and return when clients are answered."""
+        if self._thread is not None:
+            raise RuntimeError("a server is started once; make another")
+        import uvloop
+
+        self._loop = uvloop.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="sojourn-server", daemon=True)
+        self._thread.start()
+        try:
+            self.call(self._open)
+        except BaseException:
+            self.close()
+            raise
+
+    def call(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Have the server's loop do something, and wait for what comes of it."""
+        assert self._loop is not None, "it has been started"
+        return asyncio.run_coroutine_threadsafe(work(), self._loop).result()
+
+    def close(self, grace_seconds: float | None = None) -> None:
+        """Refuse new requests, finish those under way, stop. May be called twice."""
+        loop, thread = self._loop, self._thread
+        if loop is None or thread is None or loop.is_closed():
+            return
+        grace = self._grace_seconds if grace_seconds is None else grace_seconds
+        self.call(lambda: self._shut(grace))
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+    def __enter__(self) -> Server:
+        self.start()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    # -- on the loop -----------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        assert self._loop is not None
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+
+    def _http_door(self, address: str, router: Router) -> HttpDoor:
+        context = None if self._tls is None else self._tls[1]
+        door = HttpDoor(address, router, limits=self._limits, tls=context, gate=self.operating.gate)
+        door.observers.append(self.operating.reports.of_http)
+        return door
+
+    async def _open(self) -> None:
+        self.operating.open()
+        await self.handler.catalogue.start()
+        for name, door in self._doors.items():
+            self.addresses[name] = await door.start(self.handler)
+
+    async def _shut(self, grace: float) -> None:
+        self.handler.is_stopping = True
+        self.operating.drain()
+        await asyncio.gather(*(door.stop(grace) for door in self._doors.values()))
+        await self.handler.close()
+        await self.handler.catalogue.close()
+        self.operating.close()
+        await asyncio.get_running_loop().shutdown_default_executor()
