@@ -9,8 +9,7 @@ import signal
 import threading
 import weakref
 from collections.abc import MutableMapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -26,6 +25,7 @@ from sojourn.process.lanes import Lanes, under_way
 from sojourn.process.output import Output
 from sojourn.process.protocol import Close, Fork, HandOver
 from sojourn.process.surroundings import Surroundings
+from sojourn.process.worker_ends import OF_A_SPARE, OF_A_WORKER, Ending
 from sojourn.process.zygote import twice, zygote_for
 from sojourn.transport import frames
 from sojourn.transport.lane import Answer, PeerGone
@@ -41,40 +41,6 @@ T = TypeVar("T")
 _INTERRUPTED = (PeerGone, ProtocolError, TimeoutError)
 
 _KILL_GRACE_SECONDS = 1.0
-
-
-class _Kinds(NamedTuple):
-    """Of the events of its life."""
-
-    started: str
-    ended: str
-    died: str
-    stuck: str
-
-
-_OF_A_WORKER = _Kinds("worker.started", "worker.ended", "worker.died", "worker.stuck")
-_OF_A_SPARE = _Kinds("spare.started", "spare.ended", "spare.died", "spare.stuck")
-
-
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """How a worker ended; known once it was reaped."""
-
-    status: int | None
-    left: tuple[int, ...] = ()  # processes that could not be ended
-
-    @property
-    def is_out_of_memory(self) -> bool:
-        """Whether it ended itself because it could not go on without more."""
-        return self.status is not None and self.status == shortage.OUT_OF_MEMORY << 8
-
-    def __str__(self) -> str:
-        if self.status is None:
-            return "ended (exit status unknown)"
-        if os.WIFSIGNALED(self.status):
-            number = os.WTERMSIG(self.status)
-            return f"was killed by {_name_of_signal(number)}"
-        return f"ended with code {os.WEXITSTATUS(self.status)}"
 
 
 class Worker:
@@ -113,7 +79,7 @@ class Worker:
         self.is_foreign = False  # in a fork of the client
         self._is_released = True  # there is nothing yet
         self._mark = marks.new()
-        self._kinds = _OF_A_SPARE if is_spare else _OF_A_WORKER
+        self._kinds = OF_A_SPARE if is_spare else OF_A_WORKER
         self._environment = environment
         surroundings = self._surroundings(environment)
         if is_spare:  # it logs to its session, once it has one
@@ -199,7 +165,7 @@ class Worker:
         surroundings = self._surroundings(environment)
         self.call("hand_over", HandOver(name, surroundings), deadline=deadline)
         self.name = self._lanes.name = name
-        self._kinds = _OF_A_WORKER
+        self._kinds = OF_A_WORKER
         events.emit(self._kinds.started, name, worker_pid=self.pid, was_spare=True)
 
     # -- calling -------------------------------------------------------------------------------
@@ -495,13 +461,6 @@ def _forget_all_in_child() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_all_in_child)
-
-
-def _name_of_signal(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"  # one of the realtime signals, most of which have no names
 
 
 def _forget_frames(error: Exception) -> None:

@@ -158,7 +158,7 @@ class Ending:
             how="broke, closed" if stay.how_it_died else "closed",
             note=account.note or _unmeasured(held),
         )
-        stay.forget_plans()
+        stay.planning.forget()
         open_stays.discard(stay)
         totals.add_receipt(stay.receipt)
         stay.lifecycle.happened(Input.ENDED, stay.closed_at)

@@ -116,7 +116,7 @@ class Usable:
     def changes_nothing(self, fetches: Fetches, feeds: Iterable[str]) -> bool:
         """Whether a step of these names, once it was run, is known to change no state: then it may
         be run again. Of plain functions and of LiteRT nothing is known."""
-        return self._stay.changes_nothing(fetches, feeds)
+        return self._stay.planning.changes_nothing(fetches, feeds)
 
     def __call__(self, *misplaced: Any, **inputs: Any) -> Any:
         """Run with inputs by keyword: the output if there is one, else a dict of all."""
