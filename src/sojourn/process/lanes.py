@@ -60,7 +60,7 @@ class Lanes:
         self._lock = threading.Lock()
         self._board, self._board_fd = Segment.create(board.BYTES)
         # For a Ctrl-C that comes before anything else knows of it.
-        self._close_board_fd = net(self, os.close, self._board_fd)
+        self._net = net(self, os.close, self._board_fd)
 
     def exchange(
         self,
@@ -223,5 +223,6 @@ class Lanes:
         return board.rows(self._board, index)
 
     def _forget_board_fd(self) -> None:
-        self._board_fd = -1
-        self._close_board_fd()
+        fd, self._board_fd = self._board_fd, -1
+        if self._net.detach() is not None:
+            os.close(fd)

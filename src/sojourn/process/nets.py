@@ -12,8 +12,7 @@ from typing import Any
 
 
 def net(owner: object, undo: Callable[..., object], *args: Any) -> weakref.finalize[..., Any]:
-    """Undo it if the owner is garbage-collected. Call what is returned to undo it now, or
-    `detach()` it; both may be done twice."""
+    """Undo it if the owner is garbage-collected, unless the net was detached before."""
     finalizer = weakref.finalize(owner, undo, *args)
     finalizer.atexit = False  # at exit sessions are closed in order
     return finalizer

@@ -57,7 +57,7 @@ class Stream:
         self._lock = threading.Lock()
         self.fd = os.memfd_create(name, os.MFD_CLOEXEC)
         # For a Ctrl-C that comes before anything else knows of it.
-        self._close_once = net(self, os.close, self.fd)
+        self._net = net(self, os.close, self.fd)
 
     def take(self) -> str:
         """What has been written since the last call; of very much, the end."""
@@ -115,8 +115,9 @@ class Stream:
     def close(self) -> None:
         """Give the memory back, once those who read it now have finished."""
         with self._lock:
-            self.fd = -1
-            self._close_once()
+            fd, self.fd = self.fd, -1
+            if self._net.detach() is not None:
+                os.close(fd)
 
     def become_foreign(self) -> None:
         """We are in a fork. The lock may belong to a thread that does not exist here."""
