@@ -22,6 +22,7 @@ from sojourn.probes import memory
 from sojourn.process import callbacks, crossing, lifeline, limits, marks
 from sojourn.process.calls import OK, NoAnswer, PreparedStep, WorkerDied, call_meta
 from sojourn.process.lanes import Lanes, under_way
+from sojourn.process.nets import net
 from sojourn.process.output import Output
 from sojourn.process.protocol import Close, Fork, HandOver
 from sojourn.process.surroundings import Surroundings
@@ -45,8 +46,6 @@ _KILL_GRACE_SECONDS = 1.0
 
 class Worker:
     """One child process with its lanes. Thread-safe; the session decides who may call when."""
-
-    _is_released = True  # there is nothing yet
 
     def __init__(
         self,
@@ -77,7 +76,6 @@ class Worker:
         self._is_asked_to_end = False
         self._is_stuck = False
         self.is_foreign = False  # in a fork of the client
-        self._is_released = True  # there is nothing yet
         self._mark = marks.new()
         self._kinds = OF_A_SPARE if is_spare else OF_A_WORKER
         self._environment = environment
@@ -126,19 +124,15 @@ class Worker:
                 most_bytes=self._most_bytes,
             )
             undo.pop_all()
-            self._is_released = False
+            # For a Ctrl-C that comes before anything else knows of it.
+            others = (self._lanes, self._control, self._lifeline, self.output)
+            self._net = net(self, _close_all, self.pidfd, *others)
 
     def _discard(self) -> None:
         """It was forked, but will never be used."""
         self.kill()
         self._reap()
         os.close(self.pidfd)
-
-    def __del__(self) -> None:
-        # Only after a Ctrl-C that came before anything else knew of it.
-        if not self._is_released and not self.is_foreign:
-            self._lanes.close()
-            self._close_descriptors()
 
     # -- spare ---------------------------------------------------------------------------------
 
@@ -426,10 +420,10 @@ class Worker:
         self._lanes.close()
         with self._lock:
             self._close_descriptors()
-        self._is_released = True
         _live.discard(self)
 
     def _close_descriptors(self) -> None:
+        self._net.detach()
         self._control.close()
         self._lifeline.close()
         self.output.close()
@@ -461,6 +455,12 @@ def _forget_all_in_child() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_all_in_child)
+
+
+def _close_all(pidfd: int, *others: Any) -> None:
+    for each in others:
+        each.close()
+    os.close(pidfd)
 
 
 def _forget_frames(error: Exception) -> None:

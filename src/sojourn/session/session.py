@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import weakref
 from collections.abc import Coroutine, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NoReturn, overload
@@ -194,8 +193,7 @@ class Session(Usable):
 
     def __init__(self, stay: Stay) -> None:
         self._stay = stay
-        self._finalizer = weakref.finalize(self, stay.forgotten)
-        self._finalizer.atexit = False  # at exit the stays themselves are closed, in order
+        stay.ending.watch(self, stay.forgotten)
 
     @property
     def receipt(self) -> Receipt | None:
