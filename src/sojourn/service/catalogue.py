@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import TracebackType
 
 from sojourn import events
@@ -150,16 +150,6 @@ class Catalogue:
             if wait:
                 raise Refused(Status.UNAVAILABLE, f"{served}: {served.troubles()}", wait)
         return served
-
-    @contextlib.contextmanager
-    def using(self, served: Served) -> Iterator[None]:
-        """Keep a version in service for the block, from `resolve` to the answer: what waits in a
-        queue has no session yet, and the version shall not leave before it was served."""
-        served.enter()
-        try:
-            yield
-        finally:
-            served.leave()
 
     def session(
         self,
