@@ -39,6 +39,7 @@ from sojourn.service.signatures import (
 from sojourn.values import Place, Receipt, caller
 
 _log = logging.getLogger("sojourn.service")
+_LOADED = ("resident", "leased")  # states of a copy in the pool
 DRAIN_SECONDS = 30.0  # for requests that still have a version which leaves
 
 
@@ -190,7 +191,7 @@ class Catalogue:
             raise self._not_found(ModelRef(name), None)
         sizes: dict[tuple[str, int], list[int]] = {}
         for copy in self.pool.stats().copies:
-            if copy.state in ("ready", "leased"):
+            if copy.state in _LOADED:
                 sizes.setdefault((copy.model, copy.version), []).append(copy.bytes)
         return tuple(
             _status(model, served, sizes.get((model.name, version), []))
