@@ -12,9 +12,14 @@ import pytest
 from grpc_clients import Doubler, connected, infer_request, opened
 from sojourn.errors import InputError
 from sojourn.service.failures import Refused, Status
-from sojourn.service.grpc.door import Answered, GrpcDoor, Limits
+from sojourn.service.grpc.door import GrpcDoor
 from sojourn.service.grpc.messages import HEALTH, KSERVE, REFLECTION, REFLECTION_ALPHA, TFSERVING
+from sojourn.service.http.gate import Gate
+from sojourn.service.http.limits import Limits
 from sojourn.service.http.router import Role
+from sojourn.service.reports import Reports
+from sojourn.service.tokens import Tokens
+from sojourn.session.metrics import text
 
 KS = "inference.GRPCInferenceService"
 TFS = "tensorflow.serving.PredictionService"
@@ -188,29 +193,33 @@ def test_reflection_describes_every_service(client, file):
     assert missing.error_response.error_code == 5
 
 
-class FixedTokens:
-    def role(self, token, peer=None):
-        return {"infer-token": Role.INFER, "admin-token": Role.ADMIN}.get(token, Role.ANYBODY)
-
-
 def test_a_token_allows_what_its_role_does(handler):
-    door = GrpcDoor("127.0.0.1:0", tokens=FixedTokens())
+    gate = Gate(Tokens([(Role.INFER, "infer-token-of-16"), (Role.ADMIN, "admin-token-of-16")]))
+    door = GrpcDoor("127.0.0.1:0", gate=gate)
     with opened(door, handler) as address, connected(address) as client:
         assert client(f"{KS}/ServerLive").live
-        code = refused(client, f"{KS}/ModelInfer", infer_request(X))[0]
-        assert code == "UNAUTHENTICATED"
-        metadata = [("authorization", "Bearer infer-token")]
+        assert refused(client, f"{KS}/ModelInfer", infer_request(X))[0] == "UNAUTHENTICATED"
+        metadata = [("authorization", "Bearer infer-token-of-16")]
         client(f"{KS}/ModelInfer", infer_request(X), metadata=metadata)
         load = KSERVE.RepositoryModelLoadRequest(model_name="double")
         code = refused(client, f"{KS}/RepositoryModelLoad", load, metadata=metadata)[0]
         assert code == "PERMISSION_DENIED"
         wrong = [("authorization", "Bearer guessed")]
         code = refused(client, f"{KS}/ModelInfer", infer_request(X), metadata=wrong)[0]
-        assert code == "PERMISSION_DENIED"
+        assert code == "UNAUTHENTICATED"
+
+
+def test_a_door_may_have_nothing_for_admins(handler):
+    with (
+        opened(GrpcDoor("127.0.0.1:0", for_admins=False), handler) as address,
+        connected(address) as client,
+    ):
+        load = KSERVE.RepositoryModelLoadRequest(model_name="double")
+        assert refused(client, f"{KS}/RepositoryModelLoad", load)[0] == "PERMISSION_DENIED"
 
 
 def test_messages_have_a_size_limit(handler):
-    door = GrpcDoor("127.0.0.1:0", limits=Limits(message_bytes=1000))
+    door = GrpcDoor("127.0.0.1:0", limits=Limits(body_bytes=1000))
     with opened(door, handler) as address, connected(address) as client:
         big = infer_request(np.zeros((1000, 2), np.float32))
         assert refused(client, f"{KS}/ModelInfer", big)[0] == "RESOURCE_EXHAUSTED"
@@ -220,18 +229,16 @@ def test_messages_have_a_size_limit(handler):
     assert len(handler.asked) == 1
 
 
-def test_those_who_watch_are_told_of_every_call(client, door, handler):
-    seen: list[Answered] = []
-    door.observers.append(seen.append)
-    client(f"{KS}/ModelInfer", infer_request(X), metadata=[("x-request-id", "abc")])
-    refused(client, f"{KS}/ModelInfer", infer_request(X, "none"))
-    assert [(a.method, a.status) for a in seen] == [
-        (f"/{KS}/ModelInfer", 0),
-        (f"/{KS}/ModelInfer", 5),
-    ]
-    assert seen[0].request_id == "abc"
-    assert seen[0].received_bytes > 8
-    assert seen[0].sent_bytes > 8
+def test_every_call_is_reported(handler):
+    reports = Reports(lambda model: model == "double")
+    door = GrpcDoor("127.0.0.1:0", reports=reports)
+    with opened(door, handler) as address, connected(address) as client:
+        client(f"{KS}/ModelInfer", infer_request(X))
+        refused(client, f"{KS}/ModelInfer", infer_request(X, "none"))
+        client(f"{KS}/ModelStreamInfer", iter([infer_request(X)]))
+    counted = text(reports.counts.families())
+    assert 'model="double",protocol="kserve-grpc",code="0"} 1' in counted
+    assert 'model="",protocol="kserve-grpc",code="5"} 1' in counted
 
 
 def test_a_port_that_is_taken_is_an_error(door, handler):

@@ -120,17 +120,11 @@ async def _signature(handler: Any, task: Task) -> tuple[Signature, str]:
     """The signature that is asked for, and the name of its input for examples."""
     if not task.examples:
         raise invalid("a request must have examples")
-    signatures: dict[str, Signature] = (await handler.metadata(task.model)).signatures
-    name = task.signature
-    if name is None:
-        name = next(iter(signatures), _DEFAULT)  # the usual one is the first
-    if name not in signatures:
-        raise invalid(f"no signature {name!r}; there are {', '.join(map(repr, signatures))}")
-    signature = signatures[name]
+    signature: Signature = (await handler.signature(task.model, task.signature)).spec
     inputs = list(signature.inputs.items())
     if len(inputs) != 1 or inputs[0][1].dtype != "string":
         raise invalid(
-            f"signature {name!r} must take serialized examples, one input of strings: {signature}"
+            f"a signature must take serialized examples, one input of strings: {signature}"
         )
     return signature, inputs[0][0]
 

@@ -77,7 +77,7 @@ class Plan(StepPlan):
     @property
     def is_typed(self) -> bool:
         """Whether it is of a graph, which says what it takes; a plain function does not."""
-        return bool(self._inputs) and all(spec.dtype != ANY for _, spec, _ in self._inputs)
+        return bool(self._inputs) and all(spec.dtype != ANY for _, spec, *_ in self._inputs)
 
     def arrays(self, feeds: Mapping[str, Any]) -> list[np.ndarray | Rows]:
         """What to send, converted and checked."""

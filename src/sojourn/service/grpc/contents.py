@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 from typing import Any
 
@@ -67,7 +68,7 @@ def _typed(tensor: Any) -> np.ndarray:
     return narrowed(np.array(values, stored), dtype, name).reshape(shape)
 
 
-def put_outputs(outputs: dict[str, np.ndarray], response: Any, *, raw: bool) -> None:
+def put_outputs(outputs: Mapping[str, np.ndarray], response: Any, *, raw: bool) -> None:
     """Write what a model gave; raw also where an output has no field."""
     names = {name: datatypes.datatype_of(array, name) for name, array in outputs.items()}
     raw = raw or not _FIELDS.keys() >= set(names.values())

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
+import operator
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any
 
 import grpc
 from google.protobuf import message_factory
 
+from sojourn.service import access_log
 from sojourn.service.failures import Refused, Status, refusal
 from sojourn.service.grpc.calls import Call, Method, Service, Stream
 from sojourn.service.grpc.elements import invalid
@@ -21,47 +21,19 @@ from sojourn.service.grpc.kserve import KServe
 from sojourn.service.grpc.messages import REFLECTION, REFLECTION_ALPHA, DecodeError
 from sojourn.service.grpc.reflection import Reflection
 from sojourn.service.grpc.tfserving import Models, Predictions
+from sojourn.service.handler import Handler
+from sojourn.service.http.gate import Gate
+from sojourn.service.http.limits import Limits
 from sojourn.service.http.router import Role
+from sojourn.service.reports import Reports
+from sojourn.service.tls import Tls
+from sojourn.service.tokens import Tokens
 
 _log = logging.getLogger("sojourn.service")
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 _OK = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What clients may take of the server. Sizes in bytes, times in seconds."""
-
-    message_bytes: int = 256 * 2**20  # also of what a compressed one unfolds to
-    metadata_bytes: int = 16 * 2**10
-    calls: int = 4096  # under way at once; more are refused
-    calls_of_connection: int = 1024
-    idle_seconds: float = 300.0  # a connection without a call
-
-
-class Roles(Protocol):
-    """Who may do what, by the token of a call and the address it comes from."""
-
-    def role(self, token: str | None, peer: str | None = None) -> Role: ...
-
-
-class Tls(Protocol):
-    """A certificate and its key, and the authority of the clients' if they must show one."""
-
-    def parts(self) -> tuple[bytes, bytes, bytes | None]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """A call that is over, for logs and metrics."""
-
-    method: str  # /service/method
-    peer: str
-    status: int  # gRPC's code
-    seconds: float
-    request_id: str
-    received_bytes: int
-    sent_bytes: int
+_MOST_CALLS = 4096  # under way at once; more are refused
+_MOST_CALLS_OF_CONNECTION = 1024  # more wait for others to end
 
 
 class GrpcDoor:
@@ -70,30 +42,32 @@ class GrpcDoor:
     def __init__(
         self,
         address: str,
+        tls: Tls | None = None,
+        gate: Gate | None = None,
         *,
         limits: Limits | None = None,
-        tls: Tls | None = None,
-        tokens: Roles | None = None,
+        reports: Reports | None = None,
+        for_admins: bool = True,
     ) -> None:
         self._address = address
-        self._limits = limits or Limits()
         self._tls = tls
-        self._tokens = tokens
+        self._gate = gate or Gate(Tokens())
+        self._limits = limits or Limits()
+        self._reports = reports
+        self._for_admins = for_admins  # whether there is anything for them at this door
         self._server: Any = None
         self._health: Health | None = None
-        self._numbers = itertools.count(1)
-        self.observers: list[Callable[[Answered], None]] = []
 
-    async def start(self, handler: Any) -> str:
+    async def start(self, handler: Handler) -> str:
         """Listen; returns the address, with the port that was picked."""
         limits = self._limits
         self._server = grpc.aio.server(
-            maximum_concurrent_rpcs=limits.calls,
+            maximum_concurrent_rpcs=_MOST_CALLS,
             options=[
-                ("grpc.max_receive_message_length", limits.message_bytes),
+                ("grpc.max_receive_message_length", limits.body_bytes),
                 ("grpc.max_send_message_length", -1),
-                ("grpc.max_metadata_size", limits.metadata_bytes),
-                ("grpc.max_concurrent_streams", limits.calls_of_connection),
+                ("grpc.max_metadata_size", limits.header_bytes),
+                ("grpc.max_concurrent_streams", _MOST_CALLS_OF_CONNECTION),
                 ("grpc.max_connection_idle_ms", int(limits.idle_seconds * 1000)),
                 ("grpc.so_reuseport", 0),  # a port that is taken is an error
             ],
@@ -133,7 +107,7 @@ class GrpcDoor:
                 f"cannot listen at {self._address}: the port is taken, or not ours"
             ) from error
 
-    def _services(self, handler: Any) -> list[Service]:
+    def _services(self, handler: Handler) -> list[Service]:
         offered = [
             made.service() for made in (KServe(handler), Predictions(handler), Models(handler))
         ]
@@ -171,12 +145,16 @@ class GrpcDoor:
         return grpc.method_handlers_generic_handler(name, handlers)
 
     def _one(self, path: str, method: Method, asked: Any) -> Callable[..., Awaitable[bytes]]:
+        model_of = _model_of(asked)
+
         async def answer(body: bytes, context: Any) -> bytes:
             """Messages come and go as bytes: one that is malformed is the client's fault."""
-            seen = _Seen(path, len(body), context)
+            seen = _Seen(path, len(body))
             try:
                 call = self._call(method.role, context, seen)
-                response = await method.answer(_parsed(asked, body), call)
+                request = _parsed(asked, body)
+                seen.model = model_of(request)
+                response = await method.answer(request, call)
                 sent = bytes(response.SerializeToString())
                 seen.sent = len(sent)
                 return sent
@@ -187,13 +165,13 @@ class GrpcDoor:
                 seen.status = Status.CANCELLED.grpc
                 raise
             finally:
-                self._tell(seen)
+                self._tell(seen, context)
 
         return answer
 
     def _many(self, path: str, method: Stream, asked: Any) -> Callable[..., AsyncIterator[bytes]]:
         async def answer(body: Any, context: Any) -> AsyncIterator[bytes]:
-            seen = _Seen(path, 0, context)
+            seen = _Seen(path, 0)
             try:
                 call = self._call(method.role, context, seen)
                 given = (
@@ -211,29 +189,21 @@ class GrpcDoor:
                 seen.status = Status.CANCELLED.grpc
                 raise
             finally:
-                self._tell(seen)
+                self._tell(seen, context)
 
         return answer
 
     def _call(self, role: Role, context: Any, seen: _Seen) -> Call:
-        metadata = dict(context.invocation_metadata() or ())
-        given = metadata.get("x-request-id")
-        seen.request_id = given if isinstance(given, str) and given else f"{next(self._numbers):x}"
-        if role is not Role.ANYBODY and self._tokens is not None:
-            self._authorize(metadata.get("authorization"), role, context.peer())
+        metadata: dict[str, str] = dict(context.invocation_metadata() or ())
+        seen.metadata = metadata
+        seen.request_id = access_log.request_id(metadata.get("x-request-id"))
+        if role is not Role.ANYBODY:
+            if role is Role.ADMIN and not self._for_admins:
+                raise Refused(Status.PERMISSION_DENIED, f"{seen.path} is not offered here")
+            self._gate.admit(role, seen.path, metadata, context.peer())
         remaining = context.time_remaining()
         deadline = None if remaining is None else time.monotonic() + remaining
         return Call(deadline, seen.request_id)
-
-    def _authorize(self, authorization: Any, needed: Role, peer: str) -> None:
-        assert self._tokens is not None
-        scheme, _, token = str(authorization or "").partition(" ")
-        given = token.strip() if scheme.lower() == "bearer" else None
-        if self._tokens.role(given, peer).value >= needed.value:
-            return
-        if given is None:
-            raise Refused(Status.UNAUTHENTICATED, "a bearer token is needed")
-        raise Refused(Status.PERMISSION_DENIED, "this token does not allow it")
 
     def _fail(self, error: Exception, seen: _Seen, context: Any) -> None:
         """Say how the call ends. `context.abort` would do it by an exception that refers to
@@ -249,34 +219,44 @@ class GrpcDoor:
         context.set_details(str(told))
         context.set_trailing_metadata(tuple(trailing))
 
-    def _tell(self, seen: _Seen) -> None:
-        if self.observers:
-            answered = Answered(
+    def _tell(self, seen: _Seen, context: Any) -> None:
+        if self._reports is not None:
+            self._reports.of_grpc(
                 seen.path,
-                seen.context.peer(),
+                seen.model,
                 seen.status,
                 time.perf_counter() - seen.began,
-                seen.request_id,
-                seen.received,
-                seen.sent,
+                received_bytes=seen.received,
+                sent_bytes=seen.sent,
+                peer=context.peer(),
+                request_id=seen.request_id,
+                metadata=seen.metadata,
             )
-            for observer in self.observers:
-                observer(answered)
 
 
 class _Seen:
     """What is noted of a call while it is under way."""
 
-    __slots__ = ("began", "context", "path", "received", "request_id", "sent", "status")
+    __slots__ = ("began", "metadata", "model", "path", "received", "request_id", "sent", "status")
 
-    def __init__(self, path: str, received: int, context: Any) -> None:
+    def __init__(self, path: str, received: int) -> None:
         self.began = time.perf_counter()
         self.path = path
-        self.context = context
         self.received = received
         self.sent = 0
         self.status = _OK
         self.request_id = ""
+        self.model = ""
+        self.metadata: Mapping[str, str] = {}
+
+
+def _model_of(asked: Any) -> Callable[[Any], str]:
+    """How a message of this class names its model."""
+    names = asked.DESCRIPTOR.fields_by_name
+    for field, path in (("model_name",) * 2, ("model_spec", "model_spec.name"), ("name",) * 2):
+        if field in names:
+            return operator.attrgetter(path)
+    return lambda request: ""
 
 
 def _parsed(asked: Any, body: bytes) -> Any:

@@ -13,8 +13,11 @@ from sojourn.service.grpc import contents
 from sojourn.service.grpc.calls import Call, Method, Service, Stream
 from sojourn.service.grpc.elements import invalid
 from sojourn.service.grpc.messages import KSERVE
+from sojourn.service.handler import Handler
 from sojourn.service.http.router import Role
 from sojourn.service.inference import Inference, ModelRef
+from sojourn.service.served import ModelMetadata, State
+from sojourn.service.statistics import ModelStatistics
 from sojourn.values import Signature, TensorSpec
 
 EXTENSIONS = ("model_repository", "statistics", "model_configuration", "binary_tensor_data")
@@ -25,7 +28,7 @@ _NOT_OFFERED = ("sequence_id", "sequence_start", "sequence_end", "classification
 class KServe:
     """The service on a handler."""
 
-    def __init__(self, handler: Any) -> None:
+    def __init__(self, handler: Handler) -> None:
         self._handler = handler
 
     def service(self) -> Service:
@@ -121,7 +124,13 @@ class KServe:
         return KSERVE.ModelConfigResponse(config=config)
 
     async def _statistics(self, request: Any, call: Call) -> Any:
+        ref = _ref(request.name, request.version)
+        if ref.name:
+            self._handler.statuses(ref.name)  # Refused if there is none
         response = KSERVE.ModelStatisticsResponse()
+        for found in self._handler.statistics(ref.name or None):
+            if ref.version in (None, found.version):
+                _put_statistics(found, response.model_stats.add())
         return response
 
     # -- the repository --------------------------------------------------------------------------
@@ -129,7 +138,7 @@ class KServe:
     async def _index(self, request: Any, call: Call) -> Any:
         response = KSERVE.RepositoryIndexResponse()
         for status in self._handler.statuses():
-            is_ready = status.state.name == "AVAILABLE"
+            is_ready = status.state is State.AVAILABLE
             if is_ready or not request.ready:
                 response.models.add(
                     name=status.name,
@@ -186,7 +195,25 @@ def _value(parameter: Any) -> Any:
     return None if which is None else getattr(parameter, which)
 
 
-def _usual(metadata: Any) -> Signature:
+def _put_statistics(found: ModelStatistics, proto: Any) -> None:
+    proto.name, proto.version = found.name, str(found.version)
+    proto.last_inference = round(found.last_request * 1000)
+    proto.inference_count, proto.execution_count = found.rows, found.steps
+    stats = proto.inference_stats
+    _put_duration(stats.success, found.succeeded, found.request_seconds)
+    _put_duration(stats.fail, found.failed, 0.0)
+    _put_duration(stats.queue, found.succeeded, found.queue_seconds)
+    _put_duration(stats.compute_infer, found.steps, found.step_seconds)
+    for size, batch in sorted(found.batches.items()):
+        listed = proto.batch_stats.add(batch_size=size)
+        _put_duration(listed.compute_infer, batch.count, batch.seconds)
+
+
+def _put_duration(proto: Any, count: int, seconds: float) -> None:
+    proto.count, proto.ns = count, round(seconds * 1e9)
+
+
+def _usual(metadata: ModelMetadata) -> Signature:
     """The signature that a request gets: it cannot name one."""
     return next(iter(metadata.signatures.values()), Signature())
 

@@ -12,6 +12,7 @@ from sojourn.service.grpc import tensors
 from sojourn.service.grpc.calls import Call, Method, Service
 from sojourn.service.grpc.elements import invalid
 from sojourn.service.grpc.messages import TFSERVING
+from sojourn.service.handler import Handler
 from sojourn.service.http.router import Role
 from sojourn.service.inference import Inference, ModelRef
 from sojourn.values import Signature, TensorSpec
@@ -23,7 +24,7 @@ _PREDICT = "tensorflow/serving/predict"
 class Predictions:
     """`PredictionService` on a handler."""
 
-    def __init__(self, handler: Any) -> None:
+    def __init__(self, handler: Handler) -> None:
         self._handler = handler
 
     def service(self) -> Service:
@@ -119,7 +120,7 @@ class Predictions:
 class Models:
     """`ModelService` on a handler."""
 
-    def __init__(self, handler: Any) -> None:
+    def __init__(self, handler: Handler) -> None:
         self._handler = handler
 
     def service(self) -> Service:
