@@ -200,7 +200,7 @@ class Catalogue:
             raise self._not_found(ModelRef(name), None)
         sizes: dict[tuple[str, int], list[int]] = {}
         for copy in self.pool.stats().copies:
-            if copy.state in ("ready", "leased"):
+            if copy.state in ("resident", "leased"):
                 sizes.setdefault((copy.model, copy.version), []).append(copy.bytes)
         return tuple(
             _status(model, served, sizes.get((model.name, version), []))
