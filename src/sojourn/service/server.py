@@ -33,18 +33,19 @@ class Door(Protocol):
 
 
 class Server:
-    """The models of a pool, behind HTTP. It serves until `close()`, best by `with`.
+    """The models of a pool, behind HTTP and gRPC. It serves until `close()`, best by `with`.
 
     An address such as `"127.0.0.1:8501"` may have the port 0: then a free one is picked, and
-    `http_address` tells which. The pool stays open when the server is closed.
+    `http_address` and `grpc_address` tell which; None is no such door. The pool is yours: it stays
+    open when the server is closed.
     """
 
     def __init__(
         self,
         pool: Pool | Catalogue,
         *,
-        http: str | None = "127.0.0.1:8501",
-        doors: dict[str, Door] | None = None,
+        http: str | None = None,
+        grpc: str | None = None,
         limits: Limits | None = None,
         tls: Tls | None = None,
         operation: Operation | None = None,
@@ -59,11 +60,15 @@ class Server:
         operation = operation or Operation()
         self.operating = Operating(self.handler, operation)
         admin = self.operating.add_to(self.router)
-        self._doors: dict[str, Door] = dict(doors or {})
+        self._doors: dict[str, Door] = {}
         if http is not None:
             self._doors["http"] = self._http_door(http, self.router)
         if admin is not None:
             self._doors["admin"] = self._http_door(str(operation.admin), admin)
+        if grpc is not None:
+            from sojourn.service.grpc.door import GrpcDoor
+
+            self._doors["grpc"] = GrpcDoor(grpc, tls, operation.tokens)
         self.addresses = self.operating.addresses
         self._grace_seconds = grace_seconds
         self._loop: asyncio.AbstractEventLoop | None = None
