@@ -115,6 +115,12 @@ class Server:
         thread.join()
         loop.close()
 
+    def reload_certificates(self) -> None:
+        """Have new HTTP connections get the certificate that is in its file now."""
+        if self._tls is not None:
+            files, context = self._tls
+            files.reload(context)
+
     def __enter__(self) -> Server:
         self.start()
         return self
