@@ -121,15 +121,16 @@ def test_unloading_waits_for_the_request_that_has_it_and_refuses_those_that_come
     async def main() -> None:
         async with serving(m=model) as catalogue:
             served = catalogue.resolve(M)
-            with catalogue.using(served):  # it waits in a queue, say
-                unloading = asyncio.ensure_future(catalogue.unload("m"))
-                await asyncio.sleep(0)
-                assert only(catalogue).state is State.UNLOADING
-                with pytest.raises(Refused, match="being unloaded"):
-                    catalogue.resolve(M)
-                async with catalogue.session(served) as session:
-                    assert (await session.arun("y", {"x": X}))[0, 0] == 8
-                assert not unloading.done()
+            served.enter()  # it waits in a queue, say
+            unloading = asyncio.ensure_future(catalogue.unload("m"))
+            await asyncio.sleep(0)
+            assert only(catalogue).state is State.UNLOADING
+            with pytest.raises(Refused, match="being unloaded"):
+                catalogue.resolve(M)
+            async with catalogue.session(served) as session:
+                assert (await session.arun("y", {"x": X}))[0, 0] == 8
+            assert not unloading.done()
+            served.leave()
             assert len(await unloading) == 1
             with pytest.raises(Refused, match="out of service"):
                 catalogue.session(served)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import TracebackType
 
 from sojourn import events
@@ -39,6 +39,7 @@ from sojourn.service.signatures import (
 from sojourn.values import Place, Receipt, caller
 
 _log = logging.getLogger("sojourn.service")
+_LOADED = ("resident", "leased")  # states of a copy in the pool
 DRAIN_SECONDS = 30.0  # for requests that still have a version which leaves
 
 
@@ -151,16 +152,6 @@ class Catalogue:
                 raise Refused(Status.UNAVAILABLE, f"{served}: {served.troubles()}", wait)
         return served
 
-    @contextlib.contextmanager
-    def using(self, served: Served) -> Iterator[None]:
-        """Keep a version in service for the block, from `resolve` to the answer: what waits in a
-        queue has no session yet, and the version shall not leave before it was served."""
-        served.enter()
-        try:
-            yield
-        finally:
-            served.leave()
-
     def session(
         self,
         served: Served,
@@ -200,7 +191,7 @@ class Catalogue:
             raise self._not_found(ModelRef(name), None)
         sizes: dict[tuple[str, int], list[int]] = {}
         for copy in self.pool.stats().copies:
-            if copy.state in ("resident", "leased"):
+            if copy.state in _LOADED:
                 sizes.setdefault((copy.model, copy.version), []).append(copy.bytes)
         return tuple(
             _status(model, served, sizes.get((model.name, version), []))
