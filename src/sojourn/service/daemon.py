@@ -20,6 +20,7 @@ from typing import Any
 from sojourn import events
 from sojourn.pool import Pool
 from sojourn.service import notices, records, tokens, tracing
+from sojourn.service.access_log import timestamp
 from sojourn.service.addresses import parsed
 from sojourn.service.catalogue import Catalogue
 from sojourn.service.config import Config, ConfigError
@@ -267,10 +268,11 @@ def _reachable(address: str) -> str:
 class _Form(logging.Formatter):
     """A line without the place in the code: in a server that is always our own."""
 
-    converter = time.gmtime
-
     def __init__(self) -> None:
-        super().__init__("%(asctime)s.%(msecs)03dZ %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S")
+        super().__init__("%(asctime)s %(levelname)s %(message)s")
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
+        return timestamp(record.created)
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         place = getattr(record, "sojourn_place", None)
