@@ -42,7 +42,7 @@ class RequestCounts:
         taken = self._seconds.get(key[:2])
         if taken is None:
             taken = self._seconds[key[:2]] = ([0] * BUCKETS, [0.0])
-        taken[0][bucket(seconds)] += 1
+        taken[0][bucket(round(seconds * 1e9))] += 1
         taken[1][0] += seconds
         moved = self._bytes.setdefault(protocol, [0, 0])
         moved[0] += received_bytes

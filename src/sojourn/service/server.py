@@ -68,7 +68,14 @@ class Server:
         if grpc is not None:
             from sojourn.service.grpc.door import GrpcDoor
 
-            self._doors["grpc"] = GrpcDoor(grpc, tls, operation.tokens)
+            self._doors["grpc"] = GrpcDoor(
+                grpc,
+                tls,
+                self.operating.gate,
+                limits=limits,
+                reports=self.operating.reports,
+                for_admins=operation.admin is True,
+            )
         self.addresses = self.operating.addresses
         self._grace_seconds = grace_seconds
         self._loop: asyncio.AbstractEventLoop | None = None

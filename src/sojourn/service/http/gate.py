@@ -26,19 +26,24 @@ class Gate:
 
     def check(self, request: Request, route: Route) -> None:
         """Raise Refused unless this request may have this route."""
-        if route.role is Role.ANYBODY:
-            return
-        tokens, headers = self.tokens, request.headers
+        if route.role is not Role.ANYBODY:
+            what = f"{route.method} {route.pattern}"
+            self.admit(route.role, what, request.headers, request.peer)
+
+    def admit(self, needed: Role, what: str, headers: Mapping[str, str], peer: str | None) -> None:
+        """Raise Refused unless who sent these headers from there may have what needs this role."""
+        tokens = self.tokens
         token = bearer(headers.get("authorization"))
-        peer = request.peer if tokens.are_wanted or _is_direct(headers) else None
+        if not tokens.are_wanted and not _is_direct(headers):
+            peer = None
         role = tokens.role(token, peer)
-        if role.value >= route.role.value:
+        if role.value >= needed.value:
             return
         if role is Role.ANYBODY:
-            what = "is not known" if token is not None else "is needed"
-            raise Refused(Status.UNAUTHENTICATED, f"a bearer token {what}")
+            lack = "is not known" if token is not None else "is needed"
+            raise Refused(Status.UNAUTHENTICATED, f"a bearer token {lack}")
         why = "this token may only infer" if tokens.are_wanted else "it needs an admin's token"
-        raise Refused(Status.PERMISSION_DENIED, f"{route.method} {route.pattern}: {why}")
+        raise Refused(Status.PERMISSION_DENIED, f"{what}: {why}")
 
 
 def _is_direct(headers: Mapping[str, str]) -> bool:
