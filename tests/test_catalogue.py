@@ -281,11 +281,14 @@ def test_a_request_s_keep_alive_sticks_and_zero_lets_the_model_go(model):
         async with serving(m=ModelRules(path=model, keep_alive="5m")) as catalogue:
             assert only(catalogue).keep_seconds == 300
             served = catalogue.resolve(M)
-            async with catalogue.session(served, keep_alive=-1):
-                pass
+            catalogue.keep(served, -1)
+            assert await answer(catalogue) == 8
             assert only(catalogue).keep_seconds == float("inf")
-            async with catalogue.session(served, keep_alive=0):
-                assert only(catalogue).is_loaded
+            served.enter()
+            catalogue.keep(served, 0)
+            assert await answer(catalogue) == 8
+            served.leave()
+            assert catalogue.pool.stats().counters["opens"] == 1  # it left after that, not before
             while await asyncio.wait_for(heard.get(), 30) != "model.unloaded":
                 pass
             assert not only(catalogue).is_loaded

@@ -152,30 +152,31 @@ class Catalogue:
                 raise Refused(Status.UNAVAILABLE, f"{served}: {served.troubles()}", wait)
         return served
 
-    def session(
-        self,
-        served: Served,
-        deadline: float | None = None,
-        keep_alive: float | None = None,
-    ) -> Use:
+    def session(self, served: Served, deadline: float | None = None) -> Use:
         """A session of this version: `async with catalogue.session(served) as session`.
 
-        Opens it if need be, by the `deadline` of the monotonic clock. A `keep_alive` in seconds
-        (negative: for ever) holds from now on.
+        Opens it if need be, by the `deadline` of the monotonic clock.
         """
         if served.state is not State.AVAILABLE and not served.uses:
             raise Refused(Status.UNAVAILABLE, f"{served} is out of service", 1.0)
-        if keep_alive is not None:
-            self.keep(served, keep_alive)
         timeout = None if deadline is None else deadline - clock()
         return Use(served, AsyncLease(self.pool, served.name, served.version, timeout, self._place))
 
     def keep(self, served: Served, keep_alive: float | str) -> None:
-        """Keep it for so long when it is idle: a number of seconds or a duration such as "5m"."""
+        """Keep it for so long when it is idle: seconds, a duration such as "5m", or for ever if
+        that is negative. The value holds from when nobody uses it until another one comes."""
         seconds = keep_seconds(keep_alive)
-        if seconds != served.keep_seconds:
-            self.pool.keep(served.name, seconds, version=served.version)
-            served.keep_seconds = seconds
+        if seconds == served.keep_seconds:
+            return
+        served.keep_seconds = seconds
+        if served.uses:
+            served.on_unused = self._apply_keep
+        else:
+            self._apply_keep(served)
+
+    def _apply_keep(self, served: Served) -> None:
+        with contextlib.suppress(ModelError):  # it has just left
+            self.pool.keep(served.name, served.keep_seconds, version=served.version)
 
     # -- questions ------------------------------------------------------------------------------
 

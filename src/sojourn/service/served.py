@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import enum
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from sojourn.errors import BudgetExceeded, InputError, PoolTimeout, SessionBroken, SojournError
@@ -42,6 +43,7 @@ class Served:
     generation: int = 0  # how often it was brought into service
     uses: int = 0  # requests that have it
     keep_seconds: float | None = None
+    on_unused: Callable[[Served], None] | None = None  # what is put off until no request has it
     receipts: list[Receipt] = field(default_factory=list)  # of this generation
     receipt: Receipt | None = None  # the last one of all
     trouble: Crashes = field(default_factory=Crashes)
@@ -62,8 +64,12 @@ class Served:
     def leave(self) -> None:
         """The request is answered."""
         self.uses -= 1
-        if not self.uses and self._idle is not None:
-            self._idle.set()
+        if not self.uses:
+            if self.on_unused is not None:
+                todo, self.on_unused = self.on_unused, None
+                todo(self)
+            if self._idle is not None:
+                self._idle.set()
 
     async def wait_unused(self, seconds: float) -> bool:
         """Wait until no request has it; False if that takes longer."""
