@@ -59,7 +59,8 @@ class Server:
         self._limits = limits
         operation = operation or Operation()
         self.operating = Operating(self.handler, operation)
-        admin = self.operating.add_to(self.router)
+        self.operating.add_to(self.router)
+        admin = self.operating.split(self.router)
         self._doors: dict[str, Door] = {}
         if http is not None:
             self._doors["http"] = self._http_door(http, self.router)
