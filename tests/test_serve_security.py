@@ -21,6 +21,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import sojourn
+import web  # noqa: F401 - what libuv makes once is there before anybody looks
 from served import models
 from sojourn.cli.server_client import Client, ServerError
 from sojourn.service.addresses import parsed
