@@ -2,8 +2,8 @@
 
 The layers, from the top: `cli`; `bench` and `demo`; `testing`; `cluster`; `service`; `compat` and
 `audit`; `pool` and `functions`; `session`; `process`; `engines` and `transport`; `probes`; `events`
-and `program`; `values` and `errors`. Imports go down only. Importing sojourn loads no TensorFlow, starts no
-process and does no work.
+and `program`; `values` and `errors`. Imports go down only. Importing sojourn loads no TensorFlow,
+starts no process and does no work.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from sojourn.service.http.door import HttpDoor
 from sojourn.service.http.kserve import KServe
 from sojourn.service.http.limits import Limits
 from sojourn.service.http.router import Router
+from sojourn.service.http.tfserving import TfServing
 from sojourn.service.operating import Operating, Operation
 from sojourn.service.tls import Tls
 
@@ -55,6 +56,7 @@ class Server:
         self.handler = Handler(catalogue)
         self.router = Router()
         KServe(self.handler).add_to(self.router)
+        TfServing(self.handler).add_to(self.router)
         self._tls = None if tls is None else (tls, tls.context())
         self._limits = limits
         operation = operation or Operation()

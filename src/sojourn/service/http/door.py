@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 from sojourn.service.access_log import request_id
-from sojourn.service.addresses import bound, parsed
+from sojourn.service.addresses import listening, name_of
 from sojourn.service.failures import Status, refusal
 from sojourn.service.handler import Handler
 from sojourn.service.http import bodies
@@ -57,12 +57,16 @@ class HttpDoor:
     async def start(self, handler: Handler) -> str:
         """Listen; returns the address, with the port that was picked."""
         loop = asyncio.get_running_loop()
-        host, port = parsed(self._address)
-        self._server = await loop.create_server(
-            self._connection, host, port, ssl=self._tls, backlog=1024
-        )
+        bound = listening(self._address)
+        try:
+            self._server = await loop.create_server(
+                self._connection, sock=bound, ssl=self._tls, backlog=1024
+            )
+        except BaseException:
+            bound.close()
+            raise
         self._look()
-        return bound(self._server.sockets[0].getsockname())
+        return name_of(bound)
 
     async def stop(self, grace: float) -> None:
         """Take no more requests, and give those that are under way `grace` seconds."""
