@@ -8,16 +8,22 @@ import signal
 import socket
 import subprocess
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+import served_models
 from clients import remaining
-from served import SOJOURN, called, data_of, models, serving
+from served import SOJOURN, Served, called, data_of, models, serving
+from sojourn.cli.server_client import ServerError
 from sojourn.service import records
 
 ROW = "[[1, 1, 1, 1]]"
+TOKEN = "0123456789abcdef"
 
 
 @pytest.fixture
@@ -189,6 +195,60 @@ def test_logs_are_followed_until_the_server_ends(folder: Path) -> None:
         following.communicate()
 
 
+# -- reading the configuration again ---------------------------------------------------------------
+
+
+def test_sighup_changes_models_and_tokens_and_says_what_needs_a_restart(folder: Path) -> None:
+    file, tokens = folder / "serve.toml", folder / "tokens"
+    file.write_text('tokens = "tokens"\nmemory = "1GiB"\n[models.times]\npath = "models/times"\n')
+    tokens.write_text(f"admin old-{TOKEN}\n")
+    tokens.chmod(0o600)
+    with serving(folder, f"--config={file}") as server:
+        old, new = ({"token": f"{when}-{TOKEN}"} for when in ("old", "new"))
+        assert server.infer(**old) == [8.0]
+        file.write_text(
+            'tokens = "tokens"\nmemory = "2GiB"\n[models.thrice]\npath = "models/thrice"\n'
+        )
+        tokens.write_text(f"admin new-{TOKEN}\n")
+        server.process.send_signal(signal.SIGHUP)
+        until(lambda: answers(server, "thrice", **new) == [12.0])
+        for model, shown in (("thrice", old), ("times", new)):
+            with pytest.raises(ServerError):
+                server.infer(model, **shown)
+        file.write_text("memory = nonsense\n")
+        told = server.client(**new).ask("POST", "/admin/reload")["messages"]
+        assert told[0].startswith(f"nothing was changed: {file}:1: ")
+        assert server.infer("thrice", **new) == [12.0]
+        log = server.log.read_text()
+        assert "reload: model thrice: new" in log
+        assert "reload: model times: removed" in log
+        assert "memory: '2GiB' instead of '1GiB'; this takes a restart" in log
+        assert "times, version 2: closed in" in log, "with a receipt"
+        assert server.end() == 0
+        assert remaining(server.process.pid) == []
+
+
+def test_a_model_that_appears_in_the_folder_is_served(folder: Path) -> None:
+    with serving(folder, str(folder / "models"), "--watch=0.05") as server:
+        served_models.write_version(folder / "models" / "five", 5)
+        until(lambda: answers(server, "five") == [20.0])
+        assert server.end() == 0
+
+
+def answers(server: Served, model: str, **more: Any) -> Any:
+    try:
+        return server.infer(model, **more)
+    except ServerError:
+        return None
+
+
+def until(is_so: Callable[[], bool], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
 # -- starting --------------------------------------------------------------------------------------
 
 
@@ -262,7 +322,7 @@ def test_every_flag_has_its_variable_in_its_help() -> None:
 
 
 def test_tokens_of_the_environment_do_not_reach_the_workers(folder: Path) -> None:
-    token = "admin-0123456789abcdef"
+    token = f"admin-{TOKEN}"
     with serving(folder, str(folder / "models"), SOJOURN_SERVE_ADMIN_TOKENS=token) as server:
         assert called("predict", "times", ROW).exit_code == 1
         environment = {"SOJOURN_TOKEN": token}

@@ -81,7 +81,12 @@ class Daemon:
                 )
             )
             self._server = server = Server(
-                Catalogue(pool, self._entries),
+                Catalogue(
+                    pool,
+                    self._entries,
+                    find=lambda: self._config.entries(),
+                    watch_seconds=settings.watch_seconds,
+                ),
                 http=settings.http or None,
                 grpc=settings.grpc or None,
                 limits=Limits(
@@ -136,9 +141,9 @@ class Daemon:
                 _log.error("%s", line)
             return told
         found = changes(self._config, config, self._entries, entries)
-        await self._server.handler.reload(entries)
         self._config, self._entries, self._tokens = config, entries, known
         self._server.operating.gate.tokens = known
+        await self._server.handler.catalogue.reload(entries)
         logging.getLogger("sojourn").setLevel(config.settings.log_level.upper())
         told = str(found).splitlines()
         if before.tls_certificate is not None:
