@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
 import signal
 import socket
 import subprocess
@@ -299,6 +301,31 @@ def test_flags_win_over_the_environment_and_that_over_the_file(folder: Path) -> 
         server.end()
     with serving(folder, "--memory=3GiB", **environment):
         assert data_of("ps")["servers"][0]["memory"]["limit_bytes"] == 3 * 2**30
+
+
+def test_in_a_terminal_it_shows_what_it_loads_and_can_be_ended_meanwhile(folder: Path) -> None:
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [*SOJOURN, "serve", str(folder / "models"), "--load=eager", "--http=127.0.0.1:0",
+         "--grpc="],
+        stdin=theirs, stdout=theirs, stderr=theirs, env={**os.environ, "TERM": "xterm"},
+    )  # fmt: skip
+    os.close(theirs)
+    shown = b""
+    try:
+        while b"loading t" not in shown:
+            shown += os.read(ours, 65536)
+        process.send_signal(signal.SIGTERM)
+        with contextlib.suppress(OSError):  # it has ended
+            while piece := os.read(ours, 65536):
+                shown += piece
+        assert process.wait(60) == 0
+    finally:
+        os.close(ours)
+        process.kill()
+        process.wait()
+    assert b"Traceback" not in shown
+    assert remaining(process.pid) == []
 
 
 def test_systemd_is_told_when_it_answers_and_when_it_stops(folder: Path) -> None:

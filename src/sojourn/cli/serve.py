@@ -142,6 +142,7 @@ def _progress() -> Iterator[None]:
         yield
         return
     from rich.console import Console
+    from rich.text import Text
 
     from sojourn import events
 
@@ -156,7 +157,7 @@ def _progress() -> Iterator[None]:
                 opening.pop(event.session, None)
             else:
                 return
-            status.update(plain(f"loading {', '.join(opening)}" if opening else "starting"))
+            status.update(Text(plain(f"loading {', '.join(opening)}" if opening else "starting")))
 
         stop = events.subscribe(show, wants_bytes=False)
         try:

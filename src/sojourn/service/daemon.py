@@ -101,9 +101,9 @@ class Daemon:
             try:
                 with on_start():
                     server.start()
+                self._can_wait = True
                 stack.callback(self._drain)
                 stack.enter_context(self._announced(settings))
-                self._can_wait = True
                 self._serve()
             except _Ended:
                 server.close(0)
@@ -286,10 +286,22 @@ class _Form(logging.Formatter):
         return super().formatMessage(record)
 
 
+class _ToStandardError(logging.StreamHandler[Any]):
+    """To what is standard error now: while models load in a terminal, something is above it."""
+
+    @property
+    def stream(self) -> Any:
+        return sys.stderr
+
+    @stream.setter
+    def stream(self, stream: Any) -> None:
+        pass
+
+
 @contextlib.contextmanager
 def _logging(settings: Settings, lines: LogLines) -> Iterator[None]:
     logger = logging.getLogger("sojourn")
-    handlers = [logging.StreamHandler(sys.stderr), lines]
+    handlers = [_ToStandardError(), lines]
     before = logger.level
     logger.setLevel(settings.log_level.upper())
     for handler in handlers:
