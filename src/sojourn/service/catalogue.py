@@ -52,6 +52,7 @@ class Catalogue(Lives):
         self._models: dict[str, Model] = {}
         self._find_entries = find
         self._watch_seconds = watch_seconds
+        self._watcher: Watcher | None = None
         self._watching: asyncio.Task[None] | None = None
         for name, rules in (entries or {}).items():
             self._models[name] = Model(name, as_rules(rules))
@@ -60,16 +61,22 @@ class Catalogue(Lives):
         """Bring every model into service; returns when those that are eager are loaded."""
         self._listen()
         await asyncio.gather(*(self._bring_up(model) for model in list(self._models.values())))
-        if self._watch_seconds:
-            watcher = Watcher(self._entries, self._failed, self._change, self._watch_seconds)
-            await watcher.begin(await asyncio.to_thread(self._entries))
-            self._watching = asyncio.create_task(watcher.run())
+        await self.watch(self._watch_seconds)
 
-    async def close(self) -> None:
-        """Stop watching. The pool's owner closes it, and the sessions with it."""
+    async def watch(self, seconds: float) -> None:
+        """Look for models and versions this often from now on; 0 is never."""
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.wait([self._watching])
+        self._watcher = self._watching = None
+        if seconds:
+            self._watcher = Watcher(self._entries, self._failed, self._change, seconds)
+            await self._watcher.begin(await asyncio.to_thread(self._entries))
+            self._watching = asyncio.create_task(self._watcher.run())
+
+    async def close(self) -> None:
+        """Stop watching. The pool's owner closes it, and the sessions with it."""
+        await self.watch(0)
         self._stop_listening()
 
     # -- requests -------------------------------------------------------------------------------
@@ -216,7 +223,13 @@ class Catalogue(Lives):
 
         Returns when everything is as it should be, or has failed and says so in its status.
         """
-        await self._change({name: as_rules(rules) for name, rules in entries.items()})
+        wanted = {name: as_rules(rules) for name, rules in entries.items()}
+        if self._watcher is None:
+            await self._change(wanted)
+            return
+        async with self._watcher.lock:
+            await self._change(wanted)
+            await self._watcher.begin(wanted)
 
     async def _change(
         self,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from sojourn.service.catalogue import Catalogue
 from sojourn.service.failures import Refused, refusal
 from sojourn.service.inference import Answer, Inference, ModelRef
 from sojourn.service.queueing import ModelQueue
+from sojourn.service.rules import ModelRules
 from sojourn.service.served import ModelMetadata, Served, State, VersionStatus
 from sojourn.service.signatures import CallSignature
 from sojourn.service.statistics import ModelStatistics
@@ -87,6 +90,13 @@ class Handler:
         """Take a model out of service; returns when its memory is back."""
         try:
             return await self.catalogue.unload(name, version=version)
+        except Exception as error:
+            raise refusal(error) from error
+
+    async def reload(self, entries: Mapping[str, ModelRules]) -> None:
+        """Serve these models instead, by these rules."""
+        try:
+            await self.catalogue.reload(entries)
         except Exception as error:
             raise refusal(error) from error
 
