@@ -121,15 +121,16 @@ def test_unloading_waits_for_the_request_that_has_it_and_refuses_those_that_come
     async def main() -> None:
         async with serving(m=model) as catalogue:
             served = catalogue.resolve(M)
-            with catalogue.using(served):  # it waits in a queue, say
-                unloading = asyncio.ensure_future(catalogue.unload("m"))
-                await asyncio.sleep(0)
-                assert only(catalogue).state is State.UNLOADING
-                with pytest.raises(Refused, match="being unloaded"):
-                    catalogue.resolve(M)
-                async with catalogue.session(served) as session:
-                    assert (await session.arun("y", {"x": X}))[0, 0] == 8
-                assert not unloading.done()
+            served.enter()  # it waits in a queue, say
+            unloading = asyncio.ensure_future(catalogue.unload("m"))
+            await asyncio.sleep(0)
+            assert only(catalogue).state is State.UNLOADING
+            with pytest.raises(Refused, match="being unloaded"):
+                catalogue.resolve(M)
+            async with catalogue.session(served) as session:
+                assert (await session.arun("y", {"x": X}))[0, 0] == 8
+            assert not unloading.done()
+            served.leave()
             assert len(await unloading) == 1
             with pytest.raises(Refused, match="out of service"):
                 catalogue.session(served)
@@ -280,11 +281,14 @@ def test_a_request_s_keep_alive_sticks_and_zero_lets_the_model_go(model):
         async with serving(m=ModelRules(path=model, keep_alive="5m")) as catalogue:
             assert only(catalogue).keep_seconds == 300
             served = catalogue.resolve(M)
-            async with catalogue.session(served, keep_alive=-1):
-                pass
+            catalogue.keep(served, -1)
+            assert await answer(catalogue) == 8
             assert only(catalogue).keep_seconds == float("inf")
-            async with catalogue.session(served, keep_alive=0):
-                assert only(catalogue).is_loaded
+            served.enter()
+            catalogue.keep(served, 0)
+            assert await answer(catalogue) == 8
+            served.leave()
+            assert catalogue.pool.stats().counters["opens"] == 1  # it left after that, not before
             while await asyncio.wait_for(heard.get(), 30) != "model.unloaded":
                 pass
             assert not only(catalogue).is_loaded

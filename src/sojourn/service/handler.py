@@ -25,7 +25,7 @@ class Handler:
         try:
             served = self.catalogue.resolve(inference.model)
             queue = self._queues.get((served.name, served.version))
-            if queue is None or queue.served is not served:
+            if queue is None or queue.served is not served or queue.rules is not served.options:
                 queue = self._new_queue(served)
             outputs = await queue.run(inference)
         except Refused:
@@ -35,7 +35,8 @@ class Handler:
         return Answer(served.name, served.version, outputs)
 
     def _new_queue(self, served: Served) -> ModelQueue:
-        # One that came back after it was unloaded is another, under the same number.
+        # One that came back after it was unloaded, or whose rules were changed, is another, under
+        # the same number.
         queue = ModelQueue(self.catalogue, served)
         before = self._queues.get((served.name, served.version))
         if before is not None:
