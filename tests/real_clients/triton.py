@@ -60,17 +60,7 @@ def ask(client: Any, module: Any) -> None:
         "numbers", [x], model_version="1", outputs=[module.InferRequestedOutput("y")]
     )
     np.testing.assert_array_equal(result.as_numpy("y"), X * 2)
-    pending = (
-        [client.async_infer("numbers", [x]) for _ in range(4)] if module is not sync_grpc else []
-    )
-    for one in pending:
-        np.testing.assert_array_equal(one.get_result().as_numpy("y"), X * 3)
-    try:
-        client.infer("none", [x])
-    except InferenceServerException as error:
-        assert "Servable not found" in str(error), error
-    else:
-        raise AssertionError("there is no such model")
+    assert "Servable not found" in error_of(lambda: client.infer("none", [x]))
     client.unload_model("numbers")
     assert not client.is_model_ready("numbers")
     client.load_model("numbers")
