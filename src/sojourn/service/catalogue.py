@@ -127,6 +127,10 @@ class Catalogue(Lives):
         """Every model that is known here, in service or not."""
         return tuple(dict.fromkeys((*self._models, *self._driver.names())))
 
+    def copies(self, served: Served) -> int:
+        """How many sessions of it there may be."""
+        return self.pool._driver.copies(served.name, served.version)
+
     def statuses(self, name: str | None = None) -> tuple[VersionStatus, ...]:
         """Every version that is or was in service, the latest last. Refused if the name is not
         known."""

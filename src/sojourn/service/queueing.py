@@ -67,7 +67,7 @@ class ModelQueue:
         self.served = served
         self.rules = rules = served.options
         self._max_queue = rules.max_queue
-        self._width = rules.copies
+        self._width = catalogue.copies(served)
         self._timeout = rules.timeout_seconds
         self._joins = rules.max_batch > 1
         self._busy = 0  # copies that we have
@@ -164,7 +164,7 @@ class ModelQueue:
 
     def _seconds_to_wait(self) -> float:
         seconds = self._costs.of(1) or 1.0
-        return max(1.0, len(self._line) * seconds / self._width)
+        return max(1.0, len(self._line) * seconds / max(1, self._width))
 
     async def _alone(self, ask: Ask) -> Outputs:
         """A request by itself, on its own task."""
@@ -222,7 +222,7 @@ class ModelQueue:
                     batch = self._next(again)
         finally:
             for ask in (*batch, *again):  # the server stops
-                ask.fail(Refused(Status.UNAVAILABLE, "the server is being stopped", 1.0))
+                ask.fail(_stopping())
             self._busy -= 1
             self._go_on()
 
@@ -308,17 +308,23 @@ class ModelQueue:
     # -- the end ---------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Cut off what is under way."""
+        """Refuse what waits, and cut off what is under way."""
+        self._width = 0
+        while batch := self._line.take(Ask.is_wanted):
+            for ask in batch:
+                ask.fail(_stopping())
         for task in list(self._tasks):
             task.cancel()
         if self._tasks:
             await asyncio.wait(list(self._tasks))
-        for ask in self._line.take(lambda ask: True):
-            ask.fail(Refused(Status.UNAVAILABLE, "the server is being stopped", 1.0))
 
 
 def too_late() -> Refused:
     return Refused(Status.DEADLINE_EXCEEDED, "the request's time was up before it was run")
+
+
+def _stopping() -> Refused:
+    return Refused(Status.UNAVAILABLE, "the server is being stopped", 1.0)
 
 
 def _latest(deadlines: Sequence[float | None]) -> float | None:
