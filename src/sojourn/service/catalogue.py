@@ -141,7 +141,7 @@ class Catalogue:
         """The version that a request gets. Raises Refused if there is none, or it backs off."""
         model = self._models.get(ref.name)
         if model is None or model.is_pools:
-            model = self._of_pool(ref.name)
+            model = self._of_pool(ref.name, is_by_name=ref.version is None and ref.label is None)
         served = None if model is None else model.find(ref)
         if served is None:
             raise self._not_found(ref, model)
@@ -422,7 +422,7 @@ class Catalogue:
         model = self._models.get(name)
         return self._of_pool(name) if model is None or model.is_pools else model
 
-    def _of_pool(self, name: str) -> _Model | None:
+    def _of_pool(self, name: str, *, is_by_name: bool = False) -> _Model | None:
         """A model that is registered in the pool itself, as it is there now."""
         model = self._models.get(name)
         latest = self._driver.latest(name)
@@ -430,6 +430,9 @@ class Catalogue:
             return model
         if model is None:
             model = self._models[name] = _Model(name, ModelRules())
+        elif is_by_name and model.latest is not None and model.latest.version == latest:
+            if model.latest.state is State.AVAILABLE:
+                return model  # most requests: nothing that matters to them has changed
         there = self._driver.versions(name)
         for version in there:
             if version not in model.known:

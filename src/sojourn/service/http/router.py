@@ -11,6 +11,7 @@ from urllib.parse import unquote
 from sojourn.service.http.messages import Request, Response
 
 Answering = Callable[[Request], Awaitable[Response]]
+_REMEMBERED = 1024  # paths, whose names come from clients
 
 
 class Role(enum.Enum):
@@ -39,6 +40,7 @@ class Router:
         self.routes: list[Route] = []
         self._fixed: dict[tuple[str, str], Route] = {}
         self._others: list[tuple[re.Pattern[str], Route]] = []
+        self._found: dict[tuple[str, str], tuple[Route, dict[str, str]]] = {}
 
     def add(
         self,
@@ -52,6 +54,7 @@ class Router:
         """Have `answer` called for this method and pattern."""
         route = Route(method, pattern, answer, role, summary)
         self.routes.append(route)
+        self._found.clear()
         if "{" in pattern:
             self._others.append((_compiled(pattern), route))
         else:
@@ -59,6 +62,16 @@ class Router:
 
     def find(self, method: str, path: str) -> tuple[Route, dict[str, str]] | None:
         """The route for this path and its parts, or None."""
+        found = self._found.get((method, path))  # most paths come again and again
+        if found is None:
+            found = self._search(method, path)
+            if found is not None:
+                if len(self._found) >= _REMEMBERED:
+                    self._found.clear()
+                self._found[method, path] = found
+        return found
+
+    def _search(self, method: str, path: str) -> tuple[Route, dict[str, str]] | None:
         route = self._fixed.get((method, path))
         if route is not None:
             return route, {}
