@@ -308,9 +308,8 @@ class Catalogue(Lives):
             return model
         if model is None:
             model = self._models[name] = Model(name, ModelRules())
-        elif is_by_name and model.latest is not None and model.latest.version == latest:
-            if model.latest.state is State.AVAILABLE:
-                return model  # most requests: nothing that matters to them has changed
+        elif is_by_name and model.is_available(latest):
+            return model  # most requests: nothing that matters to them has changed
         there = self._driver.versions(name)
         for version in there:
             if version not in model.known:
