@@ -50,9 +50,9 @@ from sojourn.pool.leasing import (
     tie_lease,
     tie_waiter,
 )
-from sojourn.pool.steps import Steps
 from sojourn.session.states import State
 from sojourn.session.stay import Stay
+from sojourn.session.totals import Steps
 from sojourn.values import Place
 
 if TYPE_CHECKING:
@@ -432,7 +432,8 @@ class Books(Deciding):
 
     def has_closed(self, copy: CopyId, residue_bytes: int) -> None:
         def decide(scheduler: Scheduler, now: float) -> None:
-            self._ended_steps.setdefault(copy.model, Steps()).add(self.residents.pop(copy))
+            ended = self.residents.pop(copy).stay.lifecycle
+            self._ended_steps.setdefault(copy.model, Steps()).add(ended)
             self._route(scheduler.on_closed(copy, now, residue_bytes=residue_bytes))
 
         self.decide(decide)

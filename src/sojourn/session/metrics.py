@@ -6,12 +6,13 @@ in the background: open sessions are asked when this is called.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from sojourn.probes.status_page import BUCKETS, bucket_seconds
 from sojourn.session import totals
 from sojourn.session.states import State
 
+_STEP_SECONDS = [bucket_seconds(index) for index in range(BUCKETS - 1)]
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 Labels = Mapping[str, str]
@@ -37,6 +38,7 @@ def metrics() -> str:
         held.append(("", {**who, "where": "host"}, footprint.host_bytes))
         held += [("", {**who, "where": d}, n) for d, n in footprint.device_bytes.items()]
     plain: Labels = {}
+    models = sorted(sums.steps.items())
     families: tuple[Family, ...] = (
         ("sojourn_sessions", "gauge", "Sessions that are open now, by state.",
          [("", {"state": str(state)}, n) for state, n in states.items()]),
@@ -52,9 +54,10 @@ def metrics() -> str:
          [("", plain, counts["with_residue"])]),
         ("sojourn_steps_under_way", "gauge", "Steps that run now.",
          [("", plain, sum(session.under_way for session in live))]),
-        ("sojourn_steps_total", "counter", "Steps that were run.", [("", plain, sums.steps)]),
-        ("sojourn_step_seconds", "histogram", "How long steps took, for their caller.",
-         _histogram(sums.histogram, sums.step_seconds)),
+        ("sojourn_steps_total", "counter", "Steps that were run, by model.",
+         [("", {"model": model}, steps.count) for model, steps in models]),
+        ("sojourn_step_seconds", "histogram", "How long steps took, for their caller, by model.",
+         [s for model, steps in models for s in step_histogram({"model": model}, steps)]),
         ("sojourn_session_held_bytes", "gauge", "What an open session holds, as measured.", held),
         ("sojourn_closed_held_bytes_total", "counter", "What closed sessions had held.",
          [("", plain, sums.held_bytes)]),
@@ -67,16 +70,22 @@ def metrics() -> str:
     return "".join(_family(*family) for family in (*families, *more))
 
 
-def _histogram(counts: list[int], seconds: float) -> Iterator[Sample]:
+def step_histogram(who: Labels, steps: totals.Steps) -> Iterator[Sample]:
+    """How long steps took."""
+    return histogram(who, _STEP_SECONDS, steps.histogram, steps.seconds)
+
+
+def histogram(
+    who: Labels, bounds: Sequence[float], counts: Sequence[int], seconds: float
+) -> Iterator[Sample]:
+    """The samples of one histogram, whose last count has no upper bound."""
     seen = 0
-    # The last bucket has no upper end.
-    for index in range(BUCKETS - 1):
-        seen += counts[index]
-        yield "_bucket", {"le": repr(bucket_seconds(index))}, seen
-    total = sum(counts)
-    yield "_bucket", {"le": "+Inf"}, total
-    yield "_sum", {}, seconds
-    yield "_count", {}, total
+    for bound, count in zip(bounds, counts, strict=False):
+        seen += count
+        yield "_bucket", {**who, "le": repr(bound)}, seen
+    yield "_bucket", {**who, "le": "+Inf"}, sum(counts)
+    yield "_sum", who, seconds
+    yield "_count", who, sum(counts)
 
 
 def _family(name: str, kind: str, about: str, samples: Iterable[Sample]) -> str:
