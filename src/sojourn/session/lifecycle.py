@@ -75,6 +75,7 @@ class Lifecycle:
     def __init__(
         self,
         name: str,
+        model: str,
         owner: Place,
         refusal: Callable[[State], Exception],
         measure: Callable[[], Footprint],
@@ -90,6 +91,7 @@ class Lifecycle:
         self._inside: list[Step] = []
         self._alone: list[Step] = []
         self._name = name
+        self.model = model  # what its steps are counted under
         self._refusal = refusal  # the error for a step in this state
         self.footprint = measure  # what it holds now
         # Reentrant, because a subscriber may close the session whose event it hears.

@@ -130,7 +130,7 @@ class Blueprint:
             raise ValueError("memory= limits a worker, and an inline session has none")
         self._timeout = arguments.timeout(timeout)
         self._restart = restart
-        self._base_name = _base_name(model)
+        self.model_name = _base_name(model)
         chosen = Load(
             kind="",
             signature=signature,
@@ -174,7 +174,7 @@ class Blueprint:
         and `take_spare` may have one that is ready."""
         if name is not None and not isinstance(name, str):
             raise TypeError(f"name must be a string, not {name!r}")
-        name = name or f"{self._base_name}-{next(_counter)}"
+        name = name or f"{self.model_name}-{next(_counter)}"
         if self._conversion is None:
             return self.open_as(
                 self._load, self._arrays, owner, name, device, is_under_way, take_spare=take_spare
@@ -186,7 +186,7 @@ class Blueprint:
     def examine(self, owner: Place) -> Examined:
         """What is known of the engines that were asked for; nothing is left open."""
         assert self._conversion is not None
-        return self._conversion.examined(self._trial(owner, self._base_name, "auto"))
+        return self._conversion.examined(self._trial(owner, self.model_name, "auto"))
 
     def _trial(self, owner: Place, name: str, device: str) -> Trial:
         return lambda load, arrays: self.open_as(load, arrays, owner, f"{name}-trial", device)
@@ -214,7 +214,7 @@ class Blueprint:
         choice = _chosen(device, self._limit, self._inline)
         limit = self._limit if choice.gpu is not None else None
         load = replace(load, device=device, gpu_bytes=limit)
-        stay = Stay(name, self._isolation, choice.label, owner)
+        stay = Stay(name, self._isolation, choice.label, owner, model=self.model_name)
 
         def new_backend(deadline: float | None) -> Backend:
             if self._inline:

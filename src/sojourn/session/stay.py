@@ -51,7 +51,9 @@ class Stay:
         device: str,
         owner: Place,
         words: Callable[[Stay], Words] = Words,
+        model: str = "session",
     ) -> None:
+        """`model` is what its steps are counted under: one name for all sessions of a model."""
         self.name = name
         self.isolation = isolation
         self.device = device
@@ -61,7 +63,7 @@ class Stay:
         self.engine = ""  # what computes, and why it does
         self.receipt: Receipt | None = None
         self.closed_at: Place | None = None
-        self.lifecycle = Lifecycle(name, owner, self.refusal, self.footprint)
+        self.lifecycle = Lifecycle(name, model, owner, self.refusal, self.footprint)
         self.backend: Backend | None = None
         self.pid = 0
         self._opened = 0.0
