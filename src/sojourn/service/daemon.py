@@ -143,9 +143,11 @@ class Daemon:
         found = changes(self._config, config, self._entries, entries)
         self._config, self._entries, self._tokens = config, entries, known
         self._server.operating.gate.tokens = known
-        await self._server.handler.catalogue.reload(entries)
+        await self._server.handler.reload(entries)
         logging.getLogger("sojourn").setLevel(config.settings.log_level.upper())
         told = str(found).splitlines()
+        if config.settings.watch_seconds != before.watch_seconds:
+            await self._server.handler.catalogue.watch(config.settings.watch_seconds)
         if before.tls_certificate is not None:
             self._server.reload_certificates()
             told.append("the certificate was read again")
@@ -202,7 +204,8 @@ class Daemon:
                 notices.write_ready_file(settings.ready_file, facts)
             notices.tell_systemd("READY=1")
             where = ", ".join(f"{name} at {at}" for name, at in self._server.addresses.items())
-            _log.info("serving %d models, %s", len(self._entries), where)
+            count = "1 model" if len(self._entries) == 1 else f"{len(self._entries)} models"
+            _log.info("serving %s, %s", count, where)
             yield
             notices.tell_systemd("STOPPING=1")
         finally:
