@@ -52,6 +52,7 @@ class Catalogue(Lives):
         self._models: dict[str, Model] = {}
         self._find_entries = find
         self._watch_seconds = watch_seconds
+        self.is_started = False
         self._watcher: Watcher | None = None
         self._watching: asyncio.Task[None] | None = None
         for name, rules in (entries or {}).items():
@@ -62,6 +63,7 @@ class Catalogue(Lives):
         self._listen()
         await asyncio.gather(*(self._bring_up(model) for model in list(self._models.values())))
         await self.watch(self._watch_seconds)
+        self.is_started = True
 
     async def watch(self, seconds: float) -> None:
         """Look for models and versions this often from now on; 0 is never."""
@@ -324,6 +326,8 @@ class Catalogue(Lives):
     def _not_found(self, ref: ModelRef, model: Model | None) -> Refused:
         """Why a request gets nothing."""
         missing = f"Servable not found for request: {ref}"
+        if model is not None and not model.known and not self.is_started:
+            return Refused(Status.UNAVAILABLE, f"{ref.name} is being loaded", 1.0)
         if model is None or not model.known:
             return Refused(Status.NOT_FOUND, missing)
         version = ref.version if ref.label is None else model.rules.labels.get(ref.label, 0)

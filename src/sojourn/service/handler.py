@@ -64,7 +64,7 @@ class Handler:
     def is_ready(self, ref: ModelRef | None = None) -> bool:
         """Whether the server, or this model, takes requests."""
         if ref is None or self.is_stopping:
-            return not self.is_stopping
+            return self.catalogue.is_started and not self.is_stopping
         try:
             return self.catalogue.resolve(ref).state is State.AVAILABLE
         except Refused:

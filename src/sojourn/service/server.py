@@ -153,9 +153,11 @@ class Server:
 
     async def _open(self) -> None:
         self.operating.open()
-        await self.handler.catalogue.start()
+        # First the doors: an address that is taken is told at once, and while models are loaded
+        # those who ask whether it is alive get an answer.
         for name, door in self._doors.items():
             self.addresses[name] = await door.start(self.handler)
+        await self.handler.catalogue.start()
 
     async def _shut(self, grace: float) -> None:
         self.handler.is_stopping = True
