@@ -62,6 +62,11 @@ class _Model:
         version = versions.pick(self.available(), self.rules.labels, ref.version, ref.label)
         return None if version is None else self.known[version]
 
+    def is_latest(self, version: int) -> bool:
+        """Whether requests by name get this version."""
+        latest = self.latest
+        return latest is not None and latest.version == version and latest.state is State.AVAILABLE
+
     def settle(self) -> None:
         """Something has changed: note which version requests by name get."""
         self.latest = max(self.available().values(), key=lambda s: s.version, default=None)
@@ -430,9 +435,8 @@ class Catalogue:
             return model
         if model is None:
             model = self._models[name] = _Model(name, ModelRules())
-        elif is_by_name and model.latest is not None and model.latest.version == latest:
-            if model.latest.state is State.AVAILABLE:
-                return model  # most requests: nothing that matters to them has changed
+        elif is_by_name and model.is_latest(latest):
+            return model  # most requests: nothing that matters to them has changed
         there = self._driver.versions(name)
         for version in there:
             if version not in model.known:
