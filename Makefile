@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: setup demo test quick check lint types layers pytest bench score soak faults format clean
+.PHONY: setup demo test quick check lint types layers pytest clients bench score soak faults format clean
 
 demo: setup
 	@$(BIN)/python -m sojourn.cli.main demo
@@ -36,11 +36,28 @@ layers: setup
 	$(BIN)/lint-imports
 
 # First the tests that nothing beside them disturbs, a module at a time in each of several
-# processes; then, one after another, those that see or measure what others do.
+# processes; then, one after another, those that see or measure what others do. After each pass
+# what failed runs once more, alone.
 PROCESSES ?= 2
-pytest: setup
-	$(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile -m "not alone"
-	$(BIN)/python -m pytest -m alone
+pytest: setup clients
+	$(BIN)/python tests/steady.py -n $(PROCESSES) --dist loadfile -m "not alone"
+	$(BIN)/python tests/steady.py -m alone
+
+# Clients of the server that cannot be installed beside it, each in an environment of its own.
+CLIENTS := build/clients
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+
+clients: $(CLIENTS)/triton/.installed $(CLIENTS)/serving/.installed
+
+$(CLIENTS)/triton/.installed: tests/real_clients/requirements-triton.txt | setup
+	@$(PYTHON) -m venv --clear $(CLIENTS)/triton
+	@$(PIP) --python $(CLIENTS)/triton/bin/python install -r $<
+	@touch $@
+
+$(CLIENTS)/serving/.installed: tests/real_clients/requirements-serving.txt | setup
+	@rm -rf $(CLIENTS)/serving
+	@$(PIP) install --no-deps --target $(CLIENTS)/serving -r $<
+	@touch $@
 
 quick: setup
 	$(BIN)/ruff check .
@@ -68,4 +85,4 @@ format: setup
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
+from collections.abc import Iterator
 
 from sojourn import errors
 
@@ -41,6 +43,17 @@ class Refused(errors.SojournError):
         super().__init__(message)
         self.status = status
         self.retry_after = retry_after  # seconds, where trying again makes sense
+
+
+@contextlib.contextmanager
+def refusing() -> Iterator[None]:
+    """What goes wrong in the block is raised as Refused."""
+    try:
+        yield
+    except Refused:
+        raise  # as it is: one that were its own cause would stay until the garbage is collected
+    except Exception as error:
+        raise refusal(error) from error
 
 
 def refusal(error: BaseException) -> Refused:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from sojourn.service.catalogue import Catalogue
-from sojourn.service.failures import Refused, refusal
+from sojourn.service.failures import Refused, refusal, refusing
 from sojourn.service.inference import Answer, Inference, ModelRef
 from sojourn.service.queueing import ModelQueue
+from sojourn.service.rules import ModelRules
 from sojourn.service.served import ModelMetadata, Served, State, VersionStatus
 from sojourn.service.signatures import CallSignature
 from sojourn.service.statistics import ModelStatistics
@@ -25,15 +28,18 @@ class Handler:
         try:
             served = self.catalogue.resolve(inference.model)
             queue = self._queues.get((served.name, served.version))
-            if queue is None or queue.served is not served:
+            if queue is None or queue.served is not served or queue.rules is not served.options:
                 queue = self._new_queue(served)
             outputs = await queue.run(inference)
+        except Refused:
+            raise  # see `refusing`, which is too slow here
         except Exception as error:
             raise refusal(error) from error
         return Answer(served.name, served.version, outputs)
 
     def _new_queue(self, served: Served) -> ModelQueue:
-        # One that came back after it was unloaded is another, under the same number.
+        # One that came back after it was unloaded, or whose rules were changed, is another, under
+        # the same number.
         queue = ModelQueue(self.catalogue, served)
         before = self._queues.get((served.name, served.version))
         if before is not None:
@@ -43,17 +49,13 @@ class Handler:
 
     async def signature(self, ref: ModelRef, name: str | None = None) -> CallSignature:
         """One signature of a model: the one that is named, or the model's own choice."""
-        try:
+        with refusing():
             return await self.catalogue.signature(self.catalogue.resolve(ref), name)
-        except Exception as error:
-            raise refusal(error) from error
 
     async def metadata(self, ref: ModelRef) -> ModelMetadata:
         """What a model takes and gives."""
-        try:
+        with refusing():
             return await self.catalogue.metadata(ref)
-        except Exception as error:
-            raise refusal(error) from error
 
     def statuses(self, name: str | None = None) -> tuple[VersionStatus, ...]:
         """Where each version stands; Refused if there is no such model."""
@@ -77,15 +79,18 @@ class Handler:
 
     async def load(self, name: str, *, version: int | None = None) -> None:
         """Have a model in service and loaded."""
-        try:
+        with refusing():
             await self.catalogue.load(name, version=version)
-        except Exception as error:
-            raise refusal(error) from error
 
     async def unload(self, name: str, *, version: int | None = None) -> tuple[Receipt, ...]:
         """Take a model out of service; returns when its memory is back."""
-        try:
+        with refusing():
             return await self.catalogue.unload(name, version=version)
+
+    async def reload(self, entries: Mapping[str, ModelRules]) -> None:
+        """Serve these models instead, by these rules."""
+        try:
+            await self.catalogue.reload(entries)
         except Exception as error:
             raise refusal(error) from error
 

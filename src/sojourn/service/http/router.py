@@ -52,13 +52,24 @@ class Router:
         summary: str = "",
     ) -> None:
         """Have `answer` called for this method and pattern."""
-        route = Route(method, pattern, answer, role, summary)
+        self._add(Route(method, pattern, answer, role, summary))
+
+    def _add(self, route: Route) -> None:
         self.routes.append(route)
         self._found.clear()
-        if "{" in pattern:
-            self._others.append((_compiled(pattern), route))
+        if "{" in route.pattern:
+            self._others.append((_compiled(route.pattern), route))
         else:
-            self._fixed[method, pattern] = route
+            self._fixed[route.method, route.pattern] = route
+
+    def split(self, role: Role) -> Router:
+        """Give up the routes that need this role, to a router that is returned."""
+        routes, apart = self.routes, Router()
+        self.routes, self._fixed, self._others = [], {}, []
+        self._found.clear()
+        for route in routes:
+            (apart if route.role is role else self)._add(route)
+        return apart
 
     def find(self, method: str, path: str) -> tuple[Route, dict[str, str]] | None:
         """The route for this path and its parts, or None."""
