@@ -12,6 +12,7 @@ from typing import Any
 import click
 import pytest
 import yaml
+
 from sojourn.cli.serve import command
 
 DEPLOY = Path(__file__).parent.parent / "deploy"

@@ -90,7 +90,7 @@ class Catalogue(Lives):
         """The version that a request gets. Raises Refused if there is none, or it backs off."""
         model = self._models.get(ref.name)
         if model is None or model.is_pools:
-            model = self._of_pool(ref.name)
+            model = self._of_pool(ref.name, is_by_name=ref.version is None and ref.label is None)
         served = None if model is None else model.find(ref)
         if served is None:
             raise self._not_found(ref, model)
@@ -306,7 +306,7 @@ class Catalogue(Lives):
         model = self._models.get(name)
         return self._of_pool(name) if model is None or model.is_pools else model
 
-    def _of_pool(self, name: str) -> Model | None:
+    def _of_pool(self, name: str, *, is_by_name: bool = False) -> Model | None:
         """A model that is registered in the pool itself, as it is there now."""
         model = self._models.get(name)
         latest = None if name in self.second_names else self._driver.latest(name)
@@ -314,6 +314,8 @@ class Catalogue(Lives):
             return model
         if model is None:
             model = self._models[name] = Model(name, ModelRules())
+        elif is_by_name and model.is_available(latest):
+            return model  # most requests: nothing that matters to them has changed
         there = self._driver.versions(name)
         for version in there:
             if version not in model.known:

@@ -48,6 +48,11 @@ class Model:
     def available(self) -> dict[int, Served]:
         return {v: s for v, s in self.known.items() if s.state is State.AVAILABLE}
 
+    def is_available(self, latest: int) -> bool:
+        """Whether this is its latest version, and in service."""
+        served = self.latest
+        return served is not None and served.version == latest and served.state is State.AVAILABLE
+
     def find(self, ref: ModelRef) -> Served | None:
         """The version that a request gets, if it is in service."""
         if ref.version is None and ref.label is None:
