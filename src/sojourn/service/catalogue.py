@@ -67,10 +67,9 @@ class Catalogue(Lives):
 
     async def watch(self, seconds: float) -> None:
         """Look for models and versions this often from now on; 0 is never."""
-        if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.wait([self._watching])
-        self._watcher = self._watching = None
+        if self._watcher is not None:
+            async with self._watcher.lock:  # what it has begun comes to its end
+                await self._stop_watching()
         if seconds:
             self._watcher = Watcher(self._entries, self._failed, self._change, seconds)
             await self._watcher.begin(await asyncio.to_thread(self._entries))
@@ -78,8 +77,14 @@ class Catalogue(Lives):
 
     async def close(self) -> None:
         """Stop watching. The pool's owner closes it, and the sessions with it."""
-        await self.watch(0)
+        await self._stop_watching()
         self._stop_listening()
+
+    async def _stop_watching(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.wait([self._watching])
+        self._watcher = self._watching = None
 
     # -- requests -------------------------------------------------------------------------------
 
@@ -127,11 +132,12 @@ class Catalogue(Lives):
 
     def names(self) -> tuple[str, ...]:
         """Every model that is known here, in service or not."""
-        return tuple(dict.fromkeys((*self._models, *self._driver.names())))
+        of_pool = (name for name in self._driver.names() if name not in self.second_names)
+        return tuple(dict.fromkeys((*self._models, *of_pool)))
 
     def copies(self, served: Served) -> int:
         """How many sessions of it there may be."""
-        return self.pool._driver.copies(served.name, served.version)
+        return self._driver.copies(served.pool_name, served.version)
 
     def statuses(self, name: str | None = None) -> tuple[VersionStatus, ...]:
         """Every version that is or was in service, the latest last. Refused if the name is not
@@ -144,7 +150,7 @@ class Catalogue(Lives):
             if copy.state in _LOADED:
                 sizes.setdefault((copy.model, copy.version), []).append(copy.bytes)
         return tuple(
-            _status(model, served, sizes.get((served.pool_name, version), []))
+            served.status(model.rules.labels, sizes.get((served.pool_name, version), []))
             for model in chosen
             for version, served in sorted(model.known.items())
         )
@@ -305,7 +311,7 @@ class Catalogue(Lives):
     def _of_pool(self, name: str, *, is_by_name: bool = False) -> Model | None:
         """A model that is registered in the pool itself, as it is there now."""
         model = self._models.get(name)
-        latest = self._driver.latest(name)
+        latest = None if name in self.second_names else self._driver.latest(name)
         if latest is None:
             return model
         if model is None:
@@ -341,25 +347,6 @@ class Catalogue(Lives):
         if served.error:
             return Refused(Status.UNAVAILABLE, f"{served} cannot be loaded: {served.error}")
         return Refused(Status.NOT_FOUND, f"{missing}; {served.left_because}")
-
-
-def _status(model: Model, served: Served, held: list[int]) -> VersionStatus:
-    return VersionStatus(
-        served.name,
-        served.version,
-        served.state,
-        served.troubles(),
-        labels=tuple(name for name, v in model.rules.labels.items() if v == served.version),
-        receipt=served.receipt,
-        is_loaded=bool(held),
-        memory=sum(held),
-        copies=len(held),
-        uses=served.uses,
-        generation=served.generation,
-        failures=served.trouble.count,
-        retry_seconds=served.retry_seconds(),
-        keep_seconds=served.keep_seconds,
-    )
 
 
 def as_rules(given: ModelRules | str) -> ModelRules:
