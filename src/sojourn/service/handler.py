@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from sojourn.service.catalogue import Catalogue
 from sojourn.service.failures import Refused, refusal, refusing
 from sojourn.service.inference import Answer, Inference, ModelRef
 from sojourn.service.queueing import ModelQueue
+from sojourn.service.rules import ModelRules
 from sojourn.service.served import ModelMetadata, Served, State, VersionStatus
 from sojourn.service.signatures import CallSignature
 from sojourn.service.statistics import ModelStatistics
@@ -83,6 +86,16 @@ class Handler:
         """Take a model out of service; returns when its memory is back."""
         with refusing():
             return await self.catalogue.unload(name, version=version)
+
+    async def serve_only(self, wanted: Mapping[str, ModelRules]) -> None:
+        """Have these models loaded, by these rules, and no other of the server's."""
+        with refusing():
+            await self.catalogue.adjust(wanted)
+            for name in self.catalogue.rules():
+                if name in wanted:
+                    await self.catalogue.load(name)
+                else:
+                    await self.catalogue.unload(name)
 
     async def close(self) -> None:
         """Cut off what is under way."""
