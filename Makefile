@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: setup demo test quick check lint types layers pytest clients bench score soak faults format clean
+.PHONY: setup demo test quick check lint types layers pytest clients bench score soak fuzz faults format clean
 
 demo: setup
 	@$(BIN)/python -m sojourn.cli.main demo
@@ -36,11 +36,12 @@ layers: setup
 	$(BIN)/lint-imports
 
 # First the tests that nothing beside them disturbs, a module at a time in each of several
-# processes; then, one after another, those that see or measure what others do.
+# processes; then, one after another, those that see or measure what others do. After each pass
+# what failed runs once more, alone.
 PROCESSES ?= 2
 pytest: setup clients
-	$(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile -m "not alone"
-	$(BIN)/python -m pytest -m alone
+	$(BIN)/python tests/steady.py -n $(PROCESSES) --dist loadfile -m "not alone"
+	$(BIN)/python tests/steady.py -m alone
 
 # Clients of the server that cannot be installed beside it, each in an environment of its own.
 CLIENTS := build/clients
@@ -73,6 +74,11 @@ score: setup
 SESSIONS ?= 20000
 soak: setup
 	$(BIN)/python benchmarks/soak.py --sessions $(SESSIONS)
+
+# Spoilt requests of every protocol; a failure prints its seed and number.
+REQUESTS ?= 100000
+fuzz: setup
+	$(BIN)/python benchmarks/fuzz.py --requests $(REQUESTS)
 
 # Every fault of docs/faults.md, many times over; `make faults REPEATS=3` takes minutes.
 REPEATS ?= 20

@@ -20,8 +20,10 @@ X = np.array([[1.0, 2.0], [3.0, 4.0]], np.float32)
 HEADER_LENGTH = "Inference-Header-Content-Length"
 
 NUMBERS = [0, 1, -1, 2, 127, 128, 255, 2**31 - 1, 2**31, 2**32, 2**53 + 1, 2**63 - 1, -(2**63)]
-TEXTS = ["", "x", "numbers", "serving_default", "FP32", "BYTES", "\0", "\ud7ff", "é" * 50, "a" * 5000,
-         "../../etc/passwd", "%2e%2e", "1", "-1", "1e400", "None", "b64", "__class__"]  # fmt: skip
+TEXTS = [
+    "", "x", "numbers", "serving_default", "FP32", "BYTES", "\0", "\ud7ff", "é" * 50, "a" * 5000,
+    "../../etc/passwd", "%2e%2e", "1", "-1", "1e400", "None", "b64", "__class__",
+]  # fmt: skip
 VALUES: list[Any] = [
     *NUMBERS, *TEXTS, None, True, False, 0.5, -0.0, 1e308, float("nan"), float("inf"), 10**30,
     [], {}, [[]], [None], [[1, 2], [3]], {"b64": "AAAA"}, {"b64": "*"}, {"b64": 1}, {"x": [1, 2]},

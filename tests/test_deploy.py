@@ -40,11 +40,11 @@ def test_the_unit_is_one_that_systemd_accepts(tmp_path: Path) -> None:
 
 def test_the_image_starts_the_server_as_nobody_in_particular() -> None:
     text = (DEPLOY / "Dockerfile").read_text().replace("\\\n", " ")
-    lines = [line.split(maxsplit=1) for line in text.splitlines() if line and line[0] != "#"]
+    lines = [tuple(line.split(maxsplit=1)) for line in text.splitlines() if line and line[0] != "#"]
     known = {"FROM", "WORKDIR", "COPY", "ARG", "RUN", "ENV", "USER", "EXPOSE", "STOPSIGNAL",
              "HEALTHCHECK", "ENTRYPOINT", "CMD"}  # fmt: skip
     assert {word for word, _ in lines} <= known
-    said = {word: rest for word, rest in lines}  # the last of each counts
+    said = dict(lines)  # the last of each counts
     assert said["USER"] == "sojourn"
     entry = yaml.safe_load(said["ENTRYPOINT"])
     assert entry[:4] == ["tini", "--", "sojourn", "serve"]

@@ -52,6 +52,7 @@ class Catalogue(Lives):
         self._models: dict[str, Model] = {}
         self._find_entries = find
         self._watch_seconds = watch_seconds
+        self._watcher: Watcher | None = None
         self._watching: asyncio.Task[None] | None = None
         for name, rules in (entries or {}).items():
             self._models[name] = Model(name, as_rules(rules))
@@ -60,16 +61,22 @@ class Catalogue(Lives):
         """Bring every model into service; returns when those that are eager are loaded."""
         self._listen()
         await asyncio.gather(*(self._bring_up(model) for model in list(self._models.values())))
-        if self._watch_seconds:
-            watcher = Watcher(self._entries, self._failed, self._change, self._watch_seconds)
-            await watcher.begin(await asyncio.to_thread(self._entries))
-            self._watching = asyncio.create_task(watcher.run())
+        await self.watch(self._watch_seconds)
 
-    async def close(self) -> None:
-        """Stop watching. The pool's owner closes it, and the sessions with it."""
+    async def watch(self, seconds: float) -> None:
+        """Look for models and versions this often from now on; 0 is never."""
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.wait([self._watching])
+        self._watcher = self._watching = None
+        if seconds:
+            self._watcher = Watcher(self._entries, self._failed, self._change, seconds)
+            await self._watcher.begin(await asyncio.to_thread(self._entries))
+            self._watching = asyncio.create_task(self._watcher.run())
+
+    async def close(self) -> None:
+        """Stop watching. The pool's owner closes it, and the sessions with it."""
+        await self.watch(0)
         self._stop_listening()
 
     # -- requests -------------------------------------------------------------------------------
@@ -78,7 +85,7 @@ class Catalogue(Lives):
         """The version that a request gets. Raises Refused if there is none, or it backs off."""
         model = self._models.get(ref.name)
         if model is None or model.is_pools:
-            model = self._of_pool(ref.name)
+            model = self._of_pool(ref.name, is_by_name=ref.version is None and ref.label is None)
         served = None if model is None else model.find(ref)
         if served is None:
             raise self._not_found(ref, model)
@@ -216,7 +223,13 @@ class Catalogue(Lives):
 
         Returns when everything is as it should be, or has failed and says so in its status.
         """
-        await self._change({name: as_rules(rules) for name, rules in entries.items()})
+        wanted = {name: as_rules(rules) for name, rules in entries.items()}
+        if self._watcher is None:
+            await self._change(wanted)
+            return
+        async with self._watcher.lock:
+            await self._change(wanted)
+            await self._watcher.begin(wanted)
 
     def rules(self) -> Mapping[str, ModelRules]:
         """How each model is served, but for those of the pool."""
@@ -303,7 +316,7 @@ class Catalogue(Lives):
         model = self._models.get(name)
         return self._of_pool(name) if model is None or model.is_pools else model
 
-    def _of_pool(self, name: str) -> Model | None:
+    def _of_pool(self, name: str, *, is_by_name: bool = False) -> Model | None:
         """A model that is registered in the pool itself, as it is there now."""
         model = self._models.get(name)
         latest = self._driver.latest(name)
@@ -311,6 +324,8 @@ class Catalogue(Lives):
             return model
         if model is None:
             model = self._models[name] = Model(name, ModelRules())
+        elif is_by_name and model.is_available(latest):
+            return model  # most requests: nothing that matters to them has changed
         there = self._driver.versions(name)
         for version in there:
             if version not in model.known:

@@ -87,6 +87,11 @@ class Handler:
         with refusing():
             return await self.catalogue.unload(name, version=version)
 
+    async def reload(self, entries: Mapping[str, ModelRules]) -> None:
+        """Serve these models instead, by these rules."""
+        with refusing():
+            await self.catalogue.reload(entries)
+
     async def serve_only(self, wanted: Mapping[str, ModelRules]) -> None:
         """Have these models loaded, by these rules, and no other of the server's."""
         with refusing():

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Collection, Mapping
 
 from sojourn import events
@@ -26,7 +25,6 @@ from sojourn.service.signatures import DEFAULT, is_quickly_read, plain, read_sig
 from sojourn.service.warming import warm_up
 from sojourn.values import Place, Receipt
 
-_log = logging.getLogger("sojourn.service")
 DRAIN_SECONDS = 30.0  # for requests that still have a version which leaves
 
 
@@ -48,6 +46,11 @@ class Model:
 
     def available(self) -> dict[int, Served]:
         return {v: s for v, s in self.known.items() if s.state is State.AVAILABLE}
+
+    def is_available(self, latest: int) -> bool:
+        """Whether this is its latest version, and in service."""
+        served = self.latest
+        return served is not None and served.version == latest and served.state is State.AVAILABLE
 
     def find(self, ref: ModelRef) -> Served | None:
         """The version that a request gets, if it is in service."""
@@ -175,12 +178,10 @@ class Lives:
                 served.state, served.error = State.END, str(error) or type(error).__name__
                 if not model.is_pools:
                     await asyncio.to_thread(self._unregister, served)
-            _log.warning("%s cannot be loaded: %s", served, error)
             events.emit("model.failed", served.name, version=served.version, error=str(error))
             raise
         if must_load:
             seconds = clock() - began
-            _log.info("%s: loaded in %.3f s", served, seconds)
             events.emit("model.loaded", served.name, version=served.version, seconds=seconds)
         if is_new:
             served.state = State.AVAILABLE
@@ -232,7 +233,7 @@ class Lives:
             await asyncio.to_thread(let_go, served.pool_name, version=served.version)
         finally:
             served.state = State.END
-        _log.info("%s is out of service: %s", served, why)
+        events.emit("model.retired", served.name, version=served.version, why=why)
         return tuple(served.receipts)
 
     # -- what the pool tells --------------------------------------------------------------------
@@ -249,6 +250,5 @@ class Lives:
         if served is not None:
             served.receipt = receipt
             served.receipts.append(receipt)
-            _log.info("%s: %s", served, receipt)
             told = receipt.to_dict()
             events.emit("model.unloaded", served.name, version=served.version, receipt=told)

@@ -87,34 +87,27 @@ class ModelQueue:
     async def run(self, inference: Inference) -> Outputs:
         """The outputs of one request."""
         arrived = clock()
-        served = self.served
+        served, statistics = self.served, self.statistics
         served.enter()  # the version stays in service until this one is answered
         try:
-            outputs = await self._run(inference, arrived)
-        except asyncio.CancelledError:
-            raise
-        except BaseException:
-            self.statistics.failed += 1
+            deadline = self._deadline(inference, arrived)
+            target = self._targets.find(inference.signature, inference.outputs)
+            if target is None:
+                call = await self._catalogue.signature(served, inference.signature)
+                target = self._targets.choose(call, inference.signature, inference.outputs)
+            ask = Ask(target, target.arrays(inference.inputs), arrived, deadline)
+            if not self._joins or not target.is_pure:
+                ask.key = None  # what steps change depends on how they are made up
+            if inference.keep_alive is not None:
+                self._catalogue.keep(served, inference.keep_alive)
+            outputs = await self._answered(ask)
+        except Exception:
+            statistics.failed += 1
             raise
         finally:
             served.leave()
-        statistics = self.statistics
         statistics.succeeded += 1
         statistics.request_seconds += clock() - arrived
-        return outputs
-
-    async def _run(self, inference: Inference, arrived: float) -> Outputs:
-        deadline = self._deadline(inference, arrived)
-        target = self._targets.find(inference.signature, inference.outputs)
-        if target is None:
-            call = await self._catalogue.signature(self.served, inference.signature)
-            target = self._targets.choose(call, inference.signature, inference.outputs)
-        ask = Ask(target, target.arrays(inference.inputs), arrived, deadline)
-        if not self._joins or not target.is_pure:
-            ask.key = None  # what steps change depends on how they are made up
-        if inference.keep_alive is not None:
-            self._catalogue.keep(self.served, inference.keep_alive)
-        outputs = await self._answered(ask)
         if inference.outputs is not None and len(outputs) != len(inference.outputs):
             return {name: outputs[name] for name in inference.outputs}
         return outputs

@@ -61,7 +61,8 @@ class Server:
         self._limits = limits
         operation = operation or Operation()
         self.operating = Operating(self.handler, operation)
-        admin = self.operating.add_to(self.router)
+        self.operating.add_to(self.router)
+        admin = self.operating.split(self.router)
         self._doors: dict[str, Door] = {}
         if http is not None:
             self._doors["http"] = self._http_door(http, self.router)
@@ -123,6 +124,12 @@ class Server:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
+
+    def reload_certificates(self) -> None:
+        """Have new HTTP connections get the certificate that is in its file now."""
+        if self._tls is not None:
+            files, context = self._tls
+            files.reload(context)
 
     def __enter__(self) -> Server:
         self.start()

@@ -87,10 +87,11 @@ class Watcher:
         self._change = change
         self._seconds = seconds
         self._quiet = Quiet(QUIET_SECONDS)
-        self._last: tuple[Entries, Versions] | None = None
+        self._last: tuple[Entries, Versions] = {}, {}
+        self.lock = asyncio.Lock()  # held while something is changed
 
     async def begin(self, entries: Entries) -> None:
-        """Remember what is there now."""
+        """Everything that is there now is served already."""
         self._quiet.take(await asyncio.to_thread(_keys, entries))
         self._last = entries, self._taken(entries)
 
@@ -99,7 +100,8 @@ class Watcher:
         while True:
             await asyncio.sleep(self._seconds)
             try:
-                await self._look()
+                async with self.lock:
+                    await self._look()
             except Exception as error:
                 _log.warning("models cannot be looked for: %s", error)
 
@@ -111,7 +113,7 @@ class Watcher:
         complete = self._quiet.update(there, prints, time.monotonic())
         taken = self._taken(entries)
         # A model that has just appeared is not one before some version of it is complete.
-        known = self._last[0] if self._last is not None else {}
+        known = self._last[0]
         entries = {n: rules for n, rules in entries.items() if n in known or taken.get(n)}
         if complete or (entries, taken) != self._last:
             self._last = entries, taken

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -23,7 +23,7 @@ EVICT_SECONDS = 30.0
 
 
 class _Wish(msgspec.Struct, forbid_unknown_fields=True):
-    version: int | None = None
+    version: Annotated[int, msgspec.Meta(ge=1)] | None = None
 
 
 class Admin:

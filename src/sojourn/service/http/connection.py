@@ -54,6 +54,7 @@ class Connection(asyncio.Protocol):
         self._gone = gone
         self._is_welcome = is_welcome
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
+        self._loop: asyncio.AbstractEventLoop = cast(asyncio.AbstractEventLoop, None)
         self._parser = httptools.HttpRequestParser(self)
         self.phase = Phase.IDLE
         self._since = 0.0  # when the phase began
@@ -77,6 +78,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._loop = asyncio.get_running_loop()
         self._since = self._clock()
         peer = transport.get_extra_info("peername")
         self._peer = peer[0] if isinstance(peer, tuple) else "unix"
@@ -187,7 +189,7 @@ class Connection(asyncio.Protocol):
         keeps = self._parser.should_keep_alive()
         self._enter(Phase.ANSWER)
         if self._serving is None:
-            self._serving = asyncio.get_running_loop().create_task(self._serve(request, keeps))
+            self._serving = self._loop.create_task(self._serve(request, keeps))
             return
         self._waiting.append((request, keeps))
         if len(self._waiting) >= self._limits.pipelined:
