@@ -91,13 +91,14 @@ class Wire:
 
     def _read(self, method: str) -> str:
         assert self._socket is not None
-        data = b""
-        while b"\r\n\r\n" not in data:
-            piece = self._socket.recv(2**16)
-            if not piece:
-                raise ConnectionError
-            data += piece
-        head, _, body = data.partition(b"\r\n\r\n")
+        head, body = b"", b""
+        while not head or head.split()[1] == b"100":
+            while b"\r\n\r\n" not in body:
+                piece = self._socket.recv(2**16)
+                if not piece:
+                    raise ConnectionError
+                body += piece
+            head, _, body = body.partition(b"\r\n\r\n")
         headers = dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:])
         length = 0 if method == "HEAD" else int(headers.get(b"content-length", 0))
         while len(body) < length:
