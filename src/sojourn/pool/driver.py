@@ -94,6 +94,19 @@ class Driver(Books):
 
         return self._let_go(choose, timeout)
 
+    def pin(self, name: str, version: int | None, pinned: bool) -> None:
+        """Have a model stay whoever needs its room, or let it go again like others."""
+        self.require_ours()
+
+        def decide(scheduler: Scheduler, now: float) -> None:
+            self.require_open()
+            model = scheduler.find(name, version)
+            if model is None:
+                raise scheduler.unknown_model(name, version)
+            self._route(scheduler.on_pin(model.key, pinned, now))
+
+        self.decide(decide)
+
     def _let_go(
         self, choose: Callable[[Scheduler], tuple[list[str], Effects]], timeout: float | None
     ) -> bool:
@@ -225,7 +238,7 @@ class Driver(Books):
         return tuple(model.version for model in self._scheduler.versions(name))
 
     def status(self) -> PoolStatus:
-        return self.decide(lambda scheduler, now: scheduler.status())
+        return self.decide(lambda scheduler, now: scheduler.status(now))
 
     def steps_by_model(self) -> dict[tuple[str, int], tuple[list[int], float]]:
         """Of every model and version: the histogram of its steps, and all their seconds."""

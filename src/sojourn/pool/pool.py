@@ -199,6 +199,11 @@ class Pool:
         """
         return self._driver.evict(name, _version(version), arguments.timeout(timeout))
 
+    def pin(self, name: str, pinned: bool = True, *, version: int | None = None) -> None:
+        """Never close a model for others or for idleness, or do so again with `pinned=False`."""
+        arguments.text("a model's name", name)
+        self._driver.pin(name, _version(version), bool(pinned))
+
     def versions(self, name: str) -> tuple[int, ...]:
         """The registered versions of a model, the latest last; none if it is not registered."""
         return self._driver.versions(name)

@@ -8,6 +8,7 @@ the models, the questions, and what time and the pool's owner want.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from dataclasses import replace
 
 from sojourn.errors import ModelError
 from sojourn.pool.decisions import explain, serving, sparing
@@ -145,8 +146,10 @@ class Scheduler(LeaseEvents, CopyEvents, SpareEvents):
         copy = self._state.residents.current(copy_id)
         return copy is not None and not copy.is_leaving
 
-    def status(self) -> PoolStatus:
-        return self._state.status()
+    def status(self, now: float | None = None) -> PoolStatus:
+        """The pool at this moment; what is waited for can be told only with a time."""
+        taken = self._state.status()
+        return taken if now is None else replace(taken, waits=explain.waits(self._state, now))
 
     def __repr__(self) -> str:
         return str(self.status())
@@ -177,6 +180,18 @@ class Scheduler(LeaseEvents, CopyEvents, SpareEvents):
             if not copy.is_leaving and not is_wanted:
                 copy.retiring = copy.retiring or "evicted by request"
                 copy.park_retry_at = 0.0
+        serving.dispatch(state, now)
+        return state.take_effects()
+
+    def on_pin(self, model: str, pinned: bool, now: float) -> Effects:
+        """A model shall stay whoever else needs its room, or need no longer."""
+        state = self._state
+        entry = state.models[model]
+        entry.model = replace(entry.model, pinned=pinned)
+        for copy in state.residents.of(model):
+            copy.model = entry.model
+            if copy.is_idle:
+                state.watch_idle(copy)
         serving.dispatch(state, now)
         return state.take_effects()
 

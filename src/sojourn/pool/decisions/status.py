@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -49,6 +49,9 @@ class CopyStatus:
     holders: tuple[Place, ...]
     device: str = ""
     park_error: str = ""  # why it could not be parked and therefore stays
+    pinned: bool = False
+    opened_at: float = 0.0  # by time.monotonic(), as is the next
+    leaves_at: float | None = None  # when it will have been idle for long enough
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,17 @@ class ModelStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class WaitStatus:
+    """Those who wait for one version of a model, and what the first of them waits for."""
+
+    name: str
+    version: int
+    waiting: int
+    seconds: float  # that the first has waited
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class PoolStatus:
     """The pool at one moment. `str` is its status line."""
 
@@ -89,6 +103,7 @@ class PoolStatus:
     spares: tuple[SpareStatus, ...] = ()
     copies: tuple[CopyStatus, ...] = ()
     models: tuple[ModelStatus, ...] = ()
+    waits: tuple[WaitStatus, ...] = ()
     counters: Mapping[str, int] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -96,7 +111,7 @@ class PoolStatus:
         plain = asdict(self)
         for copy, facts in zip(self.copies, plain["copies"], strict=True):
             facts["holders"] = [str(place) for place in copy.holders]
-        return {**plain, **{key: list(plain[key]) for key in ("spares", "copies", "models")}}
+        return {**plain, **{key: list(plain[key]) for key in ("spares", "copies", "models", "waits")}}
 
     def __str__(self) -> str:
         size = self.charged_bytes if self.limit_bytes is None else self.limit_bytes
@@ -123,6 +138,7 @@ def take_status(
     limit_bytes: int | None,
     counters: Mapping[str, int],
     spares: Spares,
+    leaves_at: Callable[[Copy], float | None],
 ) -> PoolStatus:
     copies = list(residents)
     return PoolStatus(
@@ -151,6 +167,9 @@ def take_status(
                 holders=tuple(places(copy, leases)),
                 device=copy.device,
                 park_error=copy.park_error,
+                pinned=copy.model.pinned,
+                opened_at=copy.opened_at,
+                leaves_at=leaves_at(copy) if copy.is_idle else None,
             )
             for copy in copies
         ),
