@@ -75,6 +75,8 @@ class ModelStatus:
     waiting: int
     wait_counts: tuple[int, ...] = ()  # how many leases waited so long, by WAIT_SECONDS
     wait_seconds: float = 0.0  # all their waits together
+    memory_bytes: int | None = None  # what a copy may allocate, if that was declared
+    pinned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +186,8 @@ def take_status(
                 waiting=queue.count(entry.key),
                 wait_counts=tuple(entry.waits.counts),
                 wait_seconds=entry.waits.seconds,
+                memory_bytes=entry.model.memory_bytes,
+                pinned=entry.model.pinned,
             )
             for entry in models
         ),
