@@ -344,14 +344,14 @@ def test_a_model_can_be_pinned_and_let_go_again_while_it_is_there():
         script.register(name)
     script.use("a")
     script.use("b")
-    script.do(script.scheduler.on_pin("a", True, script.now))
+    script.do(script.scheduler.on_change("a", script.now, pinned=True))
     assert [copy.leaves_at is None for copy in script.scheduler.status().copies] == [True, False]
     script.use("c")
     assert script.residents == ["a", "c"]
-    script.do(script.scheduler.on_pin("c", True, script.now))
+    script.do(script.scheduler.on_change("c", script.now, pinned=True))
     ticket = script.ask("b")
     assert "waiting cannot help" in str(script.refused[ticket])
-    script.do(script.scheduler.on_pin("a", False, script.now))
+    script.do(script.scheduler.on_change("a", script.now, pinned=False))
     script.wait(61)
     script.settle()
     assert script.residents == ["c"]
@@ -363,7 +363,7 @@ def test_those_who_wait_are_refused_when_what_they_wait_for_is_pinned():
     script.register("b")
     held = script.take("a")
     ticket = script.ask("b")
-    script.do(script.scheduler.on_pin("a", True, script.now))
+    script.do(script.scheduler.on_change("a", script.now, pinned=True))
     script.give_back(held)
     assert "waiting cannot help" in str(script.refused[ticket])
 

@@ -21,9 +21,13 @@ from sojourn.pool.leasing import PoolLease, Waiter
 from sojourn.pool.parking import Parking
 from sojourn.pool.steps import Steps
 from sojourn.process.deadlines import deadline_after, left_until
-from sojourn.values import Place
+from sojourn.values import Place, Receipt
 
 _serials = itertools.count(1)
+
+
+def keeps_no_receipts(model: str, receipt: Receipt) -> None:
+    """`session.receipt` has told it."""
 
 
 class Wish(NamedTuple):
@@ -49,6 +53,7 @@ class Driver(Books):
         self.parking = parking
         self.hands = Hands(self, parking)
         self.start_keeper: Callable[[], None] = nobody
+        self.on_receipt: Callable[[str, Receipt], None] = keeps_no_receipts
         self._maker = os.getpid()
         self._cut_off_at: float | None = None  # when steps no longer get the time to finish
         self._is_hurried = False  # nobody waits for leases any longer
@@ -94,8 +99,8 @@ class Driver(Books):
 
         return self._let_go(choose, timeout)
 
-    def pin(self, name: str, version: int | None, pinned: bool) -> None:
-        """Have a model stay whoever needs its room, or let it go again like others."""
+    def change(self, name: str, version: int | None, **rules: Any) -> None:
+        """Change rules of a version, for the copies that are there as well."""
         self.require_ours()
 
         def decide(scheduler: Scheduler, now: float) -> None:
@@ -103,7 +108,7 @@ class Driver(Books):
             model = scheduler.find(name, version)
             if model is None:
                 raise scheduler.unknown_model(name, version)
-            self._route(scheduler.on_pin(model.key, pinned, now))
+            self._route(scheduler.on_change(model.key, now, **rules))
 
         self.decide(decide)
 
@@ -236,6 +241,11 @@ class Driver(Books):
 
     def versions(self, name: str) -> tuple[int, ...]:
         return tuple(model.version for model in self._scheduler.versions(name))
+
+    def latest(self, name: str) -> int | None:
+        """The version that a lease by name gets; None if it is not registered."""
+        model = self._scheduler.find(name)
+        return None if model is None else model.version
 
     def status(self) -> PoolStatus:
         return self.decide(lambda scheduler, now: scheduler.status(now))

@@ -10,7 +10,7 @@ import numpy as np
 
 from sojourn.errors import InputError
 from sojourn.process.calls import PreparedStep
-from sojourn.session.feeding import as_array
+from sojourn.session.feeding import ANY, as_array
 from sojourn.values import Signature, TensorSpec
 from sojourn.values.dtypes import BY_NAME
 from sojourn.values.rows import Rows
@@ -70,6 +70,11 @@ class Plan(StepPlan):
             (name, spec, BY_NAME.get(spec.dtype))
             for name, spec in zip(feeds, facts.inputs, strict=True)
         ]
+
+    @property
+    def is_typed(self) -> bool:
+        """Whether it is of a graph, which says what it takes; a plain function does not."""
+        return bool(self._inputs) and all(spec.dtype != ANY for _, spec, _ in self._inputs)
 
     def arrays(self, feeds: Mapping[str, Any]) -> list[np.ndarray | Rows]:
         """What to send, converted and checked."""

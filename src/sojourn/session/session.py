@@ -113,6 +113,11 @@ class Usable:
         """
         return await self._stay.arun(fetches, feeds, timeout)
 
+    def changes_nothing(self, fetches: Fetches, feeds: Iterable[str]) -> bool:
+        """Whether a step of these names, once it was run, is known to change no state: then it may
+        be run again. Of plain functions and of LiteRT nothing is known."""
+        return self._stay.changes_nothing(fetches, feeds)
+
     def __call__(self, *misplaced: Any, **inputs: Any) -> Any:
         """Run with inputs by keyword: the output if there is one, else a dict of all."""
         return self.run(self._all_outputs(misplaced), inputs)

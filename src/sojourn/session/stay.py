@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -121,6 +121,13 @@ class Stay:
                 except (KeyError, TypeError):
                     plan = await self._amake_plan(wanted, feeds, deadline)
                 return plan.results(await step.arun(plan, plan.arrays(feeds)))
+
+    def changes_nothing(self, fetches: Fetches, feeds: Iterable[str]) -> bool:
+        """Whether the plan of this step has been made and says so."""
+        plan = self._plans.get((_wanted(fetches), tuple(feeds)))
+        # What these keep, no plan tells.
+        is_known = plan is not None and plan.is_typed and not self.engine.startswith("litert")
+        return is_known and not plan.changes_state  # type: ignore[union-attr]
 
     def step(self, plan: StepPlan, arrays: Sequence[Any]) -> Sequence[np.ndarray]:
         """One step of a plan that the caller has made, with arrays that need no checks."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 from dataclasses import replace
+from typing import Any
 
 from sojourn.errors import ModelError
 from sojourn.pool.decisions import explain, serving, sparing
@@ -85,6 +86,18 @@ class Scheduler(LeaseEvents, CopyEvents, SpareEvents):
                 facts = {"version": entry.model.version, "why": why}
                 state.out.append(Report("pool.unregistered", entry.model.name, facts))
                 serving.retire(state, entry, now, why)
+        return state.take_effects()
+
+    def on_change(self, key: str, now: float, **rules: Any) -> Effects:
+        """A version goes by other rules from now on, and so do the copies that are there."""
+        state = self._state
+        entry = state.models[key]
+        entry.model = replace(entry.model, **rules)
+        for copy in state.residents.of(key):
+            copy.model = entry.model
+            if copy.is_idle:
+                state.watch_idle(copy)
+        serving.dispatch(state, now)
         return state.take_effects()
 
     # -- questions ----------------------------------------------------------------------------
@@ -180,18 +193,6 @@ class Scheduler(LeaseEvents, CopyEvents, SpareEvents):
             if not copy.is_leaving and not is_wanted:
                 copy.retiring = copy.retiring or "evicted by request"
                 copy.park_retry_at = 0.0
-        serving.dispatch(state, now)
-        return state.take_effects()
-
-    def on_pin(self, model: str, pinned: bool, now: float) -> Effects:
-        """A model shall stay whoever else needs its room, or need no longer."""
-        state = self._state
-        entry = state.models[model]
-        entry.model = replace(entry.model, pinned=pinned)
-        for copy in state.residents.of(model):
-            copy.model = entry.model
-            if copy.is_idle:
-                state.watch_idle(copy)
         serving.dispatch(state, now)
         return state.take_effects()
 

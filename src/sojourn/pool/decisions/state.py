@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field
 
 from sojourn.pool.decisions import deadlock, status
@@ -79,7 +80,7 @@ class PoolState:
         """
         keep = copy.model.keep_seconds
         keep = self.policy.idle_seconds if keep is None else keep
-        if keep is None or copy.model.pinned:
+        if keep is None or keep == math.inf or copy.model.pinned:
             return None
         return max(copy.last_used + keep, copy.park_retry_at)
 

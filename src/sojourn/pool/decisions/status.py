@@ -113,7 +113,10 @@ class PoolStatus:
         plain = asdict(self)
         for copy, facts in zip(self.copies, plain["copies"], strict=True):
             facts["holders"] = [str(place) for place in copy.holders]
-        return {**plain, **{key: list(plain[key]) for key in ("spares", "copies", "models", "waits")}}
+        return {
+            **plain,
+            **{key: list(plain[key]) for key in ("spares", "copies", "models", "waits")},
+        }
 
     def __str__(self) -> str:
         size = self.charged_bytes if self.limit_bytes is None else self.limit_bytes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ class Model:
     pinned: bool = False
     takes_spares: bool = False  # whether a worker that was made ahead can be its own
     parks: bool = True  # whether what it has learnt can be put away and brought back
-    keep_seconds: float | None = None  # None: the pool's idle_seconds
+    keep_seconds: float | None = None  # None: the pool's idle_seconds; infinite: for ever
     memory_bytes: int | None = None  # what the user declared
     estimate_bytes: int | None = None  # a guess for the very first open
     max_runs: int | None = None
@@ -44,7 +45,7 @@ class Model:
             value = getattr(self, what)
             if value is not None:
                 arguments.whole(f"{self.name}: {what}", value, least)
-        if self.keep_seconds is not None:
+        if self.keep_seconds not in (None, math.inf):
             arguments.seconds(f"{self.name}: keep_seconds", self.keep_seconds)
 
     @property

@@ -34,6 +34,10 @@ class MetaGraph:
     version: str = ""
     signatures: dict[bytes, Signature] = field(default_factory=dict)
     signature_tensors: dict[bytes, list[bytes]] = field(default_factory=dict)
+    # Inputs and outputs by the tensors they stand for, as far as each is a single one.
+    signature_names: dict[bytes, tuple[dict[str, str], dict[str, str]]] = field(
+        default_factory=dict
+    )
     init_ops: list[bytes] = field(default_factory=list)
     restore_ops: list[bytes] = field(default_factory=list)  # run by every saver when loading
     save_ops: list[bytes] = field(default_factory=list)
@@ -47,24 +51,24 @@ class MetaGraph:
             raise ModelError(f"more than {_MOST_NAMES:,} names, which no honest model has")
 
 
-def parse_saved_model(data: memoryview) -> list[MetaGraph]:
-    """A SavedModel: one meta graph or more."""
+def parse_saved_model(data: memoryview, *, with_graph: bool = True) -> list[MetaGraph]:
+    """A SavedModel: one meta graph or more. Without the graphs themselves it is quick."""
     graphs: list[memoryview] = []
     for part, value in fields(data):
         if part == 2:
             graphs.append(message(value))
             if len(graphs) > _MOST_GRAPHS:
                 raise ModelError(f"damaged: it claims to hold more than {_MOST_GRAPHS} graphs")
-    return [parse_meta_graph(graph) for graph in graphs]
+    return [parse_meta_graph(graph, with_graph=with_graph) for graph in graphs]
 
 
-def parse_meta_graph(data: memoryview) -> MetaGraph:
+def parse_meta_graph(data: memoryview, *, with_graph: bool = True) -> MetaGraph:
     """A MetaGraphDef. A part that comes twice is read twice, as protobuf merges both."""
     meta = MetaGraph()
     for part, value in fields(data):
         if part == 1:
             _meta_info(meta, value)
-        elif part == 2:
+        elif part == 2 and with_graph:
             meta.graph.read(message(value))
         elif part == 3:
             _saver(meta, value)
@@ -123,16 +127,20 @@ def _signature(meta: MetaGraph, name: bytes, content: memoryview) -> None:
     meta.count()
     sides: dict[int, dict[str, TensorSpec]] = {1: {}, 2: {}}
     tensors: dict[int, list[bytes]] = {1: [], 2: []}
+    single: dict[int, dict[str, str]] = {1: {}, 2: {}}
     for part, value in fields(content):
         if part in sides:
             key, info = entry(value)
             sides[part][shown(key)], names = _tensor(meta, info)
             tensors[part] += names
+            if len(names) == 1:
+                single[part][shown(key)] = shown(names[0])
     # How TensorFlow 2 names it. It is not a signature to call.
     if name == b"__saved_model_init_op":
         meta.init_ops += tensors[2]
     elif name != b"__saved_model_train_op":
         meta.signatures[name] = Signature(sides[1], sides[2])
+        meta.signature_names[name] = single[1], single[2]
         meta.signature_tensors.setdefault(name, []).extend(tensors[2])
 
 

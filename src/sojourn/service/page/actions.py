@@ -70,7 +70,9 @@ class Actions:
     async def _pin(self, name: str, version: int | None, pinned: bool) -> str:
         for one in self._pool.versions(name) if version is None else (version,):
             await asyncio.to_thread(self._pool.pin, name, pinned, version=one)
-        return f"{_named(name, version)} {'stays until it is unpinned' if pinned else 'is unpinned'}"
+        return (
+            f"{_named(name, version)} {'stays until it is unpinned' if pinned else 'is unpinned'}"
+        )
 
     async def _read_again(self, name: str, version: int | None) -> str:
         if self._reload is None:
@@ -82,8 +84,10 @@ class Actions:
         return "the configuration was read again"
 
     async def _drain(self, name: str, version: int | None) -> str:
-        self._handler.is_draining = True
-        return "the server takes no more requests; those under way are answered"
+        self._handler.is_stopping = not self._handler.is_stopping
+        if self._handler.is_stopping:
+            return "the server says that it is not ready; requests that still come are answered"
+        return "the server says that it is ready again"
 
 
 def _named(name: str, version: int | None) -> str:

@@ -1,8 +1,8 @@
 """Who may ask what of the page, and what a browser may do with it.
 
-Without tokens, whoever is on this machine may do everything: other sites in the same browser must
-not. They are kept out by the name that the page was asked by (a name of theirs that leads here would
-make them this site), by the origin of a request, and by a secret that only this site can read.
+Without tokens, programs on this machine may do everything, and other sites in the same browser must
+not. They are kept out by the name that the page was asked by (a name of theirs that leads here
+would make them this site), by a request's origin, and by a secret that only this site can read.
 """
 
 from __future__ import annotations
@@ -56,13 +56,14 @@ class Guard:
         self.check(request)
         headers = request.headers
         origin = headers.get("origin")
-        if origin is not None and origin.partition("://")[2].lower() != headers.get("host", "").lower():
+        if (
+            origin is not None
+            and origin.partition("://")[2].lower() != headers.get("host", "").lower()
+        ):
             raise Refused(Status.PERMISSION_DENIED, f"actions must not come from {origin!r}")
         if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
             raise Refused(Status.PERMISSION_DENIED, "actions must not come from another site")
-        if not hmac.compare_digest(
-            headers.get(SECRET_HEADER, "").encode(), self.secret.encode()
-        ):
+        if not hmac.compare_digest(headers.get(SECRET_HEADER, "").encode(), self.secret.encode()):
             raise Refused(
                 Status.PERMISSION_DENIED,
                 f"the header {SECRET_HEADER} must be the `secret` of page/api/state",

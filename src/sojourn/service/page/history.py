@@ -1,7 +1,7 @@
 """What was: the last hour in memory and, where a file was named, longer in sqlite.
 
-The file is bounded in age and size, and nothing waits for it: one thread writes what has come in the
-meantime. A disk that is full or read-only costs the history, never an answer.
+The file is bounded in age and size, and nothing waits for it: one thread writes what has come
+meanwhile. A disk that is full or read-only costs the history, never an answer.
 """
 
 from __future__ import annotations
@@ -166,7 +166,9 @@ class History:
                     "CREATE TABLE IF NOT EXISTS points (model TEXT, at REAL, body BLOB,"
                     " PRIMARY KEY (model, at)) WITHOUT ROWID"
                 )
-                file.execute("CREATE TABLE IF NOT EXISTS receipts (at REAL, session TEXT, body BLOB)")
+                file.execute(
+                    "CREATE TABLE IF NOT EXISTS receipts (at REAL, session TEXT, body BLOB)"
+                )
                 file.execute("CREATE INDEX IF NOT EXISTS receipts_by_time ON receipts (at)")
                 file.execute(f"PRAGMA user_version = {_SCHEMA}")
             rows = file.execute("SELECT body FROM points WHERE at >= ? ORDER BY at", (since,))

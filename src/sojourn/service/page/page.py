@@ -129,6 +129,7 @@ class Page:
             if self.history.is_kept
             else "History: the last hour, until the server stops.",
             "can_reload": self.reload is not None,
+            "is_draining": self.handler.is_stopping,
         }
 
     def latest(self) -> dict[str, dict[str, Any]]:

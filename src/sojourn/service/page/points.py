@@ -46,14 +46,13 @@ def difference(now: Counts, before: Counts) -> Counts:
     """What was done between two counts. A server or model that began anew counts from zero."""
     if now.requests < before.requests:
         return now
-    width = max(len(now.histogram), len(before.histogram))
-    new, old = ([*counts, *[0] * (width - len(counts))] for counts in (now.histogram, before.histogram))
+    old = [*before.histogram, *[0] * len(now.histogram)]
     return Counts(
         now.requests - before.requests,
         max(0, now.failures - before.failures),
         max(0, now.batches - before.batches),
         max(0, now.rows - before.rows),
-        [max(0, a - b) for a, b in zip(new, old, strict=True)],
+        [max(0, a - b) for a, b in zip(now.histogram, old, strict=False)],
     )
 
 

@@ -168,7 +168,7 @@ class Routes:
         about = {
             "name": name,
             **self._known(name),
-            "errors": page.failures(name),
+            "errors": [one for one in reversed(page.handler.failures) if one.model == name],
             "receipts": [stays.row(receipt) for receipt in receipts],
         }
         return Response(200, _encode(about))

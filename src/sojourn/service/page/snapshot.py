@@ -168,9 +168,7 @@ def take(
     )
 
 
-def _block(
-    copy: CopyStatus, clock: Clock, is_over_at: Callable[[str, str], float | None]
-) -> Block:
+def _block(copy: CopyStatus, clock: Clock, is_over_at: Callable[[str, str], float | None]) -> Block:
     state = _STATES[copy.state]
     until = copy.leaves_at
     if state in ("opening", "parking", "closing"):

@@ -13,8 +13,10 @@ from sojourn.audit.event_report.story import Story, tell
 from sojourn.values import Residue
 
 MOST_BYTES = 16 * 2**20  # of the end of a file of events
-COLUMNS = ("at", "session", "held_bytes", "returned_bytes", "peak_bytes", "seconds", "runs")
-COLUMNS += ("how", "clean", "left_behind", "note")
+COLUMNS = (
+    *("at", "session", "held_bytes", "returned_bytes", "peak_bytes", "seconds", "runs"),
+    *("how", "clean", "left_behind", "note"),
+)
 
 
 def story_of_file(path: str) -> Story:
@@ -55,6 +57,6 @@ def to_csv(rows: Iterable[Mapping[str, Any]]) -> bytes:
 
 
 def _cell(value: Any) -> Any:
-    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t") else value
-
-
+    return (
+        f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t") else value
+    )

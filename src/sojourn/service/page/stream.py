@@ -20,7 +20,9 @@ class Full(Exception):
 class Stream:
     """The parts of what is shown, each with the number of its last change."""
 
-    def __init__(self, most_clients: int = MOST_CLIENTS, beat_seconds: float = BEAT_SECONDS) -> None:
+    def __init__(
+        self, most_clients: int = MOST_CLIENTS, beat_seconds: float = BEAT_SECONDS
+    ) -> None:
         self._parts: dict[str, tuple[int, bytes]] = {}
         self._changes = 0
         self._clients: set[asyncio.Event] = set()

@@ -43,7 +43,9 @@ class Incident:
 class Watching:
     """Listens from `start` to `stop`. Events come on any thread; questions on the server's."""
 
-    def __init__(self, changed: Callable[[], None], closed: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(
+        self, changed: Callable[[], None], closed: Callable[[dict[str, Any]], None]
+    ) -> None:
         self._changed = changed
         self._closed = closed
         self._lock = threading.Lock()
@@ -114,7 +116,9 @@ class Watching:
         kind, session = event.kind, event.session
         self._lines.append(_encoder.encode(event.to_dict()))
         if kind in _INCIDENTS:
-            facts = {k: v for k, v in event.detail.items() if v not in (None, "", 0) and k != "serial"}
+            facts = {
+                k: v for k, v in event.detail.items() if v not in (None, "", 0) and k != "serial"
+            }
             words = ", ".join(f"{key} {value}" for key, value in facts.items())
             self._incidents.append(Incident(round(event.wall, 3), kind, session, words))
         if kind == "session.opening":
@@ -134,7 +138,9 @@ class Watching:
             self._broken[session] = (round(event.wall, 3), how)
         elif kind in ("engine.chosen", "engine.refused"):
             why = str(event.detail.get("why", ""))
-            chosen = str(event.detail.get("engine", "")) if kind == "engine.chosen" else "tensorflow"
+            chosen = (
+                str(event.detail.get("engine", "")) if kind == "engine.chosen" else "tensorflow"
+            )
             self._engines[session] = (chosen, why)
 
     def _begin(self, what: str, event: Event) -> None:

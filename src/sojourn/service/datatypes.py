@@ -1,0 +1,112 @@
+"""The element types of the KServe protocol, and how its raw bytes become arrays and back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import ml_dtypes
+import numpy as np
+
+from sojourn.service.failures import Refused, Status
+
+BYTES = "BYTES"
+DTYPES: dict[str, np.dtype] = {
+    "BOOL": np.dtype(bool),
+    **{f"UINT{bits}": np.dtype(f"uint{bits}") for bits in (8, 16, 32, 64)},
+    **{f"INT{bits}": np.dtype(f"int{bits}") for bits in (8, 16, 32, 64)},
+    **{f"FP{bits}": np.dtype(f"float{bits}") for bits in (16, 32, 64)},
+    "BF16": np.dtype(ml_dtypes.bfloat16),
+    BYTES: np.dtype(object),
+}
+_DATATYPES = {dtype: datatype for datatype, dtype in DTYPES.items()}
+_DATATYPES_BY_NAME = {dtype.name: datatype for dtype, datatype in _DATATYPES.items()}
+_DATATYPES_BY_NAME["string"] = BYTES
+_MOST_DIMENSIONS = 64  # of numpy
+
+
+def dtype_of(datatype: str, name: str) -> np.dtype:
+    """The dtype of the input `name`."""
+    try:
+        return DTYPES[datatype]
+    except KeyError:
+        raise _wrong(f"input {name!r}: unknown datatype {datatype[:40]!r}") from None
+
+
+def datatype_of(array: np.ndarray, name: str) -> str:
+    """The datatype of the output `name`."""
+    datatype = _DATATYPES.get(array.dtype)
+    if datatype is None:
+        if array.dtype.kind in "SU":
+            return BYTES
+        raise Refused(
+            Status.FAILED_PRECONDITION,
+            f"output {name!r} is {array.dtype}, which this protocol does not have",
+        )
+    return datatype
+
+
+def datatype_named(dtype: str) -> str:
+    """The datatype of a dtype such as `"float32"`; one that the protocol lacks keeps its name."""
+    return _DATATYPES_BY_NAME.get(dtype, dtype.upper())
+
+
+def checked_shape(shape: Sequence[int], name: str) -> tuple[int, ...]:
+    """A shape that an array can have."""
+    if len(shape) > _MOST_DIMENSIONS or any(dim < 0 for dim in shape):
+        raise _wrong(f"input {name!r}: no array has the shape {list(shape)[:10]}")
+    return tuple(shape)
+
+
+def from_raw(
+    raw: bytes | memoryview, datatype: str, shape: tuple[int, ...], name: str
+) -> np.ndarray:
+    """The array in these little-endian bytes, which it refers to."""
+    dtype = dtype_of(datatype, name)
+    count = math.prod(shape)
+    if datatype == BYTES:
+        return strings_from_raw(raw, count, name).reshape(shape)
+    if len(raw) != count * dtype.itemsize:
+        raise _wrong(
+            f"input {name!r}: {datatype} {list(shape)} has {count * dtype.itemsize} bytes, "
+            f"got {len(raw)}"
+        )
+    return np.frombuffer(raw, dtype).reshape(shape)
+
+
+def strings_from_raw(raw: bytes | memoryview, count: int, name: str) -> np.ndarray:
+    """Strings, each behind its length."""
+    view = memoryview(raw)
+    if count * 4 > len(view):  # before anything is allocated for them
+        raise _wrong(f"input {name!r}: {count} strings do not fit into {len(view)} bytes")
+    found = np.empty(count, object)
+    at = 0
+    for i in range(count):
+        end = at + 4
+        length = int.from_bytes(view[at:end], "little")
+        at = end + length
+        if end > len(view) or at > len(view):
+            raise _wrong(f"input {name!r}: string {i} reaches beyond the data")
+        found[i] = bytes(view[end:at])
+    if at != len(view):
+        raise _wrong(f"input {name!r}: {len(view) - at} bytes too many")
+    return found
+
+
+def to_raw(array: np.ndarray) -> bytes:
+    """The array's elements as little-endian bytes."""
+    if array.dtype.kind in "OSU":
+        return b"".join(
+            len(item).to_bytes(4, "little") + item
+            for item in map(as_bytes, array.reshape(-1).tolist())
+        )
+    return array.tobytes()
+
+
+def as_bytes(item: object) -> bytes:
+    """One string of an array, as bytes."""
+    return item if isinstance(item, bytes) else str(item).encode()
+
+
+def _wrong(message: str) -> Refused:
+    return Refused(Status.INVALID_ARGUMENT, message)

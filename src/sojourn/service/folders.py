@@ -1,0 +1,77 @@
+"""Models and their versions as they lie in folders, by looking at names and first bytes only."""
+
+from __future__ import annotations
+
+import os
+
+from sojourn.errors import ModelError
+from sojourn.kinds import KINDS
+from sojourn.kinds.paths import recognise
+
+_SUFFIXES = tuple(suffix for kind in KINDS.values() for suffix in kind.suffixes)
+
+
+def find_models(path: str) -> dict[str, str]:
+    """The models at `path` by name: itself, if it is one, or else every model in the folder."""
+    if is_model(path) or find_versions(path):
+        return {name_of(path): path}
+    if not os.path.isdir(path):
+        recognise(path)  # says what is wrong with it
+    found: dict[str, str] = {}
+    for entry in sorted(os.listdir(path)):
+        inside = os.path.join(path, entry)
+        if entry.startswith(".") or not (is_model(inside) or find_versions(inside)):
+            continue
+        name = name_of(inside)
+        if name in found:
+            raise ModelError(f"{found[name]} and {inside} would both be served as {name!r}")
+        found[name] = inside
+    return found
+
+
+def find_versions(path: str) -> dict[int, str]:
+    """The models in the numbered folders below `path`, by their numbers."""
+    found = {}
+    for entry in _entries(path):
+        if entry.isascii() and entry.isdigit() and not entry.startswith("0"):
+            model = _model_in(os.path.join(path, entry))
+            if model is not None:
+                found[int(entry)] = model
+    return found
+
+
+def versions_at(path: str) -> dict[int, str]:
+    """Every version of the model at `path`; one that is not in numbered folders is version 1."""
+    return find_versions(path) or {1: path}
+
+
+def name_of(path: str) -> str:
+    """What a model is called that nobody has given a name."""
+    base = os.path.basename(os.path.normpath(path))
+    return base if os.path.isdir(path) else os.path.splitext(base)[0]
+
+
+def is_model(path: str) -> bool:
+    """Whether something that can be opened lies there, and is named like it."""
+    if os.path.isfile(path) and not path.endswith(_SUFFIXES):
+        return False
+    try:
+        return not recognise(path).refusal
+    except (ModelError, OSError):
+        return False
+
+
+def _model_in(folder: str) -> str | None:
+    """The folder itself, or the one model file in it."""
+    if is_model(folder):
+        return folder
+    files = [os.path.join(folder, entry) for entry in _entries(folder)]
+    models = [file for file in files if os.path.isfile(file) and is_model(file)]
+    return models[0] if len(models) == 1 else None
+
+
+def _entries(folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except (NotADirectoryError, FileNotFoundError):
+        return []

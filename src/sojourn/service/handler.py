@@ -1,0 +1,105 @@
+"""The one object behind every protocol: what is asked of it, it does or refuses."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass
+
+from sojourn.service.catalogue import Catalogue
+from sojourn.service.failures import Refused, refusal
+from sojourn.service.inference import Answer, Inference, ModelRef
+from sojourn.service.queueing import ModelQueue
+from sojourn.service.served import ModelMetadata, Served, State, VersionStatus
+from sojourn.service.statistics import ModelStatistics
+from sojourn.values import Receipt
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A request that got no answer, in the words that its client read."""
+
+    at: float
+    model: str
+    status: str
+    words: str
+
+
+class Handler:
+    """Answers for all models of a catalogue, on the server's loop. It lives as long as that."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self.catalogue = catalogue
+        self._queues: dict[tuple[str, int], ModelQueue] = {}
+        self.is_stopping = False
+        self.failures: deque[Failure] = deque(maxlen=256)  # the last ones
+
+    async def infer(self, inference: Inference) -> Answer:
+        """Run one request; raises Refused and nothing else."""
+        try:
+            served = self.catalogue.resolve(inference.model)
+            queue = self._queues.get((served.name, served.version))
+            if queue is None or queue.served is not served:
+                queue = self._new_queue(served)
+            outputs = await queue.run(inference)
+        except Exception as error:
+            told = refusal(error)
+            name = inference.model.name[:200]
+            self.failures.append(Failure(time.time(), name, told.status.name, str(told)[:1000]))
+            raise told from error
+        return Answer(served.name, served.version, outputs)
+
+    def _new_queue(self, served: Served) -> ModelQueue:
+        # One that came back after it was unloaded is another, under the same number.
+        queue = ModelQueue(self.catalogue, served)
+        before = self._queues.get((served.name, served.version))
+        if before is not None:
+            queue.statistics = before.statistics
+        self._queues[served.name, served.version] = queue
+        return queue
+
+    async def metadata(self, ref: ModelRef) -> ModelMetadata:
+        """What a model takes and gives."""
+        try:
+            return await self.catalogue.metadata(ref)
+        except Exception as error:
+            raise refusal(error) from error
+
+    def statuses(self, name: str | None = None) -> tuple[VersionStatus, ...]:
+        """Where each version stands; Refused if there is no such model."""
+        return self.catalogue.statuses(name)
+
+    def is_ready(self, ref: ModelRef | None = None) -> bool:
+        """Whether the server, or this model, takes requests."""
+        if ref is None or self.is_stopping:
+            return not self.is_stopping
+        try:
+            return self.catalogue.resolve(ref).state is State.AVAILABLE
+        except Refused:
+            return False
+
+    def statistics(self, name: str | None = None) -> tuple[ModelStatistics, ...]:
+        """What each version has done so far, those that have left included."""
+        found = [queue for (model, _), queue in self._queues.items() if name in (None, model)]
+        for queue in found:
+            queue.statistics.waiting = queue.waiting
+        return tuple(queue.statistics for queue in found)
+
+    async def load(self, name: str, *, version: int | None = None) -> None:
+        """Have a model in service and loaded."""
+        try:
+            await self.catalogue.load(name, version=version)
+        except Exception as error:
+            raise refusal(error) from error
+
+    async def unload(self, name: str, *, version: int | None = None) -> tuple[Receipt, ...]:
+        """Take a model out of service; returns when its memory is back."""
+        try:
+            return await self.catalogue.unload(name, version=version)
+        except Exception as error:
+            raise refusal(error) from error
+
+    async def close(self) -> None:
+        """Cut off what is under way."""
+        for queue in self._queues.values():
+            await queue.close()

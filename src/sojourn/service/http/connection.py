@@ -1,0 +1,342 @@
+"""One client's connection: bytes to requests, responses to bytes, and no more of either than fits.
+
+Requests of a connection are answered one after the other, in order. Everything here runs on the
+server's loop. Time is looked at by the door, once in a while for all connections together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from http import HTTPStatus
+from typing import Any, cast
+
+import httptools
+
+from sojourn.service.http.limits import Limits
+from sojourn.service.http.messages import Request, Response, json_response
+
+Answering = Callable[[Request], Awaitable[Response]]
+
+_REASONS = {status.value: status.phrase for status in HTTPStatus} | {499: "Client Closed Request"}
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_BODILESS = frozenset({204, 304})
+_LINGER_SECONDS = 2.0  # so that a client that still sends reads why it was refused
+_LARGE_BYTES = 2**14  # from here on a body is not copied behind its head
+
+
+class Phase(enum.Enum):
+    """What a connection waits for."""
+
+    IDLE = enum.auto()  # a request
+    HEAD = enum.auto()  # the rest of its head
+    BODY = enum.auto()  # the rest of its body
+    ANSWER = enum.auto()  # the answer, or the client to read it
+    OVER = enum.auto()  # the client to go
+
+
+class Connection(asyncio.Protocol):
+    """From the client's coming to its going."""
+
+    def __init__(
+        self,
+        answer: Answering,
+        limits: Limits,
+        clock: Callable[[], float],
+        gone: Callable[[Connection], None],
+        is_welcome: Callable[[Connection], bool],
+    ) -> None:
+        self._answer = answer
+        self._limits = limits
+        self._clock = clock  # coarse, and so cheap
+        self._gone = gone
+        self._is_welcome = is_welcome
+        self._transport: asyncio.Transport = cast(asyncio.Transport, None)
+        self._parser = httptools.HttpRequestParser(self)
+        self.phase = Phase.IDLE
+        self._since = 0.0  # when the phase began
+        self._peer = ""
+        # The request that is being read.
+        self._url = b""
+        self._headers: dict[str, str] = {}
+        self._header_count = 0
+        self._head_bytes = 0
+        self._pieces: list[bytes] = []
+        self._body_bytes = 0
+        # Requests that have been read.
+        self._waiting: deque[tuple[Request, bool]] = deque()
+        self._serving: asyncio.Task[None] | None = None
+        self._is_draining = False
+        self._can_write: asyncio.Event | None = None  # while the client does not read
+        self._unread_since = 0.0
+        self._unread_bytes = 0
+
+    # -- the transport's calls -------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._since = self._clock()
+        peer = transport.get_extra_info("peername")
+        self._peer = peer[0] if isinstance(peer, tuple) else "unix"
+        if not self._is_welcome(self):
+            self._refuse(503, "the server has as many connections as it takes", retry_after="1")
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.phase = Phase.OVER
+        self._waiting.clear()
+        if self._can_write is not None:
+            self._can_write.set()
+        if self._serving is not None:
+            self._serving.cancel()  # nobody is there to read the answer
+        self._gone(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self.phase is Phase.OVER:
+            return
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._refuse(501, "this server does not switch protocols")
+        except _Refusal as refusal:
+            self._refuse(*refusal.args)
+        except httptools.HttpParserCallbackError as error:
+            cause = error.__context__
+            if not isinstance(cause, _Refusal):
+                raise
+            self._refuse(*cause.args)
+        except httptools.HttpParserError:
+            self._refuse(400, "Malformed request: it is not HTTP/1.1")
+        else:
+            if self.phase is Phase.HEAD:
+                self._head_bytes += len(data)
+                if self._head_bytes > self._limits.header_bytes:
+                    self._refuse(431, f"a head has at most {self._limits.header_bytes} bytes")
+
+    def eof_received(self) -> bool:
+        return False  # a client that sends no more is taken to have left
+
+    def pause_writing(self) -> None:
+        self._can_write = asyncio.Event()
+        self._unread_since = self._clock()
+        self._unread_bytes = self._transport.get_write_buffer_size()
+
+    def resume_writing(self) -> None:
+        if self._can_write is not None:
+            self._can_write.set()
+            self._can_write = None
+
+    # -- the parser's calls ----------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        self._url = b""
+        self._headers = {}
+        self._header_count = 0
+        self._head_bytes = 0
+        self._pieces = []
+        self._body_bytes = 0
+        self._enter(Phase.HEAD)
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._header_count += 1
+        if self._header_count > self._limits.headers:
+            raise _Refusal(431, f"a request has at most {self._limits.headers} headers")
+        key = name.decode("latin-1").lower()
+        text = value.decode("latin-1")
+        # One that is there twice is a list, by the rules of HTTP.
+        self._headers[key] = f"{self._headers[key]}, {text}" if key in self._headers else text
+
+    def on_headers_complete(self) -> None:
+        limits, headers = self._limits, self._headers
+        size = len(self._url) + sum(len(name) + len(text) for name, text in headers.items())
+        if size > limits.header_bytes:
+            raise _Refusal(431, f"a head has at most {limits.header_bytes} bytes")
+        length = headers.get("content-length")
+        if length is not None and int(length) > limits.body_bytes:
+            raise self._too_large()
+        if "expect" in headers:
+            if headers["expect"].lower() != "100-continue":
+                raise _Refusal(417, "the only expectation that can be met is 100-continue")
+            if self._serving is None:
+                self._transport.write(_CONTINUE)
+        self._enter(Phase.BODY)
+
+    def on_body(self, piece: bytes) -> None:
+        self._body_bytes += len(piece)
+        if self._body_bytes > self._limits.body_bytes:
+            raise self._too_large()
+        self._pieces.append(piece)
+
+    def on_message_complete(self) -> None:
+        pieces = self._pieces
+        url = self._url
+        path, _, query = url.partition(b"?")
+        request = Request(
+            self._parser.get_method().decode("latin-1"),
+            path.decode("latin-1"),
+            query.decode("latin-1"),
+            self._headers,
+            pieces[0] if len(pieces) == 1 else b"".join(pieces),
+            self._peer,
+        )
+        self._pieces = []
+        keeps = self._parser.should_keep_alive()
+        self._enter(Phase.ANSWER)
+        if self._serving is None:
+            self._serving = asyncio.get_running_loop().create_task(self._serve(request, keeps))
+            return
+        self._waiting.append((request, keeps))
+        if len(self._waiting) >= self._limits.pipelined:
+            self._transport.pause_reading()
+
+    def _too_large(self) -> _Refusal:
+        return _Refusal(413, f"a body has at most {self._limits.body_bytes} bytes")
+
+    # -- answering -------------------------------------------------------------------------------
+
+    async def _serve(self, request: Request, keeps: bool) -> None:
+        try:
+            while True:
+                response = await self._answer(request)
+                keeps = keeps and not self._is_draining
+                if isinstance(response.body, bytes):
+                    self._write(request, response, response.body, keeps)
+                else:
+                    await self._stream(request, response, response.body, keeps)
+                if not keeps:
+                    self._finish()
+                    return
+                if self._can_write is not None:
+                    await self._can_write.wait()
+                if not self._waiting:
+                    break
+                request, keeps = self._waiting.popleft()
+                if len(self._waiting) == self._limits.pipelined - 1:
+                    self._transport.resume_reading()
+        finally:
+            self._serving = None
+        if self.phase is Phase.ANSWER:
+            self._enter(Phase.IDLE)
+        if self._is_draining:
+            self.leave_when_idle()
+
+    def _write(self, request: Request, response: Response, body: bytes, keeps: bool) -> None:
+        status = response.status
+        lines = f"HTTP/1.1 {status} {_REASONS.get(status, '')}\r\n"
+        if status not in _BODILESS:
+            lines += f"content-type: {response.content_type}\r\ncontent-length: {len(body)}\r\n"
+        head = (lines + _more_lines(response, keeps)).encode("latin-1")
+        if request.method == "HEAD" or status in _BODILESS:
+            self._transport.write(head)
+        elif len(body) < _LARGE_BYTES:
+            self._transport.write(head + body)
+        else:
+            self._transport.writelines([head, body])
+
+    async def _stream(
+        self, request: Request, response: Response, pieces: AsyncIterator[bytes], keeps: bool
+    ) -> None:
+        head = (
+            f"HTTP/1.1 {response.status} {_REASONS.get(response.status, '')}\r\n"
+            f"content-type: {response.content_type}\r\ntransfer-encoding: chunked\r\n"
+            f"{_more_lines(response, keeps)}"
+        )
+        self._transport.write(head.encode("latin-1"))
+        try:
+            if request.method != "HEAD":
+                async for piece in pieces:
+                    if piece:
+                        self._transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+                    if self._can_write is not None:
+                        await self._can_write.wait()
+                self._transport.write(b"0\r\n\r\n")
+        finally:
+            close = getattr(pieces, "aclose", None)
+            if close is not None:
+                await close()
+
+    # -- ends ------------------------------------------------------------------------------------
+
+    def _refuse(self, status: int, why: str, **headers: str) -> None:
+        """Answer what cannot be read with this, and read no more."""
+        if self._serving is not None:  # answers before this one are still under way
+            self._is_draining = True
+            self.phase = Phase.OVER
+            return
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        response = json_response({"error": why}, status, **named)
+        assert isinstance(response.body, bytes)
+        self._write(Request("", ""), response, response.body, keeps=False)
+        self._finish()
+
+    def _finish(self) -> None:
+        """Everything was said. What the client still sends is thrown away for a moment: else the
+        kernel takes back what it has not read yet."""
+        is_reading = self.phase in (Phase.HEAD, Phase.BODY) or bool(self._waiting)
+        self._enter(Phase.OVER)
+        if is_reading and self._transport.can_write_eof():
+            self._transport.write_eof()
+        else:
+            self._transport.close()
+
+    def drain(self) -> None:
+        """Answer what has come, and take nothing more."""
+        self._is_draining = True
+        self.leave_when_idle()
+
+    def leave_when_idle(self) -> None:
+        if self._serving is None and self.phase in (Phase.IDLE, Phase.HEAD, Phase.BODY):
+            self._enter(Phase.OVER)
+            self._transport.close()
+
+    def abort(self) -> None:
+        """End it now."""
+        self._transport.abort()
+
+    # -- time ------------------------------------------------------------------------------------
+
+    def _enter(self, phase: Phase) -> None:
+        self.phase = phase
+        self._since = self._clock()
+
+    def look(self, now: float) -> None:
+        """Cut the client off if it takes too long."""
+        limits = self._limits
+        seconds = now - self._since
+        if self._can_write is not None:
+            self._look_at_unread(now)
+        elif self.phase is Phase.HEAD and seconds > limits.header_seconds:
+            self._refuse(408, f"a head takes at most {limits.header_seconds:g} s")
+        elif self.phase is Phase.BODY and seconds > limits.stall_seconds + (
+            self._body_bytes / limits.slowest_bytes
+        ):
+            self._refuse(408, f"a body comes with at least {limits.slowest_bytes} bytes a second")
+        elif self.phase is Phase.IDLE and seconds > limits.idle_seconds:
+            self._enter(Phase.OVER)
+            self._transport.close()
+        elif self.phase is Phase.OVER and self._serving is None and seconds > _LINGER_SECONDS:
+            self.abort()
+
+    def _look_at_unread(self, now: float) -> None:
+        left = self._transport.get_write_buffer_size()
+        seconds = now - self._unread_since
+        if self._unread_bytes - left >= self._limits.slowest_bytes * seconds:
+            self._unread_since, self._unread_bytes = now, left
+        elif seconds > self._limits.stall_seconds:
+            self.abort()
+
+
+class _Refusal(Exception):
+    """A request that cannot be read on: the status and why."""
+
+
+def _more_lines(response: Response, keeps: bool) -> str:
+    lines = "" if keeps else "connection: close\r\n"
+    headers: Any = response.headers
+    if headers:
+        lines += "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    return lines + "\r\n"

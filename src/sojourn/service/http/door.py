@@ -1,0 +1,179 @@
+"""The HTTP door: it listens, keeps the connections in bounds, and has requests answered."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import ssl
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from sojourn.service.addresses import bound, parsed
+from sojourn.service.failures import Refused, Status, refusal
+from sojourn.service.handler import Handler
+from sojourn.service.http import bodies
+from sojourn.service.http.connection import Connection
+from sojourn.service.http.limits import Limits
+from sojourn.service.http.messages import Request, Response, json_response
+from sojourn.service.http.router import Role, Router
+
+_LOOK_SECONDS = 0.5
+_log = logging.getLogger("sojourn.service")
+
+Observer = Callable[[Request, Response, float], None]
+
+
+class Roles(Protocol):
+    """Who may do what, by the token that a request carries."""
+
+    def role(self, token: str | None) -> Role: ...
+
+
+class HttpDoor:
+    """Listens at `address`, such as `127.0.0.1:8501`, from `start` to `stop`."""
+
+    def __init__(
+        self,
+        address: str,
+        router: Router,
+        *,
+        limits: Limits | None = None,
+        tls: ssl.SSLContext | None = None,
+        tokens: Roles | None = None,
+    ) -> None:
+        self._address = address
+        self._router = router
+        self._limits = limits or Limits()
+        self._tls = tls
+        self._tokens = tokens
+        self._server: asyncio.AbstractServer | None = None
+        self._connections: set[Connection] = set()
+        self._looking: asyncio.TimerHandle | None = None
+        self._now = time.monotonic()
+        self._everybody_left: asyncio.Event | None = None
+        self._numbers = itertools.count(1)
+        self.observers: list[Observer] = []  # told of every answer and the seconds it took
+
+    @property
+    def connections(self) -> int:
+        """How many clients are connected."""
+        return len(self._connections)
+
+    async def start(self, handler: Handler) -> str:
+        """Listen; returns the address, with the port that was picked."""
+        loop = asyncio.get_running_loop()
+        host, port = parsed(self._address)
+        self._server = await loop.create_server(
+            self._connection, host, port, ssl=self._tls, backlog=1024
+        )
+        self._look()
+        return bound(self._server.sockets[0].getsockname())
+
+    async def stop(self, grace: float) -> None:
+        """Take no more requests, and give those that are under way `grace` seconds."""
+        if self._server is None:
+            return
+        self._server.close()
+        self._everybody_left = asyncio.Event()
+        for connection in list(self._connections):
+            connection.drain()
+        if self._connections:
+            try:
+                await asyncio.wait_for(self._everybody_left.wait(), grace)
+            except (TimeoutError, asyncio.TimeoutError):
+                pass
+        for connection in list(self._connections):
+            connection.abort()
+        while self._connections:
+            await asyncio.sleep(0)
+        await self._server.wait_closed()
+        if self._looking is not None:
+            self._looking.cancel()
+
+    # -- connections -----------------------------------------------------------------------------
+
+    def _connection(self) -> Connection:
+        return Connection(
+            self.answer, self._limits, lambda: self._now, self._leave, self._is_welcome
+        )
+
+    def _is_welcome(self, connection: Connection) -> bool:
+        self._connections.add(connection)
+        return len(self._connections) <= self._limits.connections
+
+    def _leave(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        if self._everybody_left is not None and not self._connections:
+            self._everybody_left.set()
+
+    def _look(self) -> None:
+        self._now = time.monotonic()
+        for connection in list(self._connections):
+            connection.look(self._now)
+        self._looking = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look)
+
+    # -- requests --------------------------------------------------------------------------------
+
+    async def answer(self, request: Request) -> Response:
+        """The response to one request, whatever happens."""
+        began = time.perf_counter() if self.observers else 0.0
+        request.request_id = request.headers.get("x-request-id") or f"{next(self._numbers):x}"
+        try:
+            response = await self._routed(request)
+        except Exception as error:
+            response = self._failed(request, error)
+        for observer in self.observers:
+            observer(request, response, time.perf_counter() - began)
+        return response
+
+    async def _routed(self, request: Request) -> Response:
+        method = "GET" if request.method == "HEAD" else request.method
+        found = self._router.find(method, request.path)
+        if found is None:
+            return self._unknown(request)
+        route, request.parts = found
+        if route.role is not Role.ANYBODY and self._tokens is not None:
+            self._authorize(request, route.role)
+        if "content-encoding" in request.headers:
+            request.body = bodies.decompressed(request, self._limits.body_bytes)
+        return await route.answer(request)
+
+    def _authorize(self, request: Request, needed: Role) -> None:
+        assert self._tokens is not None
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        given = token.strip() if scheme.lower() == "bearer" else None
+        if self._tokens.role(given).value >= needed.value:
+            return
+        if given is None:
+            raise Refused(Status.UNAUTHENTICATED, "a bearer token is needed")
+        raise Refused(Status.PERMISSION_DENIED, "this token does not allow it")
+
+    def _unknown(self, request: Request) -> Response:
+        methods = self._router.methods(request.path)
+        if methods:
+            allowed = ", ".join(sorted({*methods, *(["HEAD"] if "GET" in methods else [])}))
+            return json_response({"error": f"this takes {allowed}"}, 405, allow=allowed)
+        # As TensorFlow Serving has it.
+        status = 400 if request.path.startswith("/v1/") else 404
+        return json_response(
+            {"error": f"Malformed request: {request.method} {request.path}"}, status
+        )
+
+    def _failed(self, request: Request, error: Exception) -> Response:
+        told = refusal(error)
+        if told.status is Status.INTERNAL and told is not error:
+            _log.error(
+                "request %s: %s %s",
+                request.request_id,
+                request.method,
+                request.path,
+                exc_info=error,
+            )
+        response = json_response({"error": str(told)}, told.status.http)
+        if told.retry_after is not None:
+            response.headers = {"retry-after": str(max(1, round(told.retry_after)))}
+        elif told.status is Status.UNAUTHENTICATED:
+            response.headers = {"www-authenticate": "Bearer"}
+        return response

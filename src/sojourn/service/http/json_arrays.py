@@ -1,0 +1,160 @@
+"""Numbers and strings of JSON bodies as arrays, and arrays as JSON."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from typing import Any, NoReturn
+
+import msgspec
+import numpy as np
+
+from sojourn.service.failures import Refused, Status
+
+_numbers = msgspec.json.Decoder(list[float])
+_integers = msgspec.json.Decoder(list[int])
+_anything = msgspec.json.Decoder(Any)
+
+
+def parsed(body: bytes | msgspec.Raw) -> Any:
+    """What a body says. NaN and Infinity are numbers, as TensorFlow Serving has it."""
+    try:
+        return _anything.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return _lenient(bytes(body), error)
+
+
+def _lenient(body: bytes, error: Exception) -> Any:
+    if b"NaN" not in body and b"Infinity" not in body:
+        refuse_json(error)
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError) as second:
+        refuse_json(second)
+
+
+def refuse_json(error: Exception) -> NoReturn:
+    """Say what is wrong with a body that is not JSON."""
+    why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+    raise Refused(Status.INVALID_ARGUMENT, f"JSON Parse Error: {why}") from None
+
+
+def from_data(data: msgspec.Raw, dtype: np.dtype, shape: tuple[int, ...], name: str) -> np.ndarray:
+    """The array of this shape whose elements are listed, flat or in nested lists."""
+    values: Any
+    try:
+        if dtype.kind == "f" or dtype.kind == "V":
+            values = _numbers.decode(data)
+        elif dtype.kind in "iu":
+            values = _integers.decode(data)
+        else:
+            values = parsed(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        values = parsed(data)
+    return shaped(as_array(values, dtype, name), shape, name)
+
+
+def shaped(array: np.ndarray, shape: tuple[int, ...], name: str) -> np.ndarray:
+    """The array in the shape that was said: its elements may be listed flat."""
+    if array.shape == shape:
+        return array
+    if array.ndim > 1 or array.size != math.prod(shape):
+        raise Refused(
+            Status.INVALID_ARGUMENT,
+            f"input {name!r}: the data has the shape {list(array.shape)}, not {list(shape)}",
+        )
+    return array.reshape(shape)
+
+
+def as_array(values: Any, dtype: np.dtype, name: str) -> np.ndarray:
+    """Nested lists as an array of this dtype, every element unchanged but for rounding."""
+    try:
+        if dtype.kind == "O":
+            return _strings(values)
+        array = np.asarray(values)
+        if array.dtype == dtype:
+            return array
+        if array.dtype.kind == "O" or array.dtype.kind not in _TAKEN_FROM[dtype.kind]:
+            if array.size:
+                raise ValueError(f"{_kind(array)} where {dtype} is expected")
+            return array.astype(dtype)
+        if dtype.kind in "iu":
+            return np.asarray(values, dtype)  # raises where one does not fit
+        return array.astype(dtype)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise Refused(Status.INVALID_ARGUMENT, f"input {name!r}: {error}") from None
+
+
+_TAKEN_FROM = {"b": "b", "i": "iu", "u": "iu", "f": "iuf", "V": "iuf", "c": "iufc"}
+
+
+def _kind(array: np.ndarray) -> str:
+    kinds = {"b": "booleans", "i": "integers", "u": "integers", "f": "fractions", "U": "strings"}
+    return kinds.get(array.dtype.kind, "mixed or ragged values")
+
+
+def _strings(values: Any) -> np.ndarray:
+    """Strings and {"b64": ...} objects as an array of bytes."""
+    shape: list[int] = []
+    inner = values
+    while isinstance(inner, list):
+        shape.append(len(inner))
+        if not inner:
+            break
+        inner = inner[0]
+    flat: list[bytes] = []
+    _collect(values, shape, 0, flat)
+    array = np.empty(len(flat), object)
+    array[:] = flat
+    return array.reshape(shape)
+
+
+def _collect(values: Any, shape: list[int], depth: int, flat: list[bytes]) -> None:
+    if depth == len(shape):
+        flat.append(element(values))
+        return
+    if not isinstance(values, list) or len(values) != shape[depth]:
+        raise ValueError("the lists are ragged")
+    for value in values:
+        _collect(value, shape, depth + 1, flat)
+
+
+def element(value: Any) -> bytes:
+    """One string: text, or bytes in base64."""
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, dict) and value.keys() == {"b64"} and isinstance(value["b64"], str):
+        return base64.b64decode(value["b64"], validate=True)
+    raise ValueError(f"a string is expected, not {json.dumps(value)[:60]}")
+
+
+def listed(array: np.ndarray, *, as_base64: bool = False) -> Any:
+    """The array as nested lists that JSON can hold; strings as text or as {"b64": ...}."""
+    kind = array.dtype.kind
+    if kind in "OSU":
+        return _listed_strings(array.tolist(), as_base64)
+    if kind == "V":  # bfloat16 and its like
+        return array.astype(np.float32).tolist()
+    return array.tolist()
+
+
+def _listed_strings(value: Any, as_base64: bool) -> Any:
+    if isinstance(value, list):
+        return [_listed_strings(each, as_base64) for each in value]
+    raw = value if isinstance(value, bytes) else str(value).encode()
+    return {"b64": base64.b64encode(raw).decode()} if as_base64 else raw.decode(errors="replace")
+
+
+def is_plain(array: np.ndarray) -> bool:
+    """Whether JSON proper can hold it: it knows no NaN and no infinity."""
+    if array.dtype.kind == "V":
+        array = array.astype(np.float32)
+    return array.dtype.kind != "f" or bool(np.isfinite(array).all())
+
+
+def encoded(value: Any, is_plain: bool) -> bytes:
+    """`value` as JSON; with NaN and Infinity written as such where there are any."""
+    if is_plain:
+        return msgspec.json.encode(value)
+    return json.dumps(value, separators=(",", ":")).encode()

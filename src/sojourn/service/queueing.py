@@ -1,0 +1,329 @@
+"""The requests of one version of a model: they wait, go into steps, and get their own answers.
+
+A step belongs to the queue and not to the task of a request, unless that request is alone in it: a
+client that leaves takes nobody else's answer along.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from sojourn.errors import OutOfMemory, SessionBroken, StepTimeout
+from sojourn.service.batching import Costs, Line
+from sojourn.service.catalogue import Catalogue
+from sojourn.service.failures import Refused, Status, refusal
+from sojourn.service.inference import Inference
+from sojourn.service.served import Served
+from sojourn.service.statistics import ModelStatistics
+from sojourn.service.targets import Target, Targets
+from sojourn.session.lease import Lease
+from sojourn.values.rows import Rows
+
+_HOLD_SECONDS = 0.05  # a lease is given back after this, so that the pool has its say
+clock = time.monotonic
+
+Outputs = Mapping[str, np.ndarray]
+
+
+class Ask:
+    """One request that waits or is under way."""
+
+    __slots__ = ("arrays", "arrived", "deadline", "future", "is_repeated", "key", "rows", "target")
+
+    def __init__(
+        self, target: Target, arrays: list[np.ndarray], arrived: float, deadline: float | None
+    ) -> None:
+        self.target = target
+        self.arrays = arrays
+        self.key, self.rows = target.key(arrays)
+        self.arrived = arrived
+        self.deadline = deadline
+        self.is_repeated = False
+        self.future: asyncio.Future[Outputs] = asyncio.get_running_loop().create_future()
+
+    def is_wanted(self) -> bool:
+        """Whether somebody still waits for it: neither has the client left, nor is it too late."""
+        return not self.future.done()
+
+    def fail(self, error: BaseException) -> None:
+        if not self.future.done():
+            self.future.set_exception(refusal(error))
+
+    def expire(self) -> None:
+        self.fail(too_late())
+
+
+class ModelQueue:
+    """One version of a model, from its first request until it leaves."""
+
+    def __init__(self, catalogue: Catalogue, served: Served) -> None:
+        self._catalogue = catalogue
+        self.served = served
+        rules = served.options
+        self._max_queue = rules.max_queue
+        self._width = rules.copies
+        self._timeout = rules.timeout_seconds
+        self._joins = rules.max_batch > 1
+        self._busy = 0  # copies that we have
+        self._costs = Costs()
+        self._line: Line[Ask] = Line(rules.max_batch, self._costs)
+        self._targets = Targets()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.statistics = ModelStatistics(served.name, served.version)
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for a copy."""
+        return len(self._line)
+
+    # -- one request -----------------------------------------------------------------------------
+
+    async def run(self, inference: Inference) -> Outputs:
+        """The outputs of one request."""
+        arrived = clock()
+        served = self.served
+        served.enter()  # the version stays in service until this one is answered
+        try:
+            outputs = await self._run(inference, arrived)
+        except asyncio.CancelledError:
+            raise
+        except BaseException:
+            self.statistics.failed += 1
+            raise
+        finally:
+            served.leave()
+        self.statistics.note_answer(clock() - arrived)
+        return outputs
+
+    async def _run(self, inference: Inference, arrived: float) -> Outputs:
+        deadline = self._deadline(inference, arrived)
+        target = self._targets.find(inference.signature, inference.outputs)
+        if target is None:
+            call = await self._catalogue.signature(self.served, inference.signature)
+            target = self._targets.choose(call, inference.signature, inference.outputs)
+        ask = Ask(target, target.arrays(inference.inputs), arrived, deadline)
+        if not self._joins or not target.is_pure:
+            ask.key = None  # what steps change depends on how they are made up
+        if inference.keep_alive is not None:
+            self._catalogue.keep(self.served, inference.keep_alive)
+        outputs = await self._answered(ask)
+        if inference.outputs is not None and len(outputs) != len(inference.outputs):
+            return {name: outputs[name] for name in inference.outputs}
+        return outputs
+
+    def _deadline(self, inference: Inference, arrived: float) -> float | None:
+        deadline = inference.deadline
+        if self._timeout is not None:
+            own = arrived + self._timeout
+            deadline = own if deadline is None else min(deadline, own)
+        if deadline is not None and arrived >= deadline:
+            self.statistics.late += 1
+            raise too_late()
+        return deadline
+
+    async def _answered(self, ask: Ask) -> Outputs:
+        if len(self._line) >= self._max_queue:
+            self.statistics.refused += 1
+            raise Refused(
+                Status.RESOURCE_EXHAUSTED,
+                f"{self._max_queue} requests wait for {self.served.name!r} already",
+                self._seconds_to_wait(),
+            )
+        self._line.add(ask)
+        timer = None
+        try:
+            if self._busy < self._width:
+                await asyncio.sleep(0)  # what came in with it goes with it
+                if self._busy < self._width:
+                    batch = self._line.take(Ask.is_wanted)
+                    if len(batch) == 1 and batch[0] is ask:
+                        return await self._alone(ask)
+                    if batch:
+                        self._start(batch)
+            if ask.deadline is not None:
+                loop = asyncio.get_running_loop()
+                timer = loop.call_later(max(0.0, ask.deadline - clock()), self._expire, ask)
+            return await ask.future
+        finally:
+            if timer is not None:
+                timer.cancel()
+            if not ask.future.done():
+                ask.future.cancel()
+
+    def _expire(self, ask: Ask) -> None:
+        self.statistics.late += 1
+        ask.expire()
+
+    def _seconds_to_wait(self) -> float:
+        seconds = self._costs.of(1) or 1.0
+        return max(1.0, len(self._line) * seconds / self._width)
+
+    async def _alone(self, ask: Ask) -> Outputs:
+        """A request by itself, on its own task."""
+        self._busy += 1
+        try:
+            while True:
+                try:
+                    async with self._catalogue.session(self.served, ask.deadline) as session:
+                        return (await self._step(session, [ask]))[0]
+                except SessionBroken as error:
+                    self._repeat_or_raise(ask, error)
+                except StepTimeout:
+                    self.statistics.late += 1
+                    raise
+        finally:
+            self._busy -= 1
+            self._go_on()
+
+    def _repeat_or_raise(self, ask: Ask, error: SessionBroken) -> None:
+        """Have a request run once more whose worker has died, if that can change nothing."""
+        if ask.is_repeated or isinstance(error, OutOfMemory) or not ask.target.is_pure:
+            raise error
+        ask.is_repeated = True
+        self.statistics.repeated += 1
+
+    # -- many of them ----------------------------------------------------------------------------
+
+    def _start(self, batch: list[Ask]) -> None:
+        self._busy += 1
+        task = asyncio.get_running_loop().create_task(self._work(batch))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _go_on(self) -> None:
+        """A copy is free: what waits goes together."""
+        while self._busy < self._width and self._line:
+            batch = self._line.take(Ask.is_wanted)
+            if batch:
+                self._start(batch)
+
+    async def _work(self, batch: list[Ask]) -> None:
+        """Run this batch, and what waits after it, on one copy at a time."""
+        again: deque[Ask] = deque()  # each alone: one of them is to blame
+        try:
+            while batch:
+                try:
+                    deadline = _latest([ask.deadline for ask in batch])
+                    async with self._catalogue.session(self.served, deadline) as session:
+                        until = clock() + _HOLD_SECONDS
+                        while batch and clock() < until:
+                            await self._settle(session, batch, again)
+                            batch = self._next(again)
+                except Exception as error:
+                    self._sort_out(batch, error, again)
+                    batch = self._next(again)
+        finally:
+            for ask in (*batch, *again):  # the server stops
+                ask.fail(Refused(Status.UNAVAILABLE, "the server is being stopped", 1.0))
+            self._busy -= 1
+            self._go_on()
+
+    def _next(self, again: deque[Ask]) -> list[Ask]:
+        while again:
+            ask = again.popleft()
+            if ask.is_wanted():
+                return [ask]
+        return self._line.take(Ask.is_wanted)
+
+    async def _settle(self, session: Lease, batch: list[Ask], again: deque[Ask]) -> None:
+        """Give each its own answer, or its own error. Raises if the worker has died."""
+        try:
+            answers = await self._step(session, batch)
+        except SessionBroken:
+            raise
+        except Exception as error:
+            self._sort_out(batch, error, again)
+            return
+        for ask, answer in zip(batch, answers, strict=True):
+            if not ask.future.done():
+                ask.future.set_result(answer)
+
+    def _sort_out(self, batch: list[Ask], error: Exception, again: deque[Ask]) -> None:
+        """The step has failed: what was joined is run one by one, if that can change nothing."""
+        if isinstance(error, SessionBroken):
+            for ask in batch:
+                try:
+                    self._repeat_or_raise(ask, error)
+                except SessionBroken:
+                    ask.fail(error)
+                else:
+                    again.append(ask)
+        elif len(batch) > 1 and not isinstance(error, Refused):
+            again.extend(batch)  # only pure ones are joined
+        else:
+            for ask in batch:
+                ask.fail(error)
+
+    # -- one step --------------------------------------------------------------------------------
+
+    async def _step(self, session: Lease, batch: Sequence[Ask]) -> list[Outputs]:
+        began = clock()
+        target = batch[0].target
+        rows = batch[0].rows if len(batch) == 1 else sum(ask.rows for ask in batch)
+        feeds: dict[str, Any]
+        if len(batch) == 1:
+            feeds = dict(zip(target.feeds, batch[0].arrays, strict=True))
+        else:
+            columns = zip(*(ask.arrays for ask in batch), strict=True)
+            feeds = {name: Rows(parts) for name, parts in zip(target.feeds, columns, strict=True)}
+        deadline = _latest([ask.deadline for ask in batch])
+        timeout = None if deadline is None else max(0.0, deadline - began)
+        values = await session.arun(target.fetches, feeds, timeout=timeout)
+        seconds = clock() - began
+        statistics = self.statistics
+        statistics.note_step(rows, seconds)
+        statistics.queue_seconds += sum(began - ask.arrived for ask in batch)
+        statistics.last_request = time.time()
+        self._costs.note(rows, seconds)
+        if target.is_pure is None:
+            rules = self.served.options
+            target.is_pure = rules.pure or session.changes_nothing(target.fetches, feeds)
+        if len(batch) == 1:
+            return [dict(zip(target.names, values, strict=True))]
+        return self._split(batch, values, rows)
+
+    def _split(self, batch: Sequence[Ask], values: list[Any], rows: int) -> list[Outputs]:
+        target = batch[0].target
+        if any(np.ndim(value) == 0 or len(value) != rows for value in values):
+            target.has_rows = False  # its first dimension is something else
+            raise ValueError(f"a step of {rows} rows gave something else")
+        answers: list[Outputs] = []
+        at = 0
+        for ask in batch:
+            end = at + ask.rows
+            answers.append(
+                {name: value[at:end] for name, value in zip(target.names, values, strict=True)}
+            )
+            at = end
+        return answers
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Cut off what is under way."""
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(list(self._tasks))
+        for ask in self._line.take(lambda ask: True):
+            ask.fail(Refused(Status.UNAVAILABLE, "the server is being stopped", 1.0))
+
+
+def too_late() -> Refused:
+    return Refused(Status.DEADLINE_EXCEEDED, "the request's time was up before it was run")
+
+
+def _latest(deadlines: Sequence[float | None]) -> float | None:
+    """None if one of them has all the time there is."""
+    latest = 0.0
+    for deadline in deadlines:
+        if deadline is None:
+            return None
+        latest = max(latest, deadline)
+    return latest

@@ -1,0 +1,148 @@
+"""One version of one model: where it stands, who uses it, and how it has fared."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import time
+from dataclasses import dataclass, field
+
+from sojourn.errors import BudgetExceeded, InputError, PoolTimeout, SessionBroken, SojournError
+from sojourn.pool.decisions.health import Crashes
+from sojourn.service.rules import ModelRules
+from sojourn.service.signatures import CallSignature
+from sojourn.values import Receipt, Signature, format_seconds
+
+# What is wrong with the request or with the room for it, and says nothing about the model.
+_NOT_ITS_FAULT = (PoolTimeout, BudgetExceeded, InputError)
+clock = time.monotonic
+
+
+class State(enum.Enum):
+    """Where a version stands, with TensorFlow Serving's number for it."""
+
+    START = 10
+    LOADING = 20
+    AVAILABLE = 30  # it serves; a lazy one is opened by the first request
+    UNLOADING = 40
+    END = 50
+
+
+@dataclass(slots=True, eq=False)
+class Served:
+    """One version of a model, as long as it is known. Only the catalogue changes it."""
+
+    name: str
+    version: int
+    options: ModelRules
+    path: str = ""
+    state: State = State.START
+    error: str = ""  # why it could not be brought into service
+    left_because: str = ""
+    generation: int = 0  # how often it was brought into service
+    uses: int = 0  # requests that have it
+    keep_seconds: float | None = None
+    receipts: list[Receipt] = field(default_factory=list)  # of this generation
+    receipt: Receipt | None = None  # the last one of all
+    trouble: Crashes = field(default_factory=Crashes)
+    failed_at: float = 0.0
+    signatures: dict[str, CallSignature] = field(default_factory=dict)
+    engine: str = ""
+    _idle: asyncio.Event | None = None
+
+    def __str__(self) -> str:
+        return f"{self.name}, version {self.version}"
+
+    # -- use ------------------------------------------------------------------------------------
+
+    def enter(self) -> None:
+        """A request has it: it does not leave before `leave`."""
+        self.uses += 1
+
+    def leave(self) -> None:
+        """The request is answered."""
+        self.uses -= 1
+        if not self.uses and self._idle is not None:
+            self._idle.set()
+
+    async def wait_unused(self, seconds: float) -> bool:
+        """Wait until no request has it; False if that takes longer."""
+        deadline = clock() + seconds
+        while self.uses:
+            self._idle = asyncio.Event()
+            try:
+                await asyncio.wait_for(self._idle.wait(), max(0.0, deadline - clock()))
+            except (TimeoutError, asyncio.TimeoutError):
+                return not self.uses
+            finally:
+                self._idle = None
+        return True
+
+    # -- health ---------------------------------------------------------------------------------
+
+    def has_failed(self, error: BaseException, began: float, *, is_open: bool = False) -> None:
+        """A request that began then could not open it or, where it was open, lost its worker.
+
+        Requests that were under way together fail together, and count once.
+        """
+        counts = SessionBroken if is_open else SojournError
+        if not isinstance(error, counts) or isinstance(error, _NOT_ITS_FAULT):
+            return
+        if began < self.failed_at:
+            return
+        self.failed_at = clock()
+        self.trouble.record(str(error), self.failed_at)
+
+    def has_served(self) -> None:
+        """A request went well: what was before is forgiven."""
+        if self.trouble.count:
+            self.trouble.forgive()
+
+    def retry_seconds(self) -> float:
+        """How long it is left alone after it has failed again and again; 0 if it is not."""
+        now = clock()
+        return self.trouble.retry_at - now if self.trouble.is_hopeless(now) else 0.0
+
+    def troubles(self) -> str:
+        """What a client is told while it is left alone, or while its last attempt failed."""
+        if self.error:
+            return self.error
+        if not self.trouble.count:
+            return ""
+        wait = self.retry_seconds()
+        again = f"; it is tried again in {format_seconds(wait)}" if wait else ""
+        times = "once" if self.trouble.count == 1 else f"{self.trouble.count} times in a row"
+        return f"it failed {times}{again}: {self.trouble.last_words}"
+
+
+@dataclass(frozen=True, slots=True)
+class VersionStatus:
+    """One version, at one moment."""
+
+    name: str
+    version: int
+    state: State
+    error: str = ""
+    labels: tuple[str, ...] = ()
+    receipt: Receipt | None = None  # of the last copy that left
+    is_loaded: bool = False
+    memory: int = 0  # bytes that its copies hold
+    copies: int = 0
+    uses: int = 0
+    generation: int = 0
+    failures: int = 0  # in a row
+    retry_seconds: float = 0.0
+    keep_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelMetadata:
+    """What clients are told of a model."""
+
+    name: str
+    version: int
+    versions: tuple[int, ...]
+    platform: str
+    engine: str
+    signatures: dict[str, Signature]  # the usual one first
+    memory: int = 0  # bytes that its copies hold

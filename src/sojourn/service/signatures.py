@@ -1,0 +1,121 @@
+"""The signatures of a model: read from its files where they tell, or from an open session.
+
+Every signature of a SavedModel is served by the same worker: its graph is loaded whole, so that the
+tensors of another signature are fed and fetched by their own names.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from sojourn.errors import ModelError
+from sojourn.kinds.paths import Found, recognise
+from sojourn.probes.model_files import inspect_model
+from sojourn.probes.model_files.contents import content
+from sojourn.probes.model_files.meta_graphs import MetaGraph, parse_saved_model
+from sojourn.probes.model_files.wire import shown
+from sojourn.values import Signature, TensorSpec
+
+DEFAULT = "serving_default"
+
+_PLATFORMS = {
+    "savedmodel": "tensorflow_savedmodel",
+    "frozen": "tensorflow_graphdef",
+    "metagraph": "tensorflow_metagraph",
+    "keras": "tensorflow_keras",
+    "onnx": "onnxruntime_onnx",
+    "tflite": "litert_tflite",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CallSignature:
+    """One signature as clients call it, and the names of its tensors for `session.run`."""
+
+    name: str
+    spec: Signature
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+
+
+def platform_of(path: str) -> str:
+    """What clients are told it is."""
+    try:
+        return _PLATFORMS.get(recognise(path).kind.name, "")
+    except (ModelError, OSError):
+        return ""
+
+
+def is_quickly_read(path: str) -> bool:
+    """Whether reading its signatures takes next to no time, whatever its size."""
+    return recognise(path).kind.name == "savedmodel"
+
+
+def read_signatures(
+    path: str, wanted: str | None = None, tags: Collection[str] | None = None
+) -> dict[str, CallSignature]:
+    """What the files at `path` say, the one that is opened first; nothing if they do not tell.
+
+    `wanted` and `tags` choose as they do where a model is opened.
+    """
+    found = recognise(path)
+    if found.kind.name == "savedmodel":
+        return _of_saved_model(found, wanted, tags)
+    known = inspect_model(path, check_ops=False).signatures
+    whole = {name: spec for name, spec in known.items() if spec.outputs}
+    if found.kind.name not in ("onnx", "tflite"):
+        return {}
+    if list(whole) == ["graph"]:  # it has no signatures, and this is all of it
+        whole = {DEFAULT: whole["graph"]}
+    name = opened_name(whole, wanted)
+    # The worker has this one; another one would have to be opened by itself.
+    return {} if name is None else {name: plain(name, whole[name])}
+
+
+def opened_name(names: Collection[str], wanted: str | None) -> str | None:
+    """The signature that is opened: the one that is wanted, the usual one, or the first."""
+    if wanted is not None:
+        return wanted if wanted in names else None
+    return DEFAULT if DEFAULT in names else min(names, default=None)
+
+
+def plain(name: str, spec: Signature) -> CallSignature:
+    """A signature whose tensors go by the names that clients use."""
+    return CallSignature(name, spec, {n: n for n in spec.inputs}, {n: n for n in spec.outputs})
+
+
+def _of_saved_model(
+    found: Found, wanted: str | None, tags: Collection[str] | None
+) -> dict[str, CallSignature]:
+    path = os.path.join(found.path, "saved_model.pb")
+    if not os.path.isfile(path):
+        return {}  # the text form
+    meta = _tagged(parse_saved_model(content(path), with_graph=False), tags)
+    if meta is None:
+        return {}
+    read = {}
+    for raw, spec in meta.signatures.items():
+        inputs, outputs = meta.signature_names[raw]
+        # Sparse and ragged tensors are several: only a session knows what they are called.
+        if inputs.keys() == spec.inputs.keys() and outputs.keys() == spec.outputs.keys():
+            sorted_spec = Signature(_sorted(spec.inputs), _sorted(spec.outputs))
+            read[shown(raw)] = CallSignature(shown(raw), sorted_spec, inputs, outputs)
+    opened = opened_name([shown(raw) for raw in meta.signatures], wanted)
+    if opened not in read:
+        return {}
+    first = plain(opened, read.pop(opened).spec)
+    return {opened: first, **read}
+
+
+def _sorted(specs: Mapping[str, TensorSpec]) -> dict[str, TensorSpec]:
+    return {name: specs[name] for name in sorted(specs)}
+
+
+def _tagged(metas: list[MetaGraph], tags: Collection[str] | None) -> MetaGraph | None:
+    """The graph that is opened, as the engine chooses it."""
+    if tags is None and len(metas) == 1:
+        return metas[0]
+    wanted = set(tags or ("serve",))
+    return next((meta for meta in metas if set(meta.tags) == wanted), None)

@@ -1,0 +1,54 @@
+"""What a model has done since it is served, in numbers that only grow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from sojourn.probes.status_page import BUCKETS, bucket
+
+
+@dataclass(slots=True)
+class BatchStatistics:
+    """The steps of one number of rows."""
+
+    count: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class ModelStatistics:
+    """One version of a model. Seconds are sums over its requests; of steps, over its steps."""
+
+    name: str
+    version: int
+    succeeded: int = 0
+    failed: int = 0
+    refused: int = 0  # of these, because too many waited
+    late: int = 0  # of these, because their time was up
+    queue_seconds: float = 0.0
+    request_seconds: float = 0.0  # from asking to the answer
+    histogram: list[int] = field(default_factory=lambda: [0] * BUCKETS)  # requests by these
+    rows: int = 0
+    steps: int = 0
+    step_seconds: float = 0.0
+    repeated: int = 0  # requests that were run again because a worker had died
+    waiting: int = 0  # now
+    last_request: float = 0.0  # seconds since the epoch
+    batches: dict[int, BatchStatistics] = field(default_factory=dict)  # by rows
+
+    def note_answer(self, seconds: float) -> None:
+        """A request was answered."""
+        self.succeeded += 1
+        self.request_seconds += seconds
+        self.histogram[bucket(seconds)] += 1
+
+    def note_step(self, rows: int, seconds: float) -> None:
+        """A step was run."""
+        self.rows += rows
+        self.steps += 1
+        self.step_seconds += seconds
+        batch = self.batches.get(rows)
+        if batch is None:
+            batch = self.batches[rows] = BatchStatistics()
+        batch.count += 1
+        batch.seconds += seconds

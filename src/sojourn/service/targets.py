@@ -1,0 +1,116 @@
+"""What requests are aimed at: one signature and some of its outputs, and how arrays get there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from sojourn.service.failures import Refused, Status
+from sojourn.service.signatures import CallSignature
+from sojourn.session.feeding import ANY, as_array
+from sojourn.values import TensorSpec
+from sojourn.values.dtypes import BY_NAME
+
+
+class Target:
+    """A signature with the outputs that are fetched, for as long as its version is served."""
+
+    def __init__(self, call: CallSignature, outputs: Sequence[str]) -> None:
+        self.names = tuple(outputs)
+        self.fetches = tuple(call.outputs[name] for name in self.names)
+        self.feeds = tuple(call.inputs[name] for name in call.spec.inputs)
+        self._inputs = [
+            (name, spec, BY_NAME.get(spec.dtype)) for name, spec in call.spec.inputs.items()
+        ]
+        self._call = call
+        # The first dimension is the number of rows, of everything: what is left open there is.
+        self.has_rows = bool(self.feeds) and all(
+            _has_rows(spec)
+            for spec in (
+                *call.spec.inputs.values(),
+                *(call.spec.outputs[name] for name in self.names),
+            )
+        )
+        self.is_pure: bool | None = None  # known once its step has been planned
+
+    def arrays(self, given: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        """What to feed, in order; every array fits its input."""
+        found: list[np.ndarray] = []
+        for name, spec, dtype in self._inputs:
+            value = given.get(name)
+            if value is None:
+                raise self._wrong(f"input {name!r} is missing")
+            if (
+                type(value) is np.ndarray
+                and value.dtype == dtype
+                and dtype is not None
+                and spec.accepts(value.shape)
+            ):
+                found.append(value)
+            else:
+                found.append(as_array(name, spec, value))
+        if len(found) != len(given):
+            unknown = sorted(given.keys() - self._call.spec.inputs.keys())
+            raise self._wrong(f"there is no input {unknown[0]!r}")
+        return found
+
+    def key(self, arrays: Sequence[np.ndarray]) -> tuple[Any, int]:
+        """What requests must have in common to be joined, None for those that cannot be; and the
+        number of rows."""
+        if not arrays or arrays[0].ndim == 0:
+            return None, 1
+        rows = arrays[0].shape[0]
+        if not self.has_rows or rows == 0 or any(array.shape[0] != rows for array in arrays):
+            return None, rows or 1
+        # dtypes are the signature's.
+        return (self, *[array.shape[1:] for array in arrays]), rows
+
+    def _wrong(self, what: str) -> Refused:
+        return Refused(
+            Status.INVALID_ARGUMENT, f"{what}; signature {self._call.name!r} is {self._call.spec}"
+        )
+
+
+def _has_rows(spec: TensorSpec) -> bool:
+    return (
+        spec.dtype != ANY and bool(spec.shape) and spec.shape is not None and spec.shape[0] is None
+    )
+
+
+class Targets:
+    """The targets of one version. There are few: what is asked for is fetched in the signature's
+    order, and where clients want too many selections, everything is fetched for them."""
+
+    MOST = 64
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str | None, tuple[str, ...] | None], Target] = {}
+        self._by_names: dict[tuple[str, tuple[str, ...]], Target] = {}
+
+    def find(self, signature: str | None, outputs: tuple[str, ...] | None) -> Target | None:
+        """The target that was found for this before."""
+        return self._found.get((signature, outputs))
+
+    def choose(
+        self, call: CallSignature, signature: str | None, outputs: tuple[str, ...] | None
+    ) -> Target:
+        """The target for these outputs of a signature, all of them unless some are named."""
+        known = call.spec.outputs
+        for name in outputs or ():
+            if name not in known:
+                raise Refused(
+                    Status.INVALID_ARGUMENT,
+                    f"there is no output {name!r}; signature {call.name!r} is {call.spec}",
+                )
+        wanted = tuple(name for name in known if not outputs or name in outputs)
+        if len(self._by_names) >= self.MOST and (call.name, wanted) not in self._by_names:
+            wanted = tuple(known)
+        target = self._by_names.get((call.name, wanted))
+        if target is None:
+            target = self._by_names[call.name, wanted] = Target(call, wanted)
+        if len(self._found) > 4 * self.MOST:
+            self._found.clear()
+        self._found[signature, outputs] = target
+        return target

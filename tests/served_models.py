@@ -1,0 +1,54 @@
+"""Models in files for the tests of the server, each version telling its number."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import onnx_writer as onnx
+
+X = np.ones((1, 4), np.float32)
+
+
+def times(number: int) -> bytes:
+    """An ONNX model that adds up the values of a row, so many times."""
+    weights = onnx.weight("w", np.full((4, 1), number, np.float32))
+    return onnx.model(
+        [onnx.node("MatMul", ["x", "w"], ["y"])],
+        [onnx.value("x", onnx.FLOAT, ["n", 4])],
+        [onnx.value("y", onnx.FLOAT, ["n", 1])],
+        [weights],
+    )
+
+
+def write_version(folder: Path, number: int, content: bytes | None = None) -> Path:
+    """`folder/number/model.onnx`, which appears at once, complete."""
+    hidden = folder / f".{number}"
+    hidden.mkdir(parents=True)
+    (hidden / "model.onnx").write_bytes(times(number) if content is None else content)
+    os.rename(hidden, folder / str(number))
+    return folder
+
+
+def save_signatures(path: str) -> None:
+    """A SavedModel with three signatures and a variable. Runs in a worker."""
+    import tensorflow as tf
+
+    class Scaler(tf.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.factor = tf.Variable(3.0)
+
+        @tf.function(input_signature=[tf.TensorSpec([None, 2], name="x")])
+        def scale(self, x: Any) -> Any:
+            return {"y": x * self.factor}
+
+        @tf.function(input_signature=[tf.TensorSpec([None, 2], name="x")])
+        def total(self, x: Any) -> Any:
+            return {"y": tf.reduce_sum(x, axis=1), "rows": tf.shape(x)[0]}
+
+    scaler = Scaler()
+    tf.saved_model.save(scaler, path, {"serving_default": scaler.scale, "total": scaler.total})
