@@ -28,7 +28,8 @@ class Actions:
             "pin": lambda name, version: self._pin(name, version, True),
             "unpin": lambda name, version: self._pin(name, version, False),
             "reload": self._read_again,
-            "drain": self._drain,
+            "drain": lambda name, version: self._drain(True),
+            "resume": lambda name, version: self._drain(False),
         }
 
     async def perform(self, action: str, model: str, version: int | None) -> str:
@@ -37,7 +38,7 @@ class Actions:
         if do is None:
             known = ", ".join(self._by_name)
             raise Refused(Status.NOT_FOUND, f"no action {action!r} (there are {known})")
-        if action not in ("reload", "drain"):
+        if action not in ("reload", "drain", "resume"):
             self._handler.statuses(model)  # raises if it is not known
         try:
             return await do(model, version)
@@ -83,9 +84,9 @@ class Actions:
         await self._reload()
         return "the configuration was read again"
 
-    async def _drain(self, name: str, version: int | None) -> str:
-        self._handler.is_stopping = not self._handler.is_stopping
-        if self._handler.is_stopping:
+    async def _drain(self, is_drained: bool) -> str:
+        self._handler.is_stopping = is_drained
+        if is_drained:
             return "the server says that it is not ready; requests that still come are answered"
         return "the server says that it is ready again"
 

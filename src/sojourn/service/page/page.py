@@ -108,6 +108,7 @@ class Page:
             self.pool.stats(),
             versions_of(self.handler.statuses()),
             counts_of(self.handler.statistics()),
+            self.watching.held(),
             self.watching.broken(),
             self.watching.is_over_at,
             self.watching.incidents(),
@@ -191,8 +192,9 @@ class Page:
         queued[EVERYTHING] = sum(queued.values())
         names = {model.name for model in status.models} | counts.keys() | {EVERYTHING}
         at = round(time.time(), 1)
+        held = self.watching.held()
         self.history.add(
-            _point(name, at, seconds, self._since(name, counts), status, queued.get(name, 0))
+            _point(name, at, seconds, self._since(name, counts), status, queued.get(name, 0), held)
             for name in sorted(names)
         )
         self._before = counts
@@ -228,13 +230,21 @@ class Page:
 
 
 def _point(
-    name: str, at: float, seconds: float, done: Counts, status: PoolStatus, queued: int
+    name: str,
+    at: float,
+    seconds: float,
+    done: Counts,
+    status: PoolStatus,
+    queued: int,
+    measured: Mapping[str, int],
 ) -> Point:
+    """Of all together, what is charged; of a model, what it was measured to hold."""
     models = [model for model in status.models if name in (EVERYTHING, model.name)]
     held = status.charged_bytes
     limit = status.limit_bytes
     if name != EVERYTHING:
-        held = sum(copy.bytes for copy in status.copies if copy.model == name)
+        copies = [copy for copy in status.copies if copy.model == name]
+        held = sum(measured.get(copy.name, copy.bytes) for copy in copies)
         limits = [m.memory_bytes * max(1, m.copies) for m in models if m.memory_bytes is not None]
         limit = sum(limits) if limits and len(limits) == len(models) else None
     return Point(

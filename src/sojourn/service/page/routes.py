@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import asdict
 from importlib import resources
 from typing import Any
 
 import msgspec
 
 from sojourn.service.failures import Refused, Status
+from sojourn.service.handler import Failure
 from sojourn.service.http.messages import Request, Response, json_response
 from sojourn.service.http.router import Answering, Role, Router
 from sojourn.service.inference import ModelRef
@@ -168,7 +170,7 @@ class Routes:
         about = {
             "name": name,
             **self._known(name),
-            "errors": [one for one in reversed(page.handler.failures) if one.model == name],
+            "errors": _grouped(one for one in page.handler.failures if one.model == name),
             "receipts": [stays.row(receipt) for receipt in receipts],
         }
         return Response(200, _encode(about))
@@ -217,6 +219,15 @@ def _plain(signature: Any) -> dict[str, Any]:
         }
         for side in ("inputs", "outputs")
     }
+
+
+def _grouped(failures: Iterable[Failure]) -> list[dict[str, Any]]:
+    """The same words once, with how often and when last; the newest first."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for one in failures:
+        before = found.pop((one.status, one.words), {"count": 0})
+        found[one.status, one.words] = {**asdict(one), "count": before["count"] + 1}
+    return list(reversed(found.values()))
 
 
 def _all(session: str) -> bool:

@@ -30,7 +30,8 @@ class Block:
     model: str
     version: int
     state: str  # opening, idle, leased, parking, closing, broken or spare
-    bytes: int
+    bytes: int  # that it is charged with
+    held_bytes: int | None = None  # as last measured
     runs: int = 0
     leases: int = 0
     pinned: bool = False
@@ -122,6 +123,7 @@ def take(
     status: PoolStatus,
     versions: Iterable[Version],
     counts: Mapping[tuple[str, int], Counts],
+    held: Mapping[str, int],
     broken: Mapping[str, tuple[float, str]],
     is_over_at: Callable[[str, str], float | None],
     incidents: Iterable[Incident],
@@ -130,7 +132,7 @@ def take(
     notice: str = "",
 ) -> Snapshot:
     """The snapshot of this moment; `now` is that of the pool's clock."""
-    blocks = [_block(copy, clock, is_over_at) for copy in status.copies]
+    blocks = [_block(copy, held.get(copy.name), clock, is_over_at) for copy in status.copies]
     there = {block.name for block in blocks if block.state in ("opening", "idle", "leased")}
     registered = {model.name for model in status.models}
     died = [
@@ -168,7 +170,12 @@ def take(
     )
 
 
-def _block(copy: CopyStatus, clock: Clock, is_over_at: Callable[[str, str], float | None]) -> Block:
+def _block(
+    copy: CopyStatus,
+    held_bytes: int | None,
+    clock: Clock,
+    is_over_at: Callable[[str, str], float | None],
+) -> Block:
     state = _STATES[copy.state]
     until = copy.leaves_at
     if state in ("opening", "parking", "closing"):
@@ -179,6 +186,7 @@ def _block(copy: CopyStatus, clock: Clock, is_over_at: Callable[[str, str], floa
         copy.version,
         state,
         copy.bytes,
+        held_bytes,
         copy.runs,
         len(copy.holders),
         copy.pinned,

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from sojourn.audit.event_report import story
 from sojourn.events import Event, subscribe
 
 MOST_LINES = 5000  # of events that are kept for the drawing, where no file is written
@@ -20,6 +21,7 @@ _TYPICAL_OF = 8  # opens or closes
 _COPY = re.compile(r"(?P<model>.*?)(@(?P<version>\d+))?(\[(?P<slot>\d+)\])?", re.DOTALL)
 _INCIDENTS = {"worker.died", "worker.stuck", "pool.overrun", "pool.park_failed", "pool.state_lost"}
 _INCIDENTS |= {"pool.close_failed", "lease.overdue", "session.forgotten"}
+_NO: tuple[Any, ...] = (None, "", 0)
 _encoder = msgspec.json.Encoder(enc_hook=str)
 
 
@@ -53,6 +55,7 @@ class Watching:
         self._incidents: deque[Incident] = deque(maxlen=MOST_INCIDENTS)
         self._broken: dict[str, tuple[float, str]] = {}  # by session: when, how
         self._engines: dict[str, tuple[str, str]] = {}  # by session: engine, why
+        self._held: dict[str, int] = {}  # by session: bytes, as last measured
         self._began: dict[tuple[str, str], float] = {}  # what is under way: monotonic seconds
         self._took: dict[tuple[str, str], deque[float]] = {}
         self._unsubscribe: Callable[[], None] = lambda: None
@@ -81,6 +84,11 @@ class Watching:
         """Sessions whose worker died and that are not back: when, and how."""
         with self._lock:
             return dict(self._broken)
+
+    def held(self) -> dict[str, int]:
+        """What open sessions held when they were last measured."""
+        with self._lock:
+            return dict(self._held)
 
     def engine(self, model: str, version: int) -> tuple[str, str]:
         """What was chosen to compute a model, and why; empty if nothing was to be chosen."""
@@ -116,11 +124,13 @@ class Watching:
         kind, session = event.kind, event.session
         self._lines.append(_encoder.encode(event.to_dict()))
         if kind in _INCIDENTS:
-            facts = {
-                k: v for k, v in event.detail.items() if v not in (None, "", 0) and k != "serial"
-            }
-            words = ", ".join(f"{key} {value}" for key, value in facts.items())
+            facts = {k: v for k, v in event.detail.items() if k != "serial" and v not in _NO}
+            words = story.Incident(0.0, kind, session, "", facts).in_words
             self._incidents.append(Incident(round(event.wall, 3), kind, session, words))
+        if event.host_bytes and kind in ("session.ready", "session.steps"):
+            self._held[session] = event.host_bytes
+        elif kind in ("session.closed", "session.broken"):
+            self._held.pop(session, None)
         if kind == "session.opening":
             self._begin("opening", event)
         elif kind == "session.ready":

@@ -8,7 +8,7 @@ import { Model } from "./model.js";
 import { Overview } from "./overview.js";
 import { redrawAll } from "./plots.js";
 import { Receipts } from "./receipts.js";
-import { listen, now, part, put } from "./state.js";
+import { listen, part, put } from "./state.js";
 
 const main = document.getElementById("main");
 let view = null;
@@ -80,8 +80,8 @@ function showServer(server) {
   document.getElementById("sign-in").hidden = !server.wants_token && !token.get();
   replace(
     document.getElementById("footer"),
-    h("p", {}, `sojourn ${server.version} on ${server.name}, up for ${format.ago(now() - server.started)}. `, server.history),
-    h("p", { class: "buttons" }, button("reload"), button("drain")),
+    h("p", {}, `sojourn ${server.version} on ${server.name}, since ${format.moment(server.started)}. `, server.history),
+    h("p", { class: "buttons" }, server.can_reload ? button("reload") : null, button(server.is_draining ? "resume" : "drain")),
   );
 }
 

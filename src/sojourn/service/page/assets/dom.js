@@ -51,6 +51,10 @@ export function keyed(parent, items, keyOf, create, update) {
   before.forEach((element) => element.remove());
 }
 
+function classOf(column) {
+  return column.number ? "number" : column.short ? "short" : null;
+}
+
 // A table of columns {title, text, number, node}; `node` gives elements where text is not enough.
 export function table(caption, columns, rows, { empty = "Nothing yet.", keyOf = null } = {}) {
   const body = h("tbody");
@@ -61,7 +65,7 @@ export function table(caption, columns, rows, { empty = "Nothing yet.", keyOf = 
       body,
       items,
       keyOf || ((item) => String(items.indexOf(item))),
-      () => h("tr", {}, columns.map((c, i) => (i ? h("td", c.number ? { class: "number" } : {}) : h("th", { scope: "row" })))),
+      () => h("tr", {}, columns.map((c, i) => (i ? h("td", { class: classOf(c) }) : h("th", { scope: "row", class: classOf(c) })))),
       (row, item) =>
         columns.forEach((column, i) => {
           const cell = row.children[i];

@@ -24,7 +24,7 @@ export class Model {
         { title: "version", text: (v) => v.version },
         { title: "state", node: (v) => [chip(stateWords(v), tones(v)), v.labels.map((l) => chip(l)), v.is_latest ? chip("latest") : null, v.pinned ? chip("pinned") : null], stamp: (v) => [v.state, v.error, v.labels, v.is_latest, v.pinned] },
         { title: "copies", number: true, text: (v) => v.copies },
-        { title: "holds", number: true, text: (v) => (v.bytes ? format.bytes(v.bytes) : "–") },
+        { title: "charged", number: true, text: (v) => (v.bytes ? format.bytes(v.bytes) : "–") },
         { title: "limit a copy", number: true, text: (v) => format.bytes(v.memory_bytes) },
         { title: "requests", number: true, text: (v) => format.number(v.requests) },
         { title: "errors", number: true, text: (v) => format.number(v.failures), tone: (v) => (v.failures ? "bad" : "") },
@@ -38,7 +38,8 @@ export class Model {
       [
         { title: "copy", text: (b) => b.name },
         { title: "state", node: (b) => h("span", { class: "state" }, h("span", { class: "key", "data-state": b.state }), STATES[b.state]), stamp: (b) => b.state },
-        { title: "holds", number: true, text: (b) => (b.bytes ? format.bytes(b.bytes) : "–") },
+        { title: "holds", number: true, text: (b) => format.bytes(b.held_bytes) },
+        { title: "charged", number: true, text: (b) => (b.bytes ? format.bytes(b.bytes) : "–") },
         { title: "device", text: (b) => b.device || "–" },
         { title: "what happens", text: standing },
       ],
@@ -50,12 +51,13 @@ export class Model {
     this.errors = table(
       "Last errors",
       [
-        { title: "at", text: (e) => format.moment(e.at) },
-        { title: "status", text: (e) => e.status },
+        { title: "last at", short: true, text: (e) => format.moment(e.at) },
+        { title: "times", number: true, text: (e) => format.number(e.count) },
+        { title: "status", short: true, text: (e) => e.status },
         { title: "words", text: (e) => e.words },
       ],
       [],
-      { empty: "None, since the server began.", keyOf: (e) => `${e.at} ${e.words}` },
+      { empty: "None, since the server began.", keyOf: (e) => `${e.status} ${e.words}` },
     );
     this.receipts = receiptTable("Receipts of this model");
     this.histogram = h("div");
@@ -95,7 +97,7 @@ export class Model {
     this.receipts.show(about.receipts);
     replace(
       this.engine,
-      about.engine ? [h("strong", {}, about.engine), about.platform ? h("span", { class: "dim" }, ` (${about.platform})`) : null, about.why ? `: ${about.why}` : null] : h("span", { class: "dim" }, "Known once the model has been opened."),
+      about.engine ? [h("strong", {}, about.engine), about.platform ? h("span", { class: "dim" }, ` (${about.platform})`) : null, about.why ? `: ${about.why}` : h("span", { class: "dim" }, ", the engine of the model's own format: no other was asked for.")] : h("span", { class: "dim" }, "Known once the model has been opened."),
     );
     this.showSignatures(about.signatures);
   }

@@ -47,7 +47,8 @@ export class Overview {
       [
         { title: "copy", node: (b) => (b.model ? h("a", { href: modelLink(b.model) }, b.name) : b.name), stamp: (b) => b.name },
         { title: "state", node: (b) => h("span", { class: "state" }, h("span", { class: "key", "data-state": b.state }), STATES[b.state]), stamp: (b) => b.state },
-        { title: "holds", number: true, text: (b) => (b.bytes ? format.bytes(b.bytes) : "–") },
+        { title: "holds", number: true, text: (b) => format.bytes(b.held_bytes) },
+        { title: "charged", number: true, text: (b) => (b.bytes ? format.bytes(b.bytes) : "–") },
         { title: "runs", number: true, text: (b) => (b.model ? format.number(b.runs) : "–") },
         { title: "what happens", text: (b) => (b.words && b.state !== "broken" ? `${standing(b)} (${b.words})` : standing(b)) },
       ],
@@ -63,7 +64,7 @@ export class Overview {
         { title: "copies", number: true, text: (m) => m.copies },
         { title: "in use", number: true, text: (m) => m.leases },
         { title: "waiting", number: true, text: (m) => m.waiting },
-        { title: "holds", number: true, text: (m) => (m.bytes ? format.bytes(m.bytes) : "–") },
+        { title: "charged", number: true, text: (m) => (m.bytes ? format.bytes(m.bytes) : "–") },
         { title: "requests", number: true, text: (m) => format.number(m.requests) },
         { title: "errors", number: true, text: (m) => format.number(m.failures), tone: (m) => (m.failures ? "bad" : "") },
         { title: "note", text: (m) => m.error },
@@ -93,10 +94,9 @@ export class Overview {
       h("h1", { class: "hidden-text" }, "Overview"),
       h("div", { class: "tiles" }, Object.values(this.tiles).map((t) => t.element)),
       panel("Memory", this.bar.element, this.copies.element),
-      panel("Waiting", this.waits.element),
+      h("div", { class: "two" }, panel("Waiting", this.waits.element), panel("What went wrong", this.incidents.element)),
       panel("Over time", this.ranged.element, h("div", { class: "plots" }, this.ranged.plots.map((p) => p.element))),
       panel("Models", this.models.element),
-      panel("What went wrong", this.incidents.element),
     );
   }
 
@@ -144,8 +144,8 @@ export function incidentTable() {
   return table(
     "What went wrong",
     [
-      { title: "at", text: (i) => format.moment(i.at) },
-      { title: "what", text: (i) => i.kind },
+      { title: "at", short: true, text: (i) => format.moment(i.at) },
+      { title: "what", short: true, text: (i) => i.kind },
       { title: "session", text: (i) => i.session },
       { title: "facts", text: (i) => i.words },
     ],

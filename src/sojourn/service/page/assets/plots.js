@@ -12,7 +12,8 @@ function colour(name) {
 
 // A plot of `curves` [{key, label, colour, fill, dash}] whose columns come by `show(columns)`.
 export class Plot {
-  constructor(title, unit, curves) {
+  constructor(title, unit, curves, { isLog = false } = {}) {
+    this.isLog = isLog;
     this.title = title;
     this.unit = unit;
     this.curves = curves;
@@ -31,23 +32,32 @@ export class Plot {
     const data = [columns.at, ...this.curves.map((curve) => columns[curve.key])];
     if (this.chart) this.chart.setData(data);
     else this.draw(data);
+    if (this.chart) this.readNewest(this.chart);
     this.words.textContent = this.inWords();
   }
 
   draw(data) {
     const width = this.canvas.clientWidth;
     if (!width || !window.uPlot) return;
+    const isLog = this.isLog;
     const axis = { stroke: colour("soft"), grid: { stroke: colour("edge"), width: 1 }, ticks: { show: false }, font: "11px system-ui, sans-serif" };
     this.chart = new uPlot(
       {
         width,
         height: HEIGHT,
         cursor: { sync: { key: "sojourn" }, points: { size: 6 }, y: false },
-        legend: { live: true },
-        scales: { x: { time: true }, y: { range: (_, low, high) => [0, top(high)] } },
+        hooks: { setCursor: [(chart) => this.readNewest(chart)] },
+        scales: { x: { time: true }, y: isLog ? { distr: 3, range: decades } : { range: (_, low, high) => [0, top(high)] } },
         axes: [
-          { ...axis, space: 70 },
-          { ...axis, size: 62, space: 34, values: (_, ticks) => ticks.map((tick) => this.unit(tick)) },
+          { ...axis, size: 28, space: 64, values: (_, ticks) => ticks.map(clock(ticks)) },
+          {
+            ...axis,
+            size: 62,
+            space: isLog ? 20 : 34,
+            incrs: this.unit === format.bytes ? Array.from({ length: 30 }, (_, i) => 2 ** (20 + i)) : undefined,
+            splits: isLog ? (_, axisIndex, low, high) => powers(low, high) : undefined,
+            values: (_, ticks) => ticks.map((tick) => this.unit(tick)),
+          },
         ],
         series: [
           { label: "at", value: (_, at) => (at === null || at === undefined ? "–" : format.moment(at)) },
@@ -66,6 +76,12 @@ export class Plot {
       data,
       this.canvas,
     );
+  }
+
+  // While nobody points at it, the legend reads what is newest.
+  readNewest(chart) {
+    const last = chart.data[0].length - 1;
+    if (last >= 0 && (chart.cursor.idx === null || chart.cursor.idx === undefined)) chart.setLegend({ idx: last });
   }
 
   resize() {
@@ -96,6 +112,28 @@ export class Plot {
   }
 }
 
+// Whole powers of ten around what is there.
+function decades(_, low, high) {
+  if (!(low > 0) || !(high > 0)) return [1e-4, 1];
+  return [10 ** Math.floor(Math.log10(low)), 10 ** Math.ceil(Math.log10(high * 1.0001))];
+}
+
+function powers(low, high) {
+  const first = Math.round(Math.log10(low));
+  return Array.from({ length: Math.round(Math.log10(high)) - first + 1 }, (_, i) => 10 ** (first + i));
+}
+
+function clock(ticks) {
+  const step = ticks.length > 1 ? ticks[1] - ticks[0] : 60;
+  return (tick) => {
+    const date = new Date(tick * 1000);
+    const pad = (part) => String(part).padStart(2, "0");
+    if (step >= 86400) return `${date.getMonth() + 1}/${date.getDate()}`;
+    const time = `${pad(date.getHours())}:${pad(date.getMinutes())}`;
+    return step < 60 ? `${time}:${pad(date.getSeconds())}` : time;
+  };
+}
+
 function top(high) {
   return high > 0 ? high * 1.1 : 1;
 }
@@ -109,7 +147,7 @@ export const latency = () =>
     { key: "p50", label: "p50", colour: "curve-1" },
     { key: "p90", label: "p90", colour: "curve-2" },
     { key: "p99", label: "p99", colour: "curve-3" },
-  ]);
+  ], { isLog: true });
 
 export const requests = () =>
   new Plot("Requests and errors per second", format.number, [

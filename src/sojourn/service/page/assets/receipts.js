@@ -16,12 +16,17 @@ export function receiptTable(caption) {
       { title: "peak", number: true, text: (r) => format.bytes(r.peak_bytes) },
       { title: "runs", number: true, text: (r) => format.number(r.runs) },
       { title: "took", number: true, text: (r) => format.seconds(r.seconds) },
-      { title: "how", text: (r) => r.how },
+      { title: "how", short: true, text: (r) => r.how },
       { title: "left behind", text: (r) => r.left_behind || "nothing", tone: (r) => (r.left_behind ? "bad" : "good") },
     ],
     [],
     { empty: "Nothing has been closed yet.", keyOf: (r) => `${r.at} ${r.session} ${r.held_bytes}` },
   );
+}
+
+function legend() {
+  const keys = [["opening", "opening"], ["leased", "still open"], ["idle", "closed"], ["died", "its worker died"]];
+  return h("ul", { class: "legend", "aria-label": "What the bars are" }, keys.map(([key, words]) => h("li", {}, h("span", { class: `key stay-${key}` }), words)));
 }
 
 export class Receipts {
@@ -39,7 +44,7 @@ export class Receipts {
       {},
       h("h1", {}, "Receipts and leaks"),
       this.tiles,
-      panel("Stays", this.source, this.chart),
+      panel("Stays", this.source, legend(), this.chart),
       panel("Receipts", h("p", { class: "buttons" }, exporting("csv"), exporting("json")), this.receipts.element),
       panel("What went wrong", this.incidents.element),
     );
