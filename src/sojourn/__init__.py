@@ -1,9 +1,9 @@
 """TensorFlow sessions that leave nothing behind.
 
-The layers, from the top: `cli`; `bench` and `demo`; `testing`; `compat` and `audit`; `pool` and
-`functions`; `session`; `process`; `engines` and `transport`; `probes`; `events` and `program`;
-`values` and `errors`. Imports go down only. Importing sojourn loads no TensorFlow, starts no
-process and does no work.
+The layers, from the top: `cli`; `bench` and `demo`; `testing`; `cluster`; `service`; `compat` and
+`audit`; `pool` and `functions`; `session`; `process`; `engines` and `transport`; `probes`; `events`
+and `program`; `values` and `errors`. Imports go down only. Importing sojourn loads no TensorFlow,
+starts no process and does no work.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ _MODULES = {"audit", "compat"}
 _NAMES = {
     "Pool": "sojourn.pool",
     "Rows": "sojourn.values.rows",
+    "Server": "sojourn.service.server",
     "empty": "sojourn.transport.placed",
     "empty_like": "sojourn.transport.placed",
     **dict.fromkeys(("Keywords", "grid", "isolated"), "sojourn.functions"),
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from sojourn.functions.items import Keywords as Keywords
     from sojourn.functions.items import grid as grid
     from sojourn.pool import Pool as Pool
+    from sojourn.service.server import Server as Server
     from sojourn.session import Lease as Lease
     from sojourn.session import Session as Session
     from sojourn.session import State as State
@@ -101,6 +103,7 @@ __all__ = [
     "Receipt",
     "Residue",
     "Rows",
+    "Server",
     "Session",
     "Signature",
     "State",

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from sojourn.pool.decisions.catalogue import WAIT_SECONDS
 from sojourn.pool.decisions.status import PoolStatus
 from sojourn.pool.driver import Driver
-from sojourn.probes.status_page import BUCKETS, bucket_seconds
-from sojourn.session.metrics import Family, Labels, Sample
+from sojourn.session.metrics import STEP_SECONDS, Family, Labels, Sample, histogram
 
 _COUNTED = {
     "grants": "Leases that were granted.",
@@ -25,7 +24,6 @@ _COUNTED = {
     "refusals": "Leases that were refused, for want of time or room.",
     "deadlocks": "Leases that were refused because holders waited for each other.",
 }
-_STEP_SECONDS = [bucket_seconds(index) for index in range(BUCKETS - 1)]
 
 
 def families(drivers: Iterable[Driver]) -> Iterator[Family]:
@@ -68,9 +66,9 @@ def _of_models(pools: list[tuple[Labels, PoolStatus, Driver]]) -> Iterator[Famil
             mine = [c for c in status.copies if (c.model, c.version) == (model.name, model.version)]
             sessions.append(("", who, model.copies))
             held.append(("", who, sum(copy.bytes for copy in mine)))
-            waits += _histogram(who, WAIT_SECONDS, model.wait_counts, model.wait_seconds)
+            waits += histogram(who, WAIT_SECONDS, model.wait_counts, model.wait_seconds)
             if (model.name, model.version) in done:
-                steps += _histogram(who, _STEP_SECONDS, *done[model.name, model.version])
+                steps += histogram(who, STEP_SECONDS, *done[model.name, model.version])
     yield "sojourn_pool_model_sessions", "gauge", "Sessions of a model that are there.", sessions
     about = "What the sessions of a model are charged with."
     yield "sojourn_pool_model_charged_bytes", "gauge", about, held
@@ -78,18 +76,6 @@ def _of_models(pools: list[tuple[Labels, PoolStatus, Driver]]) -> Iterator[Famil
     yield "sojourn_pool_lease_wait_seconds", "histogram", about, waits
     about = "How long steps took, for their caller, by model."
     yield "sojourn_pool_step_seconds", "histogram", about, steps
-
-
-def _histogram(
-    who: Labels, bounds: Sequence[float], counts: Sequence[int], seconds: float
-) -> Iterator[Sample]:
-    seen = 0
-    for bound, count in zip(bounds, counts, strict=False):  # the last bucket has no upper end
-        seen += count
-        yield "_bucket", {**who, "le": repr(bound)}, seen
-    yield "_bucket", {**who, "le": "+Inf"}, sum(counts)
-    yield "_sum", who, seconds
-    yield "_count", who, sum(counts)
 
 
 def _gauge(name: str, about: str, pools: list[tuple[Labels, PoolStatus]]) -> Family:

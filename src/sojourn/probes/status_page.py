@@ -25,9 +25,10 @@ _SIZE = 8192
 _NUMBERS = ("client_pid", "worker_pid", "serial", "opened")  # of the facts; the others are strings
 
 
-def bucket(seconds: float) -> int:
+def bucket(nanoseconds: int) -> int:
     """The bucket that a duration falls into."""
-    return min(BUCKETS - 1, int(seconds * 1e6).bit_length())
+    number = (nanoseconds // 1000).bit_length()
+    return number if number < BUCKETS else BUCKETS - 1
 
 
 def bucket_seconds(index: int) -> float:

@@ -11,14 +11,15 @@ come, so that callers who give up early do not pile up work in the worker.
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
-import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 
 import numpy as np
 
+from sojourn.process.bundles import Bundle, Request, next_bundle
 from sojourn.process.deadlines import left_until
 from sojourn.process.lanes import Lanes, under_way
 from sojourn.transport.board import CAN_SPIN, CORES
@@ -29,39 +30,22 @@ from sojourn.values.rows import Rows
 # the next and is never put to sleep, where several would take the interpreter lock from each other.
 WIDTH = max(2, CORES)
 _SHORT_SECONDS = 300e-6
+_TOGETHER_SECONDS = 1e-3  # that steps in one message may take: the first waits for the last
 _TICK_SECONDS = 0.05
 # How often a lone request lets the loop go round before it has the loop watch for the answer.
 _MOST_LOOKS = 40
 _FEWEST_LOOKS = 2
+_GLANCES = 100  # at the word, each time: a few microseconds
 
 
-class _Request:
-    __slots__ = (
-        "adoptable", "arrays", "future", "has_waited", "lane", "may_wait", "meta", "prints", "sent",
-    )  # fmt: skip
+class _Round:
+    """Awaited, it lets the loop go round once, as `asyncio.sleep(0)` does with more ado."""
 
-    def __init__(
-        self,
-        future: asyncio.Future[Answer],
-        meta: bytes,
-        arrays: Sequence[np.ndarray | Rows],
-        adoptable: bool,
-        may_wait: bool,
-        prints: bool,
-    ) -> None:
-        self.future = future
-        self.meta = meta
-        self.arrays = arrays
-        self.adoptable = adoptable
-        self.may_wait = may_wait
-        self.prints = prints
-        self.lane: CallerLane | None = None
-        self.has_waited = False  # for its turn
-        self.sent = 0.0
+    def __await__(self) -> Generator[None, None, None]:
+        yield
 
-    def fail(self, error: BaseException) -> None:
-        if not self.future.done():
-            self.future.set_exception(error)
+
+_ROUND = _Round()
 
 
 class AwaitedLanes:
@@ -74,8 +58,8 @@ class AwaitedLanes:
         # Not the loop itself, which is the key that these lanes are found by: it could never go.
         self._loop_of_this = weakref.ref(loop)
         self._show = show  # what the worker has printed
-        self._waiting: deque[_Request] = deque()
-        self._busy: dict[CallerLane, _Request] = {}
+        self._waiting: deque[Request] = deque()
+        self._busy: dict[CallerLane, Bundle] = {}
         self._owed: list[tuple[CallerLane, int]] = []  # answers that nobody waits for any more
         # Copies of our own: the lane's may be closed while the loop still watches.
         self._bells: dict[CallerLane, int] = {}
@@ -83,7 +67,7 @@ class AwaitedLanes:
         self._ticking: asyncio.TimerHandle | None = None
         self._suspects: set[CallerLane] = set()
         self._looks = _MOST_LOOKS if CAN_SPIN else 0
-        self._seconds = 1.0  # that a request has taken of late
+        self._seconds = _SHORT_SECONDS  # that the worker has needed for a request of late
 
     @property
     def _loop(self) -> asyncio.AbstractEventLoop:
@@ -104,7 +88,7 @@ class AwaitedLanes:
         """Ask when it is this request's turn, and wait for the answer, whose arrays own their
         memory. Raises TimeoutError at the deadline and PeerGone when the worker has ended."""
         future: asyncio.Future[Answer] = self._loop.create_future()
-        request = _Request(future, meta, arrays, adoptable, may_wait, prints)
+        request = Request(future, meta, arrays, adoptable, may_wait, prints)
         timer = None
         try:
             if self._waiting and not may_wait:
@@ -146,8 +130,9 @@ class AwaitedLanes:
 
     # -- sending ---------------------------------------------------------------------------------
 
-    def _begin(self, request: _Request) -> None:
-        has_room = request.may_wait or self._taken() < self._width
+    def _begin(self, request: Request) -> None:
+        is_idle = not (self._busy or self._owed)
+        has_room = is_idle or request.may_wait or self._taken() < self._width
         try:
             lane = self._lanes.acquire() if has_room else None
         except Exception as error:  # it was closed, or there are no descriptors left
@@ -156,9 +141,9 @@ class AwaitedLanes:
         if lane is None:
             self._queue(request)
         else:
-            self._send(request, lane)
+            self._send(Bundle([request]), lane)
 
-    def _queue(self, request: _Request) -> None:
+    def _queue(self, request: Request) -> None:
         request.has_waited = True
         self._waiting.append(request)
         self._tick_later()
@@ -171,40 +156,43 @@ class AwaitedLanes:
         self._owed = [
             (lane, n) for lane, n in self._owed if lane.serial == n and not lane.has_answer
         ]
-        return len(self._owed) + sum(not request.may_wait for request in self._busy.values())
+        return len(self._owed) + sum(not bundle.may_wait for bundle in self._busy.values())
 
-    def _send(self, request: _Request, lane: CallerLane) -> None:
+    def _send(self, bundle: Bundle, lane: CallerLane) -> bool:
+        first = bundle.requests[0]
         try:
-            lane.send(
-                request.meta,
-                request.arrays,
-                adoptable=request.adoptable,
-                may_spin=CAN_SPIN and not self._busy,
-            )
+            meta, arrays = bundle.message()
+            may_spin = CAN_SPIN and not self._busy
+            lane.send(meta, arrays, adoptable=first.adoptable, may_spin=may_spin)
+        except LaneRefused:
+            self._lanes.abandon(lane)
+            bundle.fail(functools.partial(self._lanes.refusal_of, lane))
+            return False
         except Exception as error:
             self._lanes.abandon(lane)
-            refused = isinstance(error, LaneRefused)
-            request.fail(self._lanes.refusal_of(lane) if refused else error)
-            return
-        request.lane = lane
-        request.sent = time.monotonic()
-        self._busy[lane] = request
+            kept = error
+            bundle.fail(lambda: kept)
+            return False
+        for request in bundle.requests:
+            request.lane = lane
+        self._busy[lane] = bundle
         under_way.add(lane)
-        if len(self._busy) > 1 or request.has_waited:
+        if len(self._busy) > 1 or first.has_waited:
             self._watch(lane)
+        return True
 
-    async def _look(self, request: _Request) -> None:
+    async def _look(self, request: Request) -> None:
         """A lone request whose answer comes soon: going round a few times is quicker than being
         woken, and everybody else gets their turn."""
         lane, future = request.lane, request.future
         assert lane is not None
         for _ in range(self._looks):
-            await asyncio.sleep(0)
-            if future.done():
-                return
-            if lane.has_answer:
+            if lane.answers_within(_GLANCES):
                 self._answered(lane)
                 self._looks = _MOST_LOOKS
+                return
+            await _ROUND
+            if future.done():
                 return
             if len(self._busy) > 1:
                 break
@@ -220,24 +208,22 @@ class AwaitedLanes:
             self._answered(lane)
 
     def _answered(self, lane: CallerLane) -> None:
-        request = self._busy.pop(lane)
+        bundle = self._busy.pop(lane)
         under_way.discard(lane)
-        self._seconds += (time.monotonic() - request.sent - self._seconds) / 8
+        self._seconds += (lane.seconds / len(bundle.requests) - self._seconds) / 8
         try:
-            answer = lane.take()
+            bundle.resolve(lane.take())
         except Exception as error:
-            request.fail(error)
+            kept = error
+            bundle.fail(lambda: kept)
             self._unwatch(lane)
             self._lanes.abandon(lane)
             self._go_on()
             return
-        if not request.future.done():
-            request.future.set_result(answer)
         while self._waiting and self._taken() < self._width:
-            following = self._waiting.popleft()
-            if not following.future.done():
-                self._send(following, lane)
-                if following.lane is not None:
+            following = next_bundle(self._waiting, int(_TOGETHER_SECONDS / (self._seconds + 1e-6)))
+            if following is not None:
+                if self._send(following, lane):
                     return
                 lane = self._lanes.acquire() or lane  # it was refused, and nothing was sent
         self._unwatch(lane)
@@ -250,17 +236,21 @@ class AwaitedLanes:
             if lane.has_answer:
                 self._answered(lane)
                 continue
-            self._busy.pop(lane).fail(lane.peer_gone())
+            self._busy.pop(lane).fail(lane.peer_gone)
             under_way.discard(lane)
             self._unwatch(lane)
             self._lanes.abandon(lane)
         for request in waiting:
             request.fail(PeerGone())
 
-    def _leave(self, request: _Request) -> None:
+    def _leave(self, request: Request) -> None:
         """Its caller waits no longer, in most cases because the answer is there."""
         lane = request.lane
-        if lane is not None and self._busy.get(lane) is request:
+        request.is_left = True
+        bundle = None if lane is None else self._busy.get(lane)
+        if bundle is not None and lane is not None and request in bundle.requests:
+            if bundle.is_awaited:
+                return  # by others
             del self._busy[lane]
             under_way.discard(lane)
             self._unwatch(lane)
@@ -314,13 +304,13 @@ class AwaitedLanes:
     def _tick(self) -> None:
         """Now and then, while something takes its time."""
         self._ticking = None
-        if any(request.prints for request in self._busy.values()):
+        if any(bundle.requests[0].prints for bundle in self._busy.values()):
             self._show()
         refused = {lane for lane in self._busy if lane.is_refused}
         if refused & self._suspects and self._lanes.has_peer_ended():
             self._on_end()
         for lane in refused & self._suspects & self._busy.keys():
-            self._busy.pop(lane).fail(self._lanes.refusal_of(lane))
+            self._busy.pop(lane).fail(functools.partial(self._lanes.refusal_of, lane))
             under_way.discard(lane)
             self._unwatch(lane)
         self._suspects = refused  # one that ends closes its files a moment earlier

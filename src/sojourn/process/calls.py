@@ -1,4 +1,5 @@
-"""What a request on a lane says: run a prepared step, or carry out a named operation.
+"""What a request on a lane says: run a prepared step, or some of one plan, or carry out a named
+operation.
 
 Pure, so that it can be imported on systems without worker processes.
 """
@@ -12,8 +13,8 @@ import msgspec
 
 from sojourn.errors import SessionBroken
 
-OK, FAILED = 0, 1
-STEP, CALL = b"s"[0], b"c"[0]
+OK, FAILED, SOME_FAILED = 0, 1, 2
+STEP, CALL, BUNDLE = b"s"[0], b"c"[0], b"b"[0]
 
 _NUMBER = struct.Struct("<I")
 
@@ -75,6 +76,16 @@ def plan_number(meta: bytes) -> int:
     """The number of the prepared step that these bytes ask for."""
     number: int = _NUMBER.unpack_from(meta, 1)[0]
     return number
+
+
+def bundle_meta(step: bytes, count: int) -> bytes:
+    """The meta bytes of several steps of one plan, from those of one. Up to 255."""
+    return b"b" + step[1:] + bytes([count])
+
+
+def bundled(meta: bytes) -> int:
+    """How many steps these bytes ask for."""
+    return meta[-1]
 
 
 def call_meta(name: str, arguments: Any) -> bytes:

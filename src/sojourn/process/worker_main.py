@@ -23,7 +23,16 @@ from sojourn.engines import disposable, hooks, shortage
 from sojourn.engines.base import Arrays, Host
 from sojourn.errors import SandboxError
 from sojourn.process import callbacks, crossing, lifeline, limits, reserve
-from sojourn.process.calls import FAILED, OK, STEP, Call, plan_number
+from sojourn.process.calls import (
+    BUNDLE,
+    FAILED,
+    OK,
+    SOME_FAILED,
+    STEP,
+    Call,
+    bundled,
+    plan_number,
+)
 from sojourn.process.protocol import (
     CONTROL,
     ERRORS,
@@ -251,12 +260,35 @@ def _serve(lane: ServerLane, host: Host) -> NoReturn:
         try:
             if meta[0] == STEP:
                 _answer(lane, OK, meta, host.step(plan_number(meta)).run(arrays))
+            elif meta[0] == BUNDLE:
+                _run_bundle(lane, host, meta, arrays)
             else:
                 _carry_out(lane, host, meta, arrays)
         except BaseException as error:
-            reserve.keep_again()
-            _answer(lane, FAILED, crossing.record(shortage.explained(error)), ())
+            _answer(lane, FAILED, _recorded(error), ())
         del meta, arrays
+
+
+def _run_bundle(lane: ServerLane, host: Host, meta: bytes, arrays: list[np.ndarray]) -> None:
+    """Some steps of one plan, one after the other; each fails alone."""
+    step, count = host.step(plan_number(meta)), bundled(meta)
+    size = len(arrays) // count
+    failures: list[bytes | None] = [None] * count
+    results: list[np.ndarray] = []
+    for i in range(count):
+        try:
+            results += step.run(arrays[i * size : (i + 1) * size])
+        except BaseException as error:
+            failures[i] = _recorded(error)
+    if any(failures):
+        _answer(lane, SOME_FAILED, msgspec.msgpack.encode(failures), results)
+    else:
+        _answer(lane, OK, meta, results)
+
+
+def _recorded(error: BaseException) -> bytes:
+    reserve.keep_again()
+    return crossing.record(shortage.explained(error))
 
 
 def _answer(lane: ServerLane, status: int, meta: bytes, results: Arrays) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+import socket
 
 
 def parsed(address: str) -> tuple[str, int]:
@@ -15,7 +15,26 @@ def parsed(address: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def bound(name: Any) -> str:
-    """The address of a socket that listens."""
-    host, port = name[:2]
+def listening(address: str) -> socket.socket:
+    """A socket that is bound to the address. Not by the loop, which keeps threads for names."""
+    host, port = parsed(address)
+    family, kind, protocol, _, name = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    made = socket.socket(family, kind, protocol)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        made.bind(name)
+        made.setblocking(False)
+    except OSError as error:
+        made.close()
+        raise OSError(error.errno, f"cannot listen at {address}: {error.strerror}") from None
+    return made
+
+
+def name_of(bound: socket.socket) -> str:
+    """The address that a socket is bound to."""
+    host, port = bound.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -22,7 +22,8 @@ DTYPES: dict[str, np.dtype] = {
 _DATATYPES = {dtype: datatype for datatype, dtype in DTYPES.items()}
 _DATATYPES_BY_NAME = {dtype.name: datatype for dtype, datatype in _DATATYPES.items()}
 _DATATYPES_BY_NAME["string"] = BYTES
-_MOST_DIMENSIONS = 64  # of numpy
+_MOST_DIMENSIONS = 32  # of numpy, before its version 2
+_MOST_ELEMENTS = 2**48  # more than any memory has, and numpy can still count them
 
 
 def dtype_of(datatype: str, name: str) -> np.dtype:
@@ -53,7 +54,11 @@ def datatype_named(dtype: str) -> str:
 
 def checked_shape(shape: Sequence[int], name: str) -> tuple[int, ...]:
     """A shape that an array can have."""
-    if len(shape) > _MOST_DIMENSIONS or any(dim < 0 for dim in shape):
+    if (
+        len(shape) > _MOST_DIMENSIONS
+        or any(dim < 0 for dim in shape)
+        or math.prod(max(dim, 1) for dim in shape) > _MOST_ELEMENTS
+    ):
         raise _wrong(f"input {name!r}: no array has the shape {list(shape)[:10]}")
     return tuple(shape)
 
@@ -71,7 +76,14 @@ def from_raw(
             f"input {name!r}: {datatype} {list(shape)} has {count * dtype.itemsize} bytes, "
             f"got {len(raw)}"
         )
-    return np.frombuffer(raw, dtype).reshape(shape)
+    return on_bytes(raw, dtype, name).reshape(shape)
+
+
+def on_bytes(raw: bytes | memoryview, dtype: np.dtype, name: str) -> np.ndarray:
+    """An array that refers to these bytes."""
+    if dtype.kind == "b" and len(raw) and np.frombuffer(raw, np.uint8).max() > 1:
+        raise _wrong(f"input {name!r}: a boolean must be a byte of 0 or 1")
+    return np.frombuffer(raw, dtype)
 
 
 def strings_from_raw(raw: bytes | memoryview, count: int, name: str) -> np.ndarray:

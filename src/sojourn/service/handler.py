@@ -11,6 +11,7 @@ from sojourn.service.failures import Refused, refusal
 from sojourn.service.inference import Answer, Inference, ModelRef
 from sojourn.service.queueing import ModelQueue
 from sojourn.service.served import ModelMetadata, Served, State, VersionStatus
+from sojourn.service.signatures import CallSignature
 from sojourn.service.statistics import ModelStatistics
 from sojourn.values import Receipt
 
@@ -57,6 +58,13 @@ class Handler:
             queue.statistics = before.statistics
         self._queues[served.name, served.version] = queue
         return queue
+
+    async def signature(self, ref: ModelRef, name: str | None = None) -> CallSignature:
+        """One signature of a model: the one that is named, or the model's own choice."""
+        try:
+            return await self.catalogue.signature(self.catalogue.resolve(ref), name)
+        except Exception as error:
+            raise refusal(error) from error
 
     async def metadata(self, ref: ModelRef) -> ModelMetadata:
         """What a model takes and gives."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
 
 from sojourn.service.versions import Choice, parse_choice
 from sojourn.values import arguments
@@ -58,29 +59,49 @@ def keep_seconds(keep_alive: float | str | None) -> float | None:
 class ModelRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One model: where it is and how it is served."""
 
-    path: str = ""  # a model, or a folder of versions; empty: registered in the pool already
-    versions: str | list[int] = "latest"  # "latest", "latest 2", "all", or their numbers
-    labels: dict[str, int] = {}  # names for versions, as clients ask for them
-    load: Literal["lazy", "eager"] = "lazy"  # when it is first asked for, or when the server starts
-    warm_up: bool = True  # run once before requests get it, where it is loaded ahead of them
-    keep_alive: float | str | None = None  # how long it stays idle: seconds, "5m", 0, or -1
-    pinned: bool = False  # never closed to make room for others
-    memory: int | str | None = None  # reserved for a copy, and the most it may allocate
-    device: str = "auto"
-    engine: str | None = None
-    copies: int = 1
-    untrusted: bool = False  # loaded and run in the sandbox
-    timeout: float | str | None = None  # for one request
-    load_timeout: float | str | None = None
-    max_batch: int = 64  # rows that may run together; 1: each request by itself
-    max_queue: int = 1024  # requests that may wait
-    pure: bool = False  # steps change nothing, so that one whose worker died may run again
-    signature: str | None = None
-    tags: list[str] | None = None
-    inputs: dict[str, str] | list[str] | None = None  # tensors of a graph that has no signature
-    outputs: dict[str, str] | list[str] | None = None
-    max_runs: int | None = None
-    max_growth: int | str | None = None
+    path: Annotated[str, Meta(description="a model, or a folder with its versions")] = ""
+    versions: Annotated[
+        str | list[int], Meta(description="which are served: latest, latest 2, all, or numbers")
+    ] = "latest"
+    labels: Annotated[dict[str, int], Meta(description="names for versions")] = {}
+    load: Annotated[
+        Literal["lazy", "eager"], Meta(description="by the first request, or when it starts")
+    ] = "lazy"
+    warm_up: Annotated[bool, Meta(description="run once before requests get it")] = True
+    keep_alive: Annotated[
+        float | str | None, Meta(description="how long an idle model stays: 300, 5m, 0, -1")
+    ] = None
+    pinned: Annotated[bool, Meta(description="never closed to make room for others")] = False
+    memory: Annotated[
+        int | str | None, Meta(description="reserved for a copy, and the most it may allocate")
+    ] = None
+    device: Annotated[str, Meta(description="auto, cpu, gpu or gpu:1")] = "auto"
+    engine: Annotated[
+        str | None, Meta(description="tensorflow, onnxruntime, litert or fastest")
+    ] = None
+    copies: Annotated[int, Meta(description="the most workers of a model")] = 1
+    untrusted: Annotated[bool, Meta(description="load and run models in the sandbox")] = False
+    timeout: Annotated[float | str | None, Meta(description="the most a request may take")] = None
+    load_timeout: Annotated[
+        float | str | None, Meta(description="the most that loading may take")
+    ] = None
+    max_batch: Annotated[int, Meta(description="rows that may run together; 1: no batches")] = 64
+    max_queue: Annotated[int, Meta(description="requests that may wait for a model")] = 1024
+    pure: Annotated[
+        bool, Meta(description="steps change nothing, so that one whose worker died runs again")
+    ] = False
+    signature: Annotated[str | None, Meta(description="the one for requests that name none")] = None
+    tags: Annotated[list[str] | None, Meta(description="of the graph in a SavedModel")] = None
+    inputs: Annotated[
+        dict[str, str] | list[str] | None, Meta(description="tensors of a graph, by name")
+    ] = None
+    outputs: Annotated[
+        dict[str, str] | list[str] | None, Meta(description="tensors of a graph, by name")
+    ] = None
+    max_runs: Annotated[int | None, Meta(description="steps until a copy is replaced")] = None
+    max_growth: Annotated[
+        int | str | None, Meta(description="growth until a copy is replaced, such as 1GiB")
+    ] = None
 
     def __post_init__(self) -> None:
         parse_choice(self.versions)

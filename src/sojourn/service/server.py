@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar
@@ -15,7 +14,9 @@ from sojourn.service.http.door import HttpDoor
 from sojourn.service.http.kserve import KServe
 from sojourn.service.http.limits import Limits
 from sojourn.service.http.router import Router
-from sojourn.service.page.page import Page
+from sojourn.service.http.tfserving import TfServing
+from sojourn.service.operating import Operating, Operation
+from sojourn.service.tls import Tls
 
 T = TypeVar("T")
 
@@ -33,38 +34,51 @@ class Door(Protocol):
 
 
 class Server:
-    """The models of a pool, behind HTTP. It serves until `close()`, best by `with`.
+    """The models of a pool, behind HTTP and gRPC. It serves until `close()`, best by `with`.
 
     An address such as `"127.0.0.1:8501"` may have the port 0: then a free one is picked, and
-    `http_address` tells which. The pool stays open when the server is closed.
-
-    The server shows itself in a browser at `/page/`, unless `page` is False. `history` names a file
-    in which what it shows survives a restart.
+    `http_address` and `grpc_address` tell which; None is no such door. The pool is yours: it stays
+    open when the server is closed.
     """
 
     def __init__(
         self,
         pool: Pool | Catalogue,
         *,
-        http: str | None = "127.0.0.1:8501",
-        doors: dict[str, Door] | None = None,
+        http: str | None = None,
+        grpc: str | None = None,
         limits: Limits | None = None,
+        tls: Tls | None = None,
+        operation: Operation | None = None,
         grace_seconds: float = GRACE_SECONDS,
-        page: bool = True,
-        history: str | os.PathLike[str] | None = None,
     ) -> None:
         catalogue = pool if isinstance(pool, Catalogue) else Catalogue(pool)
         self.handler = Handler(catalogue)
         self.router = Router()
         KServe(self.handler).add_to(self.router)
-        self._doors: dict[str, Door] = dict(doors or {})
+        TfServing(self.handler).add_to(self.router)
+        self._tls = None if tls is None else (tls, tls.context())
+        self._limits = limits
+        operation = operation or Operation()
+        self.operating = Operating(self.handler, operation)
+        admin = self.operating.add_to(self.router)
+        self._doors: dict[str, Door] = {}
         if http is not None:
-            self._doors["http"] = HttpDoor(http, self.router, limits=limits)
-        self.addresses: dict[str, str] = {}
-        self.page: Page | None = None
-        if page:
-            self.page = Page(self.handler, history=history, addresses=self.addresses)
-            self.page.add_to(self.router)
+            self._doors["http"] = self._http_door(http, self.router)
+        if admin is not None:
+            self._doors["admin"] = self._http_door(str(operation.admin), admin)
+        if grpc is not None:
+            from sojourn.service.grpc.door import GrpcDoor
+
+            self._doors["grpc"] = GrpcDoor(
+                grpc,
+                tls,
+                self.operating.gate,
+                limits=limits,
+                reports=self.operating.reports,
+                for_admins=operation.admin is True,
+            )
+        self.addresses = self.operating.addresses
         self._grace_seconds = grace_seconds
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -124,18 +138,27 @@ class Server:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
 
+    def _http_door(self, address: str, router: Router) -> HttpDoor:
+        context = None if self._tls is None else self._tls[1]
+        door = HttpDoor(address, router, limits=self._limits, tls=context, gate=self.operating.gate)
+        door.observers.append(self.operating.reports.of_http)
+        return door
+
     async def _open(self) -> None:
+        self.operating.open()
         await self.handler.catalogue.start()
-        if self.page is not None:
-            await self.page.start()
+        if self.operating.page is not None:
+            await self.operating.page.start()
         for name, door in self._doors.items():
             self.addresses[name] = await door.start(self.handler)
 
     async def _shut(self, grace: float) -> None:
         self.handler.is_stopping = True
-        if self.page is not None:
-            await self.page.stop()
+        self.operating.drain()
+        if self.operating.page is not None:
+            await self.operating.page.stop()
         await asyncio.gather(*(door.stop(grace) for door in self._doors.values()))
         await self.handler.close()
         await self.handler.catalogue.close()
+        self.operating.close()
         await asyncio.get_running_loop().shutdown_default_executor()

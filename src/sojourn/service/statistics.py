@@ -40,7 +40,7 @@ class ModelStatistics:
         """A request was answered."""
         self.succeeded += 1
         self.request_seconds += seconds
-        self.histogram[bucket(seconds)] += 1
+        self.histogram[bucket(int(seconds * 1e9))] += 1
 
     def note_step(self, rows: int, seconds: float) -> None:
         """A step was run."""

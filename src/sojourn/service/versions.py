@@ -34,7 +34,7 @@ class Choice:
 
 
 def parse_choice(text: str | Collection[int]) -> Choice:
-    """A policy as it is written: `"latest"`, `"latest 2"`, `"all"`, or a list of numbers.
+    """A policy as it is written: `"latest"`, `"latest 2"`, `"all"`, or numbers.
 
     >>> str(parse_choice("latest 2"))
     'the latest 2 versions'
@@ -42,6 +42,9 @@ def parse_choice(text: str | Collection[int]) -> Choice:
     if isinstance(text, str):
         if text == "all":
             return Choice(None)
+        numbers = text.replace(",", " ").split()
+        if numbers and all(number.isdecimal() for number in numbers):
+            return parse_choice([int(number) for number in numbers])
         match = _LATEST.fullmatch(text)
         if match is None:
             raise ValueError(
@@ -50,8 +53,8 @@ def parse_choice(text: str | Collection[int]) -> Choice:
         return Choice(int(match.group(1) or 1))
     if not text:
         raise ValueError("versions must name at least one")
-    numbers = {arguments.whole("each of versions", version) for version in text}
-    return Choice(None, tuple(sorted(numbers)))
+    chosen = {arguments.whole("each of versions", version) for version in text}
+    return Choice(None, tuple(sorted(chosen)))
 
 
 def pick(

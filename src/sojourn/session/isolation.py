@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -81,10 +81,10 @@ class WorkerBackend:
     ) -> Sequence[np.ndarray]:
         return self.worker.step(step, arrays, deadline)
 
-    async def astep(
+    def astep(
         self, step: PreparedStep, arrays: Sequence[np.ndarray | Rows], deadline: float | None
-    ) -> Sequence[np.ndarray]:
-        return await self.worker.astep(step, arrays, deadline)
+    ) -> Coroutine[Any, Any, Sequence[np.ndarray]]:
+        return self.worker.astep(step, arrays, deadline)
 
     def call(
         self,

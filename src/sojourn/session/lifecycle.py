@@ -122,9 +122,16 @@ class Lifecycle:
             if self._alone:
                 self._wait_for_exclusive(step)
             state = self.state
-            if state is not _READY and state is not _RUNNING:
+            if state is _READY and not events.hears_steps():  # as below, without any call
+                self._inside.append(step)
+                self.state = _RUNNING
+                words = self._words
+                words[STATE] = _STARTED.number
+                self.under_way = words[UNDER_WAY] = len(self._inside)
+            elif state is _READY or state is _RUNNING:
+                self._enter(step, state)
+            else:
                 raise self._refusal(state)
-            self._enter(step, state)
         step.started = time.monotonic()
 
     @property
@@ -137,16 +144,23 @@ class Lifecycle:
         now = time.monotonic()
         started = step.started if step.counts else 0.0  # reported, counted or not
         news = None
+        is_heard = events.hears_steps()
         with self._lock:
             words = self._words
-            self.steps = words[STEPS] = self.steps + counts
-            self._leave(step)
             words[LAST_STEP] = int(now * 1e9)
-            if started and counts:
-                words[HISTOGRAM + bucket(now - started)] += 1
-                words[NANOSECONDS] += int((now - started) * 1e9)
+            if counts:
+                self.steps = words[STEPS] = self.steps + 1
+                if started:
+                    nanoseconds = int((now - started) * 1e9)
+                    words[HISTOGRAM + bucket(nanoseconds)] += 1
+                    words[NANOSECONDS] += nanoseconds
+            self._leave(step)
             if self.under_way == 0:
-                self._flip(_ENDED)
+                if self.state is _RUNNING and not is_heard:
+                    self.state = _READY
+                    words[STATE] = _ENDED.number
+                else:
+                    self._to(_ENDED.what, None)
             if self._waiting:
                 self._changed.notify_all()
             if now - self._reported_steps_at > _TELL_STEPS_EVERY:
@@ -155,7 +169,7 @@ class Lifecycle:
                 else:
                     self._reported_steps_at = now  # asked again in a while, not at every step
         # Telling may take a while, and others want to begin.
-        if started and events.hears_steps():
+        if started and is_heard:
             seconds = now - started
             self._emit("session.step", is_step=True, seconds=seconds, failed=failed)
         if news:

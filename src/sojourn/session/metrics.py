@@ -6,13 +6,14 @@ in the background: open sessions are asked when this is called.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from sojourn.probes.status_page import BUCKETS, bucket_seconds
 from sojourn.session import totals
 from sojourn.session.states import State
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+STEP_SECONDS = [bucket_seconds(index) for index in range(BUCKETS - 1)]
 
 Labels = Mapping[str, str]
 Sample = tuple[str, Labels, float]  # what is added to the name, the labels, the value
@@ -54,7 +55,7 @@ def metrics() -> str:
          [("", plain, sum(session.under_way for session in live))]),
         ("sojourn_steps_total", "counter", "Steps that were run.", [("", plain, sums.steps)]),
         ("sojourn_step_seconds", "histogram", "How long steps took, for their caller.",
-         _histogram(sums.histogram, sums.step_seconds)),
+         histogram(plain, STEP_SECONDS, sums.histogram, sums.step_seconds)),
         ("sojourn_session_held_bytes", "gauge", "What an open session holds, as measured.", held),
         ("sojourn_closed_held_bytes_total", "counter", "What closed sessions had held.",
          [("", plain, sums.held_bytes)]),
@@ -64,19 +65,25 @@ def metrics() -> str:
          [("", plain, sums.closing_seconds)]),
     )  # fmt: skip
     more = [family for tell in others for family in tell()]
-    return "".join(_family(*family) for family in (*families, *more))
+    return text((*families, *more))
 
 
-def _histogram(counts: list[int], seconds: float) -> Iterator[Sample]:
+def histogram(
+    who: Labels, bounds: Sequence[float], counts: Sequence[int], total: float
+) -> Iterator[Sample]:
+    """The samples of a histogram: one count for each bound, and one for what is above the last."""
     seen = 0
-    # The last bucket has no upper end.
-    for index in range(BUCKETS - 1):
-        seen += counts[index]
-        yield "_bucket", {"le": repr(bucket_seconds(index))}, seen
-    total = sum(counts)
-    yield "_bucket", {"le": "+Inf"}, total
-    yield "_sum", {}, seconds
-    yield "_count", {}, total
+    for bound, count in zip(bounds, counts, strict=False):
+        seen += count
+        yield "_bucket", {**who, "le": repr(bound)}, seen
+    yield "_bucket", {**who, "le": "+Inf"}, sum(counts)
+    yield "_sum", who, total
+    yield "_count", who, sum(counts)
+
+
+def text(families: Iterable[Family]) -> str:
+    """Families in Prometheus's text format."""
+    return "".join(_family(*family) for family in families)
 
 
 def _family(name: str, kind: str, about: str, samples: Iterable[Sample]) -> str:

@@ -16,6 +16,7 @@ from sojourn.values.dtypes import BY_NAME
 from sojourn.values.rows import Rows
 
 Fetches = str | Iterable[str] | None
+_SHAPES_REMEMBERED = 64  # of an input
 
 
 class PlanFacts(msgspec.Struct, frozen=True):
@@ -66,39 +67,40 @@ class Plan(StepPlan):
         self._by_name = names if fetches is None else None
         self._slots = facts.slots
         self._straight = facts.slots == list(range(len(facts.outputs)))
-        self._inputs = [
-            (name, spec, BY_NAME.get(spec.dtype))
+        self._is_lone = self._single and facts.slots == [0]
+        # With the shapes that each was seen to accept.
+        self._inputs: list[tuple[str, TensorSpec, np.dtype | None, set[tuple[int, ...]]]] = [
+            (name, spec, BY_NAME.get(spec.dtype), set())
             for name, spec in zip(feeds, facts.inputs, strict=True)
         ]
 
     @property
     def is_typed(self) -> bool:
         """Whether it is of a graph, which says what it takes; a plain function does not."""
-        return bool(self._inputs) and all(spec.dtype != ANY for _, spec, _ in self._inputs)
+        return bool(self._inputs) and all(spec.dtype != ANY for _, spec, *_ in self._inputs)
 
     def arrays(self, feeds: Mapping[str, Any]) -> list[np.ndarray | Rows]:
         """What to send, converted and checked."""
         arrays: list[np.ndarray | Rows] = []
-        for name, spec, dtype in self._inputs:
+        for name, spec, dtype, accepted in self._inputs:
             value = feeds[name]
+            kind = type(value)
             if (
-                dtype is not None  # or numpy takes it for float64
-                and type(value) is np.ndarray
+                (kind is np.ndarray or kind is Rows)
+                and dtype is not None  # or numpy takes it for float64
                 and value.dtype == dtype
-                and spec.accepts(value.shape)
+                and (value.shape in accepted or _accepts(spec, value.shape, accepted))
             ):
                 arrays.append(value)
-            elif type(value) is Rows:
-                if value.dtype == dtype and spec.accepts(value.shape):
-                    arrays.append(value)
-                else:
-                    arrays.append(as_array(name, spec, value.joined()))
             else:
-                arrays.append(as_array(name, spec, value))
+                arrays.append(as_array(name, spec, value.joined() if kind is Rows else value))
         return arrays
 
     def results(self, outputs: Sequence[np.ndarray]) -> Any:
         """What the caller gets: scalars as numpy scalars, as TensorFlow gives them."""
+        if self._is_lone:
+            output = outputs[0]
+            return output if output.ndim else output[()]
         values: list[Any] = [o if o.ndim else o[()] for o in outputs]
         if not self._straight:
             values = [values[slot] if slot >= 0 else None for slot in self._slots]
@@ -107,6 +109,15 @@ class Plan(StepPlan):
         if self._by_name is not None:
             return dict(zip(self._by_name, values, strict=True))
         return values
+
+
+def _accepts(spec: TensorSpec, shape: tuple[int, ...], accepted: set[tuple[int, ...]]) -> bool:
+    """Whether an array of this shape fits; remembered, because most have a shape seen before."""
+    if not spec.accepts(shape):
+        return False
+    if len(accepted) < _SHAPES_REMEMBERED:
+        accepted.add(shape)
+    return True
 
 
 def fetch_names(fetches: Fetches, signature: Signature) -> list[str]:

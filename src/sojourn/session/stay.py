@@ -112,10 +112,10 @@ class Stay:
         if feeds is None:
             feeds = {}
         deadline = None if timeout is None else _deadline(timeout)
-        wanted = _wanted(fetches)
+        wanted = fetches if type(fetches) is str else _wanted(fetches)
         loop = asyncio.get_running_loop()
         while True:
-            async with Step(self, deadline, timeout, loop=loop) as step:
+            with await Step(self, deadline, timeout, loop=loop).turn() as step:
                 try:
                     plan = self._plans[wanted, tuple(feeds)]
                 except (KeyError, TypeError):
@@ -165,7 +165,7 @@ class Stay:
 
         deadline = deadline_after(timeout)
         loop = asyncio.get_running_loop()
-        async with Step(self, deadline, timeout, what=name, loop=loop):
+        with await Step(self, deadline, timeout, what=name, loop=loop).turn():
             assert self.backend is not None
             answer = await self.backend.acall(
                 name, arguments, arrays, result=result, deadline=deadline

@@ -75,24 +75,24 @@ class Step:
                     raise
                 stay.come_back(self.deadline)
 
-    async def __aenter__(self) -> Step:
-        """The same where nothing may block: those who are alone with the session are awaited."""
+    async def turn(self) -> Step:
+        """To be awaited before `with`, where nothing may block: until those who are alone with the
+        session have finished, and a worker that died has been replaced."""
+        stay = self._stay
+        if stay.comeback is None and not stay.lifecycle.is_taken_alone:
+            return self
         import asyncio
 
         from sojourn.process.aside import aside
 
-        stay = self._stay
         while True:
             if stay.comeback is not None:
                 stay.notice_death()
             while stay.lifecycle.is_taken_alone and left_until(self.deadline) > 0:
                 await asyncio.sleep(_LOOK_SECONDS)
             if not self._can_come_back():
-                return self.__enter__()
+                return self
             await aside(lambda: stay.come_back(self.deadline))
-
-    async def __aexit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
-        return self.__exit__(kind, error, trace)
 
     def _can_come_back(self) -> bool:
         return self._stay.comeback is not None and self._stay.lifecycle.state in COMING_BACK

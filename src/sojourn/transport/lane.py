@@ -38,6 +38,7 @@ _SPOILED = -1  # a sequence that no word can have
 WELCOME = 5
 # The server's word for the caller: the request that it has begun to carry out.
 BEGUN = 5
+TOOK = 6  # nanoseconds, from having begun a request to its answer
 MAY_SPIN, MAY_HAND_OVER = 1, 2
 Answer = tuple[int, bytes, list[np.ndarray]]
 
@@ -195,6 +196,16 @@ class CallerLane:
         return self._theirs[SEQUENCE] == self._sequence
 
     @property
+    def seconds(self) -> float:
+        """What the peer says that the last request has taken there."""
+        return float(self._theirs[TOOK]) / 1e9
+
+    def answers_within(self, glances: int) -> bool:
+        """Whether it is, or comes while the word is looked at so often."""
+        theirs, sequence = self._theirs, self._sequence
+        return any(theirs[SEQUENCE] == sequence for _ in range(glances))
+
+    @property
     def is_refused(self) -> bool:
         """Whether the other end was closed before it ever answered."""
         return not self._taken and any(fd == self._channel.fileno() for fd, _ in self._poll.poll(0))
@@ -290,6 +301,7 @@ class ServerLane:
         self._spins = SPINS if CAN_SPIN else 0
         self._calls_until_try = _TRY_AGAIN
         self._stopped = False
+        self._began = 0
         self._poll = select.poll()
         self._poll.register(self._my_bell, select.POLLIN)
 
@@ -317,6 +329,7 @@ class ServerLane:
             if spins:
                 self._learn_from_blocking(time.monotonic() - gave_up)
         self._sequence = self._mine[BEGUN] = sequence
+        self._began = time.perf_counter_ns()
         return self.inbox.take()
 
     def _learn_from_blocking(self, seconds: float) -> None:
@@ -339,6 +352,7 @@ class ServerLane:
             results.sequence = self._sequence
         self.outbox.put(meta, arrays, attacher=results)
         mine[STATUS] = status
+        mine[TOOK] = time.perf_counter_ns() - self._began
         mine[SEQUENCE] = self._sequence
         ring(self._their_bell)
         if results is not None and results.has_files:

@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import ssl
 import time
 from collections.abc import Callable
-from typing import Protocol
 
-from sojourn.service.addresses import bound, parsed
-from sojourn.service.failures import Refused, Status, refusal
+from sojourn.service.access_log import request_id
+from sojourn.service.addresses import listening, name_of
+from sojourn.service.failures import Status, refusal
 from sojourn.service.handler import Handler
 from sojourn.service.http import bodies
 from sojourn.service.http.connection import Connection
+from sojourn.service.http.gate import Gate
 from sojourn.service.http.limits import Limits
 from sojourn.service.http.messages import Request, Response, json_response
-from sojourn.service.http.router import Role, Router
+from sojourn.service.http.router import Router
 
 _LOOK_SECONDS = 0.5
 _log = logging.getLogger("sojourn.service")
 
 Observer = Callable[[Request, Response, float], None]
-
-
-class Roles(Protocol):
-    """Who may do what, by the token that a request carries."""
-
-    def role(self, token: str | None) -> Role: ...
 
 
 class HttpDoor:
@@ -41,19 +35,18 @@ class HttpDoor:
         *,
         limits: Limits | None = None,
         tls: ssl.SSLContext | None = None,
-        tokens: Roles | None = None,
+        gate: Gate | None = None,
     ) -> None:
         self._address = address
         self._router = router
         self._limits = limits or Limits()
         self._tls = tls
-        self._tokens = tokens
+        self._gate = gate
         self._server: asyncio.AbstractServer | None = None
         self._connections: set[Connection] = set()
         self._looking: asyncio.TimerHandle | None = None
         self._now = time.monotonic()
         self._everybody_left: asyncio.Event | None = None
-        self._numbers = itertools.count(1)
         self.observers: list[Observer] = []  # told of every answer and the seconds it took
 
     @property
@@ -64,12 +57,16 @@ class HttpDoor:
     async def start(self, handler: Handler) -> str:
         """Listen; returns the address, with the port that was picked."""
         loop = asyncio.get_running_loop()
-        host, port = parsed(self._address)
-        self._server = await loop.create_server(
-            self._connection, host, port, ssl=self._tls, backlog=1024
-        )
+        bound = listening(self._address)
+        try:
+            self._server = await loop.create_server(
+                self._connection, sock=bound, ssl=self._tls, backlog=1024
+            )
+        except BaseException:
+            bound.close()
+            raise
         self._look()
-        return bound(self._server.sockets[0].getsockname())
+        return name_of(bound)
 
     async def stop(self, grace: float) -> None:
         """Take no more requests, and give those that are under way `grace` seconds."""
@@ -119,11 +116,12 @@ class HttpDoor:
     async def answer(self, request: Request) -> Response:
         """The response to one request, whatever happens."""
         began = time.perf_counter() if self.observers else 0.0
-        request.request_id = request.headers.get("x-request-id") or f"{next(self._numbers):x}"
+        request.request_id = request_id(request.headers.get("x-request-id"))
         try:
             response = await self._routed(request)
         except Exception as error:
             response = self._failed(request, error)
+        response.headers = {**response.headers, "x-request-id": request.request_id}
         for observer in self.observers:
             observer(request, response, time.perf_counter() - began)
         return response
@@ -134,21 +132,12 @@ class HttpDoor:
         if found is None:
             return self._unknown(request)
         route, request.parts = found
-        if route.role is not Role.ANYBODY and self._tokens is not None:
-            self._authorize(request, route.role)
+        request.route = route.pattern
+        if self._gate is not None:
+            self._gate.check(request, route)
         if "content-encoding" in request.headers:
             request.body = bodies.decompressed(request, self._limits.body_bytes)
         return await route.answer(request)
-
-    def _authorize(self, request: Request, needed: Role) -> None:
-        assert self._tokens is not None
-        scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        given = token.strip() if scheme.lower() == "bearer" else None
-        if self._tokens.role(given).value >= needed.value:
-            return
-        if given is None:
-            raise Refused(Status.UNAUTHENTICATED, "a bearer token is needed")
-        raise Refused(Status.PERMISSION_DENIED, "this token does not allow it")
 
     def _unknown(self, request: Request) -> Response:
         methods = self._router.methods(request.path)

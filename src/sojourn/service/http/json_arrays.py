@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import math
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import msgspec
@@ -17,8 +18,17 @@ _integers = msgspec.json.Decoder(list[int])
 _anything = msgspec.json.Decoder(Any)
 
 
-def parsed(body: bytes | msgspec.Raw) -> Any:
+@dataclass(slots=True)
+class Parsed:
+    """A part of a body that has been parsed, because NaN or Infinity is in it."""
+
+    value: Any
+
+
+def parsed(body: bytes | msgspec.Raw | Parsed) -> Any:
     """What a body says. NaN and Infinity are numbers, as TensorFlow Serving has it."""
+    if isinstance(body, Parsed):
+        return body.value
     try:
         return _anything.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -40,11 +50,15 @@ def refuse_json(error: Exception) -> NoReturn:
     raise Refused(Status.INVALID_ARGUMENT, f"JSON Parse Error: {why}") from None
 
 
-def from_data(data: msgspec.Raw, dtype: np.dtype, shape: tuple[int, ...], name: str) -> np.ndarray:
+def from_data(
+    data: msgspec.Raw | Parsed, dtype: np.dtype, shape: tuple[int, ...], name: str
+) -> np.ndarray:
     """The array of this shape whose elements are listed, flat or in nested lists."""
     values: Any
     try:
-        if dtype.kind == "f" or dtype.kind == "V":
+        if isinstance(data, Parsed):
+            values = data.value
+        elif dtype.kind == "f" or dtype.kind == "V":
             values = _numbers.decode(data)
         elif dtype.kind in "iu":
             values = _integers.decode(data)
@@ -82,6 +96,15 @@ def as_array(values: Any, dtype: np.dtype, name: str) -> np.ndarray:
         if dtype.kind in "iu":
             return np.asarray(values, dtype)  # raises where one does not fit
         return array.astype(dtype)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise Refused(Status.INVALID_ARGUMENT, f"input {name!r}: {error}") from None
+
+
+def as_anything(values: Any, name: str) -> np.ndarray:
+    """Nested lists as an array of what they hold."""
+    try:
+        array = np.asarray(values)
+        return _strings(values) if array.dtype.kind in "OUS" else array
     except (ValueError, TypeError, OverflowError) as error:
         raise Refused(Status.INVALID_ARGUMENT, f"input {name!r}: {error}") from None
 

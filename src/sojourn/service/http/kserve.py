@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import numpy as np
@@ -16,7 +16,8 @@ from sojourn.service.http import json_arrays
 from sojourn.service.http.messages import Request, Response, json_response
 from sojourn.service.http.router import Role, Router
 from sojourn.service.inference import Answer, Inference, ModelRef
-from sojourn.service.served import ModelMetadata
+from sojourn.service.served import ModelMetadata, State
+from sojourn.service.statistics import ModelStatistics
 from sojourn.values import Signature, TensorSpec
 
 HEADER_LENGTH = "inference-header-content-length"
@@ -61,6 +62,14 @@ class KServe:
             router.add("POST", f"{model}/infer", self.infer, summary="Run a model")
             router.add("GET", model, self.metadata, summary="What a model takes and gives")
             router.add("GET", f"{model}/ready", self.model_ready, summary="Is a model ready?")
+            router.add("GET", f"{model}/stats", self.statistics, summary="What a model has done")
+        router.add("GET", "/v2/models/stats", self.statistics, summary="What all have done")
+        router.add("POST", "/v2/repository/index", self.index, summary="Every model and its state")
+        loading = "/v2/repository/models/{name}"
+        router.add("POST", f"{loading}/load", self.load, role=Role.ADMIN, summary="Load a model")
+        router.add(
+            "POST", f"{loading}/unload", self.unload, role=Role.ADMIN, summary="Unload a model"
+        )
 
     # -- the server and its models ---------------------------------------------------------------
 
@@ -94,6 +103,44 @@ class KServe:
                 "outputs": _tensors(signature.outputs),
             }
         )
+
+    async def statistics(self, request: Request) -> Response:
+        name, version = request.parts.get("name"), request.parts.get("version")
+        if name is not None:
+            self._handler.statuses(name)  # says so if there is no such model
+        chosen = [
+            each
+            for each in self._handler.statistics(name)
+            if version is None or version == str(each.version)
+        ]
+        return json_response({"model_stats": [_statistics(each) for each in chosen]})
+
+    # -- the repository --------------------------------------------------------------------------
+
+    async def index(self, request: Request) -> Response:
+        asked = json_arrays.parsed(request.body) if request.body.strip() else {}
+        wants_ready = isinstance(asked, dict) and asked.get("ready") is True
+        found = [
+            {
+                "name": status.name,
+                "version": str(status.version),
+                "state": "READY" if status.state is State.AVAILABLE else "UNAVAILABLE",
+                "reason": status.error,
+            }
+            for status in self._handler.statuses()
+        ]
+        return json_response([e for e in found if e["state"] == "READY" or not wants_ready])
+
+    async def load(self, request: Request) -> Response:
+        asked = json_arrays.parsed(request.body) if request.body.strip() else {}
+        if isinstance(asked, dict) and asked.get("parameters"):
+            raise _wrong("a model is loaded as the server knows it: parameters are not taken")
+        await self._handler.load(request.parts["name"])
+        return json_response({})
+
+    async def unload(self, request: Request) -> Response:
+        receipts = await self._handler.unload(request.parts["name"])
+        return json_response({"receipts": [receipt.to_dict() for receipt in receipts]})
 
     # -- inference -------------------------------------------------------------------------------
 
@@ -172,7 +219,7 @@ def _with_special_numbers(text: bytes) -> _Body:
     except (msgspec.ValidationError, AttributeError, KeyError, TypeError) as error:
         raise _wrong(f"the request: {error}") from None
     for each, data in zip(body.inputs, arrays, strict=True):
-        each.data = data
+        each.data = msgspec.Raw() if data is None else cast(msgspec.Raw, json_arrays.Parsed(data))
     return body
 
 
@@ -191,15 +238,10 @@ def _arrays(inputs: list[_Input], raw: memoryview) -> dict[str, np.ndarray]:
             arrays[name] = datatypes.from_raw(raw[at : at + size], each.datatype, shape, name)
             at += size
             continue
-        dtype = datatypes.dtype_of(each.datatype, name)
-        if type(each.data) is not msgspec.Raw:
-            arrays[name] = json_arrays.shaped(
-                json_arrays.as_array(each.data, dtype, name), shape, name
-            )
-        elif not each.data:
+        if not each.data:
             raise _wrong(f"input {name!r} has no data")
-        else:
-            arrays[name] = json_arrays.from_data(each.data, dtype, shape, name)
+        dtype = datatypes.dtype_of(each.datatype, name)
+        arrays[name] = json_arrays.from_data(each.data, dtype, shape, name)
     if at != len(raw):
         raise _wrong(f"{len(raw) - at} bytes behind the inputs belong to none of them")
     return arrays
@@ -253,6 +295,39 @@ def _response(answer: Answer, request_id: str, raws: dict[str, bool], wants_raw:
         "application/octet-stream",
         {"Inference-Header-Content-Length": str(len(text))},
     )
+
+
+def _statistics(of: ModelStatistics) -> dict[str, Any]:
+    def times(count: int, seconds: float) -> dict[str, int]:
+        return {"count": count, "ns": round(seconds * 1e9)}
+
+    answered = of.succeeded + of.failed
+    return {
+        "name": of.name,
+        "version": str(of.version),
+        "last_inference": round(of.last_request * 1000),
+        "inference_count": of.rows,
+        "execution_count": of.steps,
+        "inference_stats": {
+            "success": times(of.succeeded, of.request_seconds),
+            "fail": times(of.failed, 0.0),
+            "queue": times(answered, of.queue_seconds),
+            "compute_input": times(of.steps, 0.0),
+            "compute_infer": times(of.steps, of.step_seconds),
+            "compute_output": times(of.steps, 0.0),
+            "cache_hit": times(0, 0.0),
+            "cache_miss": times(0, 0.0),
+        },
+        "batch_stats": [
+            {
+                "batch_size": rows,
+                "compute_input": times(batch.count, 0.0),
+                "compute_infer": times(batch.count, batch.seconds),
+                "compute_output": times(batch.count, 0.0),
+            }
+            for rows, batch in sorted(of.batches.items())
+        ],
+    }
 
 
 def _deadline(parameters: dict[str, Any], request: Request) -> float | None:

@@ -20,6 +20,7 @@ class Request:
     body: bytes = b""
     peer: str = ""  # the client's address
     parts: Mapping[str, str] = field(default_factory=dict)  # of the path, by the route's names
+    route: str = ""  # the pattern that it was found by
     deadline: float | None = None
     request_id: str = ""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
 
 from sojourn.errors import SojournError
 from sojourn.service.failures import Refused, Status, refusal
@@ -12,13 +11,20 @@ from sojourn.service.handler import Handler
 from sojourn.values import Receipt
 
 EVICT_SECONDS = 30.0
+ANSWER_SECONDS = 0.2  # for the words that say so to go out first
 
 
 class Actions:
     """The actions of one server, by name."""
 
-    def __init__(self, handler: Handler, reload: Callable[[], Awaitable[Any]] | None) -> None:
+    def __init__(
+        self,
+        handler: Handler,
+        drain: Callable[[], None] | None,
+        reload: Callable[[], Awaitable[list[str]]] | None,
+    ) -> None:
         self._handler = handler
+        self._drain_server = drain
         self._pool = handler.catalogue.pool
         self._reload = reload
         self._by_name: dict[str, Callable[[str, int | None], Awaitable[str]]] = {
@@ -28,8 +34,7 @@ class Actions:
             "pin": lambda name, version: self._pin(name, version, True),
             "unpin": lambda name, version: self._pin(name, version, False),
             "reload": self._read_again,
-            "drain": lambda name, version: self._drain(True),
-            "resume": lambda name, version: self._drain(False),
+            "drain": self._drain,
         }
 
     async def perform(self, action: str, model: str, version: int | None) -> str:
@@ -38,7 +43,7 @@ class Actions:
         if do is None:
             known = ", ".join(self._by_name)
             raise Refused(Status.NOT_FOUND, f"no action {action!r} (there are {known})")
-        if action not in ("reload", "drain", "resume"):
+        if action not in ("reload", "drain"):
             self._handler.statuses(model)  # raises if it is not known
         try:
             return await do(model, version)
@@ -77,18 +82,15 @@ class Actions:
 
     async def _read_again(self, name: str, version: int | None) -> str:
         if self._reload is None:
-            raise Refused(
-                Status.FAILED_PRECONDITION,
-                "this server was made by a program: it has no configuration to read again",
-            )
-        await self._reload()
-        return "the configuration was read again"
+            raise Refused(Status.UNIMPLEMENTED, "this server has no configuration to read again")
+        said = await self._reload()
+        return "; ".join(["the configuration was read again", *said])
 
-    async def _drain(self, is_drained: bool) -> str:
-        self._handler.is_stopping = is_drained
-        if is_drained:
-            return "the server says that it is not ready; requests that still come are answered"
-        return "the server says that it is ready again"
+    async def _drain(self, name: str, version: int | None) -> str:
+        if self._drain_server is None:
+            raise Refused(Status.UNIMPLEMENTED, "the program that has this server must close it")
+        asyncio.get_running_loop().call_later(ANSWER_SECONDS, self._drain_server)
+        return "the server answers what is under way, and stops"
 
 
 def _named(name: str, version: int | None) -> str:

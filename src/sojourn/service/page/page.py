@@ -7,7 +7,7 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -47,9 +47,10 @@ class Page:
         history: str | os.PathLike[str] | None = None,
         events: str | os.PathLike[str] | None = None,
         hosts: Iterable[str] = (),
-        wants_token: bool = False,
+        wants_token: Callable[[], bool] = bool,
         addresses: Mapping[str, str] | None = None,
-        reload: Callable[[], Any] | None = None,
+        drain: Callable[[], None] | None = None,
+        reload: Callable[[], Awaitable[list[str]]] | None = None,
         point_seconds: float = POINT_SECONDS,
     ) -> None:
         self.handler = handler
@@ -58,6 +59,7 @@ class Page:
         self.history = History(history)
         self.stream = Stream()
         self.watching = Watching(self._changed, self._closed)
+        self.drain = drain
         self.reload = reload
         self._events = os.fspath(events) if events else os.environ.get("SOJOURN_EVENTS", "")
         self._wants_token = wants_token
@@ -72,11 +74,11 @@ class Page:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._looking: asyncio.Task[None] | None = None
 
-    def add_to(self, router: Router) -> None:
-        """Answer for its paths."""
+    def add_to(self, router: Router, *, can_act: bool = True) -> None:
+        """Answer for its paths, those of actions only if it `can_act`."""
         from sojourn.service.page.routes import Routes
 
-        Routes(self).add_to(router)
+        Routes(self, can_act).add_to(router)
 
     async def start(self) -> None:
         """Begin to look and to listen."""
@@ -124,13 +126,13 @@ class Page:
             "name": socket.gethostname(),
             "started": round(self._started, 1),
             "secret": self.guard.secret,
-            "wants_token": self._wants_token,
+            "wants_token": self._wants_token(),
             "addresses": dict(self._addresses),
             "history": "History is kept in a file."
             if self.history.is_kept
             else "History: the last hour, until the server stops.",
             "can_reload": self.reload is not None,
-            "is_draining": self.handler.is_stopping,
+            "can_drain": self.drain is not None,
         }
 
     def latest(self) -> dict[str, dict[str, Any]]:

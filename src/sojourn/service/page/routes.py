@@ -12,6 +12,8 @@ from typing import Any
 
 import msgspec
 
+from sojourn.errors import SojournError
+from sojourn.pool.decisions.status import PoolStatus
 from sojourn.service.failures import Refused, Status
 from sojourn.service.handler import Failure
 from sojourn.service.http.messages import Request, Response, json_response
@@ -24,6 +26,7 @@ from sojourn.service.page.page import Page
 from sojourn.service.page.points import EVERYTHING, bars, columns, thinned
 from sojourn.service.page.stream import Full
 from sojourn.service.page.watching import model_of
+from sojourn.service.signatures import platform_of
 
 MOST_POINTS = 720  # on a plot: more than a screen can show
 MOST_RECEIPTS = 10_000
@@ -48,9 +51,10 @@ class _Wish(msgspec.Struct, forbid_unknown_fields=True):
 class Routes:
     """Answers for one page."""
 
-    def __init__(self, page: Page) -> None:
+    def __init__(self, page: Page, can_act: bool) -> None:
         self._page = page
-        self._actions = Actions(page.handler, page.reload)
+        self._can_act = can_act
+        self._actions = Actions(page.handler, page.drain, page.reload)
         self._files = _read_files()
 
     def add_to(self, router: Router) -> None:
@@ -72,8 +76,10 @@ class Routes:
             router.add("GET", f"/page/api/{path}", self._read(answer), summary=summary)
         post = ("POST", "/page/api/models/{name}/signature", self._read_signature)
         router.add(*post, summary="Open a model to read its signature")
+        if not self._can_act:
+            return
         act = ("POST", "/page/api/actions/{action}", self._act)
-        router.add(*act, role=Role.ADMIN, summary="Load, unload, evict, pin, reload, drain")
+        router.add(*act, role=Role.ADMIN, summary="Load, unload, evict, pin, drain, reload")
 
     def _read(self, answer: Answering) -> Answering:
         async def checked(request: Request) -> Response:
@@ -118,7 +124,8 @@ class Routes:
         page.show()
 
         async def greeted() -> AsyncIterator[bytes]:
-            yield b'event: hello\ndata: {"now": %f}\n\n' % time.time()
+            hello = _encode({"now": time.time(), "can_act": self._can_act})
+            yield b"event: hello\ndata: %s\n\n" % hello
             async for message in messages:
                 yield message
 
@@ -169,22 +176,26 @@ class Routes:
         )
         about = {
             "name": name,
-            **self._known(name),
+            **await self._known(name),
             "errors": _grouped(one for one in page.handler.failures if one.model == name),
             "receipts": [stays.row(receipt) for receipt in receipts],
         }
         return Response(200, _encode(about))
 
-    def _known(self, name: str) -> dict[str, Any]:
+    async def _known(self, name: str) -> dict[str, Any]:
         """What is known without opening it: to look at a model costs nothing."""
         page = self._page
+        catalogue = page.handler.catalogue
         try:
-            served = page.handler.catalogue.resolve(ModelRef(name))
-        except Refused:
+            served = catalogue.resolve(ModelRef(name))
+            if not served.signatures and _is_resident(page.pool.stats(), name, served.version):
+                await catalogue.signature(served)
+        except SojournError:
             return {"engine": "", "platform": "", "why": "", "signatures": {}}
         chosen, why = page.watching.engine(name, served.version)
         return {
             "engine": served.engine or chosen or served.options.engine or "",
+            "platform": platform_of(served.path) if served.path else "",
             "why": why,
             "signatures": {key: _plain(one.spec) for key, one in served.signatures.items()},
         }
@@ -209,6 +220,13 @@ class Routes:
         words = await self._actions.perform(request.parts["action"], wish.model, wish.version)
         self._page.show()
         return json_response({"words": words})
+
+
+def _is_resident(status: PoolStatus, name: str, version: int) -> bool:
+    return any(
+        (copy.model, copy.version) == (name, version) and copy.state in ("resident", "leased")
+        for copy in status.copies
+    )
 
 
 def _plain(signature: Any) -> dict[str, Any]:

@@ -10,9 +10,13 @@ const ACTIONS = {
   unpin: ["Unpin", (m) => `Let ${m} leave again when it is idle or when others need its room.`],
   unload: ["Unload", (m) => `Stop serving ${m}. Requests for it are refused until it is loaded again.`, true],
   reload: ["Reload", () => "Read the configuration and the folders of models again. What is new is served, what has gone is unloaded."],
-  drain: ["Drain", () => "Have the server say that it is not ready, so that load balancers send requests elsewhere. Those that still come are answered.", true],
-  resume: ["Resume", () => "Have the server say that it is ready again."],
+  drain: ["Drain", () => "Take no more requests, answer those under way, and stop the server.", true],
 };
+
+// Where actions have an address of their own, the page elsewhere only shows.
+export function canAct() {
+  return part("hello", {}).can_act !== false;
+}
 
 export function button(action, model = "", version = null) {
   const [label, words, isGrave] = ACTIONS[action];

@@ -1,5 +1,5 @@
 // Which view is shown, and what keeps it up to date.
-import { button, onSignIn, signIn } from "./actions.js";
+import { button, canAct, onSignIn, signIn } from "./actions.js";
 import { stream, token } from "./api.js";
 import { STATES } from "./bar.js";
 import { h, replace } from "./dom.js";
@@ -81,7 +81,7 @@ function showServer(server) {
   replace(
     document.getElementById("footer"),
     h("p", {}, `sojourn ${server.version} on ${server.name}, since ${format.moment(server.started)}. `, server.history),
-    h("p", { class: "buttons" }, server.can_reload ? button("reload") : null, button(server.is_draining ? "resume" : "drain")),
+    h("p", { class: "buttons" }, canAct() && server.can_reload ? button("reload") : null, canAct() && server.can_drain ? button("drain") : null),
   );
 }
 

@@ -1,5 +1,5 @@
 // One model: what it takes, where it stands, what it costs, how it fares, and a form to try it.
-import { button } from "./actions.js";
+import { button, canAct } from "./actions.js";
 import { get, post } from "./api.js";
 import { standing, STATES } from "./bar.js";
 import { h, panel, replace, table } from "./dom.js";
@@ -159,7 +159,7 @@ export class Model {
         this.buttonStamp = stamp;
         const isPinned = rows.some((row) => row.pinned);
         const focused = document.activeElement?.dataset.action;
-        replace(this.buttons, ["load", "evict", isPinned ? "unpin" : "pin", "unload"].map((action) => button(action, this.name)));
+        replace(this.buttons, (canAct() ? ["load", "evict", isPinned ? "unpin" : "pin", "unload"] : []).map((action) => button(action, this.name)));
         if (focused) this.buttons.querySelector(`[data-action="${focused}"]`)?.focus();
         replace(this.badges, rows.length ? null : chip("not served", "bad"));
       }

@@ -1,0 +1,83 @@
+"""`sojourn ps`: the servers that run, and the models that they have."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+
+from sojourn.cli.options import Data, data_options
+from sojourn.cli.server_client import ServerError, Wanted, server_options
+from sojourn.cli.terminal import plain
+from sojourn.service.records import Record, running
+from sojourn.values import format_bytes, format_seconds
+
+
+@click.command(name="ps")
+@server_options
+@data_options
+def command(wanted: Wanted, data: Data) -> None:
+    """List the servers of this user and their models: state, memory, when an idle one leaves.
+
+    Without --url these are all servers that run here. Exit code 1 if there are none.
+    """
+    if wanted.url is not None:
+        found = [{"url": wanted.url, **wanted.client().ask("GET", "/admin/status")}]
+    else:
+        found = [_asked(wanted, record) for record in running()]
+    data.give({"servers": found})
+    if not data.is_printed:
+        click.echo("\n\n".join(map(_text, found)) if found else "no server of yours runs here")
+    if not found:
+        raise SystemExit(1)
+
+
+def _asked(wanted: Wanted, record: Record) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "pid": record.pid,
+        "url": record.url,
+        "grpc": record.grpc,
+        "started": record.started,
+    }
+    try:
+        return {**wanted.of_record(record, admin=True).ask("GET", "/admin/status"), **facts}
+    except click.ClickException as error:  # it is there all the same
+        status = error.status if isinstance(error, ServerError) else None
+        return {**facts, "problem": error.message, "problem_status": status}
+
+
+def _text(server: dict[str, Any]) -> str:
+    up = format_seconds(max(0.0, time.time() - server["started"]))
+    head = f"{server['url']}  pid {server['pid']}, up {up}"
+    if server.get("grpc"):
+        head += f", gRPC at {server['grpc']}"
+    if "problem" in server:
+        return plain(f"{head}: {server['problem']}")
+    memory = server["memory"]
+    head += f", {format_bytes(memory['charged_bytes'])}"
+    if memory["limit_bytes"] is not None:
+        head += f" of {format_bytes(memory['limit_bytes'])}"
+    rows: list[tuple[str, ...]] = [("model", "version", "state", "holds", "copies", "requests", "")]
+    rows += [_row(model) for model in server["models"]]
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+    return "\n".join([plain(head), *lines])
+
+
+def _row(model: dict[str, Any]) -> tuple[str, ...]:
+    state = model["state"].lower()
+    if state == "available" and not model["is_loaded"]:
+        state = "on demand"
+    return (
+        plain(model["name"]),
+        str(model["version"]),
+        state,
+        format_bytes(model["memory_bytes"]) if model["is_loaded"] else "-",
+        str(model["copies"]),
+        str(model["uses"]),
+        plain(model["error"]),
+    )

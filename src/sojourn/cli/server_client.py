@@ -1,0 +1,212 @@
+"""How commands find a running server, and talk to it."""
+
+from __future__ import annotations
+
+import functools
+import http.client
+import json
+import os
+import ssl
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import click
+
+from sojourn.cli.terminal import plain
+from sojourn.service.records import Record, running
+
+_READ_BYTES = 2**16
+
+
+class ServerError(click.ClickException):
+    """The server has said no, or nothing. Exit code 1."""
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(plain(message))
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """One server. Each question is a connection of its own."""
+
+    url: str
+    token: str | None = None
+    ca: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+    pinned: str | None = None  # the server's own certificate, as it told its user
+    timeout: float = 600.0
+
+    def ask(self, method: str, path: str, value: Any = None) -> Any:
+        """The JSON that the server answers."""
+        body = None if value is None else json.dumps(value).encode()
+        answer, _ = self.exchange(method, path, body, {"Content-Type": "application/json"})
+        try:
+            return json.loads(answer) if answer else None
+        except ValueError:
+            raise ServerError(f"{self.url}{path} did not answer with JSON") from None
+
+    def exchange(
+        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> tuple[bytes, http.client.HTTPMessage]:
+        """The body and the headers of the answer; ServerError unless it is a good one."""
+        with closing(self._connected()) as connection:
+            response = self._response(connection, method, path, body, headers)
+            try:
+                return response.read(), response.headers
+            except (OSError, http.client.HTTPException) as error:
+                raise ServerError(f"{self.url} broke off: {error!r}") from None
+
+    def lines(self, path: str) -> Iterator[str]:
+        """The lines of an answer, as they come."""
+        with closing(self._connected()) as connection:
+            response = self._response(connection, "GET", path, None, {})
+            for line in response:
+                yield line.decode(errors="replace").rstrip("\n")
+
+    def _response(
+        self,
+        connection: http.client.HTTPConnection,
+        method: str,
+        path: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+    ) -> http.client.HTTPResponse:
+        token = {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
+        try:
+            connection.request(method, path, body, {**headers, **token})
+            response = connection.getresponse()
+            if response.status < 300:
+                return response
+            message = _message(response.read(_READ_BYTES)) or f"HTTP status {response.status}"
+        except (OSError, http.client.HTTPException) as error:
+            raise ServerError(f"{self.url} does not answer: {error}") from None
+        if response.status == 401:
+            message += "; give one by SOJOURN_TOKEN or --token-file"
+        raise ServerError(message, response.status)
+
+    def _connected(self) -> http.client.HTTPConnection:
+        parts = urlsplit(self.url)
+        host = parts.hostname or ""
+        if parts.scheme == "http":
+            return http.client.HTTPConnection(host, parts.port, timeout=self.timeout)
+        try:
+            context = ssl.create_default_context(cafile=self.ca or self.pinned)
+            if self.ca is None and self.pinned is not None:
+                # It is this very certificate that counts, not whom it names or who signed it.
+                context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+                context.check_hostname = False
+            if self.certificate is not None:
+                context.load_cert_chain(self.certificate, self.key)
+        except (OSError, ssl.SSLError) as error:
+            raise ServerError(f"the certificates cannot be used: {error}") from None
+        return http.client.HTTPSConnection(host, parts.port, timeout=self.timeout, context=context)
+
+
+def model_path(name: str, what: str) -> str:
+    """A path of the admin API for a model, whatever its name is."""
+    return f"/admin/models/{quote(name, safe='')}/{what}"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which server was asked for, and what to show it."""
+
+    url: str | None
+    token: str | None
+    ca: str | None
+    certificate: str | None
+    key: str | None
+
+    def record(self) -> Record | None:
+        """The only server that runs here; None if the user named a URL."""
+        if self.url is not None:
+            return None
+        records = running()
+        if not records:
+            raise click.ClickException("No server of yours runs here; give the --url of another.")
+        if len(records) > 1:
+            urls = ", ".join(record.url for record in records)
+            raise click.UsageError(f"Several servers run here; choose one with --url: {urls}")
+        return records[0]
+
+    def client(self, *, admin: bool = False) -> Client:
+        """A way to ask it. What only an admin may ask can be on a port of its own."""
+        record = self.record()
+        if record is None:
+            assert self.url is not None
+            return self.of(self.url)
+        return self.of_record(record, admin=admin)
+
+    def of_record(self, record: Record, *, admin: bool = False) -> Client:
+        """A way to ask this one."""
+        url = record.admin_url if admin else record.url
+        if url is None:
+            raise click.ClickException(f"The admin API of {record.url} is off.")
+        return self.of(url, record.certificate)
+
+    def of(self, url: str, pinned: str | None = None) -> Client:
+        """A way to ask the one at this URL."""
+        parts = urlsplit(url if "//" in url else f"http://{url}")
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise click.UsageError(f"--url must be like http://127.0.0.1:8501, not {url!r}")
+        return Client(
+            f"{parts.scheme}://{parts.netloc}",
+            self.token,
+            self.ca,
+            self.certificate,
+            self.key,
+            pinned,
+        )
+
+
+def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `--url` and what goes with it; it gets them as `wanted`."""
+    file = click.Path(exists=True, dir_okay=False)
+
+    @click.option(
+        "--url",
+        envvar="SOJOURN_URL",
+        help="The server, such as http://127.0.0.1:8501; else the one that runs here.",
+    )
+    @click.option("--token-file", type=file, help="A file with a token; else SOJOURN_TOKEN.")
+    @click.option("--ca", type=file, envvar="SOJOURN_CA", help="Trust servers that it has signed.")
+    @click.option(
+        "--cert", type=file, envvar="SOJOURN_CERT", help="Your certificate, for mutual TLS."
+    )
+    @click.option("--key", type=file, envvar="SOJOURN_KEY", help="The key of your certificate.")
+    @functools.wraps(command)
+    def with_server(
+        *args: Any,
+        url: str | None,
+        token_file: str | None,
+        ca: str | None,
+        cert: str | None,
+        key: str | None,
+        **kwargs: Any,
+    ) -> Any:
+        token = os.environ.get("SOJOURN_TOKEN") or None
+        if token_file is not None:
+            words = Path(token_file).read_text(encoding="utf-8").split()
+            token = words[-1] if words else None  # a line `role TOKEN` will do
+        return command(*args, wanted=Wanted(url, token, ca, cert, key), **kwargs)
+
+    return with_server  # fmt: skip
+
+
+def say(text: str) -> None:
+    """To the user, beside the data."""
+    click.echo(plain(text), file=sys.stderr)
+
+
+def _message(body: bytes) -> str:
+    try:
+        return str(json.loads(body)["error"])
+    except (ValueError, KeyError, TypeError):
+        return ""

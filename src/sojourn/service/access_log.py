@@ -1,0 +1,127 @@
+"""One line of JSON for each request: who asked for what, and how it went. No bodies, no tokens.
+
+Requests only leave their line; a thread writes them, several at a time. Where the disk cannot keep
+up, lines are dropped and counted: a server that waits for its log is no server.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import secrets
+import sys
+import threading
+import time
+from collections import deque
+from datetime import datetime, timezone
+
+import msgspec
+
+GATHER_SECONDS = 0.1
+MOST_WAITING = 50_000  # lines
+_GIVEN_ID = re.compile(r"[A-Za-z0-9._:/+=@\-]{1,128}")
+_prefix = secrets.token_hex(4)
+_numbers = itertools.count(1)
+
+
+class Entry(msgspec.Struct, omit_defaults=True):
+    """A request that has been answered."""
+
+    time: str
+    request_id: str
+    peer: str
+    protocol: str
+    method: str
+    path: str
+    status: int
+    seconds: float
+    received_bytes: int
+    sent_bytes: int
+    model: str = ""
+    trace_id: str = ""
+    user_agent: str = ""
+
+
+def request_id(given: str | None) -> str:
+    """The client's own, if it is one that can stand in a header and a log; else a new one."""
+    if given is not None and _GIVEN_ID.fullmatch(given):
+        return given
+    return f"{_prefix}-{next(_numbers):x}"
+
+
+def timestamp(wall: float) -> str:
+    """A moment as logs have it."""
+    moment = datetime.fromtimestamp(wall, timezone.utc)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class AccessLog:
+    """Appends to a file, or to standard output for `-`. It lives until `close()`."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._fd = self._open()
+        self._lines: deque[bytes] = deque()
+        self._trouble = ""
+        self._dropped = 0
+        self._encoder = msgspec.json.Encoder()
+        self._has_some = threading.Event()
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._write_all, name="access-log", daemon=True)
+        self._thread.start()
+
+    def write(self, entry: Entry) -> None:
+        """Leave a line. Never waits."""
+        if len(self._lines) >= MOST_WAITING:
+            self._dropped += 1
+            return
+        self._lines.append(self._encoder.encode(entry))
+        if not self._has_some.is_set():
+            self._has_some.set()
+
+    def close(self) -> None:
+        """Write what is left and end."""
+        self._is_over.set()
+        self._has_some.set()
+        self._thread.join()
+        if self._fd > 2:
+            os.close(self._fd)
+
+    def _write_all(self) -> None:
+        while not self._is_over.is_set():
+            self._has_some.wait()
+            self._is_over.wait(GATHER_SECONDS)
+            self._has_some.clear()
+            self._write_waiting()
+        self._write_waiting()
+
+    def _write_waiting(self) -> None:
+        lines = [self._lines.popleft() for _ in range(len(self._lines))]
+        if self._dropped:
+            dropped, self._dropped = self._dropped, 0
+            note = {"time": timestamp(time.time()), "dropped_lines": dropped}
+            lines.append(self._encoder.encode(note))
+        data = b"".join(line + b"\n" for line in lines)
+        try:
+            if self._path != "-" and not self._is_at_path():
+                before, self._fd = self._fd, self._open()  # a rotation has moved it
+                os.close(before)
+            while data:
+                data = data[os.write(self._fd, data) :]
+            self._trouble = ""
+        except OSError as error:  # a full disk must not end the service
+            if self._trouble != str(error):
+                self._trouble = str(error)
+                print(f"sojourn: the access log cannot be written: {error}", file=sys.stderr)
+
+    def _is_at_path(self) -> bool:
+        try:
+            return os.path.samestat(os.stat(self._path), os.fstat(self._fd))
+        except FileNotFoundError:
+            return False
+
+    def _open(self) -> int:
+        if self._path == "-":
+            return 1
+        return os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)

@@ -1,0 +1,157 @@
+"""Classify and regress as TensorFlow Serving has them: tf.Examples in, labels or values out.
+
+Over `Handler.infer`, for REST and gRPC alike.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sojourn.service.failures import Refused, Status
+from sojourn.service.grpc.elements import invalid
+from sojourn.service.inference import Inference, ModelRef
+from sojourn.values import Signature
+
+CLASSIFY = "tensorflow/serving/classify"
+REGRESS = "tensorflow/serving/regress"
+_CLASSES, _SCORES, _VALUES = "classes", "scores", "outputs"
+_DEFAULT = "serving_default"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One question about some examples, each a serialized tf.Example."""
+
+    model: ModelRef
+    examples: Sequence[bytes]
+    signature: str | None = None
+    deadline: float | None = None
+    request_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Classified:
+    """For each example its labels and their scores; a label is empty where a model gives none."""
+
+    model: str
+    version: int
+    rows: list[list[tuple[str, float]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Regressed:
+    """A value for each example."""
+
+    model: str
+    version: int
+    values: list[float]
+
+
+async def classify(handler: Any, task: Task) -> Classified:
+    """The labels of each example."""
+    signature, given = await _signature(handler, task)
+    wanted = tuple(name for name in (_CLASSES, _SCORES) if name in signature.outputs)
+    if not wanted:
+        raise invalid(f"to classify, a signature must give {_CLASSES} or {_SCORES}: {signature}")
+    answer = await _infer(handler, task, given, wanted)
+    count = len(task.examples)
+    labels = _rows(answer.outputs.get(_CLASSES), _CLASSES, count)
+    scores = _rows(answer.outputs.get(_SCORES), _SCORES, count)
+    if labels is None:
+        assert scores is not None
+        labels = np.full(scores.shape, b"", object)
+    elif scores is None:
+        scores = np.zeros(labels.shape, np.float32)
+    if labels.shape != scores.shape:
+        raise _misshapen(f"{_CLASSES} {list(labels.shape)} and {_SCORES} {list(scores.shape)}")
+    rows = [
+        [(_text(label), float(score)) for label, score in zip(some, of, strict=True)]
+        for some, of in zip(labels.tolist(), scores.tolist(), strict=True)
+    ]
+    return Classified(answer.model, answer.version, rows)
+
+
+async def regress(handler: Any, task: Task) -> Regressed:
+    """The value of each example."""
+    signature, given = await _signature(handler, task)
+    if _VALUES not in signature.outputs:
+        raise invalid(f"to regress, a signature must give {_VALUES}: {signature}")
+    answer = await _infer(handler, task, given, (_VALUES,))
+    found = np.asarray(answer.outputs[_VALUES])
+    count = len(task.examples)
+    if found.shape not in ((count,), (count, 1)) or found.dtype.kind not in "fiub":
+        raise _misshapen(f"{_VALUES} {found.dtype}{list(found.shape)}")
+    return Regressed(answer.model, answer.version, [float(v) for v in found.reshape(-1).tolist()])
+
+
+_METHODS: Mapping[str, Callable[[Any, Task], Coroutine[Any, Any, Classified | Regressed]]] = {
+    CLASSIFY: classify,
+    REGRESS: regress,
+}
+
+
+async def multi_infer(
+    handler: Any, tasks: Sequence[tuple[str, Task]]
+) -> list[Classified | Regressed]:
+    """Several questions about the same examples, each by its method; one model, no signature twice.
+
+    All are answered or none."""
+    if len({task.model.name for _, task in tasks}) != 1:
+        raise invalid("the tasks of a request must be for one model")
+    if len({task.signature or _DEFAULT for _, task in tasks}) != len(tasks):
+        raise invalid("the tasks of a request must be for different signatures")
+    for method, _ in tasks:
+        if method not in _METHODS:
+            raise Refused(Status.UNIMPLEMENTED, f"a method must be {' or '.join(_METHODS)}")
+    asked = [asyncio.ensure_future(_METHODS[method](handler, task)) for method, task in tasks]
+    try:
+        return await asyncio.gather(*asked)
+    finally:
+        for one in asked:
+            one.cancel()
+
+
+async def _signature(handler: Any, task: Task) -> tuple[Signature, str]:
+    """The signature that is asked for, and the name of its input for examples."""
+    if not task.examples:
+        raise invalid("a request must have examples")
+    signature: Signature = (await handler.signature(task.model, task.signature)).spec
+    inputs = list(signature.inputs.items())
+    if len(inputs) != 1 or inputs[0][1].dtype != "string":
+        raise invalid(
+            f"a signature must take serialized examples, one input of strings: {signature}"
+        )
+    return signature, inputs[0][0]
+
+
+async def _infer(handler: Any, task: Task, given: str, wanted: tuple[str, ...]) -> Any:
+    examples = np.empty(len(task.examples), object)
+    examples[:] = task.examples
+    return await handler.infer(
+        Inference(
+            task.model, {given: examples}, wanted, task.signature, task.deadline, task.request_id
+        )
+    )
+
+
+def _rows(found: np.ndarray | None, name: str, count: int) -> np.ndarray | None:
+    if found is None:
+        return None
+    if found.ndim != 2 or len(found) != count:
+        raise _misshapen(f"{name} {list(found.shape)}")
+    return found
+
+
+def _misshapen(what: str) -> Refused:
+    return Refused(
+        Status.FAILED_PRECONDITION, f"the model gave {what}, which is not one row for each example"
+    )
+
+
+def _text(label: Any) -> str:
+    return label.decode(errors="replace") if isinstance(label, bytes) else str(label)

@@ -1,0 +1,81 @@
+"""tf.Example from the features of a JSON request, and back. Needs no TensorFlow."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sojourn.service.grpc.elements import invalid
+from sojourn.service.grpc.messages import TENSORS, DecodeError
+
+_INT64 = range(-(2**63), 2**63)
+
+
+def from_json(features: Any) -> bytes:
+    """A serialized tf.Example of these features: each a number, text, `{"b64": ...}`, or a list.
+
+    Whole numbers become int64, others (and a list with one of them) float; text becomes UTF-8.
+    """
+    if not isinstance(features, Mapping):
+        raise invalid("an example must be an object of features by their names")
+    example = TENSORS.Example()
+    for name, value in features.items():
+        values = list(value) if isinstance(value, list | tuple) else [value]
+        _fill(example.features.feature[name], name, values)
+    return bytes(example.SerializeToString(deterministic=True))
+
+
+def _fill(feature: Any, name: str, values: list[Any]) -> None:
+    if all(type(value) is int for value in values):
+        if any(value not in _INT64 for value in values):
+            raise invalid(f"feature {name!r}: a whole number must fit into 64 bits")
+        feature.int64_list.value.extend(values)
+    elif all(type(value) in (int, float) for value in values):
+        feature.float_list.value.extend([float(value) for value in values])
+    elif all(isinstance(value, str | Mapping) for value in values):
+        feature.bytes_list.value.extend([_bytes(name, value) for value in values])
+    else:
+        raise invalid(f"feature {name!r}: its values must be numbers, or text, and not both")
+
+
+def _bytes(name: str, value: str | Mapping[str, Any]) -> bytes:
+    if isinstance(value, str):
+        return value.encode(errors="surrogatepass")
+    encoded = value.get("b64")
+    if len(value) != 1 or not isinstance(encoded, str):
+        raise invalid(f'feature {name!r}: bytes must be {{"b64": text}}')
+    try:
+        return base64.b64decode(encoded, validate=True)
+    except (binascii.Error, ValueError):
+        raise invalid(f"feature {name!r}: its b64 is not base64") from None
+
+
+def to_json(serialized: bytes) -> dict[str, list[Any]]:
+    """The features of a serialized tf.Example; bytes that are no UTF-8 as `{"b64": ...}`."""
+    try:
+        example = TENSORS.Example.FromString(serialized)
+    except DecodeError:
+        raise invalid("it is not a serialized tf.Example") from None
+    found: dict[str, list[Any]] = {}
+    for name, feature in example.features.feature.items():
+        kind = feature.WhichOneof("kind")
+        values = [] if kind is None else list(getattr(feature, kind).value)
+        found[name] = [_readable(v) for v in values] if kind == "bytes_list" else values
+    return found
+
+
+def _readable(value: bytes) -> Any:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"b64": base64.b64encode(value).decode()}
+
+
+def with_context(examples: Sequence[bytes], context: bytes) -> list[bytes]:
+    """Each example with the context's features beside its own, which win.
+
+    A message behind another is both merged into one, so that nothing is parsed.
+    """
+    return [context + example for example in examples]

@@ -1,0 +1,272 @@
+"""The gRPC door: it listens, says who may call what, and turns failures into status codes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import operator
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any
+
+import grpc
+from google.protobuf import message_factory
+
+from sojourn.service import access_log
+from sojourn.service.failures import Refused, Status, refusal
+from sojourn.service.grpc.calls import Call, Method, Service, Stream
+from sojourn.service.grpc.elements import invalid
+from sojourn.service.grpc.health import Health
+from sojourn.service.grpc.kserve import KServe
+from sojourn.service.grpc.messages import REFLECTION, REFLECTION_ALPHA, DecodeError
+from sojourn.service.grpc.reflection import Reflection
+from sojourn.service.grpc.tfserving import Models, Predictions
+from sojourn.service.handler import Handler
+from sojourn.service.http.gate import Gate
+from sojourn.service.http.limits import Limits
+from sojourn.service.http.router import Role
+from sojourn.service.reports import Reports
+from sojourn.service.tls import Tls
+from sojourn.service.tokens import Tokens
+
+_log = logging.getLogger("sojourn.service")
+_CODES = {code.value[0]: code for code in grpc.StatusCode}
+_OK = 0
+_MOST_CALLS = 4096  # under way at once; more are refused
+_MOST_CALLS_OF_CONNECTION = 1024  # more wait for others to end
+
+
+class GrpcDoor:
+    """Listens at `address`, such as `127.0.0.1:8500`, from `start` to `stop`."""
+
+    def __init__(
+        self,
+        address: str,
+        tls: Tls | None = None,
+        gate: Gate | None = None,
+        *,
+        limits: Limits | None = None,
+        reports: Reports | None = None,
+        for_admins: bool = True,
+    ) -> None:
+        self._address = address
+        self._tls = tls
+        self._gate = gate or Gate(Tokens())
+        self._limits = limits or Limits()
+        self._reports = reports
+        self._for_admins = for_admins  # whether there is anything for them at this door
+        self._server: Any = None
+        self._health: Health | None = None
+
+    async def start(self, handler: Handler) -> str:
+        """Listen; returns the address, with the port that was picked."""
+        limits = self._limits
+        self._server = grpc.aio.server(
+            maximum_concurrent_rpcs=_MOST_CALLS,
+            options=[
+                ("grpc.max_receive_message_length", limits.body_bytes),
+                ("grpc.max_send_message_length", -1),
+                ("grpc.max_metadata_size", limits.header_bytes),
+                ("grpc.max_concurrent_streams", _MOST_CALLS_OF_CONNECTION),
+                ("grpc.max_connection_idle_ms", int(limits.idle_seconds * 1000)),
+                ("grpc.so_reuseport", 0),  # a port that is taken is an error
+            ],
+        )
+        for service in self._services(handler):
+            self._server.add_generic_rpc_handlers((self._generic(service),))
+        host = self._address.rpartition(":")[0]
+        try:
+            port = self._listen()
+        except BaseException:
+            await self._server.start()  # one that never was cannot be stopped, and is left behind
+            await self.stop(0)
+            raise
+        await self._server.start()
+        return f"{host}:{port}"
+
+    async def stop(self, grace: float) -> None:
+        """Take no more calls, and give those that are under way `grace` seconds."""
+        if self._server is None:
+            return
+        if self._health is not None:
+            self._health.end()
+        await self._server.stop(grace)
+        self._server = None
+
+    def _listen(self) -> int:
+        try:
+            if self._tls is None:
+                return int(self._server.add_insecure_port(self._address))
+            certificate, key, authority = self._tls.parts()
+            credentials = grpc.ssl_server_credentials(
+                [(key, certificate)], authority, require_client_auth=authority is not None
+            )
+            return int(self._server.add_secure_port(self._address, credentials))
+        except RuntimeError as error:
+            raise OSError(
+                f"cannot listen at {self._address}: the port is taken, or not ours"
+            ) from error
+
+    def _services(self, handler: Handler) -> list[Service]:
+        offered = [
+            made.service() for made in (KServe(handler), Predictions(handler), Models(handler))
+        ]
+        names = [service.descriptor.full_name for service in offered]
+        self._health = Health(handler.is_ready, names)
+        offered.append(self._health.service())
+        names.append(offered[-1].descriptor.full_name)
+        for file in (REFLECTION, REFLECTION_ALPHA):
+            reflection = Reflection(file, names).service()
+            offered.append(reflection)
+            names.append(reflection.descriptor.full_name)
+        return offered
+
+    # -- calls -----------------------------------------------------------------------------------
+
+    def _generic(self, service: Service) -> Any:
+        name = service.descriptor.full_name
+        handlers = {}
+        for described in service.descriptor.methods:
+            method = service.methods[described.name]
+            asked = message_factory.GetMessageClass(described.input_type)
+            path = f"/{name}/{described.name}"
+            if isinstance(method, Method):
+                handlers[described.name] = grpc.unary_unary_rpc_method_handler(
+                    self._one(path, method, asked)
+                )
+            elif described.client_streaming:
+                handlers[described.name] = grpc.stream_stream_rpc_method_handler(
+                    self._many(path, method, asked)
+                )
+            else:
+                handlers[described.name] = grpc.unary_stream_rpc_method_handler(
+                    self._many(path, method, asked)
+                )
+        return grpc.method_handlers_generic_handler(name, handlers)
+
+    def _one(self, path: str, method: Method, asked: Any) -> Callable[..., Awaitable[bytes]]:
+        model_of = _model_of(asked)
+
+        async def answer(body: bytes, context: Any) -> bytes:
+            """Messages come and go as bytes: one that is malformed is the client's fault."""
+            seen = _Seen(path, len(body))
+            try:
+                call = self._call(method.role, context, seen)
+                request = _parsed(asked, body)
+                seen.model = model_of(request)
+                response = await method.answer(request, call)
+                sent = bytes(response.SerializeToString())
+                seen.sent = len(sent)
+                return sent
+            except Exception as error:
+                self._fail(error, seen, context)
+                return b""  # not sent, as the call has failed
+            except asyncio.CancelledError:
+                seen.status = Status.CANCELLED.grpc
+                raise
+            finally:
+                self._tell(seen, context)
+
+        return answer
+
+    def _many(self, path: str, method: Stream, asked: Any) -> Callable[..., AsyncIterator[bytes]]:
+        async def answer(body: Any, context: Any) -> AsyncIterator[bytes]:
+            seen = _Seen(path, 0)
+            try:
+                call = self._call(method.role, context, seen)
+                given = (
+                    _parsed(asked, body)
+                    if isinstance(body, bytes)
+                    else _all_parsed(asked, body, seen)
+                )
+                async for response in method.answer(given, call):
+                    sent = bytes(response.SerializeToString())
+                    seen.sent += len(sent)
+                    yield sent
+            except Exception as error:
+                self._fail(error, seen, context)
+            except asyncio.CancelledError:
+                seen.status = Status.CANCELLED.grpc
+                raise
+            finally:
+                self._tell(seen, context)
+
+        return answer
+
+    def _call(self, role: Role, context: Any, seen: _Seen) -> Call:
+        metadata: dict[str, str] = dict(context.invocation_metadata() or ())
+        seen.metadata = metadata
+        seen.request_id = access_log.request_id(metadata.get("x-request-id"))
+        if role is not Role.ANYBODY:
+            if role is Role.ADMIN and not self._for_admins:
+                raise Refused(Status.PERMISSION_DENIED, f"{seen.path} is not offered here")
+            self._gate.admit(role, seen.path, metadata, context.peer())
+        remaining = context.time_remaining()
+        deadline = None if remaining is None else time.monotonic() + remaining
+        return Call(deadline, seen.request_id)
+
+    def _fail(self, error: Exception, seen: _Seen, context: Any) -> None:
+        """Say how the call ends. `context.abort` would do it by an exception that refers to
+        itself, and every call to the whole server, until the garbage collector finds it."""
+        told = refusal(error)
+        if told.status is Status.INTERNAL and told is not error:
+            _log.error("request %s: %s", seen.request_id, seen.path, exc_info=error)
+        seen.status = told.status.grpc
+        trailing = [("x-request-id", seen.request_id)]
+        if told.retry_after is not None:
+            trailing.append(("grpc-retry-pushback-ms", str(round(told.retry_after * 1000))))
+        context.set_code(_CODES[told.status.grpc])
+        context.set_details(str(told))
+        context.set_trailing_metadata(tuple(trailing))
+
+    def _tell(self, seen: _Seen, context: Any) -> None:
+        if self._reports is not None:
+            self._reports.of_grpc(
+                seen.path,
+                seen.model,
+                seen.status,
+                time.perf_counter() - seen.began,
+                received_bytes=seen.received,
+                sent_bytes=seen.sent,
+                peer=context.peer(),
+                request_id=seen.request_id,
+                metadata=seen.metadata,
+            )
+
+
+class _Seen:
+    """What is noted of a call while it is under way."""
+
+    __slots__ = ("began", "metadata", "model", "path", "received", "request_id", "sent", "status")
+
+    def __init__(self, path: str, received: int) -> None:
+        self.began = time.perf_counter()
+        self.path = path
+        self.received = received
+        self.sent = 0
+        self.status = _OK
+        self.request_id = ""
+        self.model = ""
+        self.metadata: Mapping[str, str] = {}
+
+
+def _model_of(asked: Any) -> Callable[[Any], str]:
+    """How a message of this class names its model."""
+    names = asked.DESCRIPTOR.fields_by_name
+    for field, path in (("model_name",) * 2, ("model_spec", "model_spec.name"), ("name",) * 2):
+        if field in names:
+            return operator.attrgetter(path)
+    return lambda request: ""
+
+
+def _parsed(asked: Any, body: bytes) -> Any:
+    try:
+        return asked.FromString(body)
+    except DecodeError:
+        raise invalid(f"the message is not a {asked.DESCRIPTOR.full_name}") from None
+
+
+async def _all_parsed(asked: Any, bodies: AsyncIterator[bytes], seen: _Seen) -> AsyncIterator[Any]:
+    async for body in bodies:
+        seen.received += len(body)
+        yield _parsed(asked, body)

@@ -1,0 +1,38 @@
+"""Elements that come one by one, in fields of a message: checked, then an array."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from sojourn.service.failures import Refused, Status
+
+
+def invalid(message: str) -> Refused:
+    """What the client sent cannot be used."""
+    return Refused(Status.INVALID_ARGUMENT, message)
+
+
+def narrowed(values: np.ndarray, dtype: np.dtype, name: str) -> np.ndarray:
+    """Integers as integers of another size, each of them unchanged."""
+    if values.dtype == dtype:
+        return values
+    narrow = values.astype(dtype)
+    changed = narrow.astype(values.dtype) != values
+    if changed.any():
+        raise invalid(f"input {name!r}: {values[changed][0]} does not fit into {dtype}")
+    return narrow
+
+
+def as_strings(values: Sequence[bytes], shape: tuple[int, ...], name: str) -> np.ndarray:
+    """An array of bytes objects."""
+    if len(values) != prod(shape):
+        raise invalid(
+            f"input {name!r}: shape {list(shape)} takes {prod(shape)} strings, "
+            f"and {len(values)} came"
+        )
+    array = np.empty(len(values), object)
+    array[:] = values
+    return array.reshape(shape)

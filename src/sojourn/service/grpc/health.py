@@ -1,0 +1,61 @@
+"""gRPC's own health service: balancers and orchestrators ask it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection
+from typing import Any
+
+from sojourn.service.failures import Refused, Status
+from sojourn.service.grpc.calls import Call, Method, Service, Stream
+from sojourn.service.grpc.messages import HEALTH
+from sojourn.service.http.router import Role
+
+_LOOK_SECONDS = 1.0
+_SERVING, _NOT_SERVING, _UNKNOWN = 1, 2, 3
+
+
+class Health:
+    """Says of the whole server (the empty name) and of each service whether it answers."""
+
+    def __init__(self, is_ready: Callable[[], bool], services: Collection[str]) -> None:
+        self._is_ready = is_ready
+        self._services = {"", *services}
+        self._ends = asyncio.Event()
+
+    def service(self) -> Service:
+        return Service(
+            HEALTH,
+            "Health",
+            {
+                "Check": Method(self._check, Role.ANYBODY),
+                "Watch": Stream(self._watch, Role.ANYBODY),
+            },
+        )
+
+    def end(self) -> None:
+        """The server stops: say so from now on, and end the watches."""
+        self._ends.set()
+
+    def _status(self) -> int:
+        return _SERVING if self._is_ready() and not self._ends.is_set() else _NOT_SERVING
+
+    async def _check(self, request: Any, call: Call) -> Any:
+        if request.service not in self._services:
+            raise Refused(Status.NOT_FOUND, f"no service {request.service[:100]!r}")
+        return HEALTH.HealthCheckResponse(status=self._status())
+
+    async def _watch(self, request: Any, call: Call) -> AsyncIterator[Any]:
+        known = request.service in self._services
+        said = None
+        while True:
+            status = self._status() if known else _UNKNOWN
+            if status != said:
+                said = status
+                yield HEALTH.HealthCheckResponse(status=status)
+            if self._ends.is_set():
+                return
+            try:
+                await asyncio.wait_for(self._ends.wait(), _LOOK_SECONDS)
+            except (TimeoutError, asyncio.TimeoutError):
+                pass

@@ -1,0 +1,222 @@
+"""KServe v2 over gRPC, as Triton's clients speak it. Translates only."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+from sojourn import __version__
+from sojourn.service.datatypes import datatype_named
+from sojourn.service.failures import Refused, Status
+from sojourn.service.grpc import contents
+from sojourn.service.grpc.calls import Call, Method, Service, Stream
+from sojourn.service.grpc.elements import invalid
+from sojourn.service.grpc.messages import KSERVE
+from sojourn.service.handler import Handler
+from sojourn.service.http.router import Role
+from sojourn.service.inference import Inference, ModelRef
+from sojourn.service.served import ModelMetadata, State
+from sojourn.service.statistics import ModelStatistics
+from sojourn.values import Signature, TensorSpec
+
+EXTENSIONS = ("model_repository", "statistics", "model_configuration", "binary_tensor_data")
+# A client that asks for these wants another answer than it would get.
+_NOT_OFFERED = ("sequence_id", "sequence_start", "sequence_end", "classification")
+
+
+class KServe:
+    """The service on a handler."""
+
+    def __init__(self, handler: Handler) -> None:
+        self._handler = handler
+
+    def service(self) -> Service:
+        return Service(
+            KSERVE,
+            "GRPCInferenceService",
+            {
+                "ServerLive": Method(self._server_live, Role.ANYBODY),
+                "ServerReady": Method(self._server_ready, Role.ANYBODY),
+                "ServerMetadata": Method(self._server_metadata, Role.ANYBODY),
+                "ModelReady": Method(self._model_ready),
+                "ModelMetadata": Method(self._model_metadata),
+                "ModelConfig": Method(self._model_config),
+                "ModelInfer": Method(self._model_infer),
+                "ModelStreamInfer": Stream(self._stream_infer),
+                "ModelStatistics": Method(self._statistics),
+                "RepositoryIndex": Method(self._index),
+                "RepositoryModelLoad": Method(self._load, Role.ADMIN),
+                "RepositoryModelUnload": Method(self._unload, Role.ADMIN),
+            },
+        )
+
+    # -- inference -------------------------------------------------------------------------------
+
+    async def _model_infer(self, request: Any, call: Call) -> Any:
+        answer = await self._handler.infer(_inference(request, call))
+        response = KSERVE.ModelInferResponse(
+            model_name=answer.model, model_version=str(answer.version), id=request.id
+        )
+        raw = bool(request.raw_input_contents) or not request.inputs
+        contents.put_outputs(answer.outputs, response, raw=raw)
+        return response
+
+    async def _stream_infer(self, requests: AsyncIterator[Any], call: Call) -> AsyncIterator[Any]:
+        async for request in requests:
+            try:
+                response = await self._model_infer(request, call)
+                yield KSERVE.ModelStreamInferResponse(infer_response=response)
+            except Refused as error:
+                failed = KSERVE.ModelInferResponse(model_name=request.model_name, id=request.id)
+                yield KSERVE.ModelStreamInferResponse(
+                    error_message=str(error), infer_response=failed
+                )
+
+    # -- what there is ---------------------------------------------------------------------------
+
+    async def _server_live(self, request: Any, call: Call) -> Any:
+        return KSERVE.ServerLiveResponse(live=True)
+
+    async def _server_ready(self, request: Any, call: Call) -> Any:
+        return KSERVE.ServerReadyResponse(ready=self._handler.is_ready())
+
+    async def _server_metadata(self, request: Any, call: Call) -> Any:
+        return KSERVE.ServerMetadataResponse(
+            name="sojourn", version=__version__, extensions=EXTENSIONS
+        )
+
+    async def _model_ready(self, request: Any, call: Call) -> Any:
+        ready = self._handler.is_ready(_ref(request.name, request.version))
+        return KSERVE.ModelReadyResponse(ready=ready)
+
+    async def _model_metadata(self, request: Any, call: Call) -> Any:
+        found = await self._handler.metadata(_ref(request.name, request.version))
+        response = KSERVE.ModelMetadataResponse(
+            name=found.name, versions=map(str, found.versions), platform=found.platform
+        )
+        signature = _usual(found)
+        for listed, specs in (
+            (response.inputs, signature.inputs),
+            (response.outputs, signature.outputs),
+        ):
+            for name, spec in specs.items():
+                listed.add(name=name, datatype=datatype_named(spec.dtype), shape=_shape(spec))
+        return response
+
+    async def _model_config(self, request: Any, call: Call) -> Any:
+        found = await self._handler.metadata(_ref(request.name, request.version))
+        # A batch size of 0 says that shapes have all their dimensions, the batch's among them.
+        config = KSERVE.ModelConfig(
+            name=found.name, platform=found.platform, backend=found.engine, max_batch_size=0
+        )
+        signature = _usual(found)
+        types = KSERVE.descriptor.enum_types_by_name["DataType"].values_by_name
+        for listed, specs in (
+            (config.input, signature.inputs),
+            (config.output, signature.outputs),
+        ):
+            for name, spec in specs.items():
+                kind = datatype_named(spec.dtype)
+                known = types.get("TYPE_STRING" if kind == "BYTES" else f"TYPE_{kind}")
+                number = 0 if known is None else known.number
+                listed.add(name=name, data_type=number, dims=_shape(spec))
+        return KSERVE.ModelConfigResponse(config=config)
+
+    async def _statistics(self, request: Any, call: Call) -> Any:
+        ref = _ref(request.name, request.version)
+        if ref.name:
+            self._handler.statuses(ref.name)  # Refused if there is none
+        response = KSERVE.ModelStatisticsResponse()
+        for found in self._handler.statistics(ref.name or None):
+            if ref.version in (None, found.version):
+                _put_statistics(found, response.model_stats.add())
+        return response
+
+    # -- the repository --------------------------------------------------------------------------
+
+    async def _index(self, request: Any, call: Call) -> Any:
+        response = KSERVE.RepositoryIndexResponse()
+        for status in self._handler.statuses():
+            is_ready = status.state is State.AVAILABLE
+            if is_ready or not request.ready:
+                response.models.add(
+                    name=status.name,
+                    version=str(status.version),
+                    state="READY" if is_ready else "UNAVAILABLE",
+                    reason=status.error,
+                )
+        return response
+
+    async def _load(self, request: Any, call: Call) -> Any:
+        if request.parameters:
+            raise invalid("a model is loaded as it is registered; parameters are not offered here")
+        await self._handler.load(request.model_name)
+        return KSERVE.RepositoryModelLoadResponse()
+
+    async def _unload(self, request: Any, call: Call) -> Any:
+        await self._handler.unload(request.model_name)
+        return KSERVE.RepositoryModelUnloadResponse()
+
+
+def _ref(name: str, version: str) -> ModelRef:
+    if not version:
+        return ModelRef(name)
+    if not version.isascii() or not version.isdigit() or len(version) > 18:
+        raise Refused(Status.INVALID_ARGUMENT, f"a version must be a number, not {version[:40]!r}")
+    return ModelRef(name, int(version))
+
+
+def _inference(request: Any, call: Call) -> Inference:
+    parameters = {name: _value(given) for name, given in request.parameters.items()}
+    for name in _NOT_OFFERED:
+        if parameters.get(name):
+            raise invalid(f"{name} is not offered here")
+    for output in request.outputs:
+        for name in output.parameters:
+            raise invalid(f"output {output.name!r}: {name} is not offered here")
+    deadline = call.deadline
+    timeout = parameters.get("timeout")
+    if isinstance(timeout, int) and timeout > 0:  # in microseconds
+        until = time.monotonic() + timeout / 1e6
+        deadline = until if deadline is None else min(deadline, until)
+    return Inference(
+        _ref(request.model_name, request.model_version),
+        contents.inputs_of(request),
+        tuple(output.name for output in request.outputs) or None,
+        None,
+        deadline,
+        request.id or call.request_id,
+    )
+
+
+def _value(parameter: Any) -> Any:
+    which = parameter.WhichOneof("parameter_choice")
+    return None if which is None else getattr(parameter, which)
+
+
+def _put_statistics(found: ModelStatistics, proto: Any) -> None:
+    proto.name, proto.version = found.name, str(found.version)
+    proto.last_inference = round(found.last_request * 1000)
+    proto.inference_count, proto.execution_count = found.rows, found.steps
+    stats = proto.inference_stats
+    _put_duration(stats.success, found.succeeded, found.request_seconds)
+    _put_duration(stats.fail, found.failed, 0.0)
+    _put_duration(stats.queue, found.succeeded, found.queue_seconds)
+    _put_duration(stats.compute_infer, found.steps, found.step_seconds)
+    for size, batch in sorted(found.batches.items()):
+        listed = proto.batch_stats.add(batch_size=size)
+        _put_duration(listed.compute_infer, batch.count, batch.seconds)
+
+
+def _put_duration(proto: Any, count: int, seconds: float) -> None:
+    proto.count, proto.ns = count, round(seconds * 1e9)
+
+
+def _usual(metadata: ModelMetadata) -> Signature:
+    """The signature that a request gets: it cannot name one."""
+    return next(iter(metadata.signatures.values()), Signature())
+
+
+def _shape(spec: TensorSpec) -> list[int]:
+    return [-1] if spec.shape is None else [-1 if dim is None else dim for dim in spec.shape]

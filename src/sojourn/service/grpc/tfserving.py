@@ -1,0 +1,217 @@
+"""TensorFlow Serving over gRPC: predictions, and the state of models. Translates only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sojourn.service import classifying, examples
+from sojourn.service.classifying import Classified, Regressed, Task
+from sojourn.service.failures import Refused, Status
+from sojourn.service.grpc import tensors
+from sojourn.service.grpc.calls import Call, Method, Service
+from sojourn.service.grpc.elements import invalid
+from sojourn.service.grpc.messages import TFSERVING
+from sojourn.service.handler import Handler
+from sojourn.service.http.router import Role
+from sojourn.service.inference import Inference, ModelRef
+from sojourn.values import Signature, TensorSpec
+
+_SIGNATURES = "signature_def"
+_PREDICT = "tensorflow/serving/predict"
+
+
+class Predictions:
+    """`PredictionService` on a handler."""
+
+    def __init__(self, handler: Handler) -> None:
+        self._handler = handler
+
+    def service(self) -> Service:
+        return Service(
+            TFSERVING,
+            "PredictionService",
+            {
+                "Predict": Method(self._predict),
+                "Classify": Method(self._classify),
+                "Regress": Method(self._regress),
+                "MultiInference": Method(self._multi_inference),
+                "GetModelMetadata": Method(self._metadata),
+            },
+        )
+
+    async def _predict(self, request: Any, call: Call) -> Any:
+        spec = request.model_spec
+        inputs = {name: tensors.to_array(proto, name) for name, proto in request.inputs.items()}
+        answer = await self._handler.infer(
+            Inference(
+                _ref(spec),
+                inputs,
+                tuple(request.output_filter) or None,
+                spec.signature_name or None,
+                call.deadline,
+                call.request_id,
+            )
+        )
+        response = TFSERVING.PredictResponse()
+        for name, array in answer.outputs.items():
+            tensors.from_array(array, response.outputs[name], name)
+        _put_spec(response.model_spec, answer.model, answer.version, spec.signature_name)
+        return response
+
+    async def _classify(self, request: Any, call: Call) -> Any:
+        answer = await classifying.classify(
+            self._handler, _task(request.model_spec, _examples(request.input), call)
+        )
+        response = TFSERVING.ClassificationResponse()
+        _put_classes(answer, response.result)
+        _put_spec(
+            response.model_spec, answer.model, answer.version, request.model_spec.signature_name
+        )
+        return response
+
+    async def _regress(self, request: Any, call: Call) -> Any:
+        answer = await classifying.regress(
+            self._handler, _task(request.model_spec, _examples(request.input), call)
+        )
+        response = TFSERVING.RegressionResponse()
+        _put_values(answer, response.result)
+        _put_spec(
+            response.model_spec, answer.model, answer.version, request.model_spec.signature_name
+        )
+        return response
+
+    async def _multi_inference(self, request: Any, call: Call) -> Any:
+        given = _examples(request.input)
+        answers = await classifying.multi_infer(
+            self._handler,
+            [(task.method_name, _task(task.model_spec, given, call)) for task in request.tasks],
+        )
+        response = TFSERVING.MultiInferenceResponse()
+        for task, answer in zip(request.tasks, answers, strict=True):
+            result = response.results.add()
+            if isinstance(answer, Classified):
+                _put_classes(answer, result.classification_result)
+            else:
+                _put_values(answer, result.regression_result)
+            _put_spec(
+                result.model_spec, answer.model, answer.version, task.model_spec.signature_name
+            )
+        return response
+
+    async def _metadata(self, request: Any, call: Call) -> Any:
+        if not request.metadata_field:
+            raise invalid("GetModelMetadataRequest must specify at least one metadata_field")
+        for field in request.metadata_field:
+            if field != _SIGNATURES:
+                raise invalid(f"Metadata field {field[:40]} is not supported")
+        found = await self._handler.metadata(_ref(request.model_spec))
+        signatures = TFSERVING.SignatureDefMap()
+        for name, signature in found.signatures.items():
+            _put_signature(signature, signatures.signature_def[name])
+        response = TFSERVING.GetModelMetadataResponse()
+        _put_spec(response.model_spec, found.name, found.version, "")
+        packed = response.metadata[_SIGNATURES]
+        packed.type_url = f"type.googleapis.com/{signatures.DESCRIPTOR.full_name}"
+        packed.value = signatures.SerializeToString()
+        return response
+
+
+class Models:
+    """`ModelService` on a handler."""
+
+    def __init__(self, handler: Handler) -> None:
+        self._handler = handler
+
+    def service(self) -> Service:
+        return Service(
+            TFSERVING,
+            "ModelService",
+            {
+                "GetModelStatus": Method(self._status),
+                "HandleReloadConfigRequest": Method(self._reload, Role.ADMIN),
+            },
+        )
+
+    async def _status(self, request: Any, call: Call) -> Any:
+        ref = _ref(request.model_spec)
+        statuses = self._handler.statuses(ref.name)
+        response = TFSERVING.GetModelStatusResponse()
+        for status in statuses:
+            if ref.version not in (None, status.version):
+                continue
+            if ref.label is not None and ref.label not in status.labels:
+                continue
+            listed = response.model_version_status.add(
+                version=status.version, state=status.state.value
+            )
+            code = 2 if status.error else 0  # UNKNOWN, or OK
+            listed.status.error_code = code
+            listed.status.error_message = status.error
+        if not response.model_version_status:
+            raise Refused(Status.NOT_FOUND, f"Could not find any versions of model {ref}")
+        return response
+
+    async def _reload(self, request: Any, call: Call) -> Any:
+        return TFSERVING.ReloadConfigResponse()
+
+
+def _ref(spec: Any) -> ModelRef:
+    if not spec.name:
+        raise invalid("a request must name a model")
+    choice = spec.WhichOneof("version_choice")
+    if choice == "version":
+        return ModelRef(spec.name, spec.version.value)
+    return ModelRef(spec.name, label=spec.version_label if choice else None)
+
+
+def _task(spec: Any, given: list[bytes], call: Call) -> Task:
+    return Task(_ref(spec), given, spec.signature_name or None, call.deadline, call.request_id)
+
+
+def _examples(given: Any) -> list[bytes]:
+    """What is asked about: examples, each as it would be in a file."""
+    kind = given.WhichOneof("kind")
+    if kind is None:
+        raise invalid("a request must have examples")
+    listed = getattr(given, kind)
+    found = [example.SerializeToString() for example in listed.examples]
+    if kind == "example_list":
+        return found
+    return examples.with_context(found, listed.context.SerializeToString())
+
+
+def _put_spec(spec: Any, name: str, version: int, signature: str) -> None:
+    spec.name = name
+    spec.version.value = version
+    spec.signature_name = signature
+
+
+def _put_classes(answer: Classified, result: Any) -> None:
+    for row in answer.rows:
+        listed = result.classifications.add()
+        for label, score in row:
+            listed.classes.add(label=label, score=score)
+
+
+def _put_values(answer: Regressed, result: Any) -> None:
+    for value in answer.values:
+        result.regressions.add(value=value)
+
+
+def _put_signature(signature: Signature, proto: Any) -> None:
+    for specs, listed in ((signature.inputs, proto.inputs), (signature.outputs, proto.outputs)):
+        _put_infos(specs, listed)
+    proto.method_name = _PREDICT
+
+
+def _put_infos(specs: Mapping[str, TensorSpec], infos: Any) -> None:
+    for name, spec in specs.items():
+        info = infos[name]
+        info.name = name
+        info.dtype = tensors.number_of(spec.dtype)
+        if spec.shape is None:
+            info.tensor_shape.unknown_rank = True
+        else:
+            for dim in spec.shape:
+                info.tensor_shape.dim.add().size = -1 if dim is None else dim

@@ -1,0 +1,145 @@
+"""The admin API: what the commands `ps`, `load`, `unload`, `logs` and `stop` use.
+
+Only for admins. It can be off, or at an address of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from sojourn.service.failures import Refused, Status
+from sojourn.service.handler import Handler
+from sojourn.service.http.messages import Request, Response, json_response
+from sojourn.service.http.router import Role, Router
+from sojourn.service.log_lines import KEPT_LINES, LogLines
+from sojourn.service.served import VersionStatus
+from sojourn.values import Receipt
+
+EVICT_SECONDS = 30.0
+
+
+class _Wish(msgspec.Struct, forbid_unknown_fields=True):
+    version: int | None = None
+
+
+class Admin:
+    """Translates; the handler, the pool and the server do."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        facts: Callable[[], Mapping[str, Any]],
+        log: LogLines | None = None,
+        *,
+        drain: Callable[[], None] | None = None,
+        reload: Callable[[], Awaitable[list[str]]] | None = None,
+    ) -> None:
+        self._handler = handler
+        self._pool = handler.catalogue.pool
+        self._facts = facts
+        self._log = log
+        self._drain = drain
+        self._reload = reload
+
+    def add_to(self, router: Router) -> None:
+        """Have its paths answered."""
+        for method, path, answer, summary in (
+            ("GET", "/admin/status", self.status, "The server, its models and their memory"),
+            ("GET", "/admin/logs", self.logs, "The last lines of the log; ?follow=1 for new ones"),
+            ("POST", "/admin/drain", self.drain, "Answer what is under way, then stop"),
+            ("POST", "/admin/reload", self.reload, "Read the configuration again"),
+            ("POST", "/admin/models/{name}/load", self.load, "Have a model in service"),
+            ("POST", "/admin/models/{name}/unload", self.unload, "Take a model out of service"),
+            ("POST", "/admin/models/{name}/evict", self.evict, "Give a model's memory back"),
+        ):
+            router.add(method, path, answer, role=Role.ADMIN, summary=summary)
+
+    async def status(self, request: Request) -> Response:
+        stats = self._pool.stats()
+        memory = {"charged_bytes": stats.charged_bytes, "limit_bytes": stats.limit_bytes}
+        models = [_plain(one) for one in self._handler.statuses()]
+        return json_response({**self._facts(), "memory": memory, "models": models})
+
+    async def load(self, request: Request) -> Response:
+        name, version = _wished(request)
+        await self._handler.load(name, version=version)
+        return json_response({"models": [_plain(one) for one in self._handler.statuses(name)]})
+
+    async def unload(self, request: Request) -> Response:
+        name, version = _wished(request)
+        receipts = await self._handler.unload(name, version=version)
+        return json_response({"receipts": [_told(receipt) for receipt in receipts]})
+
+    async def evict(self, request: Request) -> Response:
+        name, version = self._known(request)
+        is_gone = await asyncio.to_thread(self._pool.evict, name, EVICT_SECONDS, version=version)
+        return json_response({"evicted": is_gone})
+
+    async def drain(self, request: Request) -> Response:
+        if self._drain is None:
+            raise Refused(Status.UNIMPLEMENTED, "the program that has this server must close it")
+        # The answer goes out first.
+        asyncio.get_running_loop().call_soon(self._drain)
+        return json_response({"draining": True}, 202)
+
+    async def reload(self, request: Request) -> Response:
+        if self._reload is None:
+            raise Refused(Status.UNIMPLEMENTED, "this server has no configuration to read again")
+        return json_response({"messages": await self._reload()})
+
+    async def logs(self, request: Request) -> Response:
+        if self._log is None:
+            raise Refused(Status.UNIMPLEMENTED, "the program that has this server keeps its log")
+        asked = request.parameters()
+        lines = asked.get("lines", "100")
+        if not (lines.isascii() and lines.isdigit() and len(lines) < 10):
+            raise Refused(Status.INVALID_ARGUMENT, "lines must be a whole number")
+        count = min(int(lines), KEPT_LINES)
+        content_type = "text/plain; charset=utf-8"
+        if asked.get("follow") in (None, "0"):
+            text = "".join(f"{line}\n" for line in self._log.last(count))
+            return Response(200, text.encode(), content_type)
+        return Response(200, _encoded(self._log.follow(count)), content_type)
+
+    def _known(self, request: Request) -> tuple[str, int | None]:
+        name, version = _wished(request)
+        self._handler.statuses(name)  # Refused if there is none
+        return name, version
+
+
+def _wished(request: Request) -> tuple[str, int | None]:
+    try:
+        wish = msgspec.json.decode(request.body, type=_Wish) if request.body else _Wish()
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Refused(Status.INVALID_ARGUMENT, f"the request: {error}") from None
+    return request.parts["name"], wish.version
+
+
+def _plain(status: VersionStatus) -> dict[str, Any]:
+    return {
+        "name": status.name,
+        "version": status.version,
+        "state": status.state.name,
+        "error": status.error,
+        "labels": status.labels,
+        "is_loaded": status.is_loaded,
+        "memory_bytes": status.memory,
+        "copies": status.copies,
+        "uses": status.uses,
+        "failures": status.failures,
+        "retry_seconds": status.retry_seconds,
+        "receipt": None if status.receipt is None else _told(status.receipt),
+    }
+
+
+def _told(receipt: Receipt) -> dict[str, Any]:
+    return {**receipt.to_dict(), "text": str(receipt)}
+
+
+async def _encoded(lines: AsyncIterator[str]) -> AsyncIterator[bytes]:
+    async for line in lines:
+        yield f"{line}\n".encode()

@@ -1,0 +1,73 @@
+"""The OpenAPI document of a server, made of its routes."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from sojourn._version import __version__
+from sojourn.service.http.router import Role, Route, Router
+
+_PART = re.compile(r"\{(\w+)\}")
+_TAGS = (
+    ("/v1/", "TensorFlow Serving"),
+    ("/v2", "Open Inference Protocol"),
+    ("/admin/", "Admin"),
+    ("", "Operations"),
+)
+_ERROR = {"$ref": "#/components/responses/Error"}
+
+
+def document(router: Router) -> dict[str, Any]:
+    """What can be asked for, by OpenAPI 3.1."""
+    paths: dict[str, dict[str, Any]] = {}
+    for route in router.routes:
+        paths.setdefault(route.pattern, {})[route.method.lower()] = _operation(route)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "sojourn", "version": __version__},
+        "paths": paths,
+        "components": {
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "responses": {
+                "Error": {
+                    "description": "What went wrong",
+                    "content": {
+                        "application/json": {
+                            "schema": {
+                                "type": "object",
+                                "properties": {"error": {"type": "string"}},
+                                "required": ["error"],
+                            }
+                        }
+                    },
+                }
+            },
+        },
+    }
+
+
+def _operation(route: Route) -> dict[str, Any]:
+    names = _PART.findall(route.pattern)
+    responses: dict[str, Any] = {"200": {"description": "The answer"}, "default": _ERROR}
+    operation: dict[str, Any] = {
+        "operationId": _identifier(route),
+        "summary": route.summary or f"{route.method} {route.pattern}",
+        "tags": [next(tag for start, tag in _TAGS if route.pattern.startswith(start))],
+        "responses": responses,
+    }
+    if names:
+        operation["parameters"] = [
+            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+            for name in names
+        ]
+    if route.method == "POST":
+        operation["requestBody"] = {"content": {"application/json": {"schema": {}}}}
+    if route.role is not Role.ANYBODY:
+        operation["security"] = [{"token": []}]
+        operation["x-role"] = route.role.name.lower()
+    return operation
+
+
+def _identifier(route: Route) -> str:
+    return "_".join([route.method.lower(), *re.findall(r"\w+", route.pattern)])

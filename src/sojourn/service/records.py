@@ -1,0 +1,69 @@
+"""What a running server tells the commands of its user about itself.
+
+It is a nameless memory file that the server keeps open: `sojourn ps` finds it among the descriptors
+of the server's process, and it vanishes with that process, however it ends.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import msgspec
+
+from sojourn.probes import processes
+
+_NAME = "sojourn-server"
+_MOST_BYTES = 2**16
+
+
+class Record(msgspec.Struct, frozen=True):
+    """Where a server is to be found."""
+
+    pid: int
+    url: str
+    grpc: str | None
+    admin_url: str | None  # None: the admin API is off
+    started: float  # wall clock
+    folder: str  # where it was started
+    certificate: str | None = None  # what a client must trust
+
+    @property
+    def port(self) -> int:
+        """The port of its HTTP door."""
+        return int(self.url.rpartition(":")[2])
+
+
+def publish(record: Record) -> Callable[[], None]:
+    """Let the commands of this user find the server, until the returned function is called."""
+    fd = os.memfd_create(_NAME, os.MFD_CLOEXEC)
+    os.write(fd, msgspec.json.encode(record))
+
+    def withdraw() -> None:
+        nonlocal fd
+        if fd >= 0:
+            os.close(fd)
+            fd = -1
+
+    return withdraw
+
+
+def running() -> list[Record]:
+    """The servers of this user that run now, the oldest first."""
+    found = [record for pid in processes.pids() if (record := _of_process(pid)) is not None]
+    return sorted(found, key=lambda record: record.started)
+
+
+def _of_process(pid: int) -> Record | None:
+    folder = f"/proc/{pid}/fd"
+    try:
+        if os.stat(folder).st_uid != os.geteuid():
+            return None  # root may look at everybody's, and must not believe it
+        for name in os.listdir(folder):
+            if os.readlink(f"{folder}/{name}") == f"/memfd:{_NAME} (deleted)":
+                with open(f"{folder}/{name}", "rb") as file:
+                    record = msgspec.json.decode(file.read(_MOST_BYTES), type=Record)
+                return record if record.pid == pid else None  # a fork has its parent's
+    except (OSError, msgspec.DecodeError):
+        pass  # it has ended, or is not what it seems
+    return None

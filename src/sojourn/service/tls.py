@@ -1,0 +1,73 @@
+"""TLS: a certificate and its key, and for mutual TLS the authority that signs the clients'."""
+
+from __future__ import annotations
+
+import os
+import ssl
+import stat
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """The files. They are read when a door opens, and again by `reload`."""
+
+    certificate: str
+    key: str
+    client_ca: str | None = None  # clients must show a certificate that it has signed
+
+    def check(self) -> None:
+        """Raise ValueError or OSError if the server could not start with them."""
+        self.context()
+
+    def context(self) -> ssl.SSLContext:
+        """For HTTP: TLS 1.2 or later."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.set_alpn_protocols(["http/1.1"])
+        self.reload(context)
+        if self.client_ca is not None:
+            try:
+                context.load_verify_locations(_existing(self.client_ca))
+            except ssl.SSLError as error:
+                raise ValueError(
+                    f"{self.client_ca} must have certificates in PEM: {error.reason or error}"
+                ) from None
+            context.verify_mode = ssl.CERT_REQUIRED
+        return context
+
+    def reload(self, context: ssl.SSLContext) -> None:
+        """Read certificate and key again; connections from now on get the new ones."""
+        mode = os.stat(self.key).st_mode
+        if mode & stat.S_IRWXO:
+            raise PermissionError(
+                f"{self.key}: everybody may read this key (mode {mode & 0o777:o}); "
+                f"chmod 600 {self.key}"
+            )
+        try:
+            context.load_cert_chain(_existing(self.certificate), self.key, password=_no_password)
+        except ssl.SSLError as error:
+            raise ValueError(
+                f"{self.certificate} and {self.key} must be a certificate and its key in PEM: "
+                f"{error.reason or error}"
+            ) from None
+
+    def parts(self) -> tuple[bytes, bytes, bytes | None]:
+        """For gRPC: certificate chain, key, and the authority of the clients."""
+        self.check()
+        authority = None if self.client_ca is None else _bytes(self.client_ca)
+        return _bytes(self.certificate), _bytes(self.key), authority
+
+
+def _existing(path: str) -> str:
+    os.stat(path)  # OpenSSL's own error does not name the file
+    return path
+
+
+def _bytes(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def _no_password() -> str:
+    raise ValueError("the key must not be encrypted: a server has nobody to ask for a password")

@@ -1,0 +1,250 @@
+"""The gRPC door: who may call, how failures look, deadlines, health and reflection."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import grpc
+import numpy as np
+import pytest
+
+from grpc_clients import Doubler, connected, infer_request, opened
+from sojourn.errors import InputError
+from sojourn.service.failures import Refused, Status
+from sojourn.service.grpc.door import GrpcDoor
+from sojourn.service.grpc.messages import HEALTH, KSERVE, REFLECTION, REFLECTION_ALPHA, TFSERVING
+from sojourn.service.http.gate import Gate
+from sojourn.service.http.limits import Limits
+from sojourn.service.http.router import Role
+from sojourn.service.reports import Reports
+from sojourn.service.tokens import Tokens
+from sojourn.session.metrics import text
+
+KS = "inference.GRPCInferenceService"
+TFS = "tensorflow.serving.PredictionService"
+X = np.array([[1.0, 2.0]], np.float32)
+
+
+@pytest.fixture
+def handler():
+    return Doubler()
+
+
+@pytest.fixture
+def door():
+    return GrpcDoor("127.0.0.1:0")
+
+
+@pytest.fixture
+def client(door, handler):
+    with opened(door, handler) as address, connected(address) as client:
+        yield client
+
+
+def refused(client, path, request, **options):
+    with pytest.raises(grpc.RpcError) as error:
+        client(path, request, **options)
+    return error.value.code().name, error.value.details()
+
+
+def test_a_request_of_each_protocol_is_answered(client):
+    response = client(f"{KS}/ModelInfer", infer_request(X, id="a"))
+    assert (response.model_name, response.model_version, response.id) == ("double", "3", "a")
+    assert np.frombuffer(response.raw_output_contents[0], np.float32).tolist() == [2.0, 4.0]
+    request = TFSERVING.PredictRequest(model_spec={"name": "double"})
+    request.inputs["x"].dtype = 1
+    request.inputs["x"].tensor_shape.dim.add(size=1)
+    request.inputs["x"].float_val.append(4)
+    response = client(f"{TFS}/Predict", request)
+    assert list(response.outputs["y"].float_val) == [8.0]
+    assert response.model_spec.version.value == 3
+
+
+def test_typed_contents_are_answered_in_kind(client):
+    request = KSERVE.ModelInferRequest(model_name="double")
+    tensor = request.inputs.add(name="x", datatype="INT16", shape=[2])
+    tensor.contents.int_contents.extend([1, -2])
+    response = client(f"{KS}/ModelInfer", request)
+    assert not response.raw_output_contents
+    assert response.outputs[0].datatype == "INT16"
+    assert list(response.outputs[0].contents.int_contents) == [2, -4]
+
+
+def test_a_stream_answers_each_request_in_turn_and_survives_a_bad_one(client):
+    requests = [
+        infer_request(X, id="1"),
+        infer_request(X, "none", id="2"),
+        infer_request(X, id="3"),
+    ]
+    answers = client(f"{KS}/ModelStreamInfer", iter(requests))
+    assert [a.infer_response.id for a in answers] == ["1", "2", "3"]
+    assert [a.error_message for a in answers] == [
+        "", "Servable not found for request: Latest(none)", ""
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (lambda: InputError("input 'x' takes float32"), "INVALID_ARGUMENT"),
+        (
+            lambda: Refused(Status.RESOURCE_EXHAUSTED, "the queue is full", 2.0),
+            "RESOURCE_EXHAUSTED",
+        ),
+        (lambda: Refused(Status.UNAVAILABLE, "the worker died", 1.0), "UNAVAILABLE"),
+    ],
+)
+def test_a_failure_has_its_code_and_its_words(client, handler, error, code):
+    handler.error = error
+    told = error()
+    with pytest.raises(grpc.RpcError) as failed:
+        client(f"{KS}/ModelInfer", infer_request(X))
+    assert (failed.value.code().name, failed.value.details()) == (code, str(told))
+    trailing = dict(failed.value.trailing_metadata())
+    pushback = getattr(told, "retry_after", None)
+    assert trailing.get("grpc-retry-pushback-ms") == (pushback and str(int(pushback * 1000)))
+
+
+def test_an_unexpected_error_is_logged_and_its_words_stay_here(client, handler, caplog):
+    handler.error = lambda: ZeroDivisionError("secret")
+    code, words = refused(client, f"{KS}/ModelInfer", infer_request(X))
+    assert code == "INTERNAL"
+    assert "secret" not in words
+    assert "secret" in caplog.text
+    caplog.clear()  # it refers to the call, and so to the server
+
+
+def test_a_malformed_message_is_the_clients_fault(client):
+    for path in (f"{KS}/ModelInfer", f"{TFS}/Predict", "grpc.health.v1.Health/Check"):
+        code, words = refused(client, path, b"\xff\xff\xff")
+        assert code == "INVALID_ARGUMENT"
+        assert "the message is not a" in words
+
+
+def test_what_is_not_offered_is_refused_and_not_ignored(client):
+    request = infer_request(X)
+    request.inputs[0].parameters["shared_memory_region"].string_param = "r"
+    assert refused(client, f"{KS}/ModelInfer", request)[0] == "INVALID_ARGUMENT"
+    request = infer_request(X)
+    request.parameters["sequence_id"].int64_param = 7
+    assert refused(client, f"{KS}/ModelInfer", request)[0] == "INVALID_ARGUMENT"
+
+
+def test_a_clients_deadline_reaches_the_handler_and_cancels_what_is_late(client, handler):
+    client(f"{KS}/ModelInfer", infer_request(X), timeout=15)
+    assert 5 < handler.asked[-1].deadline - time.monotonic() < 15
+    request = infer_request(X)
+    request.parameters["timeout"].int64_param = 3_000_000
+    client(f"{KS}/ModelInfer", request, timeout=15)
+    assert handler.asked[-1].deadline - time.monotonic() < 3
+
+
+def test_a_call_that_is_too_late_is_cancelled_in_the_handler(client, handler):
+    handler.waits = asyncio.Event()
+    assert refused(client, f"{KS}/ModelInfer", infer_request(X), timeout=0.3)[0] == (
+        "DEADLINE_EXCEEDED"
+    )
+    assert handler.was_cancelled.wait(10)
+
+
+def test_a_client_that_hangs_up_cancels_its_call(client, handler):
+    handler.waits = asyncio.Event()
+    stub = client.channel.unary_unary(f"/{KS}/ModelInfer")
+    call = stub.future(infer_request(X).SerializeToString(), timeout=20)
+    while not handler.asked:
+        time.sleep(0.01)
+    call.cancel()
+    assert handler.was_cancelled.wait(10)
+
+
+def test_health_says_whether_it_serves(client):
+    path = "grpc.health.v1.Health/Check"
+    for service in ("", KS, TFS):
+        assert client(path, HEALTH.HealthCheckRequest(service=service)).status == 1
+    assert refused(client, path, HEALTH.HealthCheckRequest(service="x"))[0] == "NOT_FOUND"
+
+
+def test_a_watch_ends_with_not_serving_when_the_server_stops(door, handler):
+    with opened(door, handler) as address, connected(address) as client:
+        watch = client.channel.unary_stream(
+            "/grpc.health.v1.Health/Watch",
+            response_deserializer=HEALTH.HealthCheckResponse.FromString,
+        )(b"", timeout=20)
+        assert next(watch).status == 1
+        door._health.end()
+        assert [answer.status for answer in watch] == [2]
+
+
+@pytest.mark.parametrize("file", [REFLECTION, REFLECTION_ALPHA])
+def test_reflection_describes_every_service(client, file):
+    path = f"{file.descriptor.package}.ServerReflection/ServerReflectionInfo"
+    asks = [
+        file.ServerReflectionRequest(list_services="*"),
+        file.ServerReflectionRequest(file_containing_symbol=TFS),
+        file.ServerReflectionRequest(file_by_filename="none.proto"),
+    ]
+    listed, found, missing = client(path, iter(asks))
+    names = [service.name for service in listed.list_services_response.service]
+    assert KS in names
+    assert TFS in names
+    assert "grpc.health.v1.Health" in names
+    assert len(found.file_descriptor_response.file_descriptor_proto) == 4
+    assert missing.error_response.error_code == 5
+
+
+def test_a_token_allows_what_its_role_does(handler):
+    gate = Gate(Tokens([(Role.INFER, "infer-token-of-16"), (Role.ADMIN, "admin-token-of-16")]))
+    door = GrpcDoor("127.0.0.1:0", gate=gate)
+    with opened(door, handler) as address, connected(address) as client:
+        assert client(f"{KS}/ServerLive").live
+        assert refused(client, f"{KS}/ModelInfer", infer_request(X))[0] == "UNAUTHENTICATED"
+        metadata = [("authorization", "Bearer infer-token-of-16")]
+        client(f"{KS}/ModelInfer", infer_request(X), metadata=metadata)
+        load = KSERVE.RepositoryModelLoadRequest(model_name="double")
+        code = refused(client, f"{KS}/RepositoryModelLoad", load, metadata=metadata)[0]
+        assert code == "PERMISSION_DENIED"
+        wrong = [("authorization", "Bearer guessed")]
+        code = refused(client, f"{KS}/ModelInfer", infer_request(X), metadata=wrong)[0]
+        assert code == "UNAUTHENTICATED"
+
+
+def test_a_door_may_have_nothing_for_admins(handler):
+    with (
+        opened(GrpcDoor("127.0.0.1:0", for_admins=False), handler) as address,
+        connected(address) as client,
+    ):
+        load = KSERVE.RepositoryModelLoadRequest(model_name="double")
+        assert refused(client, f"{KS}/RepositoryModelLoad", load)[0] == "PERMISSION_DENIED"
+
+
+def test_messages_have_a_size_limit(handler):
+    door = GrpcDoor("127.0.0.1:0", limits=Limits(body_bytes=1000))
+    with opened(door, handler) as address, connected(address) as client:
+        big = infer_request(np.zeros((1000, 2), np.float32))
+        assert refused(client, f"{KS}/ModelInfer", big)[0] == "RESOURCE_EXHAUSTED"
+        compressed = refused(client, f"{KS}/ModelInfer", big, compression=grpc.Compression.Gzip)
+        assert compressed[0] == "RESOURCE_EXHAUSTED"
+        client(f"{KS}/ModelInfer", infer_request(X))
+    assert len(handler.asked) == 1
+
+
+def test_every_call_is_reported(handler):
+    reports = Reports(lambda model: model == "double")
+    door = GrpcDoor("127.0.0.1:0", reports=reports)
+    with opened(door, handler) as address, connected(address) as client:
+        client(f"{KS}/ModelInfer", infer_request(X))
+        refused(client, f"{KS}/ModelInfer", infer_request(X, "none"))
+        client(f"{KS}/ModelStreamInfer", iter([infer_request(X)]))
+    counted = text(reports.counts.families())
+    assert 'model="double",protocol="kserve-grpc",code="0"} 1' in counted
+    assert 'model="",protocol="kserve-grpc",code="5"} 1' in counted
+
+
+def test_a_port_that_is_taken_is_an_error(door, handler):
+    with (
+        opened(door, handler) as address,
+        pytest.raises(OSError, match="cannot listen"),
+        opened(GrpcDoor(address), handler),
+    ):
+        pass

@@ -1,0 +1,401 @@
+"""One connection: what is read, what is answered, and what is cut off. No models are needed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import json
+import socket
+import threading
+import zlib
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+import sojourn
+from sojourn.service.http.limits import Limits
+from sojourn.service.http.messages import Request, Response, json_response
+from web import ask, ask_on, client, connected, is_closed, read_response, serving
+
+TIGHT = Limits(
+    body_bytes=10_000,
+    header_bytes=2_000,
+    headers=20,
+    connections=4,
+    pipelined=4,
+    idle_seconds=60,
+    header_seconds=0.5,
+    stall_seconds=0.5,
+    slowest_bytes=100,
+)
+
+
+async def echo(request: Request) -> Response:
+    return json_response({"method": request.method, "body": request.body.decode("latin-1")})
+
+
+@contextlib.contextmanager
+def echoing(limits: Limits | None = None, **options: Any) -> Iterator[sojourn.Server]:
+    with serving(limits=limits, **options) as server:
+        server.router.add("POST", "/echo", echo)
+        server.router.add("GET", "/echo", echo)
+        yield server
+
+
+def post(body: bytes, *lines: str, path: str = "/echo") -> bytes:
+    head = [f"POST {path} HTTP/1.1", "host: test", f"content-length: {len(body)}", *lines]
+    return "\r\n".join([*head, "", ""]).encode() + body
+
+
+# -- what is answered --------------------------------------------------------------------------
+
+
+def test_a_connection_is_kept_and_answers_come_in_order() -> None:
+    with echoing() as server, client(server) as connection:
+        for number in range(5):
+            got = ask_on(connection, "/echo", str(number).encode())
+            assert (got.status, got.json["body"]) == (200, str(number))
+
+
+def test_pipelined_requests_are_answered_in_order_however_many_there_are() -> None:
+    with echoing(TIGHT) as server, connected(server) as sock:
+        sock.sendall(b"".join(post(str(n).encode()) for n in range(100)))
+        bodies = [read_response(sock).json["body"] for _ in range(100)]
+    assert bodies == [str(n) for n in range(100)]
+
+
+def test_a_request_may_come_byte_by_byte() -> None:
+    with echoing() as server, connected(server) as sock:
+        for byte in post(b"slow"):
+            sock.sendall(bytes([byte]))
+        assert read_response(sock).json["body"] == "slow"
+
+
+def test_a_chunked_body_is_put_together() -> None:
+    with echoing() as server, connected(server) as sock:
+        sock.sendall(b"POST /echo HTTP/1.1\r\nhost: t\r\ntransfer-encoding: chunked\r\n\r\n")
+        sock.sendall(b"3\r\nabc\r\n4\r\ndefg\r\n0\r\n\r\n")
+        assert read_response(sock).json["body"] == "abcdefg"
+
+
+def test_a_client_that_expects_to_be_told_to_go_on_is() -> None:
+    with echoing() as server, connected(server) as sock:
+        sock.sendall(
+            b"POST /echo HTTP/1.1\r\nhost: t\r\ncontent-length: 2\r\nexpect: 100-continue\r\n\r\n"
+        )
+        assert read_response(sock, has_body=False).status == 100
+        sock.sendall(b"ok")
+        assert read_response(sock).json["body"] == "ok"
+
+
+def test_a_head_has_no_body_and_the_length_of_what_a_get_gives() -> None:
+    with echoing() as server:
+        got, head = ask(server, "/v2"), ask(server, "/v2", method="HEAD")
+    assert head.status == 200
+    assert head.body == b""
+    assert head.headers["content-length"] == str(len(got.body))
+
+
+@pytest.mark.parametrize(
+    ("version", "line", "keeps"),
+    [
+        ("1.0", "", False),
+        ("1.0", "connection: keep-alive\r\n", True),
+        ("1.1", "connection: close\r\n", False),
+    ],
+)
+def test_a_connection_ends_when_the_client_wants_it(version: str, line: str, keeps: bool) -> None:
+    with echoing() as server, connected(server, 2) as sock:
+        sock.sendall(f"GET /echo HTTP/{version}\r\nhost: t\r\n{line}\r\n".encode())
+        assert read_response(sock).status == 200
+        if keeps:
+            sock.sendall(b"GET /echo HTTP/1.0\r\n\r\n")
+            assert read_response(sock).status == 200
+        assert is_closed(sock)
+
+
+def test_an_answer_can_come_in_pieces() -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        for number in range(3):
+            await asyncio.sleep(0)
+            yield f"{number}\n".encode()
+
+    async def stream(request: Request) -> Response:
+        return Response(200, pieces(), "text/plain")
+
+    with echoing() as server, client(server) as connection:
+        server.router.add("GET", "/stream", stream)
+        assert ask_on(connection, "/stream").body == b"0\n1\n2\n"
+        assert ask_on(connection, "/echo").status == 200  # on the same connection
+
+
+def test_unknown_paths_and_methods_are_told() -> None:
+    with echoing() as server:
+        assert ask(server, "/nowhere").status == 404
+        got = ask(server, "/v1/nowhere")
+        assert (got.status, got.json["error"]) == (400, "Malformed request: GET /v1/nowhere")
+        got = ask(server, "/echo", method="DELETE")
+        assert (got.status, got.headers["allow"]) == (405, "GET, HEAD, POST")
+
+
+def test_what_goes_wrong_inside_is_told_without_a_traceback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def broken(request: Request) -> Response:
+        raise KeyError("secret")
+
+    with echoing() as server:
+        server.router.add("GET", "/broken", broken)
+        got = ask(server, "/broken")
+    assert got.status == 500
+    assert b"secret" not in got.body
+    assert "secret" in caplog.text
+
+
+# -- what is refused ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00",  # the start of TLS
+        b"GET\r\n\r\n",
+        b"GET / HTTP/1.1\r\nbad header\r\n\r\n",
+        b"POST / HTTP/1.1\r\ncontent-length: -1\r\n\r\n",
+        b"POST / HTTP/1.1\r\ncontent-length: 1\r\ntransfer-encoding: chunked\r\n\r\n",
+        b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    ],
+)
+def test_what_is_not_http_is_refused_and_the_connection_closed(garbage: bytes) -> None:
+    with echoing() as server, connected(server) as sock:
+        sock.sendall(garbage)
+        assert read_response(sock).status in (400, 404)
+        assert is_closed(sock)
+
+
+def test_a_body_that_is_too_large_is_refused_before_it_is_read() -> None:
+    with echoing(TIGHT) as server, connected(server) as sock:
+        sock.sendall(b"POST /echo HTTP/1.1\r\nhost: t\r\ncontent-length: 10001\r\n\r\n")
+        got = read_response(sock)
+        assert (got.status, got.json["error"]) == (413, "a body has at most 10000 bytes")
+        assert is_closed(sock)
+
+
+def test_a_client_that_sends_on_can_read_why_it_was_refused() -> None:
+    with echoing(TIGHT) as server, connected(server) as sock:
+        sock.sendall(post(b"x" * 300_000))
+        assert read_response(sock).status == 413
+
+
+def test_a_chunked_body_that_grows_too_large_is_refused() -> None:
+    with echoing(TIGHT) as server, connected(server) as sock:
+        sock.sendall(b"POST /echo HTTP/1.1\r\nhost: t\r\ntransfer-encoding: chunked\r\n\r\n")
+        sock.sendall(b"2710\r\n" + b"x" * 10_000 + b"\r\n1\r\nx\r\n")
+        assert read_response(sock).status == 413
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"x: " + b"y" * 3_000 + b"\r\n\r\n",
+        b"".join(b"h%d: y\r\n" % n for n in range(30)) + b"\r\n",
+        b"x" * 3_000,  # for ever in the name of one header
+        b"x: " + b"y" * 3_000,
+    ],
+)
+def test_a_head_that_is_too_large_is_refused(head: bytes) -> None:
+    with echoing(TIGHT) as server, connected(server) as sock:
+        sock.sendall(b"GET /echo HTTP/1.1\r\nhost: t\r\n" + head)
+        assert read_response(sock).status == 431
+        assert is_closed(sock)
+
+
+def test_a_compressed_body_is_unfolded() -> None:
+    with echoing() as server:
+        for coding, body in (
+            ("gzip", gzip.compress(b"folded")),
+            ("gzip", gzip.compress(b"fol") + gzip.compress(b"ded")),
+            ("deflate", zlib.compress(b"folded")),
+            ("identity", b"folded"),
+        ):
+            assert ask(server, "/echo", body, content_encoding=coding).json["body"] == "folded"
+
+
+@pytest.mark.parametrize(
+    ("coding", "body", "why"),
+    [
+        ("gzip", gzip.compress(b"0" * 20_000), "unfolds to more than 10000 bytes"),
+        ("gzip", gzip.compress(b"0" * 6_000) * 2, "unfolds to more than 10000 bytes"),
+        ("gzip", b"no gzip", "the body is not gzip"),
+        ("gzip", gzip.compress(b"folded")[:-9], "cut short"),
+        ("br", b"x", "'br' is not supported"),
+    ],
+)
+def test_a_compressed_body_that_harms_is_refused(coding: str, body: bytes, why: str) -> None:
+    with echoing(TIGHT) as server:
+        got = ask(server, "/echo", body, content_encoding=coding)
+    assert got.status == 400
+    assert why in got.json["error"]
+
+
+def test_more_connections_than_allowed_are_refused_and_the_others_stay() -> None:
+    with echoing(TIGHT) as server, contextlib.ExitStack() as stack:
+        first = [stack.enter_context(connected(server)) for _ in range(4)]
+        for sock in first:
+            sock.sendall(post(b"1"))
+            assert read_response(sock).status == 200
+        one_more = stack.enter_context(connected(server))
+        got = read_response(one_more)
+        assert (got.status, got.headers["retry-after"]) == (503, "1")
+        first[0].sendall(post(b"2"))
+        assert read_response(first[0]).json["body"] == "2"
+
+
+# -- who takes too long ------------------------------------------------------------------------
+
+
+def test_a_client_that_never_ends_its_head_is_cut_off() -> None:
+    with echoing(TIGHT) as server, connected(server) as sock:
+        sock.sendall(b"GET /echo HTTP/1.1\r\nhost")
+        assert read_response(sock).status == 408
+        assert is_closed(sock)
+
+
+def test_a_client_that_never_ends_its_body_is_cut_off() -> None:
+    with echoing(TIGHT) as server, connected(server) as sock:
+        sock.sendall(b"POST /echo HTTP/1.1\r\nhost: t\r\ncontent-length: 100\r\n\r\nx")
+        assert read_response(sock).status == 408
+        assert is_closed(sock)
+
+
+def test_a_client_that_does_not_read_is_cut_off() -> None:
+    async def large(request: Request) -> Response:
+        return Response(200, bytes(32 * 2**20), "application/octet-stream")
+
+    with echoing(TIGHT) as server, connected(server) as sock:
+        server.router.add("GET", "/large", large)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        sock.sendall(b"GET /large HTTP/1.1\r\nhost: t\r\n\r\n")
+        door = server._doors["http"]
+        gone = threading.Event()
+
+        async def left() -> bool:
+            return door.connections == 0  # type: ignore[attr-defined]
+
+        for _ in range(400):
+            if server.call(left):
+                gone.set()
+                break
+            gone.wait(0.05)
+        assert gone.is_set()
+
+
+def test_an_idle_connection_is_closed_in_the_end() -> None:
+    limits = Limits(idle_seconds=0.3)
+    with echoing(limits) as server, connected(server) as sock:
+        sock.sendall(post(b"x"))
+        assert read_response(sock).status == 200
+        assert is_closed(sock)
+
+
+# -- the end -----------------------------------------------------------------------------------
+
+
+def test_a_server_that_is_closed_finishes_what_is_under_way() -> None:
+    asked, go = threading.Event(), threading.Event()
+
+    async def slow(request: Request) -> Response:
+        asked.set()
+        await asyncio.get_running_loop().run_in_executor(None, go.wait)
+        return json_response("done")
+
+    with echoing() as server:
+        server.router.add("GET", "/slow", slow)
+        with connected(server) as sock, connected(server) as idle:
+            sock.sendall(b"GET /slow HTTP/1.1\r\nhost: t\r\n\r\n")
+            assert asked.wait(10)
+            closing = threading.Thread(target=server.close)
+            closing.start()
+            assert is_closed(idle)
+            with pytest.raises(OSError):
+                connected(server).close()
+            go.set()
+            got = read_response(sock)
+            assert (got.json, got.headers["connection"]) == ("done", "close")
+            closing.join()
+
+
+def test_a_server_that_is_closed_does_not_wait_for_ever() -> None:
+    asked = threading.Event()
+
+    async def endless(request: Request) -> Response:
+        asked.set()
+        await asyncio.Event().wait()
+        return json_response("never")
+
+    with echoing() as server:
+        server.router.add("GET", "/endless", endless)
+        with connected(server) as sock:
+            sock.sendall(b"GET /endless HTTP/1.1\r\nhost: t\r\n\r\n")
+            assert asked.wait(10)
+            server.close(grace_seconds=0.1)
+            assert is_closed(sock)
+    server.close()  # may be called twice
+
+
+def test_a_client_that_leaves_has_its_request_cancelled() -> None:
+    asked, cancelled = threading.Event(), threading.Event()
+
+    async def endless(request: Request) -> Response:
+        asked.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+        return json_response("never")
+
+    with echoing() as server:
+        server.router.add("GET", "/endless", endless)
+        with connected(server) as sock:
+            sock.sendall(b"GET /endless HTTP/1.1\r\nhost: t\r\n\r\n")
+            assert asked.wait(10)
+        assert cancelled.wait(10)
+        assert ask(server, "/echo").status == 200
+
+
+def test_an_address_in_use_is_told_and_nothing_is_left() -> None:
+    with echoing() as server, sojourn.Pool() as pool:
+        second = sojourn.Server(pool, http=server.http_address)
+        with pytest.raises(OSError, match="in use"):
+            second.start()
+
+
+@pytest.mark.parametrize("address", ["8501", "localhost", "127.0.0.1:", ":80", "a:b", "a:99999"])
+def test_an_address_that_makes_no_sense_is_refused(address: str) -> None:
+    with sojourn.Pool() as pool, pytest.raises(ValueError, match="host:port"):
+        sojourn.Server(pool, http=address).start()
+
+
+# -- what is told of it ------------------------------------------------------------------------
+
+
+def test_answers_are_observed() -> None:
+    seen = []
+    with echoing() as server:
+        server._doors["http"].observers.append(  # type: ignore[attr-defined]
+            lambda request, response, seconds: seen.append((request.path, response.status))
+        )
+        ask(server, "/echo", b"x")
+        ask(server, "/nowhere")
+    assert seen == [("/echo", 200), ("/nowhere", 404)]
+
+
+def test_json_errors_are_json() -> None:
+    with echoing() as server, connected(server) as sock:
+        sock.sendall(b"nonsense\r\n\r\n")
+        got = read_response(sock)
+        assert got.headers["content-type"] == "application/json"
+        assert json.loads(got.body)["error"].startswith("Malformed request")

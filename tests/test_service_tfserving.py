@@ -1,0 +1,233 @@
+"""TensorFlow Serving's REST API, with real models."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import onnx_writer as onnx
+import served_models
+import sojourn
+from sojourn.service.catalogue import Catalogue
+from sojourn.service.rules import ModelRules
+from web import Got, ask, serving
+
+
+def add_and_multiply() -> bytes:
+    """Two inputs, two outputs."""
+    return onnx.model(
+        [onnx.node("Add", ["a", "b"], ["sum"]), onnx.node("Mul", ["a", "b"], ["product"])],
+        [onnx.value("a", onnx.FLOAT, ["n", 2]), onnx.value("b", onnx.FLOAT, ["n", 2])],
+        [onnx.value("sum", onnx.FLOAT, ["n", 2]), onnx.value("product", onnx.FLOAT, ["n", 2])],
+    )
+
+
+def echo() -> Callable[[Any], Any]:
+    """A function that gives back what it is given, strings included."""
+    return lambda x: {"text": x, "text_bytes": x}
+
+
+@pytest.fixture(scope="module")
+def server(zygote: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[sojourn.Server]:
+    folder = tmp_path_factory.mktemp("models")
+    for version in (1, 2):
+        served_models.write_version(folder / "times", version)
+    (folder / "two.onnx").write_bytes(add_and_multiply())
+    with sojourn.Pool() as pool:
+        pool.register("echo", echo, outputs=["text", "text_bytes"])
+        rules = ModelRules(path=str(folder / "times"), versions="all", labels={"stable": 1})
+        catalogue = Catalogue(pool, {"times": rules, "two": str(folder / "two.onnx")})
+        with serving(catalogue) as server:
+            for path in ("times/versions/1", "times/versions/2"):
+                assert predict(server, path, instances=[[1, 1, 1, 1]]).status == 200
+            assert predict(server, "two", inputs={"a": [[1, 1]], "b": [[1, 1]]}).status == 200
+            assert predict(server, "echo", inputs=["x"]).status == 200
+            yield server
+
+
+def predict(server: sojourn.Server, path: str, **body: Any) -> Got:
+    return ask(server, f"/v1/models/{path}:predict", body)
+
+
+# -- predict -----------------------------------------------------------------------------------
+
+
+def test_rows_give_rows(server: sojourn.Server) -> None:
+    got = predict(server, "times", instances=[[1, 2, 3, 4], [0, 0, 0, 0.5]])
+    assert got.json == {"predictions": [[20.0], [1.0]]}
+
+
+def test_rows_may_name_the_input(server: sojourn.Server) -> None:
+    got = predict(server, "times", instances=[{"x": [1, 2, 3, 4]}, {"x": [0, 0, 0, 0.5]}])
+    assert got.json == {"predictions": [[20.0], [1.0]]}
+
+
+def test_columns_give_columns(server: sojourn.Server) -> None:
+    assert predict(server, "times", inputs=[[1, 2, 3, 4]]).json == {"outputs": [[20.0]]}
+    assert predict(server, "times", inputs={"x": [[1, 2, 3, 4]]}).json == {"outputs": [[20.0]]}
+
+
+def test_several_inputs_and_outputs_go_by_name(server: sojourn.Server) -> None:
+    rows = [{"a": [1, 2], "b": [3, 4]}, {"a": [5, 6], "b": [7, 8]}]
+    assert predict(server, "two", instances=rows).json == {
+        "predictions": [
+            {"sum": [4.0, 6.0], "product": [3.0, 8.0]},
+            {"sum": [12.0, 14.0], "product": [35.0, 48.0]},
+        ]
+    }
+    columns = {"a": [[1, 2]], "b": [[3, 4]]}
+    assert predict(server, "two", inputs=columns).json == {
+        "outputs": {"sum": [[4.0, 6.0]], "product": [[3.0, 8.0]]}
+    }
+
+
+def test_bytes_come_in_base64_and_go_so_where_the_name_says_it(server: sojourn.Server) -> None:
+    b64 = {"b64": base64.b64encode(b"\xff\x00").decode()}
+    got = predict(server, "echo", instances=[b64, "ä"])
+    assert [row["text_bytes"] for row in got.json["predictions"]] == [
+        b64,
+        {"b64": base64.b64encode("ä".encode()).decode()},
+    ]
+    assert got.json["predictions"][1]["text"] == "ä"
+    assert (
+        predict(server, "echo", instances=[{"x": b64}]).json["predictions"][0]["text_bytes"] == b64
+    )
+    assert predict(server, "echo", inputs={"x": [b64]}).json["outputs"]["text_bytes"] == [b64]
+
+
+def test_versions_and_labels_choose(server: sojourn.Server) -> None:
+    for path, factor in (("", 2), ("/versions/2", 2), ("/versions/1", 1), ("/labels/stable", 1)):
+        got = predict(server, f"times{path}", instances=[[1, 1, 1, 1]])
+        assert got.json == {"predictions": [[4.0 * factor]]}, path
+
+
+def test_numbers_that_are_none_pass_in_both_directions(server: sojourn.Server) -> None:
+    body = b'{"inputs": {"a": [[NaN, Infinity]], "b": [[1, -Infinity]]}}'
+    got = ask(server, "/v1/models/two:predict", body).json["outputs"]
+    assert math.isnan(got["sum"][0][0])
+    assert got["product"][0][1] == -math.inf
+    body = b'{"instances": [[NaN, 0, 0, 0]]}'
+    assert math.isnan(ask(server, "/v1/models/times:predict", body).json["predictions"][0][0])
+
+
+def test_a_gzip_body_is_taken(server: sojourn.Server) -> None:
+    body = gzip.compress(json.dumps({"instances": [[1, 1, 1, 1]]}).encode())
+    got = ask(server, "/v1/models/times:predict", body, content_encoding="gzip")
+    assert got.json == {"predictions": [[8.0]]}
+
+
+def test_the_signature_can_be_named(server: sojourn.Server) -> None:
+    row = [[1, 1, 1, 1]]
+    got = predict(server, "times", instances=row, signature_name="serving_default")
+    assert got.json == {"predictions": [[8.0]]}
+    got = predict(server, "times", instances=row, signature_name="other")
+    assert got.status == 400
+    assert "other" in got.json["error"]
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b"", "JSON Parse Error"),
+        (b"[1]", "JSON Parse Error"),
+        (b"[" * 100_000, "JSON Parse Error"),
+        (b'{"instances":' + b"[" * 100_000, "JSON Parse Error"),
+        ({}, "Missing 'inputs' or 'instances' key"),
+        ({"instances": [[1, 1, 1, 1]], "inputs": [[1, 1, 1, 1]]}, "both"),
+        ({"instances": []}, "at least one element"),
+        ({"instances": "x"}, "must be a list"),
+        ({"instances": [[1, 2, 3, 4], [1, 2]]}, "input 'x'"),
+        ({"instances": [[1, 2, 3]]}, "takes float32[?, 4]"),
+        ({"instances": [["a", "b", "c", "d"]]}, "strings where float32"),
+        ({"instances": [[None, 1, 1, 1]]}, "input 'x'"),
+        ({"instances": [{"x": [1, 1, 1, 1]}, {"y": [1, 1, 1, 1]}]}, "instance 1"),
+        ({"instances": [{"x": [1, 1, 1, 1]}, [1, 1, 1, 1]]}, "instance 1"),
+        ({"instances": [{"nope": 1}]}, "there is no input 'nope'"),
+        ({"inputs": {"nope": 1}}, "there is no input 'nope'"),
+        ({"instances": [[1, 1, 1, 1]], "signature_name": 3}, "signature_name"),
+    ],
+)
+def test_what_is_wrong_is_told(server: sojourn.Server, body: Any, why: str) -> None:
+    got = ask(server, "/v1/models/times:predict", body, "POST")
+    assert got.status == 400, got.body
+    assert why in got.json["error"]
+
+
+def test_several_inputs_must_be_named(server: sojourn.Server) -> None:
+    assert "by name" in predict(server, "two", instances=[[1, 2]]).json["error"]
+    assert "'b' is missing" in predict(server, "two", instances=[{"a": [1, 2]}]).json["error"]
+
+
+def test_what_is_not_there_is_not_found(server: sojourn.Server) -> None:
+    got = predict(server, "nope", instances=[1])
+    assert (got.status, got.json) == (
+        404,
+        {"error": "Servable not found for request: Latest(nope)"},
+    )
+    got = predict(server, "times/versions/7", instances=[1])
+    assert (got.status, got.json) == (
+        404,
+        {"error": "Servable not found for request: Specific(times, 7)"},
+    )
+    assert predict(server, "times/labels/nope", instances=[1]).status == 404
+    assert predict(server, "times/versions/x", instances=[1]).status == 400
+    got = ask(server, "/v1/models/times:destroy", {})
+    assert (got.status, got.json) == (
+        400,
+        {"error": "Malformed request: POST /v1/models/times:destroy"},
+    )
+
+
+# -- what there is -----------------------------------------------------------------------------
+
+
+def test_the_state_of_every_version_is_told(server: sojourn.Server) -> None:
+    fine = {"error_code": "OK", "error_message": ""}
+    one, two = ({"version": v, "state": "AVAILABLE", "status": fine} for v in ("1", "2"))
+    assert ask(server, "/v1/models/times").json == {"model_version_status": [two, one]}
+    assert ask(server, "/v1/models/times/versions/1").json == {"model_version_status": [one]}
+    assert ask(server, "/v1/models/times/labels/stable").json == {"model_version_status": [one]}
+    got = ask(server, "/v1/models/nope")
+    assert (got.status, got.json) == (
+        404,
+        {"error": "Could not find any versions of model nope"},
+    )
+    assert ask(server, "/v1/models/times/versions/7").status == 404
+
+
+def test_the_signatures_are_told(server: sojourn.Server) -> None:
+    got = ask(server, "/v1/models/times/versions/1/metadata").json
+    assert got["model_spec"] == {"name": "times", "signature_name": "", "version": "1"}
+    signatures = got["metadata"]["signature_def"]["signature_def"]
+    assert signatures["serving_default"]["inputs"] == {
+        "x": {
+            "dtype": "DT_FLOAT",
+            "tensor_shape": {
+                "dim": [{"size": "-1", "name": ""}, {"size": "4", "name": ""}],
+                "unknown_rank": False,
+            },
+            "name": "x",
+        }
+    }
+    assert signatures["serving_default"]["method_name"] == "tensorflow/serving/predict"
+
+
+def test_other_signatures_of_a_saved_model_are_served(zygote: None, tmp_path: Path) -> None:
+    with sojourn.Pool() as pool:
+        sojourn.isolated(served_models.save_signatures)(str(tmp_path / "scaler"))
+        with serving(Catalogue(pool, {"scaler": str(tmp_path / "scaler")})) as server:
+            rows = [[1, 2], [3, 4]]
+            assert predict(server, "scaler", inputs=rows).json == {
+                "outputs": [[3.0, 6.0], [9.0, 12.0]]
+            }
+            got = predict(server, "scaler", inputs=rows, signature_name="total")
+            assert got.json == {"outputs": {"rows": 2, "y": [3.0, 7.0]}}
+            # A scalar is no row.
+            assert predict(server, "scaler", instances=rows, signature_name="total").status == 400
