@@ -36,11 +36,12 @@ layers: setup
 	$(BIN)/lint-imports
 
 # First the tests that nothing beside them disturbs, a module at a time in each of several
-# processes; then, one after another, those that see or measure what others do.
+# processes; then, one after another, those that see or measure what others do. After each pass
+# what failed runs once more, alone.
 PROCESSES ?= 2
 pytest: setup
-	$(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile -m "not alone"
-	$(BIN)/python -m pytest -m alone
+	$(BIN)/python tests/steady.py -n $(PROCESSES) --dist loadfile -m "not alone"
+	$(BIN)/python tests/steady.py -m alone
 
 quick: setup
 	$(BIN)/ruff check .

@@ -121,15 +121,16 @@ def test_unloading_waits_for_the_request_that_has_it_and_refuses_those_that_come
     async def main() -> None:
         async with serving(m=model) as catalogue:
             served = catalogue.resolve(M)
-            with catalogue.using(served):  # it waits in a queue, say
-                unloading = asyncio.ensure_future(catalogue.unload("m"))
-                await asyncio.sleep(0)
-                assert only(catalogue).state is State.UNLOADING
-                with pytest.raises(Refused, match="being unloaded"):
-                    catalogue.resolve(M)
-                async with catalogue.session(served) as session:
-                    assert (await session.arun("y", {"x": X}))[0, 0] == 8
-                assert not unloading.done()
+            served.enter()  # it waits in a queue, say
+            unloading = asyncio.ensure_future(catalogue.unload("m"))
+            await asyncio.sleep(0)
+            assert only(catalogue).state is State.UNLOADING
+            with pytest.raises(Refused, match="being unloaded"):
+                catalogue.resolve(M)
+            async with catalogue.session(served) as session:
+                assert (await session.arun("y", {"x": X}))[0, 0] == 8
+            assert not unloading.done()
+            served.leave()
             assert len(await unloading) == 1
             with pytest.raises(Refused, match="out of service"):
                 catalogue.session(served)
@@ -280,11 +281,14 @@ def test_a_request_s_keep_alive_sticks_and_zero_lets_the_model_go(model):
         async with serving(m=ModelRules(path=model, keep_alive="5m")) as catalogue:
             assert only(catalogue).keep_seconds == 300
             served = catalogue.resolve(M)
-            async with catalogue.session(served, keep_alive=-1):
-                pass
+            catalogue.keep(served, -1)
+            assert await answer(catalogue) == 8
             assert only(catalogue).keep_seconds == float("inf")
-            async with catalogue.session(served, keep_alive=0):
-                assert only(catalogue).is_loaded
+            served.enter()
+            catalogue.keep(served, 0)
+            assert await answer(catalogue) == 8
+            served.leave()
+            assert catalogue.pool.stats().counters["opens"] == 1  # it left after that, not before
             while await asyncio.wait_for(heard.get(), 30) != "model.unloaded":
                 pass
             assert not only(catalogue).is_loaded
@@ -313,5 +317,78 @@ def test_the_versions_that_the_rules_choose_are_served(tmp_path):
         async with serving(m=ModelRules(path=str(tmp_path / "m"), versions=[1, 3])) as catalogue:
             assert await answer(catalogue, ModelRef("m", 1)) == 4
             assert await answer(catalogue) == 12
+
+    run(main)
+
+
+def test_requests_that_come_while_an_idle_model_leaves_get_a_fresh_one(model):
+    async def main() -> None:
+        async with serving(m=ModelRules(path=model, keep_alive=0)) as catalogue:
+
+            async def ask() -> None:
+                for _ in range(5):
+                    assert await answer(catalogue) == 8
+                    await asyncio.sleep(0.005)
+
+            await asyncio.wait_for(asyncio.gather(ask(), ask()), 60)
+            assert catalogue.pool.stats().counters["opens"] > 1
+
+    run(main)
+
+
+def test_a_model_whose_worker_dies_again_and_again_is_left_alone_for_ever_longer(model):
+    async def main() -> None:
+        async with serving(m=model) as catalogue:
+
+            async def die() -> None:
+                served = catalogue.resolve(M)
+                with pytest.raises(SessionBroken):
+                    async with catalogue.session(served) as session:
+                        os.kill(session.pid, signal.SIGKILL)
+                        while True:
+                            await session.arun("y", {"x": X})
+
+            waits = []
+            while len(waits) < 2:
+                try:
+                    await die()
+                except Refused as refused:
+                    waits.append((refused, only(catalogue)))
+                    await asyncio.sleep(refused.retry_after + 0.01)
+            for refused, status in waits:
+                assert refused.status is Status.UNAVAILABLE
+                assert "times in a row; it is tried again in" in str(refused)
+                assert status.retry_seconds > 0
+            assert 3 <= waits[0][1].failures < waits[1][1].failures
+            while only(catalogue).failures:
+                try:
+                    assert await answer(catalogue) == 8
+                except (Refused, SessionBroken):
+                    await asyncio.sleep(0.05)
+            assert only(catalogue).error == ""
+
+    run(main)
+
+
+def test_an_untrusted_model_runs_in_the_sandbox(model):
+    async def main() -> None:
+        async with serving(m=ModelRules(path=model, untrusted=True)) as catalogue:
+            served = catalogue.resolve(M)
+            async with catalogue.session(served) as session:
+                assert session.sandbox is not None
+                assert (await session.arun("y", {"x": X}))[0, 0] == 8
+
+    run(main)
+
+
+def test_the_options_of_a_model_reach_the_pool(model):
+    rules = ModelRules(
+        path=model, copies=2, pinned=True, memory="300MiB", device="cpu", load="eager"
+    )
+
+    async def main() -> None:
+        async with serving(m=rules) as catalogue:
+            assert only(catalogue).copies == 2  # a pinned one is there whole
+            assert {copy.bytes for copy in catalogue.pool.stats().copies} == {300 * 2**20}
 
     run(main)

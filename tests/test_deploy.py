@@ -43,7 +43,7 @@ def test_the_image_starts_the_server_as_nobody_in_particular() -> None:
     known = {"FROM", "WORKDIR", "COPY", "ARG", "RUN", "ENV", "USER", "EXPOSE", "STOPSIGNAL",
              "HEALTHCHECK", "ENTRYPOINT", "CMD"}  # fmt: skip
     assert {word for word, _ in lines} <= known
-    said = {word: rest for word, rest in lines}  # the last of each counts
+    said = dict(lines)  # the last of each counts
     assert said["USER"] == "sojourn"
     entry = yaml.safe_load(said["ENTRYPOINT"])
     assert entry[:4] == ["tini", "--", "sojourn", "serve"]

@@ -30,12 +30,16 @@ _LEVELS = {
     "pool.state_lost": logging.WARNING,
     "pool.overrun": logging.WARNING,
     "pool.close_failed": logging.WARNING,
+    "model.failed": logging.WARNING,
     "engine.chosen": logging.INFO,
     "session.ready": logging.INFO,
     "session.closed": logging.INFO,
     "session.receipt": logging.INFO,
     "pool.updated": logging.INFO,
     "pool.unregistered": logging.INFO,
+    "model.loaded": logging.INFO,
+    "model.unloaded": logging.INFO,
+    "model.retired": logging.INFO,
 }
 # Facts that are no use to a reader of lines. They are among the record's extras all the same.
 _NOT_IN_LINES = {"serial", "histogram"}

@@ -80,6 +80,7 @@ class Call:
 
         try:
             stay.open(new_backend, options.engine_arguments())
+            stay.ending.watch(self, stay.ending.dropped)  # a Ctrl-C may come before the end
             self._stay = stay
         except BaseException:
             self._stay = None
@@ -166,12 +167,6 @@ class Call:
 
         is_in_order = error is None or is_own(error)
         await aside(lambda: self.end(abruptly=not is_in_order))
-
-    def __del__(self) -> None:
-        # Only after a Ctrl-C that came just when it was to be ended.
-        stay = self._stay
-        if stay is not None:
-            stay.ending.dropped()
 
     def cut_off(self) -> None:
         """End the worker now, from any thread; a call that waits for it gets an error."""

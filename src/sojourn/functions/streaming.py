@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 import threading
+import weakref
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
@@ -13,6 +13,7 @@ from sojourn.engines.calling import CLOSE, NEXT, SEND, STREAM, STREAM_ENDED, THR
 from sojourn.errors import InputError
 from sojourn.functions.calling import Call, is_own
 from sojourn.functions.sending import pack_value
+from sojourn.process.nets import net
 
 
 class Stream(Generator[Any, Any, Any]):
@@ -26,6 +27,7 @@ class Stream(Generator[Any, Any, Any]):
         self._call: Call | None = call
         self._begin = begin  # makes the parcel of the call; None once the generator exists
         self._name = call.name
+        self._when_gone: weakref.finalize[..., Any] | None = None
 
     def send(self, value: Any) -> Any:
         """Resume it with a value and give its next item."""
@@ -49,10 +51,10 @@ class Stream(Generator[Any, Any, Any]):
 
     def close(self) -> None:
         """Let it clean up, and end the worker."""
-        call, self._call = self._call, None
-        if call is None or self._begin is not None:
-            return
-        _close(call)
+        call = self._call
+        self._let_go()
+        if call is not None and self._begin is None:
+            _close(call)
 
     def _resume(self, how: str, arrays: Sequence[np.ndarray]) -> Any:
         call = self._call
@@ -63,12 +65,12 @@ class Stream(Generator[Any, Any, Any]):
                 self._start(call)
             kind, value = call.ask("resume", {"how": how}, arrays)
         except BaseException as error:
-            self._call = None
+            self._let_go()
             # An error of the function's own leaves a worker that ends by itself.
             call.end(abruptly=not is_own(error))
             raise
         if kind == STREAM_ENDED:
-            self._call = None
+            self._let_go()
             call.end()
             raise StopIteration(value)
         return value
@@ -77,7 +79,7 @@ class Stream(Generator[Any, Any, Any]):
         assert self._begin is not None
         parcel = self._begin()
         call.start()
-        self._begin = None
+        self._has_begun(call)
         self._require_stream(call.ask("call", {}, parcel))
 
     def _require_stream(self, answer: tuple[str, Any]) -> None:
@@ -99,11 +101,11 @@ class Stream(Generator[Any, Any, Any]):
                 await self._astart(call)
             kind, value = await call.aask("resume", {"how": NEXT}, ())
         except BaseException as error:
-            self._call = None
+            self._let_go()
             await call.aend(error)
             raise
         if kind == STREAM_ENDED:
-            self._call = None
+            self._let_go()
             await call.aend()
             raise StopAsyncIteration
         return value
@@ -112,7 +114,7 @@ class Stream(Generator[Any, Any, Any]):
         assert self._begin is not None
         parcel = self._begin()
         await call.__aenter__()
-        self._begin = None
+        self._has_begun(call)
         self._require_stream(await call.aask("call", {}, parcel))
 
     async def aclose(self) -> None:
@@ -127,20 +129,24 @@ class Stream(Generator[Any, Any, Any]):
     def __exit__(self, *raised: object) -> None:
         self.close()
 
-    def __del__(self) -> None:
-        # Reached from a `for` loop left by `break`, and from the garbage collector, perhaps while
-        # this thread holds one of our locks: what may wait is done on another thread.
-        call, self._call = getattr(self, "_call", None), None
-        if call is None or self._begin is not None:
-            return
-        if sys.is_finalizing():
-            call.cut_off()  # no thread can be started any more; some Pythons wait for it for ever
-            return
-        threading.Thread(target=_close, args=(call,), name="sojourn-stream-close").start()
+    def _has_begun(self, call: Call) -> None:
+        self._begin = None
+        self._when_gone = net(self, _close_aside, call)
+
+    def _let_go(self) -> None:
+        self._call = None
+        if self._when_gone is not None:
+            self._when_gone.detach()
 
     def __repr__(self) -> str:
         state = "ended" if self._call is None else "waiting" if self._begin is None else "not begun"
         return f"<stream of {self._name!r} | {state}>"
+
+
+def _close_aside(call: Call) -> None:
+    # Reached from a `for` loop left by `break`, and from the garbage collector, perhaps while
+    # this thread holds one of our locks: what may wait is done on another thread.
+    threading.Thread(target=_close, args=(call,), name="sojourn-stream-close").start()
 
 
 def _close(call: Call) -> None:

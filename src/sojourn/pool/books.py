@@ -110,7 +110,7 @@ class Books(Deciding):
             if is_open:
                 door.inside[terms.ticket] = tie
         if not is_open:
-            terms.ended = "it was never taken"
+            terms.ended, terms.handle = "it was never taken", None
             return None
         terms.hand_out()
         return lease

@@ -111,6 +111,7 @@ class Keeper:
         if thread is not None and thread is not threading.current_thread():
             self.wake()
             thread.join()
+            self._thread = None  # here, for the main thread must not drop it: see `interrupts`
 
     def become_foreign(self) -> None:
         """In a fork: there is no thread, and the bell is the parent's."""

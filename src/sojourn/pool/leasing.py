@@ -154,6 +154,8 @@ class PoolTerms(Terms):
         self.stay = resident.stay
         self.holder = holder.place
         self.since = since
+        self.max_seconds = None
+        self.handle = None
         self.steps = 0
         self.ended = None
         self.error = LeaseExpired
@@ -177,9 +179,10 @@ class PoolTerms(Terms):
         if self.ended is not None:
             return False
         self.error = error
-        # No call between these two lines: a signal is answered at calls only, so that a lease
+        # No call between these lines: a signal is answered at calls only, so that a lease
         # has ended and is on its way back, or neither.
         self.ended = why
+        self.handle = None
         self.lender.inbox.append(self)
         self.stay.leases.discard(self)
         self.lender.settle(self)
@@ -249,4 +252,5 @@ def tie_lease(lease: PoolLease, holder: Holder, inbox: deque[Any]) -> Tie:
     tie = Tie(lease, inbox.append)
     terms = tie.terms = lease._terms
     tie.ticket, tie.holder = terms.ticket, holder
+    terms.watch(lease)  # Python calls the newest first: a forgotten lease can still say so
     return tie

@@ -2,7 +2,8 @@
 client's handle on both.
 
 In the client: `zygote.py` (the handle that starts and restarts it), `worker.py` (one child) with
-its `lanes.py` and `output.py`, `callbacks.py` (what the child asks of the client),
+its `lanes.py`, `output.py` and `worker_ends.py`, `awaiting.py` and `bundles.py` (steps that an
+event loop waits for), `callbacks.py` (what the child asks of the client),
 `interrupts.py` and `exits.py` (Ctrl-C and the end of the program), `deadlines.py`.
 In the children: `zygote_main.py`, `worker_main.py`, with `lifeline.py`, `limits.py`, `marks.py`,
 `huge_pages.py`, `sandbox/`.

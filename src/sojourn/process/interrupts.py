@@ -6,6 +6,10 @@ import contextlib
 import threading
 from collections.abc import Callable
 
+# Python runs a callback of its own for a Thread object that is garbage-collected, and loses a
+# Ctrl-C that comes there. So the main thread drops none: the next such thread does.
+_kept: list[threading.Thread] = []
+
 
 def to_the_end(work: Callable[[], None], hurry: Callable[[], None]) -> None:
     """Do the work, whatever is raised meanwhile, and only then raise the first of it.
@@ -24,6 +28,7 @@ def to_the_end(work: Callable[[], None], hurry: Callable[[], None]) -> None:
     def run() -> None:
         if not to_be_begun.acquire(blocking=False):
             return  # the one before us has started after all
+        _kept[:] = [thread for thread in _kept if not thread.ident or thread.is_alive()]
         try:
             work()
         except BaseException as error:
@@ -38,6 +43,7 @@ def to_the_end(work: Callable[[], None], hurry: Callable[[], None]) -> None:
         try:
             if thread is None:
                 starting = threading.Thread(target=run, name="sojourn-to-the-end")
+                _kept.append(starting)
                 starting.start()
                 thread = starting
             while answered < len(raised):

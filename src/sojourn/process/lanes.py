@@ -18,6 +18,7 @@ from typing import TypeVar
 import numpy as np
 
 from sojourn.errors import PlatformError, SessionBusy, SojournError
+from sojourn.process.nets import net
 from sojourn.process.protocol import OpenLane
 from sojourn.transport import board, frames
 from sojourn.transport.lane import Answer, CallerLane, LaneRefused, PeerGone, ServerLane, new_bell
@@ -35,8 +36,6 @@ under_way: set[CallerLane] = set()
 
 class Lanes:
     """All lanes of one worker."""
-
-    _board_fd = -1
 
     def __init__(
         self,
@@ -60,9 +59,8 @@ class Lanes:
         self._abandoned: list[CallerLane] = []
         self._lock = threading.Lock()
         self._board, self._board_fd = Segment.create(board.BYTES)
-
-    def __del__(self) -> None:
-        self._forget_board_fd()  # only after a Ctrl-C that came before anything knew of it
+        # For a Ctrl-C that comes before anything else knows of it.
+        self._net = net(self, os.close, self._board_fd)
 
     def exchange(
         self,
@@ -226,5 +224,5 @@ class Lanes:
 
     def _forget_board_fd(self) -> None:
         fd, self._board_fd = self._board_fd, -1
-        if fd >= 0:
+        if self._net.detach() is not None:
             os.close(fd)

@@ -19,6 +19,7 @@ import threading
 from typing import TextIO
 
 from sojourn.process import log_records
+from sojourn.process.nets import net
 from sojourn.process.plain import plain
 
 _KEPT_BYTES = 8192
@@ -55,10 +56,8 @@ class Stream:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._lock = threading.Lock()
         self.fd = os.memfd_create(name, os.MFD_CLOEXEC)
-
-    def __del__(self) -> None:
-        if self.fd >= 0:  # only after a Ctrl-C that came before anything else knew of it
-            self.close()
+        # For a Ctrl-C that comes before anything else knows of it.
+        self._net = net(self, os.close, self.fd)
 
     def take(self) -> str:
         """What has been written since the last call; of very much, the end."""
@@ -117,7 +116,7 @@ class Stream:
         """Give the memory back, once those who read it now have finished."""
         with self._lock:
             fd, self.fd = self.fd, -1
-            if fd >= 0:
+            if self._net.detach() is not None:
                 os.close(fd)
 
     def become_foreign(self) -> None:

@@ -9,8 +9,7 @@ import signal
 import threading
 import weakref
 from collections.abc import MutableMapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -23,9 +22,11 @@ from sojourn.probes import memory
 from sojourn.process import callbacks, crossing, lifeline, limits, marks
 from sojourn.process.calls import OK, NoAnswer, PreparedStep, WorkerDied, call_meta
 from sojourn.process.lanes import Lanes, under_way
+from sojourn.process.nets import net
 from sojourn.process.output import Output
 from sojourn.process.protocol import Close, Fork, HandOver
 from sojourn.process.surroundings import Surroundings
+from sojourn.process.worker_ends import OF_A_SPARE, OF_A_WORKER, Ending
 from sojourn.process.zygote import twice, zygote_for
 from sojourn.transport import frames
 from sojourn.transport.lane import Answer, PeerGone
@@ -43,44 +44,8 @@ _INTERRUPTED = (PeerGone, ProtocolError, TimeoutError)
 _KILL_GRACE_SECONDS = 1.0
 
 
-class _Kinds(NamedTuple):
-    """Of the events of its life."""
-
-    started: str
-    ended: str
-    died: str
-    stuck: str
-
-
-_OF_A_WORKER = _Kinds("worker.started", "worker.ended", "worker.died", "worker.stuck")
-_OF_A_SPARE = _Kinds("spare.started", "spare.ended", "spare.died", "spare.stuck")
-
-
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """How a worker ended; known once it was reaped."""
-
-    status: int | None
-    left: tuple[int, ...] = ()  # processes that could not be ended
-
-    @property
-    def is_out_of_memory(self) -> bool:
-        """Whether it ended itself because it could not go on without more."""
-        return self.status is not None and self.status == shortage.OUT_OF_MEMORY << 8
-
-    def __str__(self) -> str:
-        if self.status is None:
-            return "ended (exit status unknown)"
-        if os.WIFSIGNALED(self.status):
-            number = os.WTERMSIG(self.status)
-            return f"was killed by {_name_of_signal(number)}"
-        return f"ended with code {os.WEXITSTATUS(self.status)}"
-
-
 class Worker:
     """One child process with its lanes. Thread-safe; the session decides who may call when."""
-
-    _is_released = True  # there is nothing yet
 
     def __init__(
         self,
@@ -111,9 +76,8 @@ class Worker:
         self._is_asked_to_end = False
         self._is_stuck = False
         self.is_foreign = False  # in a fork of the client
-        self._is_released = True  # there is nothing yet
         self._mark = marks.new()
-        self._kinds = _OF_A_SPARE if is_spare else _OF_A_WORKER
+        self._kinds = OF_A_SPARE if is_spare else OF_A_WORKER
         self._environment = environment
         surroundings = self._surroundings(environment)
         if is_spare:  # it logs to its session, once it has one
@@ -160,19 +124,15 @@ class Worker:
                 most_bytes=self._most_bytes,
             )
             undo.pop_all()
-            self._is_released = False
+            # For a Ctrl-C that comes before anything else knows of it.
+            others = (self._lanes, self._control, self._lifeline, self.output)
+            self._net = net(self, _close_all, self.pidfd, *others)
 
     def _discard(self) -> None:
         """It was forked, but will never be used."""
         self.kill()
         self._reap()
         os.close(self.pidfd)
-
-    def __del__(self) -> None:
-        # Only after a Ctrl-C that came before anything else knew of it.
-        if not self._is_released and not self.is_foreign:
-            self._lanes.close()
-            self._close_descriptors()
 
     # -- spare ---------------------------------------------------------------------------------
 
@@ -199,7 +159,7 @@ class Worker:
         surroundings = self._surroundings(environment)
         self.call("hand_over", HandOver(name, surroundings), deadline=deadline)
         self.name = self._lanes.name = name
-        self._kinds = _OF_A_WORKER
+        self._kinds = OF_A_WORKER
         events.emit(self._kinds.started, name, worker_pid=self.pid, was_spare=True)
 
     # -- calling -------------------------------------------------------------------------------
@@ -460,10 +420,10 @@ class Worker:
         self._lanes.close()
         with self._lock:
             self._close_descriptors()
-        self._is_released = True
         _live.discard(self)
 
     def _close_descriptors(self) -> None:
+        self._net.detach()
         self._control.close()
         self._lifeline.close()
         self.output.close()
@@ -497,11 +457,10 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_all_in_child)
 
 
-def _name_of_signal(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"  # one of the realtime signals, most of which have no names
+def _close_all(pidfd: int, *others: Any) -> None:
+    for each in others:
+        each.close()
+    os.close(pidfd)
 
 
 def _forget_frames(error: Exception) -> None:

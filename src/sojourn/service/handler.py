@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sojourn.service.catalogue import Catalogue
 from sojourn.service.failures import Refused, refusal
 from sojourn.service.inference import Answer, Inference, ModelRef
 from sojourn.service.queueing import ModelQueue
+from sojourn.service.rules import ModelRules
 from sojourn.service.served import ModelMetadata, Served, State, VersionStatus
 from sojourn.service.signatures import CallSignature
 from sojourn.service.statistics import ModelStatistics
@@ -40,7 +42,7 @@ class Handler:
         try:
             served = self.catalogue.resolve(inference.model)
             queue = self._queues.get((served.name, served.version))
-            if queue is None or queue.served is not served:
+            if queue is None or queue.served is not served or queue.rules is not served.options:
                 queue = self._new_queue(served)
             outputs = await queue.run(inference)
         except Exception as error:
@@ -51,7 +53,8 @@ class Handler:
         return Answer(served.name, served.version, outputs)
 
     def _new_queue(self, served: Served) -> ModelQueue:
-        # One that came back after it was unloaded is another, under the same number.
+        # One that came back after it was unloaded, or whose rules were changed, is another, under
+        # the same number.
         queue = ModelQueue(self.catalogue, served)
         before = self._queues.get((served.name, served.version))
         if before is not None:
@@ -104,6 +107,13 @@ class Handler:
         """Take a model out of service; returns when its memory is back."""
         try:
             return await self.catalogue.unload(name, version=version)
+        except Exception as error:
+            raise refusal(error) from error
+
+    async def reload(self, entries: Mapping[str, ModelRules]) -> None:
+        """Serve these models instead, by these rules."""
+        try:
+            await self.catalogue.reload(entries)
         except Exception as error:
             raise refusal(error) from error
 

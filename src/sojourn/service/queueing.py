@@ -65,7 +65,7 @@ class ModelQueue:
     def __init__(self, catalogue: Catalogue, served: Served) -> None:
         self._catalogue = catalogue
         self.served = served
-        rules = served.options
+        self.rules = rules = served.options
         self._max_queue = rules.max_queue
         self._width = rules.copies
         self._timeout = rules.timeout_seconds

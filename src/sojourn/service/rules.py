@@ -130,6 +130,21 @@ class ModelRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         """The most that one request may take."""
         return None if self.timeout is None else parse_duration("timeout", self.timeout)
 
+    @property
+    def keep_seconds(self) -> float | None:
+        """How long an idle copy stays; None as long as the pool says."""
+        return keep_seconds(self.keep_alive)
+
+    @property
+    def names_tensors(self) -> bool:
+        """Whether they say what goes in and comes out, instead of the model."""
+        return self.inputs is not None or self.outputs is not None
+
+    def is_like(self, other: ModelRules) -> bool:
+        """Whether a session that was opened by the others will do."""
+        mine, theirs = self.for_pool(), other.for_pool()
+        return {**mine, "keep_seconds": None} == {**theirs, "keep_seconds": None}
+
     def for_pool(self) -> dict[str, Any]:
         """Its options for `Pool.register`."""
         found: dict[str, Any] = {
@@ -137,7 +152,7 @@ class ModelRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             for name in _FOR_POOL
             if getattr(self, name) not in (None, False)
         }
-        found["keep_seconds"] = keep_seconds(self.keep_alive)
+        found["keep_seconds"] = self.keep_seconds
         if self.load_timeout is not None:
             found["timeout"] = parse_duration("load_timeout", self.load_timeout)
         return found

@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import enum
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import TracebackType
 
 from sojourn.errors import BudgetExceeded, InputError, PoolTimeout, SessionBroken, SojournError
+from sojourn.pool.aio import AsyncLease
 from sojourn.pool.decisions.health import Crashes
+from sojourn.pool.leasing import PoolLease
 from sojourn.service.rules import ModelRules
 from sojourn.service.signatures import CallSignature
 from sojourn.values import Receipt, Signature, format_seconds
@@ -36,12 +40,15 @@ class Served:
     version: int
     options: ModelRules
     path: str = ""
+    pool_name: str = ""  # what it is registered as in the pool: its name, but for a second one
     state: State = State.START
     error: str = ""  # why it could not be brought into service
     left_because: str = ""
+    is_out: bool = False  # unloaded by request
     generation: int = 0  # how often it was brought into service
     uses: int = 0  # requests that have it
     keep_seconds: float | None = None
+    on_unused: Callable[[Served], None] | None = None  # what is put off until no request has it
     receipts: list[Receipt] = field(default_factory=list)  # of this generation
     receipt: Receipt | None = None  # the last one of all
     trouble: Crashes = field(default_factory=Crashes)
@@ -49,6 +56,9 @@ class Served:
     signatures: dict[str, CallSignature] = field(default_factory=dict)
     engine: str = ""
     _idle: asyncio.Event | None = None
+
+    def __post_init__(self) -> None:
+        self.pool_name = self.pool_name or self.name
 
     def __str__(self) -> str:
         return f"{self.name}, version {self.version}"
@@ -62,8 +72,12 @@ class Served:
     def leave(self) -> None:
         """The request is answered."""
         self.uses -= 1
-        if not self.uses and self._idle is not None:
-            self._idle.set()
+        if not self.uses:
+            if self.on_unused is not None:
+                todo, self.on_unused = self.on_unused, None
+                todo(self)
+            if self._idle is not None:
+                self._idle.set()
 
     async def wait_unused(self, seconds: float) -> bool:
         """Wait until no request has it; False if that takes longer."""
@@ -113,6 +127,44 @@ class Served:
         again = f"; it is tried again in {format_seconds(wait)}" if wait else ""
         times = "once" if self.trouble.count == 1 else f"{self.trouble.count} times in a row"
         return f"it failed {times}{again}: {self.trouble.last_words}"
+
+
+class Use:
+    """`async with catalogue.session(served) as session`: a lease, for one request or batch."""
+
+    __slots__ = ("_began", "_lease", "_leasing", "_served")
+
+    def __init__(self, served: Served, leasing: AsyncLease) -> None:
+        self._served = served
+        self._leasing = leasing
+        self._began = 0.0
+
+    async def __aenter__(self) -> PoolLease:
+        served = self._served
+        served.enter()
+        self._began = clock()
+        try:
+            return await self._leasing.__aenter__()
+        except BaseException as error:
+            served.leave()
+            served.has_failed(error, self._began)
+            raise
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        served = self._served
+        try:
+            await self._leasing.__aexit__(kind, error, traceback)
+        finally:
+            served.leave()
+            if error is None:
+                served.has_served()
+            else:
+                served.has_failed(error, self._began, is_open=True)
 
 
 @dataclass(frozen=True, slots=True)

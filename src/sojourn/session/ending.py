@@ -9,12 +9,13 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sojourn import events
 from sojourn.errors import SessionClosed
 from sojourn.process import exits, interrupts
 from sojourn.process.deadlines import deadline_after, left_until
+from sojourn.process.nets import net
 from sojourn.session import totals
 from sojourn.session.states import CLOSABLE, Input, State
 from sojourn.values import Footprint, Place, Receipt
@@ -30,6 +31,7 @@ class Ending:
     def __init__(self, stay: Stay) -> None:
         self._stay = stay
         self._finishing = threading.Lock()
+        self._when_gone: weakref.finalize[..., Any] | None = None
         self.is_impatient = False  # a thread that closes it does not wait for a new worker
 
     def close(self, timeout: float | None, place: Place) -> Receipt:
@@ -72,6 +74,10 @@ class Ending:
             stay.closed_at = place
 
         return stay.lifecycle.happened_in(CLOSABLE, Input.CLOSE_ASKED, place, note)
+
+    def watch(self, handle: object, when_gone: Callable[[], None]) -> None:
+        """Do this if the handle is garbage-collected before the end."""
+        self._when_gone = net(handle, when_gone)
 
     def forgotten(self) -> None:
         """It was garbage-collected: warn, and close it in the background.
@@ -158,7 +164,9 @@ class Ending:
             how="broke, closed" if stay.how_it_died else "closed",
             note=account.note or _unmeasured(held),
         )
-        stay.forget_plans()
+        stay.planning.forget()
+        if self._when_gone is not None:
+            self._when_gone.detach()
         open_stays.discard(stay)
         totals.add_receipt(stay.receipt)
         stay.lifecycle.happened(Input.ENDED, stay.closed_at)

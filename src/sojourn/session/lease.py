@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import warnings
+import weakref
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,11 +28,25 @@ Ending = type[LeaseExpired] | type[SessionBroken]
 class Terms:
     """What a lease and those who may end it share: whether it has ended, and why."""
 
-    __slots__ = ("_timer", "ended", "error", "holder", "since", "stay", "steps")
+    __slots__ = (
+        "_timer",
+        "ended",
+        "error",
+        "handle",
+        "holder",
+        "max_seconds",
+        "since",
+        "stay",
+        "steps",
+    )
 
-    def __init__(self, stay: Stay, holder: Place) -> None:
+    def __init__(self, stay: Stay, holder: Place, max_seconds: float | None = None) -> None:
         self.stay = stay
         self.holder = holder
+        self.max_seconds = max_seconds
+        # Notices that the handle is gone, until the lease has ended: after that nothing of ours
+        # runs in a finalizer, where Python loses a Ctrl-C.
+        self.handle: weakref.ref[Lease] | None = None
         self.since = time.monotonic()
         self.steps = 0
         self.ended: str | None = None  # a sentence, once it has
@@ -54,14 +69,34 @@ class Terms:
             return False
         self.error = error
         self.ended = why
+        self.handle = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         events.emit("lease.ended", self.stay.name, self.holder, steps=self.steps, why=why)
         return True
 
+    def has_ended(self) -> bool:
+        """Whether it is over. The first to ask after its time is up ends it."""
+        most = self.max_seconds
+        if self.ended is None and most is not None and time.monotonic() > self.since + most:
+            self.end(f"its {most:g} s are over")
+        return self.ended is not None
+
+    def watch(self, handle: Lease) -> None:
+        """Tell of it if the handle is garbage-collected before the end.
+
+        Not by weakref.finalize, which costs more than all the rest of a warm lease.
+        """
+        self.handle = weakref.ref(handle, self._handle_gone)
+
+    def _handle_gone(self, _: object) -> None:
+        self.handle = None
+        if not sys.is_finalizing() and not self.has_ended():
+            self.forgotten()
+
     def forgotten(self) -> None:
-        """Its handle was garbage collected."""
+        """Its handle was garbage-collected."""
         if self.stay.is_foreign or not self.end("its handle was garbage-collected"):
             return
         warnings.warn(
@@ -87,9 +122,6 @@ class Lease(Usable):
     owner closes the session, or `max_seconds` have passed, the next call raises LeaseExpired.
     """
 
-    _until: float | None = None
-    _max_seconds: float | None = None
-
     def __init__(
         self,
         stay: Stay,
@@ -98,25 +130,16 @@ class Lease(Usable):
         max_seconds: float | None = None,
         lease_warning_seconds: float | None = None,
     ) -> None:
-        self._terms = Terms(stay, holder)
-        if max_seconds is not None:
-            self._max_seconds = max_seconds
-            self._until = self._terms.since + max_seconds
+        self._terms = Terms(stay, holder, max_seconds)
+        self._terms.watch(self)
         if lease_warning_seconds is not None:
             self._terms.warn_after(lease_warning_seconds)
 
     @property
     def _stay(self) -> Stay:  # type: ignore[override]
-        if self._has_ended():
+        if self._terms.has_ended():
             raise self._expired()
         return self._terms.stay
-
-    def _has_ended(self) -> bool:
-        """Whether it is over. The first call after its time is up ends it."""
-        terms = self._terms
-        if terms.ended is None and self._until is not None and time.monotonic() > self._until:
-            terms.end(f"its {self._max_seconds:g} s are over")
-        return terms.ended is not None
 
     @property
     def holder(self) -> Place:
@@ -136,7 +159,7 @@ class Lease(Usable):
     @property
     def is_active(self) -> bool:
         """Whether it can still be used."""
-        return not self._has_ended()
+        return not self._terms.has_ended()
 
     def run(
         self,
@@ -184,17 +207,9 @@ class Lease(Usable):
     def __exit__(self, *raised: object) -> None:
         self.close()
 
-    def __del__(self) -> None:
-        # Not by weakref.finalize, which costs more than all the rest of a warm lease.
-        terms = self.__dict__.get("_terms")  # a Ctrl-C may have come before there were any
-        if terms is None:
-            return
-        if terms.ended is None and not sys.is_finalizing() and not self._has_ended():
-            terms.forgotten()
-
     def __repr__(self) -> str:
         terms = self._terms
-        state = "ended" if self._has_ended() else "active"
+        state = "ended" if terms.has_ended() else "active"
         return (
             f"<Lease of {terms.stay.name!r} {state} | {terms.steps} runs | held by {terms.holder}>"
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import weakref
 from collections.abc import Coroutine, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NoReturn, overload
@@ -116,7 +115,7 @@ class Usable:
     def changes_nothing(self, fetches: Fetches, feeds: Iterable[str]) -> bool:
         """Whether a step of these names, once it was run, is known to change no state: then it may
         be run again. Of plain functions and of LiteRT nothing is known."""
-        return self._stay.changes_nothing(fetches, feeds)
+        return self._stay.planning.changes_nothing(fetches, feeds)
 
     def __call__(self, *misplaced: Any, **inputs: Any) -> Any:
         """Run with inputs by keyword: the output if there is one, else a dict of all."""
@@ -194,8 +193,7 @@ class Session(Usable):
 
     def __init__(self, stay: Stay) -> None:
         self._stay = stay
-        self._finalizer = weakref.finalize(self, stay.forgotten)
-        self._finalizer.atexit = False  # at exit the stays themselves are closed, in order
+        stay.ending.watch(self, stay.forgotten)
 
     @property
     def receipt(self) -> Receipt | None:

@@ -7,30 +7,23 @@ can still say who closed it.
 from __future__ import annotations
 
 import os
-import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 import numpy as np
 
-from sojourn.errors import InputError, SessionBroken, SessionClosed, StepTimeout
+from sojourn.errors import SessionBroken, SessionClosed, StepTimeout
 from sojourn.kinds import Load
 from sojourn.process.calls import NoAnswer, WorkerDied
-from sojourn.process.deadlines import deadline_after, held, left_until
+from sojourn.process.deadlines import deadline_after, left_until
 from sojourn.session.backend import Backend, MakeBackend
 from sojourn.session.ending import Ending, open_stays
 from sojourn.session.keeping import Keeping
 from sojourn.session.lifecycle import Lifecycle
-from sojourn.session.plans import (
-    Fetches,
-    Plan,
-    PlanFacts,
-    StepPlan,
-    fetch_names,
-    plain_name,
-)
+from sojourn.session.planning import Planning, as_key
+from sojourn.session.plans import Fetches, StepPlan
 from sojourn.session.states import USABLE, Input, State
 from sojourn.session.steps import COMING_BACK, Step
 from sojourn.session.words import Words
@@ -73,9 +66,7 @@ class Stay:
         self.pid = 0
         self._opened = 0.0
         self.maker = os.getpid()
-        self._plans: dict[Any, Plan] = {}
-        self._plan_lock = threading.Lock()
-        self._planning: dict[Any, Any] = {}  # plans that an event loop waits for
+        self.planning = Planning(self)
         self.how_it_died: str | None = None
         self.last_held = Footprint(0)
         self.keeping = Keeping(self)
@@ -93,13 +84,13 @@ class Stay:
         if feeds is None:
             feeds = {}
         deadline = None if timeout is None else _deadline(timeout)
-        wanted = fetches if type(fetches) is str else _wanted(fetches)
+        wanted = fetches if type(fetches) is str else as_key(fetches)
         while True:
             with Step(self, deadline, timeout) as step:
                 try:
-                    plan = self._plans[wanted, tuple(feeds)]
+                    plan = self.planning.known[wanted, tuple(feeds)]
                 except (KeyError, TypeError):  # a new one, or no names at all
-                    plan = self._make_plan(wanted, feeds, deadline)
+                    plan = self.planning.make(wanted, feeds, deadline)
                 return plan.results(step.run(plan, plan.arrays(feeds)))
             # It never began, and the next worker may run it.
 
@@ -112,22 +103,15 @@ class Stay:
         if feeds is None:
             feeds = {}
         deadline = None if timeout is None else _deadline(timeout)
-        wanted = fetches if type(fetches) is str else _wanted(fetches)
+        wanted = fetches if type(fetches) is str else as_key(fetches)
         loop = asyncio.get_running_loop()
         while True:
             with await Step(self, deadline, timeout, loop=loop).turn() as step:
                 try:
-                    plan = self._plans[wanted, tuple(feeds)]
+                    plan = self.planning.known[wanted, tuple(feeds)]
                 except (KeyError, TypeError):
-                    plan = await self._amake_plan(wanted, feeds, deadline)
+                    plan = await self.planning.amake(wanted, feeds, deadline)
                 return plan.results(await step.arun(plan, plan.arrays(feeds)))
-
-    def changes_nothing(self, fetches: Fetches, feeds: Iterable[str]) -> bool:
-        """Whether the plan of this step has been made and says so."""
-        plan = self._plans.get((_wanted(fetches), tuple(feeds)))
-        # What these keep, no plan tells.
-        is_known = plan is not None and plan.is_typed and not self.engine.startswith("litert")
-        return is_known and not plan.changes_state  # type: ignore[union-attr]
 
     def step(self, plan: StepPlan, arrays: Sequence[Any]) -> Sequence[np.ndarray]:
         """One step of a plan that the caller has made, with arrays that need no checks."""
@@ -148,7 +132,7 @@ class Stay:
         """Have the engine carry out an operation, as a step that others may accompany."""
         deadline = deadline_after(timeout)
         with Step(self, deadline, timeout, what=name, counts=counts) as step:
-            answer = self._operate(name, arguments, arrays, result, step.deadline)
+            answer = self.operate(name, arguments, arrays, result, step.deadline)
         return answer
 
     async def acall(
@@ -204,60 +188,12 @@ class Stay:
         except NoAnswer:
             raise self.words.not_replaced() from None
 
-    def _operate(
+    def operate(
         self, name: str, arguments: Any, arrays: Any, result: Any, deadline: float | None
     ) -> tuple[Any, Sequence[np.ndarray]]:
+        """Have the engine carry out an operation; the caller takes part already."""
         assert self.backend is not None
         return self.backend.call(name, arguments, arrays, result=result, deadline=deadline)
-
-    def _make_plan(
-        self, fetches: Fetches, feeds: Mapping[str, Any], deadline: float | None
-    ) -> Plan:
-        names, inputs = _plannable(fetches, feeds, self.signature)
-        with held(self._plan_lock, deadline):
-            plan = self._plans.get((fetches, tuple(feeds)))
-            if plan is None:
-                wanted = {"feeds": inputs, "fetches": names}
-                facts, _ = self._operate("plan", wanted, (), PlanFacts, deadline)
-                plan = self._plan_from(facts, fetches, names, inputs)
-            return plan
-
-    async def _amake_plan(
-        self, fetches: Fetches, feeds: Mapping[str, Any], deadline: float | None
-    ) -> Plan:
-        import asyncio
-
-        names, inputs = _plannable(fetches, feeds, self.signature)
-        loop = asyncio.get_running_loop()
-        key = (loop, fetches, tuple(inputs))
-        while (plan := self._plans.get(key[1:])) is None:
-            others = self._planning.get(key)
-            if others is not None:
-                await asyncio.shield(others)  # one of this loop makes it already
-                continue
-            made = self._planning[key] = loop.create_future()
-            try:
-                assert self.backend is not None
-                facts, _ = await self.backend.acall(
-                    "plan",
-                    {"feeds": inputs, "fetches": names},
-                    result=PlanFacts,
-                    deadline=deadline,
-                    may_wait=False,
-                )
-                return self._plan_from(facts, fetches, names, inputs)
-            finally:
-                del self._planning[key]
-                made.set_result(None)
-        return plan
-
-    def _plan_from(
-        self, facts: PlanFacts, fetches: Fetches, names: list[str], inputs: list[str]
-    ) -> Plan:
-        if not facts.fits(len(inputs), len(names)):
-            raise self.broke_protocol("made a plan for something else")
-        plan = Plan(fetches, names, inputs, facts)
-        return self._plans.setdefault((fetches, tuple(inputs)), plan)
 
     # -- opening -------------------------------------------------------------------------------
 
@@ -319,7 +255,7 @@ class Stay:
     ) -> None:
         """Load the engine."""
         try:
-            loaded, _ = self._operate("load", load, arrays, _Loaded, deadline)
+            loaded, _ = self.operate("load", load, arrays, _Loaded, deadline)
         except WorkerDied as death:
             how = death.describe(" while it loaded the model")
             raise death.kind(f"session {self.name!r}: the worker {how}") from None
@@ -341,7 +277,7 @@ class Stay:
         self.lifecycle.wait_idle(left_until(deadline, most=5.0))
         self.backend.end(Footprint(0))
         self.backend.release()
-        self.forget_plans()
+        self.planning.forget()
         backend = new_backend(deadline)
         if self.lifecycle.state is not State.OPENING:
             backend.kill()
@@ -357,10 +293,6 @@ class Stay:
         """The new worker is ready; False if the session has been closed meanwhile."""
         self.how_it_died = None
         return self.lifecycle.happened_in(_OPENING, Input.OPENED, self.owner) in _OPENING
-
-    def forget_plans(self) -> None:
-        """They were made by a worker that has ended."""
-        self._plans.clear()
 
     def abandon(self) -> None:
         """End it before its first use: loading has failed, or was interrupted."""
@@ -467,27 +399,6 @@ def _deadline(timeout: float) -> float | None:
     if timeout < 0:
         raise ValueError(f"timeout must not be negative, got {timeout!r}")
     return deadline
-
-
-def _wanted(fetches: Fetches) -> Fetches:
-    if fetches is not None and not isinstance(fetches, str | Mapping):
-        try:
-            return tuple(fetches)  # once: it may be a generator
-        except TypeError:
-            pass  # refused when a plan is made
-    return fetches
-
-
-def _plannable(
-    fetches: Fetches, feeds: Mapping[str, Any], signature: Signature
-) -> tuple[list[str], list[str]]:
-    """The names of outputs and inputs, in order."""
-    names = fetch_names(fetches, signature)
-    if not isinstance(feeds, Mapping):
-        raise InputError(
-            f"feeds must be a mapping from input names to values, not {type(feeds).__name__}"
-        )
-    return names, [plain_name("inputs", name) for name in feeds]
 
 
 class _Loaded(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from sojourn.probes import processes
 from sojourn.process import limits
 from sojourn.process.zygote import zygotes
-from sojourn.testing import snapshots
+from sojourn.testing import ports, snapshots
 from sojourn.testing.snapshots import Snapshot, Stamp
 
 
@@ -100,7 +100,9 @@ def _compare(before: Snapshot, after: Snapshot, temporary_folder: bool) -> list[
         )
     if is_comparable and before.zygote_threads < after.zygote_threads:
         found.append(f"the zygote has {after.zygote_threads} threads")
-    return found + [f"a port is open: {port}" for port in sorted(after.ports - before.ports)]
+    new_sockets = {i: pid for i, pid in after.sockets.items() if i not in before.sockets}
+    open_ports = ports.listening(new_sockets) if new_sockets else []
+    return found + [f"a port is open: {port}" for port in open_ports]
 
 
 def _changed(folder: str, before: Mapping[str, Stamp], after: Mapping[str, Stamp]) -> list[str]:
@@ -118,6 +120,7 @@ def _removed(folder: str, before: Mapping[str, Stamp], after: Mapping[str, Stamp
 
 def _growth(before: Snapshot, after: Snapshot, growth_bytes: int, deadline: float) -> list[str]:
     held, by_zygotes, has_collected = after.held_bytes, after.zygote_bytes, False
+    growth_bytes += snapshots.counting_error()
     while True:
         grown = max(0, held - before.held_bytes)
         # One that ended gave back more than a test could leak: that must not be offset. One that

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 _LISTENS = "0A"
 # A datagram socket that is bound takes whatever comes, and has no other state for it.
 _TABLES = {"tcp": (_LISTENS,), "tcp6": (_LISTENS,), "udp": ("07",), "udp6": ("07",)}
 
 
-def listening(pids: Iterable[int]) -> frozenset[str]:
-    """The ports that these processes listen on, such as `tcp 8500 of 4711`."""
-    owners = {inode: pid for pid in pids for inode in _socket_inodes(pid)}
+def sockets(pids: Iterable[int]) -> dict[str, int]:
+    """The sockets of these processes, of any kind: by their inodes, which process has it."""
+    return {inode: pid for pid in pids for inode in _socket_inodes(pid)}
+
+
+def listening(owners: Mapping[str, int]) -> list[str]:
+    """The ports that some of these sockets listen on, such as `tcp 8500 of 4711`."""
     found = set()
     for table, states in _TABLES.items():
         for port, state, inode in _sockets(table):
             if state in states and inode in owners:
                 found.add(f"{table} {port} of {owners[inode]}")
-    return frozenset(found)
+    return sorted(found)
 
 
 def _sockets(table: str) -> Iterable[tuple[int, str, str]]:

@@ -85,8 +85,8 @@ class _Stays(tf_session.BaseSession):  # type: ignore[misc]
             self._session = self._link
             _isolated.add(self)
         self._plans = RunPlans(self._graph, self._link)
-        self._finalizer = weakref.finalize(self, self._link.stay.forgotten)
-        self._finalizer.atexit = False  # at exit the stays themselves are closed
+        stay = self._link.stay
+        stay.ending.watch(self, stay.forgotten)
 
     def _initialise(self, target: Any, graph: Any, config: Any) -> None:
         """What `BaseSession.__init__` does, without the C session."""

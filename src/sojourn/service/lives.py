@@ -1,0 +1,249 @@
+"""The lives of models: brought into service, replaced by other versions, taken out again.
+
+One operation on a model at a time; requests never wait for these, they go by what is in service at
+the moment. A version takes over when it has been opened and run, and the one before leaves when no
+request has it any more. If the new one fails, the one before serves on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Collection, Mapping
+
+from sojourn import events
+from sojourn.errors import ModelError
+from sojourn.pool.aio import AsyncLease
+from sojourn.pool.decisions.terms import key_of
+from sojourn.pool.driver import keeps_no_receipts
+from sojourn.pool.pool import Pool
+from sojourn.service import folders, versions
+from sojourn.service.inference import ModelRef
+from sojourn.service.rules import ModelRules
+from sojourn.service.served import Served, State, clock
+from sojourn.service.signatures import DEFAULT, is_quickly_read, plain, read_signatures
+from sojourn.service.warming import warm_up
+from sojourn.values import Place, Receipt
+
+DRAIN_SECONDS = 30.0  # for requests that still have a version which leaves
+
+
+class Model:
+    """One name: its rules, and every version of it that is or was in service."""
+
+    def __init__(self, name: str, rules: ModelRules) -> None:
+        self.name = name
+        self.rules = rules
+        self.known: dict[int, Served] = {}
+        self.lock = asyncio.Lock()  # one operation at a time
+        self.latest: Served | None = None
+        self.is_out = False  # unloaded by request, and not loaded since
+
+    @property
+    def is_pools(self) -> bool:
+        """Whether it is registered in the pool by somebody else."""
+        return not self.rules.path
+
+    def available(self) -> dict[int, Served]:
+        return {v: s for v, s in self.known.items() if s.state is State.AVAILABLE}
+
+    def find(self, ref: ModelRef) -> Served | None:
+        """The version that a request gets, if it is in service."""
+        if ref.version is None and ref.label is None:
+            return self.latest
+        version = versions.pick(self.available(), self.rules.labels, ref.version, ref.label)
+        return None if version is None else self.known[version]
+
+    def was_unloaded(self, version: int) -> bool:
+        """Whether somebody has asked for this version to be out of service."""
+        served = self.known.get(version)
+        return served is not None and served.is_out
+
+    def has_failed(self, version: int) -> bool:
+        """Whether this version could not be brought into service."""
+        served = self.known.get(version)
+        return served is not None and served.state is State.END and bool(served.error)
+
+    def settle(self) -> None:
+        """Something has changed: note which version requests by name get."""
+        self.latest = max(self.available().values(), key=lambda s: s.version, default=None)
+
+
+class Lives:
+    """What happens to the models of one pool."""
+
+    def __init__(self, pool: Pool, place: Place) -> None:
+        self.pool = pool
+        self._driver = pool._driver
+        self._place = place
+        self._by_key: dict[str, Served] = {}  # as the pool calls them
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def _listen(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._driver.on_receipt = self._has_receipt
+
+    def _stop_listening(self) -> None:
+        self._driver.on_receipt = keeps_no_receipts
+        self._loop = None
+
+    # -- versions -------------------------------------------------------------------------------
+
+    async def _bring_up(
+        self,
+        model: Model,
+        version: int | None = None,
+        *,
+        is_asked: bool = False,
+        there: Mapping[int, str] | None = None,
+        again: Collection[int] = (),
+    ) -> None:
+        """Have the versions in service that the rules choose, then let the others go.
+
+        `there` are those that can be taken, all on the disk unless it is given. Those in `again`
+        have failed before and are tried once more; where somebody has asked for it, all are.
+        """
+        async with model.lock:
+            if is_asked:
+                model.is_out = False
+            elif model.is_out:
+                return
+            if model.is_pools:
+                there = dict.fromkeys(self.pool.versions(model.name), "")
+            elif there is None:
+                there = await asyncio.to_thread(folders.versions_at, model.rules.path)
+            chosen = tuple(there) if model.is_pools else model.rules.choice.among(there)
+            wanted = [n for n in chosen if is_asked or not model.was_unloaded(n)]
+            serving = model.available()
+            failures: list[Exception] = []
+            for number in wanted if version is None else (version,):
+                if model.has_failed(number) and not is_asked and number not in again:
+                    continue
+                takes_over = bool(serving) and number not in serving
+                try:
+                    await self._ensure(model, number, there[number], is_asked or takes_over)
+                except Exception as error:
+                    failures.append(error)
+            if version is None:
+                for number in versions.to_retire(model.known, wanted, model.available()):
+                    await self._retire(model, model.known[number], "another version replaces it")
+        if is_asked and failures:
+            raise failures[0]
+
+    async def _ensure(self, model: Model, version: int, path: str, must_load: bool) -> None:
+        """Have one version in service, by the rules as they are now."""
+        rules = model.rules
+        before = model.known.get(version)
+        if before is not None and before.state is State.AVAILABLE:
+            if model.is_pools or (before.path == path and before.options.is_like(rules)):
+                before.options = rules
+                if must_load:
+                    await self._open(model, before, must_load)
+                return
+            must_load = True
+        served = Served(model.name, version, rules, path, keep_seconds=rules.keep_seconds)
+        if before is not None:
+            served.generation, served.receipt = before.generation, before.receipt
+        if before is None or before.state is not State.AVAILABLE:
+            model.known[version] = served
+            await self._open(model, served, must_load or rules.load == "eager")
+            return
+        served.pool_name = f"{model.name}#{before.generation + 1}"
+        try:
+            await self._open(model, served, must_load)
+        except Exception as error:
+            before.error = f"its new settings cannot be used: {error}"
+            raise
+        await self._retire(model, before, "it was opened again with new settings")
+
+    async def _open(self, model: Model, served: Served, must_load: bool) -> None:
+        """Bring one version into service; where it must be loaded first, requests that come
+        meanwhile get the others."""
+        is_new = served.state is State.START
+        began = clock()
+        try:
+            if is_new:
+                served.state = State.LOADING
+                if not model.is_pools:
+                    await asyncio.to_thread(self._register, served)
+            if must_load:
+                await self._load(served)
+        except Exception as error:
+            if is_new:
+                served.state, served.error = State.END, str(error) or type(error).__name__
+                if not model.is_pools:
+                    await asyncio.to_thread(self._unregister, served)
+            events.emit("model.failed", served.name, version=served.version, error=str(error))
+            raise
+        if must_load:
+            seconds = clock() - began
+            events.emit("model.loaded", served.name, version=served.version, seconds=seconds)
+        if is_new:
+            served.state = State.AVAILABLE
+            served.generation += 1
+            model.known[served.version] = served
+            model.settle()
+
+    def _register(self, served: Served) -> None:
+        """Make a version known to the pool. Reads files, so not on the loop's thread."""
+        rules = served.options
+        options = rules.for_pool()
+        if not rules.names_tensors and is_quickly_read(served.path):
+            served.signatures = read_signatures(served.path, rules.signature, rules.tags)
+            if served.signatures:
+                options["signature"] = next(iter(served.signatures))
+        self.pool.register(served.pool_name, served.path, version=served.version, **options)
+        self._by_key[key_of(served.pool_name, served.version)] = served
+
+    def _unregister(self, served: Served) -> None:
+        with contextlib.suppress(ModelError):  # it was never registered
+            self.pool.unregister(served.pool_name, version=served.version)
+
+    async def _load(self, served: Served) -> None:
+        """Open it, and run it once."""
+        if served.options.pinned:  # it is meant to be there whole
+            await asyncio.to_thread(self.pool.preload, served.pool_name, version=served.version)
+        async with self._lease(served) as session:
+            served.engine = session.engine
+            if not served.signatures:
+                served.signatures = {DEFAULT: plain(DEFAULT, session.signature)}
+            if served.options.warm_up and served.path:
+                await warm_up(session, served.path, served.signatures)
+        served.has_served()
+
+    def _lease(self, served: Served, timeout: float | None = None) -> AsyncLease:
+        return AsyncLease(self.pool, served.pool_name, served.version, timeout, self._place)
+
+    async def _retire(self, model: Model, served: Served, why: str) -> tuple[Receipt, ...]:
+        """Take a version out of service: requests by name get another from now on, those that
+        have it are answered, and its copies are closed."""
+        if served.state is not State.AVAILABLE:
+            return ()
+        served.state, served.left_because = State.UNLOADING, why
+        model.settle()
+        served.receipts.clear()
+        await served.wait_unused(DRAIN_SECONDS)
+        let_go = self.pool.evict if model.is_pools else self.pool.unregister
+        try:
+            await asyncio.to_thread(let_go, served.pool_name, version=served.version)
+        finally:
+            served.state = State.END
+        events.emit("model.retired", served.name, version=served.version, why=why)
+        return tuple(served.receipts)
+
+    # -- what the pool tells --------------------------------------------------------------------
+
+    def _has_receipt(self, key: str, receipt: Receipt) -> None:
+        """A copy has left, for whatever reason. On a thread of the pool."""
+        loop = self._loop
+        if loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(self._note_receipt, key, receipt)
+
+    def _note_receipt(self, key: str, receipt: Receipt) -> None:
+        served = self._by_key.get(key)
+        if served is not None:
+            served.receipt = receipt
+            served.receipts.append(receipt)
+            told = receipt.to_dict()
+            events.emit("model.unloaded", served.name, version=served.version, receipt=told)

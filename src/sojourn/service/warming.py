@@ -1,0 +1,118 @@
+"""Run a new version before requests get it, so that they do not pay for its first step.
+
+What it is run with was recorded beside it (`assets.extra/tf_serving_warmup_requests`, as TensorFlow
+Serving has it), or is made from its signature: zeros, one row of them.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from sojourn.errors import ModelError
+from sojourn.service.failures import Refused
+from sojourn.service.signatures import CallSignature
+from sojourn.session.session import Usable
+from sojourn.values import TensorSpec
+from sojourn.values.dtypes import BY_NAME
+
+_log = logging.getLogger("sojourn.service")
+RECORDED = os.path.join("assets.extra", "tf_serving_warmup_requests")
+MOST_RECORDS = 1000  # as in TensorFlow Serving
+_LARGEST_RECORD = 256 * 2**20
+_MADE_UP_SECONDS = 60.0
+Feeds = dict[str, np.ndarray]
+
+
+async def warm_up(session: Usable, path: str, signatures: dict[str, CallSignature]) -> int:
+    """Run it with everything that was recorded, or else once; returns how often.
+
+    What was recorded must work, or the model is not what it should be. What was made up need not.
+    """
+    recorded = os.path.join(path, RECORDED)
+    if os.path.isfile(recorded):
+        count = 0
+        for name, feeds in recorded_requests(recorded):
+            call = _called(signatures, name, recorded)
+            try:
+                named = {call.inputs[key]: array for key, array in feeds.items()}
+            except KeyError as error:
+                raise ModelError(f"{recorded}: {call.name!r} has no input {error}") from None
+            await session.arun(list(call.outputs.values()), named)
+            count += 1
+        return count
+    made_up = _made_up(next(iter(signatures.values()))) if signatures else None
+    if made_up is None:
+        return 0
+    try:
+        await session.arun(None, made_up, timeout=_MADE_UP_SECONDS)
+    except Exception as error:
+        _log.debug("%s: it does not run with zeros: %s", session.name, error)
+    return 1
+
+
+def recorded_requests(path: str) -> Iterator[tuple[str, Feeds]]:
+    """Each request in a file of records: the name of its signature, if it has one, and its inputs.
+
+    Requests for classification and regression are left out.
+    """
+    from sojourn.service.grpc.messages import TFSERVING, DecodeError
+    from sojourn.service.grpc.tensors import to_array
+
+    for record in read_records(path):
+        log = TFSERVING.PredictionLog()
+        try:
+            log.ParseFromString(record)
+            if log.WhichOneof("log_type") != "predict_log":
+                continue
+            request = log.predict_log.request
+            feeds = {name: to_array(proto, name) for name, proto in request.inputs.items()}
+        except (DecodeError, Refused) as error:
+            raise ModelError(f"{path}: a request that cannot be read: {error}") from None
+        yield request.model_spec.signature_name, feeds
+
+
+def read_records(path: str) -> Iterator[bytes]:
+    """The records of a TFRecord file, in order."""
+    with open(path, "rb") as file:
+        for _ in range(MOST_RECORDS):
+            head = file.read(12)  # the length and its checksum
+            if not head:
+                return
+            (length,) = struct.unpack("<Q", head[:8]) if len(head) == 12 else (_LARGEST_RECORD + 1,)
+            record = file.read(length) if length <= _LARGEST_RECORD else b""
+            if len(record) != length or len(file.read(4)) != 4:
+                raise ModelError(f"{path}: it ends in the middle of a record, or has no records")
+            yield record
+
+
+def _called(signatures: dict[str, CallSignature], name: str, path: str) -> CallSignature:
+    if name and name not in signatures and len(signatures) > 1:
+        raise ModelError(f"{path}: the model has no signature {name!r}")
+    return signatures.get(name) or next(iter(signatures.values()))
+
+
+def _made_up(call: CallSignature) -> Feeds | None:
+    """Zeros for every input; None if nothing says what it takes."""
+    feeds: dict[str, Any] = {}
+    for name, spec in call.spec.inputs.items():
+        array = _zeros(spec)
+        if array is None:
+            return None
+        feeds[call.inputs[name]] = array
+    return feeds
+
+
+def _zeros(spec: TensorSpec) -> np.ndarray | None:
+    if spec.shape is None:
+        return None
+    shape = tuple(1 if dim is None else dim for dim in spec.shape)
+    if spec.dtype == "string":
+        return np.full(shape, b"", object)
+    dtype = BY_NAME.get(spec.dtype)
+    return None if dtype is None else np.zeros(shape, dtype)

@@ -1,0 +1,108 @@
+"""The plans of a session: made by its engine when a step is first asked for, then reused."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from sojourn.errors import InputError
+from sojourn.process.deadlines import held
+from sojourn.session.plans import Fetches, Plan, PlanFacts, fetch_names, plain_name
+from sojourn.values import Signature
+
+if TYPE_CHECKING:
+    from sojourn.session.stay import Stay
+
+
+class Planning:
+    """Plans by what is fetched and fed."""
+
+    def __init__(self, stay: Stay) -> None:
+        self._stay = stay
+        self.known: dict[Any, Plan] = {}
+        self._lock = threading.Lock()
+        self._under_way: dict[Any, Any] = {}  # plans that an event loop waits for
+
+    def make(self, fetches: Fetches, feeds: Mapping[str, Any], deadline: float | None) -> Plan:
+        """Have the engine make the plan of a step, unless another thread has it made."""
+        names, inputs = _plannable(fetches, feeds, self._stay.signature)
+        with held(self._lock, deadline):
+            plan = self.known.get((fetches, tuple(feeds)))
+            if plan is None:
+                wanted = {"feeds": inputs, "fetches": names}
+                facts, _ = self._stay.operate("plan", wanted, (), PlanFacts, deadline)
+                plan = self._from(facts, fetches, names, inputs)
+            return plan
+
+    async def amake(
+        self, fetches: Fetches, feeds: Mapping[str, Any], deadline: float | None
+    ) -> Plan:
+        """The same, awaited."""
+        import asyncio
+
+        names, inputs = _plannable(fetches, feeds, self._stay.signature)
+        loop = asyncio.get_running_loop()
+        key = (loop, fetches, tuple(inputs))
+        while (plan := self.known.get(key[1:])) is None:
+            others = self._under_way.get(key)
+            if others is not None:
+                await asyncio.shield(others)  # one of this loop makes it already
+                continue
+            made = self._under_way[key] = loop.create_future()
+            try:
+                backend = self._stay.backend
+                assert backend is not None
+                facts, _ = await backend.acall(
+                    "plan",
+                    {"feeds": inputs, "fetches": names},
+                    result=PlanFacts,
+                    deadline=deadline,
+                    may_wait=False,
+                )
+                return self._from(facts, fetches, names, inputs)
+            finally:
+                del self._under_way[key]
+                made.set_result(None)
+        return plan
+
+    def _from(
+        self, facts: PlanFacts, fetches: Fetches, names: list[str], inputs: list[str]
+    ) -> Plan:
+        if not facts.fits(len(inputs), len(names)):
+            raise self._stay.broke_protocol("made a plan for something else")
+        plan = Plan(fetches, names, inputs, facts)
+        return self.known.setdefault((fetches, tuple(inputs)), plan)
+
+    def changes_nothing(self, fetches: Fetches, feeds: Iterable[str]) -> bool:
+        """Whether the plan of this step has been made and says so."""
+        plan = self.known.get((as_key(fetches), tuple(feeds)))
+        # What these keep, no plan tells.
+        is_known = plan is not None and plan.is_typed and not self._stay.engine.startswith("litert")
+        return is_known and not plan.changes_state  # type: ignore[union-attr]
+
+    def forget(self) -> None:
+        """They were made by a worker that has ended."""
+        self.known.clear()
+
+
+def as_key(fetches: Fetches) -> Fetches:
+    """What is fetched, as plans are found by it."""
+    if fetches is not None and not isinstance(fetches, str | Mapping):
+        try:
+            return tuple(fetches)  # once: it may be a generator
+        except TypeError:
+            pass  # refused when a plan is made
+    return fetches
+
+
+def _plannable(
+    fetches: Fetches, feeds: Mapping[str, Any], signature: Signature
+) -> tuple[list[str], list[str]]:
+    """The names of outputs and inputs, in order."""
+    names = fetch_names(fetches, signature)
+    if not isinstance(feeds, Mapping):
+        raise InputError(
+            f"feeds must be a mapping from input names to values, not {type(feeds).__name__}"
+        )
+    return names, [plain_name("inputs", name) for name in feeds]

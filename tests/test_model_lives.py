@@ -1,0 +1,345 @@
+"""Versions come, take over and leave, while requests go on: from folders and from new settings."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import struct
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import sojourn
+from served_models import X, save_signatures, times, write_version
+from sojourn.errors import ModelError
+from sojourn.service import watching
+from sojourn.service.catalogue import Catalogue
+from sojourn.service.config import read_config
+from sojourn.service.failures import Refused
+from sojourn.service.grpc.messages import TENSORS, TFSERVING
+from sojourn.service.handler import Handler
+from sojourn.service.inference import Inference, ModelRef
+from sojourn.service.rules import ModelRules
+from sojourn.service.served import State
+from sojourn.service.warming import RECORDED, read_records
+from sojourn.service.watching import Key, Quiet
+
+pytestmark = pytest.mark.usefixtures("zygote")
+M = ModelRef("m")
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "QUIET_SECONDS", 0.1)
+
+
+@asynccontextmanager
+async def serving(entries: Any = None, **more: Any) -> AsyncIterator[Catalogue]:
+    pool = sojourn.Pool()
+    catalogue = Catalogue(pool, entries, **more)
+    try:
+        await catalogue.start()
+        yield catalogue
+    finally:
+        await catalogue.close()
+        await asyncio.to_thread(pool.close)
+
+
+async def answer(catalogue: Catalogue, ref: ModelRef = M) -> float:
+    served = catalogue.resolve(ref)
+    async with catalogue.session(served) as session:
+        return float((await session.arun("y", {"x": X}))[0, 0])
+
+
+def states(catalogue: Catalogue) -> dict[int, State]:
+    return {status.version: status.state for status in catalogue.statuses("m")}
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async def wait() -> None:
+        while not condition():
+            await asyncio.sleep(0.01)
+
+    await asyncio.wait_for(wait(), 60)
+
+
+def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(main())
+
+
+def watched(folder: Path, **settings: str) -> dict[str, Any]:
+    config = read_config(None, {}, {"paths": [str(folder)], **settings})
+    return {"entries": config.entries(), "find": config.entries, "watch_seconds": 0.05}
+
+
+def test_a_new_version_takes_over_without_a_failed_request_and_the_old_one_leaves_a_receipt(
+    tmp_path,
+):
+    write_version(tmp_path / "m", 1)
+    heard = []
+    stop = sojourn.events.subscribe(heard.append)
+
+    async def main() -> None:
+        async with serving(**watched(tmp_path)) as catalogue:
+            handler = Handler(catalogue)
+            answers: list[tuple[int, float]] = []
+
+            async def ask() -> None:
+                while (2, 8.0) not in answers[-9:]:
+                    got = await handler.infer(Inference(M, {"x": X}))
+                    answers.append((got.version, float(got.outputs["y"][0, 0])))
+
+            asking = [asyncio.create_task(ask()) for _ in range(8)]
+            await until(lambda: len(answers) > 20)
+            write_version(tmp_path / "m", 2)
+            await asyncio.wait_for(asyncio.gather(*asking), 60)
+            assert set(answers) == {(1, 4.0), (2, 8.0)}
+            await until(lambda: states(catalogue)[1] is State.END)
+            old, new = catalogue.statuses("m")
+            assert old.receipt.clean
+            assert new.is_loaded
+            with pytest.raises(Refused, match="another version replaces it"):
+                catalogue.resolve(ModelRef("m", 1))
+            await handler.close()
+
+    try:
+        run(main)
+    finally:
+        stop()
+    kinds = [event.kind for event in heard if event.kind.startswith("model.")]
+    assert kinds[:2] == ["model.loaded", "model.unloaded"]
+
+
+def test_a_version_that_cannot_be_loaded_leaves_the_old_one_in_service_until_it_is_mended(tmp_path):
+    write_version(tmp_path / "m", 1)
+
+    async def main() -> None:
+        async with serving(**watched(tmp_path)) as catalogue:
+            assert await answer(catalogue) == 4
+            write_version(tmp_path / "m", 2, b"\x08\x09\x12\x00nothing of the kind")
+            await until(lambda: states(catalogue).get(2) is State.END)
+            assert "model.onnx" in catalogue.statuses("m")[1].error
+            for _ in range(5):
+                await asyncio.sleep(0.05)  # and it is not tried again and again
+                assert await answer(catalogue) == 4
+            with pytest.raises(Refused, match="cannot be loaded"):
+                catalogue.resolve(ModelRef("m", 2))
+            (tmp_path / "m/2/model.onnx").write_bytes(times(2))
+            await until(lambda: states(catalogue) == {1: State.END, 2: State.AVAILABLE})
+            assert await answer(catalogue) == 8
+            shutil.rmtree(tmp_path / "m/2")  # and back
+            await until(lambda: states(catalogue) == {1: State.AVAILABLE, 2: State.END})
+            assert await answer(catalogue) == 4
+
+    run(main)
+
+
+def test_models_come_and_go_with_their_files(tmp_path):
+    async def main() -> None:
+        async with serving(**watched(tmp_path)) as catalogue:
+            assert catalogue.names() == ()
+            (tmp_path / "m.onnx").write_bytes(times(3))
+            await until(
+                lambda: "m" in catalogue.names() and State.AVAILABLE in states(catalogue).values()
+            )
+            assert await answer(catalogue) == 12
+            os.remove(tmp_path / "m.onnx")
+            await until(lambda: not catalogue.names())
+            with pytest.raises(Refused, match=r"not found for request: Latest\(m\)"):
+                catalogue.resolve(M)
+            assert catalogue.pool.stats().copies == ()
+
+    run(main)
+
+
+def test_what_somebody_has_unloaded_stays_out_whatever_comes(tmp_path):
+    write_version(tmp_path / "m", 1)
+
+    async def main() -> None:
+        async with serving(**watched(tmp_path)) as catalogue:
+            await catalogue.unload("m")
+            write_version(tmp_path / "m", 2)
+            (tmp_path / "other.onnx").write_bytes(times(3))
+            await until(lambda: "other" in catalogue.names())
+            with pytest.raises(Refused, match="unloaded by request"):
+                catalogue.resolve(M)
+            await catalogue.load("m")
+            assert await answer(catalogue) == 8
+
+    run(main)
+
+
+def test_what_a_reload_brings_is_not_taken_away_by_the_next_look(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    (tmp_path / "a/m.onnx").write_bytes(times(2))
+    (tmp_path / "b/n.onnx").write_bytes(times(3))
+    config = read_config(None, {}, {"paths": [str(tmp_path / "a")]})
+
+    async def main() -> None:
+        nonlocal config
+        async with serving(config.entries(), find=lambda: config.entries()) as catalogue:
+            await catalogue.watch(0.01)
+            assert await answer(catalogue) == 8
+            config = read_config(None, {}, {"paths": [str(tmp_path / "b")]})
+            await catalogue.reload(config.entries())
+            for _ in range(5):
+                assert await answer(catalogue, ModelRef("n")) == 12
+                await asyncio.sleep(0.02)
+            assert catalogue.names() == ("n",)
+
+    run(main)
+
+
+def test_a_version_whose_files_still_change_is_not_taken():
+    quiet = Quiet(1.0)
+    key = Key("m", 2, "m/2")
+    for second, size in enumerate([1, 2, 3, 3, 4]):
+        assert quiet.update([key], {key: (("f", size, 0),)}, second * 0.9) == set()
+    assert quiet.update([key], {key: (("f", 4, 0),)}, 4.7) == {key}
+    assert quiet.to_look_at([key], ()) == []
+    assert quiet.to_look_at([key], {("m", 2)}) == [key]  # it has failed
+    assert quiet.update([key], {key: (("f", 4, 0),)}, 9) == set()
+    assert quiet.update([key], {key: (("f", 5, 0),)}, 10) == set()
+    assert quiet.update([key], {key: (("f", 5, 0),)}, 11) == {key}
+    quiet.update([], {}, 12)
+    assert quiet.taken == {}
+
+
+@given(st.lists(st.tuples(st.floats(0.01, 2), st.integers(0, 2)), min_size=1, max_size=30))
+def test_nothing_is_taken_before_it_has_been_quiet_for_long_enough(looks):
+    quiet = Quiet(1.0)
+    key = Key("m", 1, "m")
+    now = changed_at = 0.0
+    before = None
+    for seconds, size in looks:
+        now += seconds
+        if size != before:
+            before, changed_at = size, now
+        if key not in quiet.taken:
+            taken = quiet.update([key], {key: (("f", size, 0),)}, now)
+            assert bool(taken) == (now - changed_at >= 1.0)
+
+
+def test_new_settings_are_proven_before_they_take_over_and_soft_ones_reopen_nothing(tmp_path):
+    (tmp_path / "m.onnx").write_bytes(times(2))
+    rules = ModelRules(path=str(tmp_path / "m.onnx"))
+
+    async def main() -> None:
+        async with serving({"m": rules}) as catalogue:
+            assert await answer(catalogue) == 8
+            served = catalogue.resolve(M)
+            soft = ModelRules(path=rules.path, timeout=5, keep_alive="1h", labels={"a": 1})
+            await catalogue.reload({"m": soft})
+            assert catalogue.resolve(ModelRef("m", label="a")) is served
+            assert served.options.timeout == 5
+            assert catalogue.statuses()[0].keep_seconds == 3600
+            await catalogue.reload({"m": ModelRules(path=rules.path, device="gpu")})
+            (status,) = catalogue.statuses("m")
+            assert "its new settings cannot be used" in status.error
+            assert await answer(catalogue) == 8
+            assert (status.generation, status.copies) == (1, 1)
+            await catalogue.reload({"m": ModelRules(path=rules.path, max_runs=100)})
+            assert catalogue.resolve(M) is not served
+            assert served.receipt.clean
+            assert await answer(catalogue) == 8
+            (status,) = catalogue.statuses("m")
+            assert (status.error, status.generation, status.copies) == ("", 2, 1)
+            (tmp_path / "n.onnx").write_bytes(times(5))
+            await catalogue.reload({"n": str(tmp_path / "n.onnx")})
+            assert catalogue.names() == ("n",)
+            assert await answer(catalogue, ModelRef("n")) == 20
+
+    run(main)
+
+
+def test_requests_go_on_while_new_settings_are_tried(tmp_path):
+    (tmp_path / "m.onnx").write_bytes(times(2))
+    path = str(tmp_path / "m.onnx")
+
+    async def main() -> None:
+        async with serving({"m": path}) as catalogue:
+            count = 0
+
+            async def ask() -> None:
+                nonlocal count
+                while not changed.done():
+                    assert await answer(catalogue) == 8
+                    count += 1
+
+            changed = asyncio.ensure_future(
+                catalogue.reload({"m": ModelRules(path=path, max_runs=10**6)})
+            )
+            await asyncio.gather(changed, ask(), ask())
+            assert count > 0
+
+    run(main)
+
+
+# Warm-up
+
+
+def record(folder: Path, *requests: tuple[str, np.ndarray]) -> None:
+    """What TensorFlow Serving would record."""
+    (folder / "assets.extra").mkdir(exist_ok=True)
+    with open(folder / RECORDED, "wb") as file:
+        for signature, array in requests:
+            log = TFSERVING.PredictionLog()
+            request = log.predict_log.request
+            request.model_spec.signature_name = signature
+            proto = TENSORS.TensorProto()
+            proto.dtype = 1
+            for size in array.shape:
+                proto.tensor_shape.dim.add().size = size
+            proto.tensor_content = array.tobytes()
+            request.inputs["x"].ParseFromString(proto.SerializeToString())
+            content = log.SerializeToString()
+            file.write(struct.pack("<Q", len(content)) + bytes(4) + content + bytes(4))
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory, zygote: None) -> Path:
+    path = tmp_path_factory.mktemp("saved") / "scaler"
+    sojourn.isolated(save_signatures)(str(path))
+    return path
+
+
+def test_a_version_is_run_with_what_was_recorded_beside_it(saved, tmp_path):
+    model = tmp_path / "m"
+    shutil.copytree(saved, model)
+    rows = np.ones((3, 2), np.float32)
+    record(model, ("serving_default", rows), ("total", rows), ("", rows))
+    eager = ModelRules(path=str(model), load="eager")
+
+    async def main() -> None:
+        async with serving({"m": eager}) as catalogue:
+            assert (await catalogue.unload("m"))[0].runs == 3
+            record(model, ("serving_default", np.ones((3, 7), np.float32)))
+            with pytest.raises(Exception, match=r"\[\?, 2\]"):
+                await catalogue.load("m")
+            assert catalogue.statuses("m")[0].state is State.END
+            record(model, ("nothing", rows))
+            with pytest.raises(ModelError, match="no signature 'nothing'"):
+                await catalogue.load("m")
+            shutil.rmtree(model / "assets.extra")
+            await catalogue.load("m")
+            assert (await catalogue.unload("m"))[0].runs == 1  # zeros
+
+    run(main)
+
+
+@pytest.mark.parametrize("cut", [1, 13, -1])
+def test_records_that_end_too_early_are_refused(tmp_path, cut):
+    record(tmp_path, ("a", X), ("b", X))
+    content = (tmp_path / RECORDED).read_bytes()
+    assert len(list(read_records(str(tmp_path / RECORDED)))) == 2
+    (tmp_path / RECORDED).write_bytes(content[:cut])
+    with pytest.raises(ModelError, match="middle of a record"):
+        list(read_records(str(tmp_path / RECORDED)))

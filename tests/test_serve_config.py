@@ -1,0 +1,230 @@
+"""`serve.toml`, the environment and flags: one table of settings, and errors that help."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from served_models import times, write_version
+from sojourn.service.config import Config, ConfigError, read_config
+from sojourn.service.config_changes import changes, check
+from sojourn.service.rules import ModelRules, keep_seconds, parse_duration
+from sojourn.service.settings import SETTINGS, Settings
+
+pytestmark = pytest.mark.quick
+
+
+def read(tmp_path: Path, text: str, **environment: str) -> Config:
+    (tmp_path / "serve.toml").write_text(text)
+    return read_config(str(tmp_path / "serve.toml"), environment)
+
+
+def problems(tmp_path: Path, text: str, **environment: str) -> list[str]:
+    with pytest.raises(ConfigError) as error:
+        read(tmp_path, text, **environment)
+    return [problem.replace(f"{tmp_path}/", "") for problem in error.value.problems]
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> Path:
+    folder = tmp_path / "models"
+    for number in (1, 2):
+        write_version(folder / "many", number)
+    (folder / "one.onnx").write_bytes(times(1))
+    (folder / "README.txt").write_text("\nno model\n")
+    (folder / ".hidden.onnx").write_bytes(times(1))
+    return folder
+
+
+def test_without_anything_there_are_the_defaults():
+    config = read_config(None, {})
+    assert config.settings == Settings()
+    assert config.entries() == {}
+
+
+def test_a_file_names_models_with_paths_relative_to_itself(tmp_path, models):
+    config = read(
+        tmp_path,
+        """
+        memory = "8GiB"
+        paths = ["models"]
+        tokens = "secrets/tokens"
+        [defaults]
+        keep_alive = "10m"
+        [models.second]
+        path = "models/many"
+        versions = "all"
+        labels = {stable = 1}
+        """,
+    )
+    assert config.settings.tokens == str(tmp_path / "secrets/tokens")
+    entries = config.entries()
+    assert sorted(entries) == ["many", "one", "second"]
+    assert entries["second"].path == str(models / "many")
+    assert entries["second"].labels == {"stable": 1}
+    assert {rules.keep_alive for rules in entries.values()} == {"10m"}
+
+
+def test_flags_win_over_the_environment_which_wins_over_the_file(tmp_path):
+    (tmp_path / "serve.toml").write_text('http = ":1"\ngrpc = ":1"\nadmin = "off"\nspares = 3')
+    config = read_config(
+        str(tmp_path / "serve.toml"),
+        {
+            "SOJOURN_SERVE_GRPC": ":2",
+            "SOJOURN_SERVE_ADMIN": "on",
+            "SOJOURN_SERVE_MAX_BATCH": "8",
+            "SOJOURN_SERVE_PATHS": "a, b=c",
+            "SOJOURN_SERVE_TRACE": "true",
+        },
+        {"admin": ":3", "memory": None, "devices": ()},
+    )
+    settings = config.settings
+    assert (settings.http, settings.grpc, settings.admin) == (":1", ":2", ":3")
+    assert settings.spares == 3
+    assert settings.trace
+    assert config.folders == (str(Path("a").resolve()),)
+    assert config.models["b"] == ModelRules(path=str(Path("c").resolve()), max_batch=8)
+
+
+def test_every_problem_is_told_with_its_line_and_what_was_probably_meant(tmp_path):
+    told = problems(
+        tmp_path,
+        """memori = "8GiB"
+http = "nowhere"
+spares = "two"
+
+[defaults]
+keep_alive = "soon"
+
+[models.resnet]
+path = "models/resnet"
+copes = 2
+
+[models."a/b"]
+copies = 0
+""",
+        SOJOURN_SERVE_MEMROY="1GiB",
+        SOJOURN_SERVE_FRONTS="many",
+    )
+    assert told == [
+        "SOJOURN_SERVE_FRONTS: fronts: must be int, not str",
+        "SOJOURN_SERVE_MEMROY: no such setting; did you mean 'SOJOURN_SERVE_MEMORY'?",
+        "serve.toml:1: no such setting: 'memori'; did you mean 'memory'?",
+        "serve.toml:3: spares: must be int, not str",
+        "serve.toml:6: defaults: keep_alive must be a number of seconds or a duration such as "
+        "'5m', not 'soon'",
+        "serve.toml:10: models.resnet: no such setting: 'copes'; did you mean 'copies'?",
+        "serve.toml:12: models.a/b: a model needs a path",
+        "serve.toml:12: models.a/b: a model's name must have no / or :, not 'a/b'",
+        "serve.toml:13: models.a/b: copies must be a whole number of at least 1, not 0",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('http = "nowhere"', "serve.toml:1: http must be an address such as"),
+        ('http = "h:99999"', "serve.toml:1: http must be an address such as"),
+        ("\nx = = 1", "serve.toml:2: invalid value"),
+        ("[models]\nm = 1", "serve.toml:2: models: must be a table, [models.m]"),
+        ('tls_key = "k"', "tls_certificate and tls_key must be given together"),
+        ('tls_client_ca = "k"', "serve.toml:1: tls_client_ca needs"),
+        ('log_level = "loud"', "serve.toml:1: log_level must be one of debug"),
+        ('[models.m]\npath="m"\ntimeout = 0', "serve.toml:3: models.m: timeout must be positive"),
+        ('[models.m]\npath="m"\nversions = "new"', "serve.toml:3: models.m: versions must be"),
+        ('[models.m]\npath="m"\nload = "soon"', "serve.toml:3: models.m: load: Invalid enum"),
+        ('[models.m]\npath="m"\nlabels = {x = "1"}', "serve.toml:3: models.m: labels: must be int"),
+        ('[defaults]\npath = "m"', "serve.toml:2: defaults: a path is for one model"),
+    ],
+)
+def test_what_is_wrong_is_said_in_plain_words(tmp_path, text, told):
+    (problem,) = problems(tmp_path, text)
+    assert problem.startswith(told)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"none\.toml: No such file"):
+        read_config(str(tmp_path / "none.toml"), {})
+
+
+def test_check_says_what_the_server_would_do_and_what_would_go_wrong(tmp_path, models):
+    (tmp_path / "t").touch()
+    text = """
+        paths = ["models"]
+        http = ""
+        memory = "8GiB"
+        tokens = "t"
+        [models.many]
+        path = "models/many"
+        versions = "latest 2"
+        copies = 2
+        """
+    assert str(check(read(tmp_path, text))).replace(f"{tmp_path}/", "") == "\n".join(
+        [
+            "no HTTP",
+            "listen on 127.0.0.1:8500 for gRPC",
+            "memory = 8GiB",
+            "tokens = t",
+            "model many: an ONNX model at models/many, versions 1, 2, copies 2",
+            "model one: an ONNX model at models/one.onnx",
+        ]
+    )
+    text = text.replace("latest 2", "7") + "labels = {new = 3}\n[models.gone]\npath = 'gone'"
+    wrong = check(read(tmp_path, text.replace('"t"', '"u"'))).problems
+    assert [problem.replace(f"{tmp_path}/", "") for problem in wrong] == [
+        "model gone: there is nothing at gone: no such file or folder",
+        "model many: models/many has [1, 2], and versions 7 are wanted",
+        "tokens: u cannot be read",
+    ]
+    assert check(read_config(None, {})).problems == ("there are no models to serve",)
+
+
+def test_a_change_is_told_and_what_takes_a_restart_is_said(tmp_path):
+    one = read(tmp_path, 'http = ":1"\n[models.a]\npath = "a"\n[models.b]\npath = "b"')
+    models = '[models.b]\npath = "b"\ncopies = 2\n[models.c]\npath = "c"'
+    other = read(tmp_path, f'http = ":2"\nwatch = 5\n{models}')
+    told = changes(one, other, one.entries(), other.entries())
+    assert str(told) == "\n".join(
+        [
+            "model c: new",
+            "model a: removed",
+            "model b: copies = 2 instead of 1",
+            "watch: 5.0 instead of 2.0",
+            "http: ':2' instead of ':1'; this takes a restart",
+        ]
+    )
+    assert str(changes(one, one, one.entries(), one.entries())) == "nothing has changed"
+
+
+def test_every_setting_has_a_flag_and_a_variable_of_its_own_and_says_what_it_does():
+    flags = [setting.flag for setting in SETTINGS]
+    variables = [setting.variable for setting in SETTINGS]
+    assert len(set(flags)) == len(flags)
+    assert len(set(variables)) == len(variables)
+    assert all(setting.help for setting in SETTINGS)
+    assert set(Settings.__struct_fields__) <= {setting.name for setting in SETTINGS}
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [
+        (5, 5),
+        ("5", 5),
+        ("5m", 300),
+        ("1h30m", 5400),
+        ("1.5s", 1.5),
+        (0, 0),
+        ("0", 0),
+    ],
+)
+def test_keep_alive_is_written_as_ollama_has_it(written, seconds):
+    assert keep_seconds(written) == pytest.approx(seconds)
+
+
+def test_a_negative_keep_alive_is_for_ever():
+    assert keep_seconds(-1) == keep_seconds("-1") == keep_seconds("-5m") == float("inf")
+    assert keep_seconds(None) is None
+    for wrong in ("", "5 minutes", "m", "nan", True):
+        with pytest.raises(ValueError):
+            parse_duration("keep_alive", wrong)

@@ -1,0 +1,81 @@
+"""Which versions are served, and which of them a request gets."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sojourn.service.versions import Choice, parse_choice, pick, to_retire
+
+pytestmark = pytest.mark.quick
+numbers = st.sets(st.integers(1, 30), max_size=8)
+choices = st.one_of(
+    st.just(Choice(None)),
+    st.integers(1, 5).map(Choice),
+    st.sets(st.integers(1, 30), min_size=1).map(lambda s: Choice(None, tuple(sorted(s)))),
+)
+
+
+@given(choices, numbers)
+def test_a_choice_is_of_those_that_are_there_in_order(choice, there):
+    chosen = choice.among(there)
+    assert set(chosen) <= there
+    assert list(chosen) == sorted(set(chosen))
+    if choice.specific:
+        assert set(chosen) == there & set(choice.specific)
+    elif choice.latest is None:
+        assert set(chosen) == there
+    else:
+        assert len(chosen) == min(choice.latest, len(there))
+        assert all(left_out < min(chosen) for left_out in there - set(chosen))
+
+
+@given(numbers, st.dictionaries(st.text(max_size=3), st.integers(1, 30)), st.integers(1, 30))
+def test_a_request_gets_what_it_names_or_the_latest_or_nothing(available, labels, version):
+    assert pick(available, labels) == max(available, default=None)
+    assert pick(available, labels, version) == (version if version in available else None)
+    for label, named in labels.items():
+        assert pick(available, labels, label=label) == (named if named in available else None)
+    assert pick(available, {}, label="never") is None
+
+
+@given(numbers, numbers, numbers)
+def test_nothing_leaves_before_everything_that_is_wanted_can_serve(served, wanted, available):
+    gone = to_retire(served, wanted, available)
+    assert not set(gone) & wanted
+    if wanted - available:
+        assert gone == ()
+    else:
+        assert set(gone) == served - wanted
+
+
+@given(numbers, st.integers(1, 3), st.lists(st.booleans(), max_size=10))
+def test_a_model_that_once_serves_goes_on_serving_while_versions_come_and_fail(
+    there, latest, loads
+):
+    """Whatever arrives, and whether it can be loaded or not, some version answers."""
+    choice = Choice(latest)
+    available: set[int] = set(choice.among(there))
+    newest = max(there, default=0)
+    for is_good in loads:
+        newest += 1
+        there = there | {newest}
+        wanted = choice.among(there)
+        available |= {v for v in wanted if v != newest or is_good}
+        had = bool(available)
+        available -= set(to_retire(available, wanted, available))
+        assert bool(available) == had
+        if is_good:
+            assert pick(available, {}) == newest
+
+
+@pytest.mark.parametrize("text", ["latest", "latest 1", "latest 3", "all", "1,3", "7"])
+def test_choices_are_read(text):
+    assert parse_choice(text).among({1, 3, 7})
+
+
+@pytest.mark.parametrize("text", ["", "latest 0", "newest", [], [0], [-1], ["1"], "0"])
+def test_what_is_no_choice_is_refused(text):
+    with pytest.raises((ValueError, TypeError)):
+        parse_choice(text)
