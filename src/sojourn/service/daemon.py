@@ -179,6 +179,7 @@ class Daemon:
             log=self._lines,
             drain=lambda: self._wishes.put(signal.SIGTERM),
             reload=self._reload,
+            page=settings.page,
         )
 
     # -- signals, and telling others -------------------------------------------------------------
