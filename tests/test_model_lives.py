@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import sojourn
 from served_models import X, save_signatures, times, write_version
 from sojourn.errors import ModelError
-from sojourn.service import watching
+from sojourn.service import lives, watching
 from sojourn.service.catalogue import Catalogue
 from sojourn.service.config import read_config
 from sojourn.service.failures import Refused
@@ -331,6 +331,66 @@ def test_a_version_is_run_with_what_was_recorded_beside_it(saved, tmp_path):
             shutil.rmtree(model / "assets.extra")
             await catalogue.load("m")
             assert (await catalogue.unload("m"))[0].runs == 1  # zeros
+
+    run(main)
+
+
+def test_a_warm_up_leaves_no_trace_in_the_model(saved):
+    rules = ModelRules(path=str(saved), load="eager", signature="count")
+
+    async def main() -> None:
+        async with serving({"m": rules}) as catalogue:
+            async with catalogue.session(catalogue.resolve(M)) as session:
+                assert await session.arun("runs", {"by": 1.0}) == 1
+            receipts = await catalogue.unload("m")
+            assert receipts[0].runs == 2
+
+    run(main)
+
+
+def test_versions_with_a_label_stay_in_service(tmp_path):
+    for number in (1, 2, 3):
+        write_version(tmp_path / "m", number)
+    rules = ModelRules(path=str(tmp_path / "m"), labels={"stable": 1, "next": 9})
+
+    async def main() -> None:
+        async with serving({"m": rules}) as catalogue:
+            assert list(states(catalogue)) == [1, 3]
+            assert await answer(catalogue, ModelRef("m", label="stable")) == 4
+            with pytest.raises(Refused, match=r"not found for request: Label\(m, next\)"):
+                catalogue.resolve(ModelRef("m", label="next"))
+
+    run(main)
+
+
+def test_a_server_starts_although_a_model_is_missing_and_says_so(tmp_path):
+    (tmp_path / "m.onnx").write_bytes(times(2))
+    entries = {"m": str(tmp_path / "m.onnx"), "gone": str(tmp_path / "gone"), "wrong": "x" * 5000}
+
+    async def main() -> None:
+        async with serving(entries) as catalogue:
+            assert await answer(catalogue) == 8
+            for name, words in (("gone", "there is nothing at"), ("wrong", "name too long")):
+                (status,) = catalogue.statuses(name)
+                assert status.state is State.END
+                assert words in status.error
+                with pytest.raises(Refused, match="cannot be loaded"):
+                    catalogue.resolve(ModelRef(name))
+
+    run(main)
+
+
+def test_versions_that_left_long_ago_are_forgotten(tmp_path, monkeypatch):
+    monkeypatch.setattr(lives, "KEPT_VERSIONS", 1)
+    write_version(tmp_path / "m", 1)
+
+    async def main() -> None:
+        async with serving({"m": str(tmp_path / "m")}) as catalogue:
+            for number in (2, 3, 4):
+                shutil.rmtree(tmp_path / f"m/{number - 1}")
+                write_version(tmp_path / "m", number)
+                await catalogue.load("m")
+            assert states(catalogue) == {3: State.END, 4: State.AVAILABLE}
 
     run(main)
 

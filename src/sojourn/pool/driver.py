@@ -99,8 +99,8 @@ class Driver(Books):
 
         return self._let_go(choose, timeout)
 
-    def keep(self, name: str, version: int | None, seconds: float | None) -> None:
-        """Change how long idle copies of a version stay."""
+    def change(self, name: str, version: int | None, **rules: Any) -> None:
+        """Change rules of a version, for the copies that are there as well."""
         self.require_ours()
 
         def decide(scheduler: Scheduler, now: float) -> None:
@@ -108,7 +108,7 @@ class Driver(Books):
             model = scheduler.find(name, version)
             if model is None:
                 raise scheduler.unknown_model(name, version)
-            self._route(scheduler.on_keep(model.key, seconds, now))
+            self._route(scheduler.on_change(model.key, now, **rules))
 
         self.decide(decide)
 
@@ -248,7 +248,7 @@ class Driver(Books):
         return None if model is None else model.version
 
     def status(self) -> PoolStatus:
-        return self.decide(lambda scheduler, now: scheduler.status())
+        return self.decide(lambda scheduler, now: scheduler.status(now))
 
     def steps_by_model(self) -> dict[tuple[str, int], Steps]:
         """The steps of every model and version."""

@@ -52,6 +52,7 @@ class Catalogue(Lives):
         self._models: dict[str, Model] = {}
         self._find_entries = find
         self._watch_seconds = watch_seconds
+        self.is_started = False
         self._watcher: Watcher | None = None
         self._watching: asyncio.Task[None] | None = None
         for name, rules in (entries or {}).items():
@@ -62,13 +63,13 @@ class Catalogue(Lives):
         self._listen()
         await asyncio.gather(*(self._bring_up(model) for model in list(self._models.values())))
         await self.watch(self._watch_seconds)
+        self.is_started = True
 
     async def watch(self, seconds: float) -> None:
         """Look for models and versions this often from now on; 0 is never."""
-        if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.wait([self._watching])
-        self._watcher = self._watching = None
+        if self._watcher is not None:
+            async with self._watcher.lock:  # what it has begun comes to its end
+                await self._stop_watching()
         if seconds:
             self._watcher = Watcher(self._entries, self._failed, self._change, seconds)
             await self._watcher.begin(await asyncio.to_thread(self._entries))
@@ -76,8 +77,14 @@ class Catalogue(Lives):
 
     async def close(self) -> None:
         """Stop watching. The pool's owner closes it, and the sessions with it."""
-        await self.watch(0)
+        await self._stop_watching()
         self._stop_listening()
+
+    async def _stop_watching(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.wait([self._watching])
+        self._watcher = self._watching = None
 
     # -- requests -------------------------------------------------------------------------------
 
@@ -125,11 +132,12 @@ class Catalogue(Lives):
 
     def names(self) -> tuple[str, ...]:
         """Every model that is known here, in service or not."""
-        return tuple(dict.fromkeys((*self._models, *self._driver.names())))
+        of_pool = (name for name in self._driver.names() if name not in self.second_names)
+        return tuple(dict.fromkeys((*self._models, *of_pool)))
 
     def copies(self, served: Served) -> int:
         """How many sessions of it there may be."""
-        return self.pool._driver.copies(served.name, served.version)
+        return self._driver.copies(served.pool_name, served.version)
 
     def statuses(self, name: str | None = None) -> tuple[VersionStatus, ...]:
         """Every version that is or was in service, the latest last. Refused if the name is not
@@ -142,7 +150,7 @@ class Catalogue(Lives):
             if copy.state in _LOADED:
                 sizes.setdefault((copy.model, copy.version), []).append(copy.bytes)
         return tuple(
-            _status(model, served, sizes.get((served.pool_name, version), []))
+            served.status(model.rules.labels, sizes.get((served.pool_name, version), []))
             for model in chosen
             for version, served in sorted(model.known.items())
         )
@@ -231,6 +239,22 @@ class Catalogue(Lives):
             await self._change(wanted)
             await self._watcher.begin(wanted)
 
+    def rules(self) -> Mapping[str, ModelRules]:
+        """How each model is served, but for those of the pool."""
+        return {m.name: m.rules for m in list(self._models.values()) if not m.is_pools}
+
+    async def adjust(self, changes: Mapping[str, ModelRules]) -> None:
+        """Serve some of the models by other rules. Refused where a configuration has them, which
+        would have the last word."""
+        changed = [name for name, rules in changes.items() if self.rules().get(name) != rules]
+        if changed and self._find_entries is not None:
+            listed = ", ".join(map(repr, changed))
+            raise Refused(
+                Status.FAILED_PRECONDITION, f"{listed}: change it where the server is configured"
+            )
+        if changed:
+            await self.reload({**self.rules(), **changes})
+
     async def _change(
         self,
         entries: Mapping[str, ModelRules],
@@ -260,7 +284,7 @@ class Catalogue(Lives):
         """The models that are to be served now."""
         if self._find_entries is not None:
             return self._find_entries()
-        return {m.name: m.rules for m in list(self._models.values()) if not m.is_pools}
+        return self.rules()
 
     def _failed(self) -> set[tuple[str, int]]:
         return {
@@ -303,7 +327,7 @@ class Catalogue(Lives):
     def _of_pool(self, name: str, *, is_by_name: bool = False) -> Model | None:
         """A model that is registered in the pool itself, as it is there now."""
         model = self._models.get(name)
-        latest = self._driver.latest(name)
+        latest = None if name in self.second_names else self._driver.latest(name)
         if latest is None:
             return model
         if model is None:
@@ -324,6 +348,8 @@ class Catalogue(Lives):
     def _not_found(self, ref: ModelRef, model: Model | None) -> Refused:
         """Why a request gets nothing."""
         missing = f"Servable not found for request: {ref}"
+        if model is not None and not model.known and not self.is_started:
+            return Refused(Status.UNAVAILABLE, f"{ref.name} is being loaded", 1.0)
         if model is None or not model.known:
             return Refused(Status.NOT_FOUND, missing)
         version = ref.version if ref.label is None else model.rules.labels.get(ref.label, 0)
@@ -337,25 +363,6 @@ class Catalogue(Lives):
         if served.error:
             return Refused(Status.UNAVAILABLE, f"{served} cannot be loaded: {served.error}")
         return Refused(Status.NOT_FOUND, f"{missing}; {served.left_because}")
-
-
-def _status(model: Model, served: Served, held: list[int]) -> VersionStatus:
-    return VersionStatus(
-        served.name,
-        served.version,
-        served.state,
-        served.troubles(),
-        labels=tuple(name for name, v in model.rules.labels.items() if v == served.version),
-        receipt=served.receipt,
-        is_loaded=bool(held),
-        memory=sum(held),
-        copies=len(held),
-        uses=served.uses,
-        generation=served.generation,
-        failures=served.trouble.count,
-        retry_seconds=served.retry_seconds(),
-        keep_seconds=served.keep_seconds,
-    )
 
 
 def as_rules(given: ModelRules | str) -> ModelRules:
