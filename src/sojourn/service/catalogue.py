@@ -242,6 +242,22 @@ class Catalogue(Lives):
         there = {name: found.versions for name, found in news.changed.items()}
         await self._change(rules, news.gone, there, news.again)
 
+    def rules(self) -> Mapping[str, ModelRules]:
+        """How each model is served, but for those of the pool."""
+        return {m.name: m.rules for m in list(self._models.values()) if not m.is_pools}
+
+    async def adjust(self, changes: Mapping[str, ModelRules]) -> None:
+        """Serve some of the models by other rules. Refused where a configuration has them, which
+        would have the last word."""
+        changed = [name for name, rules in changes.items() if self.rules().get(name) != rules]
+        if changed and self._find_entries is not None:
+            listed = ", ".join(map(repr, changed))
+            raise Refused(
+                Status.FAILED_PRECONDITION, f"{listed}: change it where the server is configured"
+            )
+        if changed:
+            await self.reload({**self.rules(), **changes})
+
     async def _change(
         self,
         rules: Mapping[str, ModelRules],
@@ -273,7 +289,7 @@ class Catalogue(Lives):
         """The models that are to be served now."""
         if self._find_entries is not None:
             return self._find_entries()
-        return {m.name: m.rules for m in list(self._models.values()) if not m.is_pools}
+        return self.rules()
 
     def _failed(self) -> set[tuple[str, int]]:
         return {

@@ -89,10 +89,18 @@ class Handler:
 
     async def reload(self, entries: Mapping[str, ModelRules]) -> None:
         """Serve these models instead, by these rules."""
-        try:
+        with refusing():
             await self.catalogue.reload(entries)
-        except Exception as error:
-            raise refusal(error) from error
+
+    async def serve_only(self, wanted: Mapping[str, ModelRules]) -> None:
+        """Have these models loaded, by these rules, and no other of the server's."""
+        with refusing():
+            await self.catalogue.adjust(wanted)
+            for name in self.catalogue.rules():
+                if name in wanted:
+                    await self.catalogue.load(name)
+                else:
+                    await self.catalogue.unload(name)
 
     async def close(self) -> None:
         """Cut off what is under way."""
