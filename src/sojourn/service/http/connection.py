@@ -186,7 +186,7 @@ class Connection(asyncio.Protocol):
             raise self._too_large()
         self._held_bytes += len(piece)
         self._bodies.held_bytes += len(piece)
-        if self._bodies.held_bytes > self._limits.bodies_bytes:
+        if self._bodies.held_bytes > max(self._limits.bodies_bytes, self._limits.body_bytes):
             raise _Refusal(503, "the server holds as many requests as it can")
         self._pieces.append(piece)
 
