@@ -289,6 +289,7 @@ def _maker(name: str, model: Any, place: Place, options: dict[str, Any]) -> Make
     Model(name, **rules)  # what is wrong with these comes before what is wrong with the model
     blueprint = Blueprint(model, memory=memory, **options)
     rules["takes_spares"] = blueprint.takes_spares(device)
+    blueprint.keep_zygote()
 
     def make(version: int) -> tuple[Model, Source]:
         numbered = Model(name, version, **rules)

@@ -162,6 +162,13 @@ class Blueprint:
             return False
         return device == "cpu" or (device == "auto" and not gpu.found())
 
+    def keep_zygote(self) -> None:
+        """Have the zygote of its sessions stay, once there is one: more will come, at any time."""
+        if not self._inline and self._conversion is None:
+            from sojourn.process.zygote import zygote_for
+
+            zygote_for(KINDS[self._load.kind].framework).remain()
+
     def open(
         self,
         owner: Place,
