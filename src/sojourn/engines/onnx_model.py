@@ -70,7 +70,7 @@ class OnnxEngine:
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4  # what matters is raised
         # Said by us, because otherwise it ties its threads to cores, which the sandbox refuses.
-        options.intra_op_num_threads = len(os.sched_getaffinity(0))
+        options.intra_op_num_threads = load.threads or len(os.sched_getaffinity(0))
         options.use_deterministic_compute = load.deterministic
         if load.seed is not None:
             onnxruntime.set_seed(load.seed)

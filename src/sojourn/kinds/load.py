@@ -31,6 +31,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     deterministic: bool = False
     device: str = "auto"
     gpu_bytes: int | None = None
+    threads: int | None = None  # that one step may use; as many as there are cores
+    jit_compile: bool = False
     untrusted: bool = False
     packed: Packed | None = None  # a live model that was packed by the caller
     config: bytes = b""  # of a drop-in session

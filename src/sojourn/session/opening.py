@@ -25,6 +25,7 @@ from sojourn.session.backend import Backend, InlineBackend
 from sojourn.session.conversion.candidates import Examined
 from sojourn.session.conversion.converting import Trial, conversion_for
 from sojourn.session.devices import Choice, choose
+from sojourn.session.engine_options import checked
 from sojourn.session.session import Session
 from sojourn.session.stay import Stay
 from sojourn.session.trust import confinement, memory_limit
@@ -59,6 +60,7 @@ def open(
     untrusted: bool | str = False,
     timeout: float | None = None,
     engine: str | None = None,
+    engine_options: Mapping[str, Any] | None = None,
     samples: Sequence[Mapping[str, Any]] | None = None,
     tolerance: float | None = None,
 ) -> Session:
@@ -87,7 +89,8 @@ def open(
     `engine` is `"tensorflow"`, `"onnxruntime"`, `"litert"` or `"fastest"`: a model of TensorFlow
     is then converted once and compared with TensorFlow, on `samples` (a list of feeds) or inputs
     that are made from its signature, within a `tolerance` that is measured unless it is given.
-    `session.engine` says what computes.
+    `session.engine` says what computes. `engine_options` are `threads`, the most that one step may
+    use, and, for TensorFlow, `jit_compile`.
     """
     # All of the above but what a session has for itself.
     options = {key: value for key, value in locals().items() if key not in ("name", "device")}
@@ -114,6 +117,7 @@ class Blueprint:
         untrusted: bool | str = False,
         timeout: float | None = None,
         engine: str | None = None,
+        engine_options: Mapping[str, Any] | None = None,
         samples: Sequence[Mapping[str, Any]] | None = None,
         tolerance: float | None = None,
     ) -> None:
@@ -142,7 +146,10 @@ class Blueprint:
             deterministic=deterministic,
         )
         self._load, self._arrays = _described(found or model, self._inline, chosen)
-        KINDS[self._load.kind].refuse_what_is_ignored(chosen)
+        kind = KINDS[self._load.kind]
+        kind.refuse_what_is_ignored(chosen)
+        options = checked(engine_options, engine or kind.engine, self._inline)
+        self._load = replace(self._load, **options)
         self._conversion = conversion_for(
             engine,
             self._load,
@@ -157,8 +164,8 @@ class Blueprint:
     def takes_spares(self, device: str) -> bool:
         """Whether its sessions can be opened in a worker that was made ahead, for the CPU."""
         is_limited = self._limit is not None or self._confined.is_on
-        kind = KINDS[self._load.kind]
-        if self._inline or is_limited or not kind.takes_spares or kind.framework != DEFAULT:
+        is_of_default = KINDS[self._load.kind].framework == DEFAULT
+        if self._inline or is_limited or not is_of_default or not _takes_spares(self._load):
             return False
         return device == "cpu" or (device == "auto" and not gpu.found())
 
@@ -232,7 +239,7 @@ class Blueprint:
 
             return WorkerBackend(
                 stay.name,
-                take_spare=(take_spare or standing.take) if kind.takes_spares else None,
+                take_spare=(take_spare or standing.take) if _takes_spares(load) else None,
                 framework=kind.framework,
                 memory_bytes=self._limit,
                 environment=dict(choice.environment),
@@ -255,6 +262,12 @@ class Blueprint:
         except BaseException:
             stay.abandon()
             raise
+
+
+def _takes_spares(load: Load) -> bool:
+    """Whether it may be loaded where its framework has run, and has the threads that it has."""
+    is_plain = load.threads is None and not load.jit_compile
+    return is_plain and KINDS[load.kind].takes_spares
 
 
 def _without_gpu(device: str) -> str:

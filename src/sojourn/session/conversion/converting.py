@@ -139,7 +139,8 @@ class _Opener:
     def frozen(self, graph_def: np.ndarray, signature: Signature) -> Session:
         inputs = _names("i", signature.inputs, ":0")
         outputs = _names("o", signature.outputs, ":0")
-        return self._trial(Load(kind="graph", inputs=inputs, outputs=outputs), [graph_def])
+        load = Load(kind="graph", inputs=inputs, outputs=outputs, threads=self._load.threads)
+        return self._trial(load, [graph_def])
 
     def converted(self, engine: str, path: Path, signature: Signature) -> Session:
         names = signature.inputs, signature.outputs
@@ -158,6 +159,7 @@ def _converted_load(
         inputs=_names("i", inputs, ending),
         outputs=_names("o", outputs, ending),
         deterministic=load.deterministic,
+        threads=load.threads,
     )
 
 
