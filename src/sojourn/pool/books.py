@@ -52,7 +52,6 @@ from sojourn.pool.leasing import (
 )
 from sojourn.pool.steps import Steps
 from sojourn.session.states import State
-from sojourn.session.stay import Stay
 from sojourn.values import Place
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ class Books(Deciding):
         self._doors: dict[object, Door] = {}  # by name, or name and version
         self._ties: dict[int, Tie] = {}  # the leases that are in the books
         self._waiters: dict[int, Tie] = {}
-        self._opening: dict[CopyId, Stay | None] = {}
+        self._opening: dict[CopyId, Callable[[], None] | None] = {}  # what calls it off
         self._unwanted: set[CopyId] = set()  # told to close before they were open
         self._news: deque[Report] = deque()
         self._ended_steps: dict[str, Steps] = {}  # of copies that have gone, by model
@@ -359,9 +358,9 @@ class Books(Deciding):
                     self._later(partial(self.hands.end_spare, number))
                 case Close(copy) if copy in self._opening:
                     self._unwanted.add(copy)  # the job that opens it closes it
-                    stay = self._opening[copy]
-                    if stay is not None:  # there is no point in loading on
-                        self._later(partial(cut_off, stay))
+                    call_off = self._opening[copy]
+                    if call_off is not None:  # there is no point in loading on
+                        self._later(call_off)
                 case Close(copy):
                     self._later(partial(self.hands.close, copy))
                 case Park(copy):
@@ -397,13 +396,13 @@ class Books(Deciding):
 
     # -- news of copies -----------------------------------------------------------------------
 
-    def is_being_opened(self, copy: CopyId, stay: Stay) -> None:
-        """There is a worker now, which can be ended if it is not wanted any more."""
+    def is_being_opened(self, copy: CopyId, call_off: Callable[[], None]) -> None:
+        """The opening can be called off now, if it is not wanted any more."""
         with self.lock:
-            self._opening[copy] = stay
+            self._opening[copy] = call_off
             is_unwanted = copy in self._unwanted
         if is_unwanted:
-            cut_off(stay)
+            call_off()
 
     def has_opened(self, resident: Resident, held_bytes: int, seconds: float) -> bool:
         """A copy is open; whether it is still wanted."""
@@ -463,9 +462,3 @@ class Books(Deciding):
 
 
 KEEPER = "sojourn-pool"  # the name of its thread
-
-
-def cut_off(stay: Stay) -> None:
-    """End a worker that is being opened for nobody."""
-    if stay.backend is not None:
-        stay.backend.kill()

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,12 +22,13 @@ from sojourn.kinds.paths import Found, recognise
 from sojourn.probes import gpu
 from sojourn.probes.platform import require_process_isolation
 from sojourn.session.backend import Backend, InlineBackend
+from sojourn.session.conversion.attempt import Attempt
 from sojourn.session.conversion.candidates import Examined
-from sojourn.session.conversion.converting import Trial, conversion_for
+from sojourn.session.conversion.converting import Open, conversion_for
 from sojourn.session.devices import Choice, choose
 from sojourn.session.engine_options import checked
 from sojourn.session.session import Session
-from sojourn.session.stay import Stay
+from sojourn.session.stay import IsUnderWay, Stay
 from sojourn.session.trust import confinement, memory_limit
 from sojourn.values import Place, TensorSpec, arguments, caller
 
@@ -150,15 +151,9 @@ class Blueprint:
         kind.refuse_what_is_ignored(chosen)
         options = checked(engine_options, engine or kind.engine, self._inline)
         self._load = replace(self._load, **options)
+        is_confined = self._confined.is_on
         self._conversion = conversion_for(
-            engine,
-            self._load,
-            self._arrays,
-            samples,
-            tolerance,
-            self._timeout,
-            isolation,
-            self._confined.is_on,
+            engine, self._load, self._arrays, samples, tolerance, isolation, is_confined
         )
 
     def takes_spares(self, device: str) -> bool:
@@ -181,38 +176,49 @@ class Blueprint:
         owner: Place,
         name: str | None = None,
         device: str = "auto",
-        is_under_way: Callable[[Stay], None] | None = None,
+        is_under_way: IsUnderWay | None = None,
         take_spare: TakeSpare | None = None,
     ) -> Session:
-        """Open a session for the owner. `is_under_way` is called once there is a worker to end,
-        and `take_spare` may have one that is ready."""
+        """Open a session for the owner. `is_under_way` is called once it can be called off,
+        and `take_spare` may have a worker that is ready."""
         if name is not None and not isinstance(name, str):
             raise TypeError(f"name must be a string, not {name!r}")
         name = name or f"{self._base_name}-{next(_counter)}"
-        if self._conversion is None:
-            return self.open_as(
-                self._load, self._arrays, owner, name, device, is_under_way, take_spare=take_spare
-            )
-        trial = self._trial(owner, name, device)
-        load, arrays, engine = self._conversion.chosen(trial, name)
-        return self.open_as(load, arrays, owner, name, device, is_under_way, engine, take_spare)
+        attempt = Attempt(name, self._timeout)
+        if is_under_way is not None:
+            is_under_way(attempt.call_off)
+        load, arrays, engine = self._load, self._arrays, ""
+        if self._conversion is not None:
+            trial = self._trial(attempt, owner, name, device)
+            load, arrays, engine = self._conversion.chosen(attempt, trial, name)
+        return self._open_as(load, arrays, owner, name, device, attempt, engine, take_spare)
 
     def examine(self, owner: Place) -> Examined:
         """What is known of the engines that were asked for; nothing is left open."""
         assert self._conversion is not None
-        return self._conversion.examined(self._trial(owner, self._base_name, "auto"))
+        attempt = Attempt(self._base_name, self._timeout)
+        trial = self._trial(attempt, owner, self._base_name, "auto")
+        return self._conversion.examined(attempt, trial)
 
-    def _trial(self, owner: Place, name: str, device: str) -> Trial:
-        return lambda load, arrays: self.open_as(load, arrays, owner, f"{name}-trial", device)
+    def _trial(self, attempt: Attempt, owner: Place, name: str, device: str) -> Open:
+        def open_trial(load: Load, arrays: Arrays) -> Session:
+            attempt.check()
+            try:
+                return self._open_as(load, arrays, owner, f"{name}-trial", device, attempt)
+            except Exception:
+                attempt.check()  # if that is why
+                raise
 
-    def open_as(
+        return open_trial
+
+    def _open_as(
         self,
         load: Load,
         arrays: Arrays,
         owner: Place,
         name: str,
         device: str,
-        is_under_way: Callable[[Stay], None] | None = None,
+        attempt: Attempt,
         engine: str = "",
         take_spare: TakeSpare | None = None,
     ) -> Session:
@@ -250,7 +256,7 @@ class Blueprint:
             )
 
         try:
-            stay.open(new_backend, load, arrays, self._timeout, is_under_way)
+            stay.open(new_backend, load, arrays, attempt.seconds_left, attempt.is_under_way)
             if self._confined.is_on:
                 stay.keeping.forbid("save", "an untrusted worker writes nothing")
             if choice.gpu is not None and device == "auto":

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from sojourn.session.lease import Terms
 
 T = TypeVar("T")
+# Told of an opening that has begun, with what calls it off.
+IsUnderWay = Callable[[Callable[[], None]], None]
 
 # How often a close that is awaited looks whether the steps have finished.
 _LOOK_SECONDS = 0.002
@@ -260,25 +262,25 @@ class Stay:
         load: Load,
         arrays: Sequence[np.ndarray] = (),
         timeout: float | None = None,
-        is_under_way: Callable[[Stay], None] | None = None,
+        is_under_way: IsUnderWay | None = None,
     ) -> None:
         """Make the backend and load the engine, both within the timeout. If this raises, nothing
         of it is left.
 
-        `is_under_way` is called once there is a worker to end.
+        `is_under_way` is called once there is a worker, with what ends it.
         """
         deadline = deadline_after(timeout)
         try:
             self.lifecycle.announce(self.owner)
             self.start(make_backend(deadline))
             if is_under_way is not None:
-                is_under_way(self)
+                is_under_way(self.hurry)
             self.load(load, arrays, deadline)
         except NoAnswer:
             self.abandon()
             missing = "get a worker" if self.backend is None else "load its model"
             raise StepTimeout(
-                f"session {self.name!r} did not {missing} within {timeout:g} s"
+                f"session {self.name!r} did not {missing} within {round(timeout or 0, 3):g} s"
             ) from None
         except BaseException:
             self.abandon()  # Ctrl-C may come at any moment, and only we have this session

@@ -19,6 +19,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     engine: str
     version: str
     refusal: str = ""  # why it is not to be used
+    is_passing: bool = False  # which may be otherwise the next time
     file: str = ""  # in the folder of the entry
     sha256: str = ""
     checks: int = 0  # inputs that it was compared with TensorFlow on

@@ -13,13 +13,14 @@ from sojourn import events
 from sojourn.errors import ModelError
 from sojourn.kinds import KINDS, Load
 from sojourn.session.conversion import cache
+from sojourn.session.conversion.attempt import Attempt
 from sojourn.session.conversion.candidates import ENGINES, FASTEST, TENSORFLOW, Candidate, Examined
 from sojourn.session.conversion.examining import examine
 from sojourn.session.session import Session
 from sojourn.values import Signature
 
 Arrays = list[np.ndarray]
-Trial = Callable[[Load, Arrays], Session]
+Open = Callable[[Load, Arrays], Session]
 
 
 def conversion_for(
@@ -28,7 +29,6 @@ def conversion_for(
     arrays: Arrays,
     samples: Sequence[Mapping[str, Any]] | None,
     tolerance: float | None,
-    timeout: float | None,
     isolation: str,
     is_confined: bool,
 ) -> Conversion | None:
@@ -48,7 +48,7 @@ def conversion_for(
         raise ValueError(f"{what} runs on TensorFlow: nothing is converted for it")
     if tolerance is not None and not 0 < tolerance < 1:
         raise ValueError(f"tolerance must be between 0 and 1, not {tolerance!r}")
-    return Conversion(engine, load, arrays, samples, tolerance, timeout)
+    return Conversion(engine, load, arrays, samples, tolerance)
 
 
 class Conversion:
@@ -61,10 +61,8 @@ class Conversion:
         arrays: Arrays,
         samples: Sequence[Mapping[str, Any]] | None,
         tolerance: float | None,
-        timeout: float | None,
     ) -> None:
         self._wanted = wanted
-        self._timeout = timeout
         self._load = load
         self._arrays = arrays
         self._samples = samples
@@ -73,9 +71,9 @@ class Conversion:
         self._lock = threading.Lock()
         self._examined: Examined | None = None
 
-    def examined(self, trial: Trial) -> Examined:
+    def examined(self, attempt: Attempt, open_trial: Open) -> Examined:
         """What is known of the engines: from this process, from the cache, or by trying."""
-        with self._lock:
+        with attempt.holding(self._lock):
             found = self._examined
             if found is not None and all(
                 Path(found.folder, one.file).is_file() for one in found.candidates if one.file
@@ -85,19 +83,21 @@ class Conversion:
             found = cache.find(key)
             if found is None:
                 with cache.new_entry() as entry:
-                    opener = _Opener(trial, self._load, self._arrays, self._timeout)
+                    opener = _Opener(attempt, open_trial, self._load, self._arrays)
                     samples, tolerance = self._samples, self._tolerance
                     found = examine(opener, self._engines, entry, samples, tolerance)
-                    found = cache.keep(entry, key, found)
+                    attempt.check()  # what was cut off is no refusal
+                    is_passing = any(one.is_passing for one in found.candidates)
+                    found = cache.keep(entry, key, found, is_found_again=not is_passing)
             self._examined = found
             return found
 
-    def chosen(self, trial: Trial, name: str) -> tuple[Load, Arrays, str]:
+    def chosen(self, attempt: Attempt, open_trial: Open, name: str) -> tuple[Load, Arrays, str]:
         """What to load, with which arrays, and what to say of it.
 
         Raises ModelError if the engine that was asked for by name is refused.
         """
-        found = self.examined(trial)
+        found = self.examined(attempt, open_trial)
         winner = found.fastest() if self._wanted == FASTEST else found.of(self._wanted)
         if winner is not None and winner.agrees:
             events.emit("engine.chosen", name, engine=winner.engine, why=str(winner))
@@ -127,8 +127,8 @@ def _why_not(candidate: Candidate) -> str:
 class _Opener:
     """The sessions that engines are tried with."""
 
-    def __init__(self, trial: Trial, load: Load, arrays: Arrays, timeout: float | None) -> None:
-        self.timeout = timeout
+    def __init__(self, attempt: Attempt, trial: Open, load: Load, arrays: Arrays) -> None:
+        self.attempt = attempt
         self._trial = trial
         self._load = load
         self._arrays = arrays
