@@ -256,7 +256,9 @@ class Blueprint:
             )
 
         try:
-            stay.open(new_backend, load, arrays, attempt.seconds_left, attempt.is_under_way)
+            # Trying engines has taken some of its time.
+            timeout = self._timeout if self._conversion is None else attempt.seconds_left
+            stay.open(new_backend, load, arrays, timeout, attempt.is_under_way)
             if self._confined.is_on:
                 stay.keeping.forbid("save", "an untrusted worker writes nothing")
             if choice.gpu is not None and device == "auto":
