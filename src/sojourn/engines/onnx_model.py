@@ -32,7 +32,10 @@ _DTYPES = {
     "bool": "bool",
     **{name: name for bits in (8, 16, 32, 64) for name in (f"int{bits}", f"uint{bits}")},
 }
-_UNKNOWN_OP = re.compile(r"(\S+?)(?:\(-?\d+\))? is not a registered function/op")
+_UNKNOWN_OP = re.compile(
+    r"(?:No Op registered for )?(\S+?)(?:\(-?\d+\))? "
+    r"(?:is not a registered function/op|with domain_version of)"
+)
 _OPSET = re.compile(r"Opset (\d+) is under development.*?for domain (\S+) is till opset (\d+)")
 _IR = re.compile(r"Unsupported model IR version: (\d+), max supported IR version: (\d+)")
 _MISSING = re.compile(r"External data path does not exist: (\S+)")

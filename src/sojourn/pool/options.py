@@ -28,6 +28,7 @@ class OpenOptions(TypedDict, total=False):
     engine_options: Mapping[str, Any] | None
     samples: Sequence[Mapping[str, Any]] | None
     tolerance: float | None
+    shadow: float | None
 
 
 class ModelOptions(OpenOptions, total=False):

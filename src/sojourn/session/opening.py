@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from sojourn.engines import function
 from sojourn.engines.hooks import DEFAULT
 from sojourn.errors import DeviceError, ModelError
-from sojourn.kinds import KINDS, Load
+from sojourn.kinds import KINDS, Load, framework_of
 from sojourn.kinds.names import by_short_name
 from sojourn.kinds.paths import Found, recognise
 from sojourn.probes import gpu
@@ -25,6 +25,7 @@ from sojourn.session.backend import Backend, InlineBackend
 from sojourn.session.conversion.attempt import Attempt
 from sojourn.session.conversion.candidates import Examined
 from sojourn.session.conversion.converting import Open, conversion_for
+from sojourn.session.conversion.shadowing import tell_of_disagreement
 from sojourn.session.devices import Choice, choose
 from sojourn.session.engine_options import checked
 from sojourn.session.session import Session
@@ -64,6 +65,7 @@ def open(
     engine_options: Mapping[str, Any] | None = None,
     samples: Sequence[Mapping[str, Any]] | None = None,
     tolerance: float | None = None,
+    shadow: float | None = None,
 ) -> Session:
     """Open a session on a model. It lives until it is closed; use it in a `with` block.
 
@@ -91,7 +93,8 @@ def open(
     is then converted once and compared with TensorFlow, on `samples` (a list of feeds) or inputs
     that are made from its signature, within a `tolerance` that is measured unless it is given.
     `session.engine` says what computes. `engine_options` are `threads`, the most that one step may
-    use, and, for TensorFlow, `jit_compile`.
+    use, and, for TensorFlow, `jit_compile`. With `shadow=0.01` one of a hundred steps is run by
+    TensorFlow too; if the answers disagree, TensorFlow runs all that follow.
     """
     # All of the above but what a session has for itself.
     options = {key: value for key, value in locals().items() if key not in ("name", "device")}
@@ -121,8 +124,11 @@ class Blueprint:
         engine_options: Mapping[str, Any] | None = None,
         samples: Sequence[Mapping[str, Any]] | None = None,
         tolerance: float | None = None,
+        shadow: float | None = None,
     ) -> None:
         _check(isolation, restart)
+        if shadow is not None and restart is not None:
+            raise ValueError("shadow= is not for a session with restart=")
         seed = arguments.seed(seed, deterministic)
         self._isolation = isolation
         self._inline = isolation == "inline"
@@ -153,7 +159,7 @@ class Blueprint:
         self._load = replace(self._load, **options)
         is_confined = self._confined.is_on
         self._conversion = conversion_for(
-            engine, self._load, self._arrays, samples, tolerance, isolation, is_confined
+            engine, self._load, self._arrays, samples, tolerance, shadow, isolation, is_confined
         )
 
     def takes_spares(self, device: str) -> bool:
@@ -235,6 +241,7 @@ class Blueprint:
         limit = self._limit if choice.gpu is not None else None
         load = replace(load, device=device, gpu_bytes=limit)
         stay = Stay(name, self._isolation, choice.label, owner)
+        stay.engine = engine or kind.engine
 
         def new_backend(deadline: float | None) -> Backend:
             if self._inline:
@@ -246,7 +253,7 @@ class Blueprint:
             return WorkerBackend(
                 stay.name,
                 take_spare=(take_spare or standing.take) if _takes_spares(load) else None,
-                framework=kind.framework,
+                framework=framework_of(load),
                 memory_bytes=self._limit,
                 environment=dict(choice.environment),
                 on_gpu=choice.gpu is not None,
@@ -265,7 +272,8 @@ class Blueprint:
                 _tell_if_on_cpu(stay)
             if self._restart is not None:
                 stay.comeback = stay.keeping.comeback_with(new_backend, load, arrays)
-            stay.engine = engine or kind.engine
+            if load.kind == "shadowed":
+                tell_of_disagreement(stay)
             return Session(stay)
         except BaseException:
             stay.abandon()

@@ -67,7 +67,6 @@ class Stay:
         self.owner = owner
         self.words = words(self)
         self.signature = Signature()
-        self.engine = ""  # what computes, and why it does
         self.receipt: Receipt | None = None
         self.closed_at: Place | None = None
         self.lifecycle = Lifecycle(name, owner, self.refusal, self.footprint)
@@ -301,6 +300,7 @@ class Stay:
                 **self.lifecycle.identity,
                 "isolation": self.isolation,
                 "device": device,
+                "engine": self.engine.partition(":")[0],
                 "worker_pid": self.pid,
                 "opened": self._opened,
             }
@@ -398,6 +398,15 @@ class Stay:
             self.backend.kill()
 
     # -- questions -----------------------------------------------------------------------------
+
+    @property
+    def engine(self) -> str:
+        """What computes, and why it does."""
+        return self.lifecycle.engine
+
+    @engine.setter
+    def engine(self, words: str) -> None:
+        self.lifecycle.engine = words
 
     @property
     def is_foreign(self) -> bool:

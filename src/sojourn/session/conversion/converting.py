@@ -11,10 +11,11 @@ import numpy as np
 
 from sojourn import events
 from sojourn.errors import ModelError
-from sojourn.kinds import KINDS, Load
+from sojourn.kinds import KINDS, Load, engines_of, framework_of
 from sojourn.session.conversion import cache
 from sojourn.session.conversion.attempt import Attempt
 from sojourn.session.conversion.candidates import ENGINES, FASTEST, TENSORFLOW, Candidate, Examined
+from sojourn.session.conversion.choosing import Use, fastest, words_for
 from sojourn.session.conversion.examining import examine
 from sojourn.session.session import Session
 from sojourn.values import Signature
@@ -29,6 +30,7 @@ def conversion_for(
     arrays: Arrays,
     samples: Sequence[Mapping[str, Any]] | None,
     tolerance: float | None,
+    shadow: float | None,
     isolation: str,
     is_confined: bool,
 ) -> Conversion | None:
@@ -38,8 +40,8 @@ def conversion_for(
         raise ValueError(f"engine must be one of {', '.join(choices)}, not {engine!r}")
     kind = KINDS[load.kind]
     if engine is None or engine == kind.engine:
-        if samples is not None or tolerance is not None:
-            raise ValueError("samples= and tolerance= are for engine=, which is not given")
+        if samples is not None or tolerance is not None or shadow is not None:
+            raise ValueError("samples=, tolerance= and shadow= are for another engine=")
         return None
     if kind.framework != TENSORFLOW:
         raise ModelError(f"{kind.what} is run by {kind.engine}, not by {engine}")
@@ -48,7 +50,9 @@ def conversion_for(
         raise ValueError(f"{what} runs on TensorFlow: nothing is converted for it")
     if tolerance is not None and not 0 < tolerance < 1:
         raise ValueError(f"tolerance must be between 0 and 1, not {tolerance!r}")
-    return Conversion(engine, load, arrays, samples, tolerance)
+    if shadow is not None and not 0 < shadow <= 1:
+        raise ValueError(f"shadow must be a fraction of the steps, up to 1, not {shadow!r}")
+    return Conversion(engine, load, arrays, samples, tolerance, shadow)
 
 
 class Conversion:
@@ -61,8 +65,10 @@ class Conversion:
         arrays: Arrays,
         samples: Sequence[Mapping[str, Any]] | None,
         tolerance: float | None,
+        shadow: float | None,
     ) -> None:
         self._wanted = wanted
+        self._shadow = shadow
         self._load = load
         self._arrays = arrays
         self._samples = samples
@@ -98,17 +104,44 @@ class Conversion:
         Raises ModelError if the engine that was asked for by name is refused.
         """
         found = self.examined(attempt, open_trial)
-        winner = found.fastest() if self._wanted == FASTEST else found.of(self._wanted)
-        if winner is not None and winner.agrees:
-            events.emit("engine.chosen", name, engine=winner.engine, why=str(winner))
-            path = Path(found.folder, winner.file)
-            load = _converted_load(self._load, winner.engine, path, found.inputs, found.outputs)
-            return load, [], str(winner)
+        if self._wanted == FASTEST:
+            uses = fastest(found)
+        else:
+            uses = (Use(self._wanted),) if found.of(self._wanted).agrees else ()
+        if uses:
+            words = words_for(found, uses)
+            load, arrays = self._load_for(found, uses)
+            events.emit("engine.chosen", name, engine=engines_of(load), why=words)
+            return load, arrays, words
         why = "; ".join(_why_not(one) for one in found.candidates)
         events.emit("engine.refused", name, engine=self._wanted, why=why)
         if self._wanted != FASTEST:
             raise ModelError(f"the model cannot be run by {why}")
         return self._load, self._arrays, f"{TENSORFLOW}: {why}"
+
+    def _load_for(self, found: Examined, uses: Sequence[Use]) -> tuple[Load, Arrays]:
+        """What a worker loads for this choice."""
+        parts = []
+        for engine, _ in uses:
+            if engine == TENSORFLOW:
+                parts.append(self._load)
+                continue
+            path = Path(found.folder, found.of(engine).file)
+            parts.append(_converted_load(self._load, engine, path, found.inputs, found.outputs))
+        load = parts[0]
+        if len(parts) > 1:
+            load = Load(kind="by_rows", parts=parts, most_rows=uses[0].most_rows or 0)
+        if self._shadow is not None:
+            tolerances = [
+                found.of(use.engine).tolerance for use in uses if use.engine != TENSORFLOW
+            ]
+            load = Load(
+                kind="shadowed",
+                parts=[self._load, load],
+                every=round(1 / self._shadow),
+                tolerance=max(tolerances),
+            )
+        return load, self._arrays if framework_of(load) == TENSORFLOW else []
 
     def _key(self) -> str:
         more = f"{self._engines} {self._tolerance}"

@@ -13,6 +13,8 @@ from sojourn.values.dtypes import BY_NAME
 Feeds = Mapping[str, np.ndarray]
 
 BATCHES = (1, 3, 16)
+LARGE_BATCH = 64  # once, where that takes little memory
+_MOST_OF_LARGE = 2**18  # elements
 _OTHER = 16  # for a dimension that may have any size and is not the first
 _MOST_ELEMENTS = 2**26
 # Standard normal, between 0 and 1, and pixels; for integers, what small tables can be asked for.
@@ -30,6 +32,10 @@ def generated(signature: Signature) -> Iterator[tuple[int, Feeds]]:
         for number, values in enumerate(_RANGES):
             draw = np.random.default_rng([batch, number])
             yield batch, {name: _array(spec, batch, values, draw) for name, spec in specs.items()}
+    if is_free and sum(_size(spec, LARGE_BATCH) for spec in specs.values()) <= _MOST_OF_LARGE:
+        draw = np.random.default_rng(LARGE_BATCH)
+        feeds = {name: _array(spec, LARGE_BATCH, "normal", draw) for name, spec in specs.items()}
+        yield LARGE_BATCH, feeds
 
 
 def batch_of(feeds: Feeds) -> int:
@@ -37,13 +43,21 @@ def batch_of(feeds: Feeds) -> int:
     return next((len(array) for array in map(np.asarray, feeds.values()) if array.ndim), 1)
 
 
-def _array(spec: TensorSpec, batch: int, values: str, draw: np.random.Generator) -> np.ndarray:
+def _shape(spec: TensorSpec, batch: int) -> tuple[int, ...]:
     assert spec.shape is not None
-    shape = tuple(
+    return tuple(
         dim if dim is not None else batch if axis == 0 else _OTHER
         for axis, dim in enumerate(spec.shape)
     )
-    if np.prod(shape, dtype=float) > _MOST_ELEMENTS:
+
+
+def _size(spec: TensorSpec, batch: int) -> float:
+    return float(np.prod(_shape(spec, batch), dtype=float))
+
+
+def _array(spec: TensorSpec, batch: int, values: str, draw: np.random.Generator) -> np.ndarray:
+    shape = _shape(spec, batch)
+    if _size(spec, batch) > _MOST_ELEMENTS:
         raise ModelError(f"inputs of {shape} are too large to be made: give samples=")
     dtype = BY_NAME[spec.dtype]
     if dtype.kind == "b":
