@@ -119,6 +119,8 @@ def _every_node(graph_def: Any) -> Iterable[Any]:
 def _reason(node: Any) -> str:
     if any(word in node.op for word in _RANDOM):
         return "draws random numbers"
+    if node.op == "Assert":
+        return "refuses some inputs, which others would take"
     definition = op_def_registry.get(node.op)
     if definition is not None and definition.is_stateful and node.op not in _CALLS:
         return "keeps or changes state"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -30,12 +30,17 @@ def generated(signature: Signature) -> Iterator[tuple[int, Feeds]]:
     is_free = any(spec.shape and spec.shape[0] is None for spec in specs.values())
     for batch in BATCHES if is_free else BATCHES[:1]:
         for number, values in enumerate(_RANGES):
-            draw = np.random.default_rng([batch, number])
-            yield batch, {name: _array(spec, batch, values, draw) for name, spec in specs.items()}
+            yield batch, made(signature, batch, [batch, number], values)
     if is_free and sum(_size(spec, LARGE_BATCH) for spec in specs.values()) <= _MOST_OF_LARGE:
-        draw = np.random.default_rng(LARGE_BATCH)
-        feeds = {name: _array(spec, LARGE_BATCH, "normal", draw) for name, spec in specs.items()}
-        yield LARGE_BATCH, feeds
+        yield LARGE_BATCH, made(signature, LARGE_BATCH, LARGE_BATCH)
+
+
+def made(
+    signature: Signature, batch: int, seed: int | Sequence[int], values: str = "normal"
+) -> Feeds:
+    """Inputs of so many rows, always the same for a seed."""
+    draw = np.random.default_rng(seed)
+    return {name: _array(spec, batch, values, draw) for name, spec in signature.inputs.items()}
 
 
 def batch_of(feeds: Feeds) -> int:
