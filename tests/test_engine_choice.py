@@ -16,6 +16,8 @@ from sojourn.session.conversion import cache, converting
 from sojourn.session.conversion.candidates import Candidate, Examined
 from sojourn.session.conversion.choosing import Use, fastest, words_for
 from sojourn.session.listing import Lister
+from sojourn.session.opening import Blueprint
+from sojourn.values import caller
 
 needs_engines = pytest.mark.skipif(
     any(
@@ -178,3 +180,12 @@ def test_a_shadow_that_makes_no_sense_is_refused() -> None:
     ):
         with pytest.raises(ValueError, match=told):
             sojourn.open(dense, **options)
+
+
+@needs_engines
+def test_the_number_of_threads_is_chosen_by_timing_unless_it_is_given() -> None:
+    for options, expected in (({}, (None, 1)), ({"threads": 3}, (3,))):
+        blueprint = Blueprint(dense, seed=1, engine="litert", engine_options=options)
+        [candidate] = blueprint.examine(caller()).candidates
+        assert candidate.agrees
+        assert candidate.threads in expected

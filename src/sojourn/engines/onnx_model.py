@@ -74,6 +74,8 @@ class OnnxEngine:
         options.log_severity_level = 4  # what matters is raised
         # Said by us, because otherwise it ties its threads to cores, which the sandbox refuses.
         options.intra_op_num_threads = load.threads or len(os.sched_getaffinity(0))
+        # Its threads wait for the next step by spinning, for 15 ms. The caller needs the core.
+        options.add_session_config_entry("session.force_spinning_stop", "1")
         options.use_deterministic_compute = load.deterministic
         if load.seed is not None:
             onnxruntime.set_seed(load.seed)

@@ -427,11 +427,16 @@ zygotes = {DEFAULT: zygote}
 
 def zygote_for(framework: str) -> Zygote:
     """The zygote for sessions that need this framework."""
-    for one in list(zygotes.values()):
-        one.reap()
+    reap_retired()
     if chosen_frameworks() is not None:
         return zygote  # all of them import the same
     return zygotes.get(framework) or zygotes.setdefault(framework, Zygote(framework))
+
+
+def reap_retired() -> None:
+    """Let go of those that have ended by themselves."""
+    for one in list(zygotes.values()):
+        one.reap()
 
 
 def _forget_all_in_child() -> None:

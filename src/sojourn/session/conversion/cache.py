@@ -26,7 +26,7 @@ from sojourn.session.conversion.candidates import Examined
 FOLDER = "SOJOURN_CACHE"
 MOST_BYTES = 4 << 30
 _VERDICTS = "verdicts.json"
-_FORMAT = 1
+_FORMAT = 2
 _CHUNK_BYTES = 2**20
 _PACKAGES = (
     *("tensorflow", "tensorflow-cpu", "tf2onnx", "onnxruntime", "ai-edge-litert"),

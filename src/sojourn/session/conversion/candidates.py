@@ -16,6 +16,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     refusal: str = ""  # why it is not to be used
     is_passing: bool = False  # which may be otherwise the next time
+    threads: int | None = None  # that it was fastest with; None for one on each core
     file: str = ""  # in the folder of the entry
     sha256: str = ""
     checks: int = 0  # inputs that it was compared with TensorFlow on
@@ -45,7 +46,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
         """How it does at a batch size."""
         ratio = self.ratios[batch]
         faster = f"{1 / ratio:.1f}x faster" if ratio < 1 else f"{ratio:.1f}x slower"
-        return f"{faster} than tensorflow at batch {batch}"
+        alone = " on one thread" if self.threads == 1 else ""
+        return f"{faster} than tensorflow at batch {batch}{alone}"
 
     def __str__(self) -> str:
         if self.refusal:

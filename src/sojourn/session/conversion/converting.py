@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -126,8 +127,10 @@ class Conversion:
             if engine == TENSORFLOW:
                 parts.append(self._load)
                 continue
-            path = Path(found.folder, found.of(engine).file)
-            parts.append(_converted_load(self._load, engine, path, found.inputs, found.outputs))
+            one = found.of(engine)
+            path = Path(found.folder, one.file)
+            names = found.inputs, found.outputs
+            parts.append(_converted_load(self._load, engine, path, *names, one.threads))
         load = parts[0]
         if len(parts) > 1:
             load = Load(kind="by_rows", parts=parts, most_rows=uses[0].most_rows or 0)
@@ -162,6 +165,9 @@ class _Opener:
 
     def __init__(self, attempt: Attempt, trial: Open, load: Load, arrays: Arrays) -> None:
         self.attempt = attempt
+        # Small models gain nothing by a second thread, and lose what it takes to wake it.
+        is_open = load.threads is None and len(os.sched_getaffinity(0)) > 1
+        self.thread_counts: Sequence[int | None] = (None, 1) if is_open else (load.threads,)
         self._trial = trial
         self._load = load
         self._arrays = arrays
@@ -175,13 +181,20 @@ class _Opener:
         load = Load(kind="graph", inputs=inputs, outputs=outputs, threads=self._load.threads)
         return self._trial(load, [graph_def])
 
-    def converted(self, engine: str, path: Path, signature: Signature) -> Session:
+    def converted(
+        self, engine: str, path: Path, signature: Signature, threads: int | None
+    ) -> Session:
         names = signature.inputs, signature.outputs
-        return self._trial(_converted_load(self._load, engine, path, *names), [])
+        return self._trial(_converted_load(self._load, engine, path, *names, threads), [])
 
 
 def _converted_load(
-    load: Load, engine: str, path: Path, inputs: Iterable[str], outputs: Iterable[str]
+    load: Load,
+    engine: str,
+    path: Path,
+    inputs: Iterable[str],
+    outputs: Iterable[str],
+    threads: int | None,
 ) -> Load:
     """How a converted model is loaded, so that it has the names of the one it was made from."""
     kind, _ = ENGINES[engine]
@@ -192,7 +205,7 @@ def _converted_load(
         inputs=_names("i", inputs, ending),
         outputs=_names("o", outputs, ending),
         deterministic=load.deterministic,
-        threads=load.threads,
+        threads=threads,
     )
 
 
