@@ -33,7 +33,6 @@ from sojourn.pool.decisions.effects import (
 from sojourn.pool.decisions.scheduler import Scheduler
 from sojourn.pool.decisions.terms import CopyId, Policy
 from sojourn.pool.leasing import Answer, PoolTerms, Resident
-from sojourn.session.stay import Stay
 from sojourn.session.totals import Steps
 from sojourn.values import Place
 
@@ -58,7 +57,7 @@ class Copies(Deciding):
         self.spares: dict[int, Worker] = {}  # those that are ready
         self.jobs: deque[Job] = deque()
         self.timer_at: float | None = None
-        self._opening: dict[CopyId, Stay | None] = {}
+        self._opening: dict[CopyId, Callable[[], None] | None] = {}  # what calls it off
         self._unwanted: set[CopyId] = set()  # to be closed before they were open
         self._news: deque[Report] = deque()
         self._ended_steps: dict[str, Steps] = {}  # of copies that have gone, by model
@@ -91,9 +90,9 @@ class Copies(Deciding):
                     self._later(partial(self.hands.end_spare, number))
                 case Close(copy) if copy in self._opening:
                     self._unwanted.add(copy)  # the job that opens it closes it
-                    stay = self._opening[copy]
-                    if stay is not None:  # there is no point in loading on
-                        self._later(partial(cut_off, stay))
+                    call_off = self._opening[copy]
+                    if call_off is not None:  # there is no point in loading on
+                        self._later(call_off)
                 case Close(copy):
                     self._later(partial(self.hands.close, copy))
                 case Park(copy):
@@ -129,13 +128,13 @@ class Copies(Deciding):
 
     # -- news of copies -----------------------------------------------------------------------
 
-    def is_being_opened(self, copy: CopyId, stay: Stay) -> None:
-        """There is a worker now, which can be ended if it is not wanted any more."""
+    def is_being_opened(self, copy: CopyId, call_off: Callable[[], None]) -> None:
+        """The opening can be called off now, if it is not wanted any more."""
         with self.lock:
-            self._opening[copy] = stay
+            self._opening[copy] = call_off
             is_unwanted = copy in self._unwanted
         if is_unwanted:
-            cut_off(stay)
+            call_off()
 
     def has_opened(self, resident: Resident, held_bytes: int, seconds: float) -> bool:
         """A copy is open; whether it is still wanted."""
@@ -186,9 +185,3 @@ class Copies(Deciding):
     @abstractmethod
     def _answer(self, answer: Answer) -> None:
         """A request has its answer."""
-
-
-def cut_off(stay: Stay) -> None:
-    """End a worker that is being opened for nobody."""
-    if stay.backend is not None:
-        stay.backend.kill()

@@ -304,6 +304,7 @@ def _maker(name: str, model: Any, place: Place, options: dict[str, Any]) -> Make
     blueprint = Blueprint(model, memory=memory, **options)
     blueprint.model_name = name
     rules["takes_spares"] = blueprint.takes_spares(device)
+    blueprint.keep_zygote()
 
     def make(version: int) -> tuple[Model, Source]:
         numbered = Model(name, version, **rules)
