@@ -59,7 +59,9 @@ def asked(
             method, path, body or None, {key.replace("_", "-"): v for key, v in headers.items()}
         )
         response = connection.getresponse()
-        return response.status, dict(response.headers), response.read()
+        # One without a length may go on for ever: its beginning will do.
+        body = response.read() if response.length is not None else response.read1(65536)
+        return response.status, dict(response.headers), body
     finally:
         connection.close()
 
