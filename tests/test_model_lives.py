@@ -29,7 +29,7 @@ from sojourn.service.inference import Inference, ModelRef
 from sojourn.service.rules import ModelRules
 from sojourn.service.served import State
 from sojourn.service.warming import RECORDED, read_records
-from sojourn.service.watching import Key, Quiet
+from sojourn.service.watching import Found, Key, Quiet, Watcher, compare
 
 pytestmark = pytest.mark.usefixtures("zygote")
 M = ModelRef("m")
@@ -196,6 +196,51 @@ def test_what_a_reload_brings_is_not_taken_away_by_the_next_look(tmp_path):
             assert catalogue.names() == ("n",)
 
     run(main)
+
+
+def test_what_somebody_has_changed_is_not_undone_by_what_is_new_in_a_folder(tmp_path):
+    for name in ("m", "n", "o"):
+        write_version(tmp_path / name, 1)
+
+    async def main() -> None:
+        async with serving(**watched(tmp_path)) as catalogue:
+            m = ModelRules(path=str(tmp_path / "m"), labels={"a": 1})
+            await catalogue.reload({"m": m, "n": str(tmp_path / "n")})
+            write_version(tmp_path / "m", 2)
+            write_version(tmp_path / "p", 1)
+            await until(lambda: "p" in catalogue.names() and 2 in states(catalogue))
+            assert await answer(catalogue, ModelRef("m", label="a")) == 4
+            assert catalogue.names() == ("m", "n", "p")
+
+    run(main)
+
+
+def test_a_model_stays_as_it_was_until_what_replaces_it_is_complete():
+    before = {"m": Found(ModelRules(path="m.onnx"), {1: "m.onnx"})}
+    watcher = Watcher(dict, tuple, None, 1)
+    watcher._last = before
+    after = {"m": ModelRules(path="m")}
+    half = Key("m", 3, "m/3")
+    assert watcher._found(after, [half]) == before
+    watcher._quiet.take([half])
+    assert watcher._found(after, [half]) == {"m": Found(after["m"], {3: "m/3"})}
+    assert watcher._found(after, []) == {"m": Found(after["m"], {})}
+
+
+@given(
+    *[st.dictionaries(st.sampled_from("abc"), st.tuples(st.booleans(), st.integers(1, 2)))] * 2,
+)
+def test_news_are_exactly_what_is_different(one, other):
+    def found(looks: Any) -> dict[str, Found]:
+        return {n: Found(ModelRules(path="p", pure=p), {v: "p"}) for n, (p, v) in looks.items()}
+
+    before, after = found(one), found(other)
+    news = compare(before, after, ())
+    assert bool(news) == (before != after)
+    assert news.gone == before.keys() - after.keys()
+    assert all(before.get(n) != f for n, f in news.changed.items())
+    assert all(before[n].versions != after[n].versions for n in news.same_rules)
+    assert all(compare(after, after, [Key(n, 1, "p")]).changed for n in after)
 
 
 def test_a_version_whose_files_still_change_is_not_taken():

@@ -26,7 +26,7 @@ from sojourn.service.signatures import (
     platform_of,
     read_signatures,
 )
-from sojourn.service.watching import Watcher
+from sojourn.service.watching import News, Watcher
 from sojourn.values import Place, Receipt, caller
 
 _LOADED = ("resident", "leased")  # states of a copy in the pool
@@ -71,8 +71,8 @@ class Catalogue(Lives):
             async with self._watcher.lock:  # what it has begun comes to its end
                 await self._stop_watching()
         if seconds:
-            self._watcher = Watcher(self._entries, self._failed, self._change, seconds)
-            await self._watcher.begin(await asyncio.to_thread(self._entries))
+            self._watcher = Watcher(self._entries, self._failed, self._follow, seconds)
+            await self._watcher.begin()
             self._watching = asyncio.create_task(self._watcher.run())
 
     async def close(self) -> None:
@@ -232,12 +232,17 @@ class Catalogue(Lives):
         Returns when everything is as it should be, or has failed and says so in its status.
         """
         wanted = {name: as_rules(rules) for name, rules in entries.items()}
-        if self._watcher is None:
-            await self._change(wanted)
-            return
-        async with self._watcher.lock:
-            await self._change(wanted)
-            await self._watcher.begin(wanted)
+        ours = {model.name for model in self._models.values() if not model.is_pools}
+        async with self._watcher.lock if self._watcher is not None else contextlib.nullcontext():
+            await self._change(wanted, ours - wanted.keys())
+            if self._watcher is not None:
+                await self._watcher.begin()
+
+    async def _follow(self, news: News) -> None:
+        """Something has changed in the folders."""
+        rules = {n: found.rules for n, found in news.changed.items() if n not in news.same_rules}
+        there = {name: found.versions for name, found in news.changed.items()}
+        await self._change(rules, news.gone, there, news.again)
 
     def rules(self) -> Mapping[str, ModelRules]:
         """How each model is served, but for those of the pool."""
@@ -257,26 +262,28 @@ class Catalogue(Lives):
 
     async def _change(
         self,
-        entries: Mapping[str, ModelRules],
+        rules: Mapping[str, ModelRules],
+        gone: Collection[str] = (),
         there: Mapping[str, Mapping[int, str]] | None = None,
         again: Collection[tuple[str, int]] = (),
     ) -> None:
-        gone = [m for m in self._models.values() if not m.is_pools and m.name not in entries]
-        for name, rules in entries.items():
-            model = self._models.setdefault(name, Model(name, rules))
-            if model.rules.keep_seconds != rules.keep_seconds:
+        """Serve models by other rules, or other versions of them; let some go."""
+        for name, new in rules.items():
+            model = self._models.setdefault(name, Model(name, new))
+            if model.rules.keep_seconds != new.keep_seconds:
                 for served in model.available().values():
-                    self.keep(served, rules.keep_alive)
-            model.rules = rules
+                    self.keep(served, new.keep_alive)
+            model.rules = new
         await asyncio.gather(
-            *(self._drop(model) for model in gone),
+            *(self._drop(self._models[name]) for name in gone if name in self._models),
             *(
                 self._bring_up(
                     self._models[name],
-                    there=None if there is None else there.get(name, {}),
+                    there=None if there is None else there[name],
                     again=[version for known, version in again if known == name],
                 )
-                for name in entries
+                for name in (rules if there is None else there)
+                if name in self._models
             ),
         )
 

@@ -142,7 +142,7 @@ class Admin:
     def _served(self, request: Request) -> list[Served]:
         """The versions in service that were asked for. Refused if there are none."""
         name, version = _wished(request)
-        found = [
+        found: list[int | None] = [
             one.version
             for one in self._handler.statuses(name)
             if one.state is State.AVAILABLE and version in (None, one.version)

@@ -7,12 +7,13 @@ meanwhile. A disk that is full or read-only costs the history, never an answer.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import sqlite3
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -172,7 +173,7 @@ class History:
                 file.execute("CREATE INDEX IF NOT EXISTS receipts_by_time ON receipts (at)")
                 file.execute(f"PRAGMA user_version = {_SCHEMA}")
             rows = file.execute("SELECT body FROM points WHERE at >= ? ORDER BY at", (since,))
-            found = [_decode(body) for (body,) in rows]
+            found = list(_points(rows))
         except BaseException:
             file.close()
             raise
@@ -216,7 +217,7 @@ class History:
     def _read_points(self, model: str, since: float) -> list[Point]:
         assert self._file is not None
         question = "SELECT body FROM points WHERE model = ? AND at >= ? ORDER BY at"
-        return [_decode(body) for (body,) in self._file.execute(question, (model, since))]
+        return list(_points(self._file.execute(question, (model, since))))
 
     def _last_receipts(self) -> list[dict[str, Any]]:
         return self._read_receipts(MEMORY_RECEIPTS, lambda session: True)
@@ -231,3 +232,10 @@ class History:
             if len(found) == most:
                 break
         return found
+
+
+def _points(rows: Iterable[tuple[bytes]]) -> Iterator[Point]:
+    """What can be read: one that is damaged costs no other."""
+    for (body,) in rows:
+        with contextlib.suppress(msgspec.MsgspecError):
+            yield _decode(body)

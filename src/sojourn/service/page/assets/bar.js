@@ -57,13 +57,12 @@ export class MemoryBar {
       element.dataset.state = block.state;
       const share = Math.max(LEAST_SHARE, block.bytes / whole);
       element.style.setProperty("flex-basis", `${(share * 100).toFixed(3)}%`);
-      element.dataset.wide = share > 0.12 ? "yes" : "no";
-      const [name, size] = element.querySelectorAll("span");
+      const [name, size, state] = element.querySelectorAll("span");
+      [name, size].forEach((span) => span.classList.toggle("hidden-text", share <= 0.12));
       name.textContent = block.name;
-      size.textContent = block.bytes ? format.bytes(block.bytes) : STATES[block.state];
-      const inner = element.firstChild;
-      inner.setAttribute("aria-label", `${block.name}, ${format.bytes(block.bytes)}, ${STATES[block.state]}`);
-      inner.title = `${block.name}: ${format.bytes(block.bytes)}, ${standing(block)}`;
+      size.textContent = block.bytes ? format.bytes(block.bytes) : "";
+      state.textContent = STATES[block.state];
+      element.firstChild.title = `${block.name}: ${format.bytes(block.bytes)}, ${standing(block)}`;
     });
     const free = budget.limit_bytes === null ? "no limit" : `${format.bytes(Math.max(0, budget.limit_bytes - budget.charged_bytes))} free`;
     replace(
@@ -85,7 +84,7 @@ export class MemoryBar {
 }
 
 function makeBlock(block) {
-  const inner = [h("span", { class: "block-name" }), h("span", { class: "block-size" })];
-  const box = block.model ? h("a", { href: modelLink(block.model) }, inner) : h("div", { role: "img" }, inner);
+  const inner = [h("span", { class: "block-name" }), " ", h("span", { class: "block-size" }), " ", h("span", { class: "hidden-text" })];
+  const box = block.model ? h("a", { href: modelLink(block.model) }, inner) : h("div", {}, inner);
   return h("li", { class: "block" }, box);
 }

@@ -86,7 +86,7 @@ export function table(caption, columns, rows, { empty = "Nothing yet.", keyOf = 
   const head = h("tr", {}, columns.map((c) => h("th", { scope: "col", class: c.number ? "number" : null }, c.title)));
   const frame = h(
     "div",
-    { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
+    { class: "scroll", tabindex: "0", role: "region", "aria-label": `${caption}: table` },
     h("table", {}, h("caption", { class: "hidden-text" }, caption), h("thead", {}, head), body),
   );
   show(rows);

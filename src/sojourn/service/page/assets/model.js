@@ -134,7 +134,7 @@ export class Model {
             `Signature ${name}`,
             [
               { title: "name", text: (r) => r.name },
-              { title: "", text: (r) => r.role },
+              { title: "side", text: (r) => r.role },
               { title: "type and shape", text: (r) => format.shape(r.spec) },
             ],
             rows,

@@ -198,6 +198,7 @@ export class Ranged {
     this.plots.forEach((plot) => plot.show(series.columns));
     this.onSeries(series);
     performance.measure("sojourn-plots", { start: began, end: performance.now() });
+    this.element.dataset.drawn = seconds;
   }
 
   // The newest point, as it comes. After a gap, or where points stand for many, all is asked anew.

@@ -34,7 +34,7 @@ export class Receipts {
 
   constructor() {
     this.tiles = h("div", { class: "tiles" });
-    this.chart = h("div", { class: "chart", tabindex: "0", role: "region", "aria-label": "Memory and sessions over time" });
+    this.chart = h("div", { class: "chart", tabindex: "0", role: "region", "aria-label": "Drawing of the stays" });
     this.source = h("p", { class: "dim" });
     this.receipts = receiptTable("Receipts");
     this.incidents = incidentTable();

@@ -8,7 +8,9 @@ export const DATATYPES = {
 }; // prettier-ignore
 const FILLED = { zeros: () => 0, ones: () => 1, random: () => Math.random() };
 
-export function datatype(spec) {
+// Of an input that takes anything, what is given decides.
+export function datatype(spec, values = [0]) {
+  if (spec.dtype === "any") return { string: "BYTES", boolean: "BOOL" }[typeof values[0]] || "FP64";
   return DATATYPES[spec.dtype] || spec.dtype.toUpperCase();
 }
 
@@ -53,7 +55,7 @@ export function tensor(name, spec, text) {
   const data = Array.isArray(value) ? value.flat(Infinity) : [value];
   if (size(shape) !== data.length) throw new Error(`${name}: the lists are not of one length.`);
   check(name, spec, shape);
-  return { name, datatype: type, shape, data };
+  return { name, datatype: datatype(spec, data), shape, data };
 }
 
 function cast(value, type) {
@@ -126,7 +128,7 @@ export function fromCsv(text, specs, chosen) {
   if (!rows.length) throw new Error("the file has no rows");
   const hasHead = rows[0].some((cell) => Number.isNaN(Number(cell)));
   const head = hasHead ? rows.shift() : [];
-  const value = (spec, cell) => (datatype(spec) === "BYTES" ? cell : Number(cell));
+  const value = (spec, cell) => (datatype(spec) === "BYTES" || Number.isNaN(Number(cell)) ? cell : Number(cell));
   const named = head.map((title) => title.trim()).filter((title) => title in specs);
   if (named.length) {
     return Object.fromEntries(
