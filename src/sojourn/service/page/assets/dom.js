@@ -52,7 +52,7 @@ export function keyed(parent, items, keyOf, create, update) {
 }
 
 function classOf(column) {
-  return column.number ? "number" : column.short ? "short" : null;
+  return column.number ? "number" : column.short ? "short" : column.wide ? "wide" : null;
 }
 
 // A table of columns {title, text, number, node}; `node` gives elements where text is not enough.
