@@ -301,6 +301,13 @@ def test_a_day_of_history_is_drawn_at_once(
         assert sum(bar["count"] for bar in series["bars"]) > 3_000_000
 
 
+VIEWS = {  # where each is, and what is there when it is drawn
+    "overview": ("", ".block[data-state=leased]"),
+    "model": ("#/models/adder", "textarea"),
+    "receipts": ("#/receipts", ".chart svg"),
+}
+
+
 def words(violations: list[dict[str, Any]]) -> list[str]:
     return [
         f"{v['id']}: {v['help']}: " + "; ".join(n["html"][:120] for n in v["nodes"][:3])
@@ -324,31 +331,19 @@ def test_axe_finds_nothing_and_pictures_are_taken(
             dead = other.pid
         os.kill(dead, signal.SIGKILL)
         with pool.lease("big"):
-            for view in ("", "#/models/adder", "#/receipts"):
+            for name, (where, ready) in VIEWS.items():
+                page = look(server, where, color_scheme=scheme)
+                page.evaluate(AXE)
                 for width, height in ((1440, 900), (820, 1180), (390, 844)):
-                    page = look(
-                        server,
-                        view,
-                        viewport={"width": width, "height": height},
-                        color_scheme=scheme,
-                    )
-                    ready = {"": ".plot canvas", "#/receipts": ".chart svg"}.get(
-                        view, ".plot canvas"
-                    )
+                    page.set_viewport_size({"width": width, "height": height})
                     page.locator(ready).first.wait_for()
-                    if view == "":
-                        block(page, "big", "leased").wait_for()
-                    name = {"": "overview", "#/models/adder": "model", "#/receipts": "receipts"}[
-                        view
-                    ]
                     taken = page.screenshot(full_page=True)
                     (SHOTS / f"{name}-{width}-{scheme}.png").write_bytes(taken)
                     wide = page.evaluate("document.documentElement.scrollWidth")
                     assert wide <= width, f"{name} is {wide} wide on a screen of {width}"
-                    page.evaluate(AXE)
                     found = page.evaluate("axe.run().then(result => result.violations)")
                     assert words(found) == []
-                    page.context.close()
+                page.context.close()
 
 
 def test_everything_is_reached_by_keyboard(look: Any) -> None:
