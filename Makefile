@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: setup demo test quick check lint types layers pytest bench score soak faults format clean
+.PHONY: setup demo test quick check lint types layers pytest clients bench score soak fuzz faults format clean
 
 demo: setup
 	@$(BIN)/python -m sojourn.cli.main demo
@@ -39,9 +39,25 @@ layers: setup
 # processes; then, one after another, those that see or measure what others do. After each pass
 # what failed runs once more, alone.
 PROCESSES ?= 2
-pytest: setup
+pytest: setup clients
 	$(BIN)/python tests/steady.py -n $(PROCESSES) --dist loadfile -m "not alone"
 	$(BIN)/python tests/steady.py -m alone
+
+# Clients of the server that cannot be installed beside it, each in an environment of its own.
+CLIENTS := build/clients
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+
+clients: $(CLIENTS)/triton/.installed $(CLIENTS)/serving/.installed
+
+$(CLIENTS)/triton/.installed: tests/real_clients/requirements-triton.txt | setup
+	@$(PYTHON) -m venv --clear $(CLIENTS)/triton
+	@$(PIP) --python $(CLIENTS)/triton/bin/python install -r $<
+	@touch $@
+
+$(CLIENTS)/serving/.installed: tests/real_clients/requirements-serving.txt | setup
+	@rm -rf $(CLIENTS)/serving
+	@$(PIP) install --no-deps --target $(CLIENTS)/serving -r $<
+	@touch $@
 
 quick: setup
 	$(BIN)/ruff check .
@@ -59,6 +75,11 @@ SESSIONS ?= 20000
 soak: setup
 	$(BIN)/python benchmarks/soak.py --sessions $(SESSIONS)
 
+# Spoilt requests of every protocol; a failure prints its seed and number.
+REQUESTS ?= 100000
+fuzz: setup
+	$(BIN)/python benchmarks/fuzz.py --requests $(REQUESTS)
+
 # Every fault of docs/faults.md, many times over; `make faults REPEATS=3` takes minutes.
 REPEATS ?= 20
 faults: setup
@@ -69,4 +90,4 @@ format: setup
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

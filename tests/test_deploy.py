@@ -12,6 +12,7 @@ from typing import Any
 import click
 import pytest
 import yaml
+
 from sojourn.cli.serve import command
 
 DEPLOY = Path(__file__).parent.parent / "deploy"
@@ -39,7 +40,7 @@ def test_the_unit_is_one_that_systemd_accepts(tmp_path: Path) -> None:
 
 def test_the_image_starts_the_server_as_nobody_in_particular() -> None:
     text = (DEPLOY / "Dockerfile").read_text().replace("\\\n", " ")
-    lines = [line.split(maxsplit=1) for line in text.splitlines() if line and line[0] != "#"]
+    lines = [tuple(line.split(maxsplit=1)) for line in text.splitlines() if line and line[0] != "#"]
     known = {"FROM", "WORKDIR", "COPY", "ARG", "RUN", "ENV", "USER", "EXPOSE", "STOPSIGNAL",
              "HEALTHCHECK", "ENTRYPOINT", "CMD"}  # fmt: skip
     assert {word for word, _ in lines} <= known

@@ -105,10 +105,10 @@ copes = 2
 copies = 0
 """,
         SOJOURN_SERVE_MEMROY="1GiB",
-        SOJOURN_SERVE_FRONTS="many",
+        SOJOURN_SERVE_MAX_CONNECTIONS="many",
     )
     assert told == [
-        "SOJOURN_SERVE_FRONTS: fronts: must be int, not str",
+        "SOJOURN_SERVE_MAX_CONNECTIONS: max_connections: must be int, not str",
         "SOJOURN_SERVE_MEMROY: no such setting; did you mean 'SOJOURN_SERVE_MEMORY'?",
         "serve.toml:1: no such setting: 'memori'; did you mean 'memory'?",
         "serve.toml:3: spares: must be int, not str",

@@ -155,7 +155,7 @@ def test_the_last_lines_are_kept_and_those_who_follow_get_the_new_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def main() -> None:
-        lines = LogLines(asyncio.get_running_loop())
+        lines = LogLines()
         logger = logging.getLogger("sojourn.test_lines")
         logger.addHandler(lines)
         try:
@@ -183,7 +183,7 @@ def test_a_slow_reader_of_the_log_misses_lines_and_holds_nobody_up(
     monkeypatch.setattr(log_lines, "_MOST_BEHIND", 2)
 
     async def main() -> list[str]:
-        lines = LogLines(asyncio.get_running_loop())
+        lines = LogLines()
         following = lines.follow(0)
         waiting = asyncio.ensure_future(anext(following))
         await asyncio.sleep(0)

@@ -231,3 +231,57 @@ def test_other_signatures_of_a_saved_model_are_served(zygote: None, tmp_path: Pa
             assert got.json == {"outputs": {"rows": 2, "y": [3.0, 7.0]}}
             # A scalar is no row.
             assert predict(server, "scaler", instances=rows, signature_name="total").status == 400
+
+
+# -- tf.Examples -------------------------------------------------------------------------------
+
+
+def save_example_model(path: str) -> None:
+    """A SavedModel that reads tf.Examples, to label them and to value them. Runs in a worker."""
+    import tensorflow as tf
+
+    class Reader(tf.Module):
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="examples")])
+        def classify(self, examples: Any) -> Any:
+            age = self.age(examples)
+            scores = tf.concat([age / 100.0, 1.0 - age / 100.0], 1)
+            labels = tf.tile([["old", "young"]], [tf.shape(age)[0], 1])
+            return {"classes": labels, "scores": scores}
+
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="examples")])
+        def regress(self, examples: Any) -> Any:
+            return {"outputs": self.age(examples) * 2.0}
+
+        def age(self, examples: Any) -> Any:
+            wanted = {"age": tf.io.FixedLenFeature([1], tf.float32)}
+            return tf.io.parse_example(examples, wanted)["age"]
+
+    reader = Reader()
+    signatures = {"serving_default": reader.classify, "value": reader.regress}
+    tf.saved_model.save(reader, path, signatures)
+
+
+def test_examples_are_classified_and_regressed(zygote: None, tmp_path: Path) -> None:
+    with sojourn.Pool() as pool:
+        sojourn.isolated(save_example_model)(str(tmp_path / "reader"))
+        with serving(Catalogue(pool, {"reader": str(tmp_path / "reader")})) as server:
+
+            def asked(verb: str, **body: Any) -> Got:
+                return ask(server, f"/v1/models/reader:{verb}", body)
+
+            got = asked("classify", examples=[{"age": 25.0}, {"age": 75.0}])
+            assert got.json == {
+                "results": [
+                    [["old", 0.25], ["young", 0.75]],
+                    [["old", 0.75], ["young", 0.25]],
+                ]
+            }
+            got = asked("regress", examples=[{}, {}], context={"age": 1.5}, signature_name="value")
+            assert got.json == {"results": [3.0, 3.0]}
+            assert asked("regress", examples=[{"age": 1.5}]).status == 400  # classifies
+            assert asked("classify", examples=[]).status == 400
+            assert asked("classify", examples=[{"age": "old"}]).status == 400
+            assert asked("classify", examples=[1]).status == 400
+            assert asked("classify", examples=[{"age": 1.0}], signature_name=1).status == 400
+            # One bad example fails alone, by TensorFlow's own words.
+            assert "age" in asked("classify", examples=[{"other": 1.0}]).json["error"]

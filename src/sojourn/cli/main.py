@@ -17,9 +17,16 @@ COMMANDS = {
     "doctor": "Check that this machine has what sojourn needs, with the cure where it has not.",
     "inspect": "Tell what a model contains by reading it, without loading it.",
     "lint": "Find sessions that are never closed, by reading the source.",
+    "load": "Have a running server load a model.",
+    "logs": "Print what a running server has logged.",
+    "predict": "Ask a model of a running server.",
+    "ps": "List the running servers and their models.",
     "report": "Make a page of memory, sessions and latencies from recorded events.",
     "run": "Run a TensorFlow 1 program, unmodified, on the TensorFlow of today.",
+    "serve": "Serve models by HTTP and gRPC.",
+    "stop": "Have a server answer what is under way, and end.",
     "top": "Watch the sessions of this user over all processes.",
+    "unload": "Have a running server give a model's memory back.",
 }
 
 

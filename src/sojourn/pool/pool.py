@@ -302,7 +302,9 @@ def _maker(name: str, model: Any, place: Place, options: dict[str, Any]) -> Make
     rules["estimate_bytes"] = _estimate(model)
     Model(name, **rules)  # what is wrong with these comes before what is wrong with the model
     blueprint = Blueprint(model, memory=memory, **options)
+    blueprint.model_name = name
     rules["takes_spares"] = blueprint.takes_spares(device)
+    blueprint.keep_zygote()
 
     def make(version: int) -> tuple[Model, Source]:
         numbered = Model(name, version, **rules)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 
@@ -54,13 +55,19 @@ def datatype_named(dtype: str) -> str:
 
 def checked_shape(shape: Sequence[int], name: str) -> tuple[int, ...]:
     """A shape that an array can have."""
-    if (
-        len(shape) > _MOST_DIMENSIONS
-        or any(dim < 0 for dim in shape)
-        or math.prod(max(dim, 1) for dim in shape) > _MOST_ELEMENTS
-    ):
+    known = tuple(shape)
+    if not _is_possible(known):
         raise _wrong(f"input {name!r}: no array has the shape {list(shape)[:10]}")
-    return tuple(shape)
+    return known
+
+
+@functools.lru_cache(256)
+def _is_possible(shape: tuple[int, ...]) -> bool:
+    return (
+        len(shape) <= _MOST_DIMENSIONS
+        and all(dim >= 0 for dim in shape)
+        and math.prod(max(dim, 1) for dim in shape) <= _MOST_ELEMENTS
+    )
 
 
 def from_raw(

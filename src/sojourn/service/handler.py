@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sojourn.service.catalogue import Catalogue
-from sojourn.service.failures import Refused, refusal
+from sojourn.service.failures import Refused, refusal, refusing
 from sojourn.service.inference import Answer, Inference, ModelRef
 from sojourn.service.queueing import ModelQueue
 from sojourn.service.rules import ModelRules
@@ -45,6 +45,8 @@ class Handler:
             if queue is None or queue.served is not served or queue.rules is not served.options:
                 queue = self._new_queue(served)
             outputs = await queue.run(inference)
+        except Refused:
+            raise  # see `refusing`, which is too slow here
         except Exception as error:
             told = refusal(error)
             name = inference.model.name[:200]
@@ -64,17 +66,13 @@ class Handler:
 
     async def signature(self, ref: ModelRef, name: str | None = None) -> CallSignature:
         """One signature of a model: the one that is named, or the model's own choice."""
-        try:
+        with refusing():
             return await self.catalogue.signature(self.catalogue.resolve(ref), name)
-        except Exception as error:
-            raise refusal(error) from error
 
     async def metadata(self, ref: ModelRef) -> ModelMetadata:
         """What a model takes and gives."""
-        try:
+        with refusing():
             return await self.catalogue.metadata(ref)
-        except Exception as error:
-            raise refusal(error) from error
 
     def statuses(self, name: str | None = None) -> tuple[VersionStatus, ...]:
         """Where each version stands; Refused if there is no such model."""
@@ -83,7 +81,7 @@ class Handler:
     def is_ready(self, ref: ModelRef | None = None) -> bool:
         """Whether the server, or this model, takes requests."""
         if ref is None or self.is_stopping:
-            return not self.is_stopping
+            return self.catalogue.is_started and not self.is_stopping
         try:
             return self.catalogue.resolve(ref).state is State.AVAILABLE
         except Refused:
@@ -98,24 +96,28 @@ class Handler:
 
     async def load(self, name: str, *, version: int | None = None) -> None:
         """Have a model in service and loaded."""
-        try:
+        with refusing():
             await self.catalogue.load(name, version=version)
-        except Exception as error:
-            raise refusal(error) from error
 
     async def unload(self, name: str, *, version: int | None = None) -> tuple[Receipt, ...]:
         """Take a model out of service; returns when its memory is back."""
-        try:
+        with refusing():
             return await self.catalogue.unload(name, version=version)
-        except Exception as error:
-            raise refusal(error) from error
 
     async def reload(self, entries: Mapping[str, ModelRules]) -> None:
         """Serve these models instead, by these rules."""
-        try:
+        with refusing():
             await self.catalogue.reload(entries)
-        except Exception as error:
-            raise refusal(error) from error
+
+    async def serve_only(self, wanted: Mapping[str, ModelRules]) -> None:
+        """Have these models loaded, by these rules, and no other of the server's."""
+        with refusing():
+            await self.catalogue.adjust(wanted)
+            for name in self.catalogue.rules():
+                if name in wanted:
+                    await self.catalogue.load(name)
+                else:
+                    await self.catalogue.unload(name)
 
     async def close(self) -> None:
         """Cut off what is under way."""

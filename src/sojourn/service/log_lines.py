@@ -14,16 +14,16 @@ _MOST_BEHIND = 1000  # lines that a slow reader may be behind before it misses s
 class LogLines(logging.Handler):
     """Keeps what is logged, and passes it on to those who follow. Any thread may log."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._loop = loop
+        self._loop: asyncio.AbstractEventLoop | None = None  # of those who follow
         self._lines: deque[str] = deque(maxlen=KEPT_LINES)
         self._followers: set[asyncio.Queue[str | None]] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
         line = self.format(record)
         self._lines.append(line)
-        if self._followers and not self._loop.is_closed():
+        if self._followers and self._loop is not None:
             self._loop.call_soon_threadsafe(self._pass_on, line)
 
     def end_following(self) -> None:
@@ -37,6 +37,7 @@ class LogLines(logging.Handler):
 
     async def follow(self, count: int) -> AsyncIterator[str]:
         """The last lines, then every new one, until the reader goes."""
+        self._loop = asyncio.get_running_loop()
         queue: asyncio.Queue[str | None] = asyncio.Queue(_MOST_BEHIND)
         self._followers.add(queue)
         try:

@@ -14,7 +14,7 @@ from sojourn.service.handler import Handler
 from sojourn.service.http.admin import Admin
 from sojourn.service.http.gate import Gate
 from sojourn.service.http.operations import Operations
-from sojourn.service.http.router import Router
+from sojourn.service.http.router import Role, Router
 from sojourn.service.log_lines import LogLines
 from sojourn.service.metrics import families_of_models
 from sojourn.service.page.page import Page
@@ -63,27 +63,31 @@ class Operating:
                 reload=operation.reload,
             )
 
-    def add_to(self, router: Router) -> Router | None:
-        """Have its routes answered; those for admins by the router that is returned, if they
-        have a door of their own."""
-        Operations(self._handler, self._families).add_to(router)
+    def add_to(self, router: Router) -> None:
+        """Have its routes answered."""
+        self._operations().add_to(router)
         wanted = self._operation
         if self.page is not None:
             self.page.add_to(router, can_act=wanted.admin is True)
-        if wanted.admin is False:
-            return None
-        admin = Admin(
+        Admin(
             self._handler, self._facts, wanted.log, drain=wanted.drain, reload=wanted.reload
-        )
-        if wanted.admin is True:
-            admin.add_to(router)
+        ).add_to(router)
+
+    def split(self, router: Router) -> Router | None:
+        """Take what is for admins out of a router that has everything, if it is not to be there;
+        returns where it is then, if anywhere."""
+        if self._operation.admin is True:
             return None
-        apart = Router()
-        Operations(self._handler, self._families).add_to(apart)
-        admin.add_to(apart)
+        apart = router.split(Role.ADMIN)
+        if self._operation.admin is False:
+            return None
+        self._operations().add_to(apart)
         if self.page is not None:
             self.page.add_to(apart, can_act=True)
         return apart
+
+    def _operations(self) -> Operations:
+        return Operations(self._handler, self._families)
 
     def open(self) -> None:
         """The server starts."""

@@ -67,7 +67,7 @@ class ModelQueue:
         self.served = served
         self.rules = rules = served.options
         self._max_queue = rules.max_queue
-        self._width = rules.copies
+        self._width = catalogue.copies(served)
         self._timeout = rules.timeout_seconds
         self._joins = rules.max_batch > 1
         self._busy = 0  # copies that we have
@@ -87,32 +87,26 @@ class ModelQueue:
     async def run(self, inference: Inference) -> Outputs:
         """The outputs of one request."""
         arrived = clock()
-        served = self.served
+        served, statistics = self.served, self.statistics
         served.enter()  # the version stays in service until this one is answered
         try:
-            outputs = await self._run(inference, arrived)
-        except asyncio.CancelledError:
-            raise
-        except BaseException:
-            self.statistics.failed += 1
+            deadline = self._deadline(inference, arrived)
+            target = self._targets.find(inference.signature, inference.outputs)
+            if target is None:
+                call = await self._catalogue.signature(served, inference.signature)
+                target = self._targets.choose(call, inference.signature, inference.outputs)
+            ask = Ask(target, target.arrays(inference.inputs), arrived, deadline)
+            if not self._joins or not target.is_pure:
+                ask.key = None  # what steps change depends on how they are made up
+            if inference.keep_alive is not None:
+                self._catalogue.keep(served, inference.keep_alive)
+            outputs = await self._answered(ask)
+        except Exception:
+            statistics.failed += 1
             raise
         finally:
             served.leave()
-        self.statistics.note_answer(clock() - arrived)
-        return outputs
-
-    async def _run(self, inference: Inference, arrived: float) -> Outputs:
-        deadline = self._deadline(inference, arrived)
-        target = self._targets.find(inference.signature, inference.outputs)
-        if target is None:
-            call = await self._catalogue.signature(self.served, inference.signature)
-            target = self._targets.choose(call, inference.signature, inference.outputs)
-        ask = Ask(target, target.arrays(inference.inputs), arrived, deadline)
-        if not self._joins or not target.is_pure:
-            ask.key = None  # what steps change depends on how they are made up
-        if inference.keep_alive is not None:
-            self._catalogue.keep(self.served, inference.keep_alive)
-        outputs = await self._answered(ask)
+        statistics.note_answer(clock() - arrived)
         if inference.outputs is not None and len(outputs) != len(inference.outputs):
             return {name: outputs[name] for name in inference.outputs}
         return outputs
@@ -162,18 +156,20 @@ class ModelQueue:
 
     def _seconds_to_wait(self) -> float:
         seconds = self._costs.of(1) or 1.0
-        return max(1.0, len(self._line) * seconds / self._width)
+        return max(1.0, len(self._line) * seconds / max(1, self._width))
 
     async def _alone(self, ask: Ask) -> Outputs:
         """A request by itself, on its own task."""
         self._busy += 1
         try:
             while True:
+                session = None
                 try:
                     async with self._catalogue.session(self.served, ask.deadline) as session:
                         return (await self._step(session, [ask]))[0]
                 except SessionBroken as error:
-                    self._repeat_or_raise(ask, error)
+                    if session is None or not self._may_repeat(ask, error):
+                        raise
                 except StepTimeout:
                     self.statistics.late += 1
                     raise
@@ -181,12 +177,14 @@ class ModelQueue:
             self._busy -= 1
             self._go_on()
 
-    def _repeat_or_raise(self, ask: Ask, error: SessionBroken) -> None:
-        """Have a request run once more whose worker has died, if that can change nothing."""
+    def _may_repeat(self, ask: Ask, error: SessionBroken) -> bool:
+        """Whether a request whose worker died in its step is run once more: it can change
+        nothing, and was not run again before."""
         if ask.is_repeated or isinstance(error, OutOfMemory) or not ask.target.is_pure:
-            raise error
+            return False
         ask.is_repeated = True
         self.statistics.repeated += 1
+        return True
 
     # -- many of them ----------------------------------------------------------------------------
 
@@ -208,6 +206,7 @@ class ModelQueue:
         again: deque[Ask] = deque()  # each alone: one of them is to blame
         try:
             while batch:
+                session = None
                 try:
                     deadline = _latest([ask.deadline for ask in batch])
                     async with self._catalogue.session(self.served, deadline) as session:
@@ -216,11 +215,15 @@ class ModelQueue:
                             await self._settle(session, batch, again)
                             batch = self._next(again)
                 except Exception as error:
-                    self._sort_out(batch, error, again)
+                    if session is None:  # it cannot be had: that is nobody's fault among them
+                        for ask in batch:
+                            ask.fail(error)
+                    else:
+                        self._sort_out(batch, error, again)
                     batch = self._next(again)
         finally:
             for ask in (*batch, *again):  # the server stops
-                ask.fail(Refused(Status.UNAVAILABLE, "the server is being stopped", 1.0))
+                ask.fail(_stopping())
             self._busy -= 1
             self._go_on()
 
@@ -248,12 +251,10 @@ class ModelQueue:
         """The step has failed: what was joined is run one by one, if that can change nothing."""
         if isinstance(error, SessionBroken):
             for ask in batch:
-                try:
-                    self._repeat_or_raise(ask, error)
-                except SessionBroken:
-                    ask.fail(error)
-                else:
+                if self._may_repeat(ask, error):
                     again.append(ask)
+                else:
+                    ask.fail(error)
         elif len(batch) > 1 and not isinstance(error, Refused):
             again.extend(batch)  # only pure ones are joined
         else:
@@ -306,17 +307,23 @@ class ModelQueue:
     # -- the end ---------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Cut off what is under way."""
+        """Refuse what waits, and cut off what is under way."""
+        self._width = 0
+        while batch := self._line.take(Ask.is_wanted):
+            for ask in batch:
+                ask.fail(_stopping())
         for task in list(self._tasks):
             task.cancel()
         if self._tasks:
             await asyncio.wait(list(self._tasks))
-        for ask in self._line.take(lambda ask: True):
-            ask.fail(Refused(Status.UNAVAILABLE, "the server is being stopped", 1.0))
 
 
 def too_late() -> Refused:
     return Refused(Status.DEADLINE_EXCEEDED, "the request's time was up before it was run")
+
+
+def _stopping() -> Refused:
+    return Refused(Status.UNAVAILABLE, "the server is being stopped", 1.0)
 
 
 def _latest(deadlines: Sequence[float | None]) -> float | None:

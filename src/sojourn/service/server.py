@@ -61,7 +61,8 @@ class Server:
         self._limits = limits
         operation = operation or Operation()
         self.operating = Operating(self.handler, operation)
-        admin = self.operating.add_to(self.router)
+        self.operating.add_to(self.router)
+        admin = self.operating.split(self.router)
         self._doors: dict[str, Door] = {}
         if http is not None:
             self._doors["http"] = self._http_door(http, self.router)
@@ -124,6 +125,12 @@ class Server:
         thread.join()
         loop.close()
 
+    def reload_certificates(self) -> None:
+        """Have new HTTP connections get the certificate that is in its file now."""
+        if self._tls is not None:
+            files, context = self._tls
+            files.reload(context)
+
     def __enter__(self) -> Server:
         self.start()
         return self
@@ -146,11 +153,13 @@ class Server:
 
     async def _open(self) -> None:
         self.operating.open()
-        await self.handler.catalogue.start()
         if self.operating.page is not None:
             await self.operating.page.start()
+        # First the doors: an address that is taken is told at once, and while models are loaded
+        # those who ask whether it is alive get an answer.
         for name, door in self._doors.items():
             self.addresses[name] = await door.start(self.handler)
+        await self.handler.catalogue.start()
 
     async def _shut(self, grace: float) -> None:
         self.handler.is_stopping = True

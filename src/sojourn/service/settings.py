@@ -49,7 +49,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     )
     devices: Annotated[list[str], Meta(description="devices to fill evenly, such as gpu:0")] = []
     spares: Annotated[int, Meta(description="workers kept ready, so that models open faster")] = 0
-    fronts: Annotated[int, Meta(description="processes that answer clients")] = 1
     watch: Annotated[
         float | str, Meta(description="how often folders are looked at for changes; 0: never")
     ] = 2.0
@@ -92,8 +91,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         if self.max_sessions is not None:
             arguments.whole("max_sessions", self.max_sessions)
         arguments.whole("spares", self.spares, 0)
-        for what in ("fronts", "max_connections"):
-            arguments.whole(what, getattr(self, what))
+        arguments.whole("max_connections", self.max_connections)
         for device in self.devices:
             arguments.device("each of devices", device)
         for what in ("watch", "grace"):

@@ -26,6 +26,8 @@ class Gate:
 
     def check(self, request: Request, route: Route) -> None:
         """Raise Refused unless this request may have this route."""
+        if route.role is Role.INFER and not self.tokens.are_wanted:
+            return  # everybody may
         if route.role is not Role.ANYBODY:
             what = f"{route.method} {route.pattern}"
             self.admit(route.role, what, request.headers, request.peer)

@@ -11,6 +11,7 @@ from urllib.parse import unquote
 from sojourn.service.http.messages import Request, Response
 
 Answering = Callable[[Request], Awaitable[Response]]
+_REMEMBERED = 1024  # paths, whose names come from clients
 
 
 class Role(enum.Enum):
@@ -39,6 +40,7 @@ class Router:
         self.routes: list[Route] = []
         self._fixed: dict[tuple[str, str], Route] = {}
         self._others: list[tuple[re.Pattern[str], Route]] = []
+        self._found: dict[tuple[str, str], tuple[Route, dict[str, str]]] = {}
 
     def add(
         self,
@@ -50,15 +52,37 @@ class Router:
         summary: str = "",
     ) -> None:
         """Have `answer` called for this method and pattern."""
-        route = Route(method, pattern, answer, role, summary)
+        self._add(Route(method, pattern, answer, role, summary))
+
+    def _add(self, route: Route) -> None:
         self.routes.append(route)
-        if "{" in pattern:
-            self._others.append((_compiled(pattern), route))
+        self._found.clear()
+        if "{" in route.pattern:
+            self._others.append((_compiled(route.pattern), route))
         else:
-            self._fixed[method, pattern] = route
+            self._fixed[route.method, route.pattern] = route
+
+    def split(self, role: Role) -> Router:
+        """Give up the routes that need this role, to a router that is returned."""
+        routes, apart = self.routes, Router()
+        self.routes, self._fixed, self._others = [], {}, []
+        self._found.clear()
+        for route in routes:
+            (apart if route.role is role else self)._add(route)
+        return apart
 
     def find(self, method: str, path: str) -> tuple[Route, dict[str, str]] | None:
         """The route for this path and its parts, or None."""
+        found = self._found.get((method, path))  # most paths come again and again
+        if found is None:
+            found = self._search(method, path)
+            if found is not None:
+                if len(self._found) >= _REMEMBERED:
+                    self._found.clear()
+                self._found[method, path] = found
+        return found
+
+    def _search(self, method: str, path: str) -> tuple[Route, dict[str, str]] | None:
         route = self._fixed.get((method, path))
         if route is not None:
             return route, {}

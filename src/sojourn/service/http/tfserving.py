@@ -68,6 +68,8 @@ class TfServing:
         """Have its paths answered."""
         for model in _MODELS:
             router.add("POST", f"{model}:predict", self.predict, summary="Run a model")
+            router.add("POST", f"{model}:classify", self.classify, summary="Label examples")
+            router.add("POST", f"{model}:regress", self.regress, summary="Value examples")
             router.add("GET", model, self.status, summary="Where a model's versions stand")
             router.add("GET", f"{model}/metadata", self.metadata, summary="A model's signatures")
 
@@ -96,6 +98,16 @@ class TfServing:
         told = {"predictions": _as_rows(outputs)} if in_rows else {"outputs": _as_columns(outputs)}
         is_plain = all(map(json_arrays.is_plain, outputs.values()))
         return Response(200, json_arrays.encoded(told, is_plain))
+
+    async def classify(self, request: Request) -> Response:
+        from sojourn.service.http.tfexamples import answer_classify
+
+        return await answer_classify(self._handler, request)
+
+    async def regress(self, request: Request) -> Response:
+        from sojourn.service.http.tfexamples import answer_regress
+
+        return await answer_regress(self._handler, request)
 
     # -- what there is ---------------------------------------------------------------------------
 
@@ -223,8 +235,9 @@ def _numbers(raw: msgspec.Raw, spec: TensorSpec) -> np.ndarray | None:
         return None
     try:
         values = _LIST_OF_ROWS[rank - 1].decode(raw)
-        return np.array(values, dtype) if values else None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError):
+        with np.errstate(over="raise"):
+            return np.array(values, dtype) if values else None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError, ArithmeticError):
         return None
 
 

@@ -1,0 +1,166 @@
+"""`sojourn serve`: a model server that gives memory back."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
+
+import click
+import msgspec
+
+from sojourn.cli.terminal import plain
+from sojourn.service.config import Config, ConfigError, read_config
+from sojourn.service.config_changes import check
+from sojourn.service.settings import PREFIX, SETTINGS, Setting
+
+
+def _with_settings(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give the command a flag for each setting."""
+    for setting in reversed(SETTINGS):
+        if setting.name != "paths":
+            command = _option(setting)(command)
+    return command
+
+
+def _option(setting: Setting) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    help = f"{setting.help[:1].upper()}{setting.help[1:]}. [{setting.variable}]"
+    if setting.is_switch:
+        flag = f"{setting.flag}/--no-{setting.flag[2:]}"
+        return click.option(flag, setting.name, default=None, help=help)
+    if setting.default not in (None, "", []):
+        help = f"{help[:-1]}; {setting.default}]"
+    metavar = setting.name.rpartition("_")[2].upper()
+    return click.option(
+        setting.flag, setting.name, metavar=metavar, multiple=setting.is_list, help=help
+    )
+
+
+@click.command(name="serve")
+@click.argument("paths", nargs=-1, metavar="[FOLDER | MODEL | NAME=PATH]...")
+@click.option("--config", metavar="FILE", envvar=f"{PREFIX}CONFIG",
+              help=f"Settings and models, in TOML. [{PREFIX}CONFIG]")  # fmt: skip
+@click.option("--check", "is_check", is_flag=True, help="Say what it would do, or what is wrong.")
+@click.option("--json", "as_json", is_flag=True, help="Print what --check finds as JSON.")
+@_with_settings
+def command(
+    paths: tuple[str, ...], config: str | None, is_check: bool, as_json: bool, **given: Any
+) -> None:
+    """Serve models by HTTP and gRPC, in the protocols of TensorFlow Serving and KServe.
+
+    \b
+        sojourn serve models/                              every model in the folder, by its name
+        sojourn serve resnet=models/resnet bert=bert.onnx --memory 8GiB
+        sojourn serve --config serve.toml --check
+
+    Each model runs in workers of its own: loaded when it is first asked for, closed when room is
+    needed. A flag wins over its environment variable (in brackets, before its default), and that
+    over the file. SIGTERM and Ctrl-C answer what is under way and end; SIGHUP reads the
+    configuration again. Exit code 0 when it has ended so, 1 if it could not start, 2 if it was
+    called or configured wrongly.
+    """
+    flags = {"paths": paths, **{name: _value(name, value) for name, value in given.items()}}
+
+    def read() -> Config:
+        return read_config(config, os.environ, flags)
+
+    try:
+        found = read()
+    except ConfigError as error:
+        for problem in error.problems:
+            click.echo(f"sojourn: {plain(problem)}", err=True)
+        sys.exit(2)
+    if is_check:
+        _check(found, as_json)
+        return
+    _run(read)
+
+
+def _value(name: str, text: Any) -> Any:
+    """What a flag's text stands for; what is wrong is found with everything else."""
+    if not isinstance(text, str):
+        return text
+    [setting] = [one for one in SETTINGS if one.name == name]
+    try:
+        return msgspec.convert(text, setting.type, strict=False)
+    except msgspec.ValidationError:
+        return text
+
+
+def _check(config: Config, as_json: bool) -> None:
+    from sojourn.service import tokens
+    from sojourn.service.daemon import exposed, tls_of
+
+    found = check(config)
+    problems = list(found.problems)
+    warnings: list[str] = []
+    try:
+        warnings = exposed(config.settings, tokens.read(config.settings.tokens, dict(os.environ)))
+        if (tls := tls_of(config.settings)) is not None:
+            tls.check()
+    except (ValueError, OSError) as error:
+        if not any(str(error) in problem for problem in problems):
+            problems.append(str(error))
+    if as_json:
+        data = {"lines": found.lines, "problems": problems, "warnings": warnings}
+        click.echo(msgspec.json.format(msgspec.json.encode(data), indent=2))
+    else:
+        for line in (*found.lines, *(f"warning: {one}" for one in warnings)):
+            click.echo(plain(line))
+        for problem in problems:
+            click.echo(plain(f"wrong: {problem}"))
+    sys.exit(1 if problems else 0)
+
+
+def _run(read: Callable[[], Config]) -> None:
+    # TensorFlow's start-up notes are about the machine, not about the models.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    try:
+        from sojourn.service.daemon import Daemon
+    except ImportError as error:
+        _fail(f"{error}; pip install 'sojourn[serve]'")
+    from sojourn.errors import SojournError
+
+    try:
+        Daemon(read).run(_progress)
+    except (SojournError, OSError, ValueError, ImportError) as error:
+        _fail(str(error))
+
+
+def _fail(message: str) -> NoReturn:
+    for line in message.splitlines():
+        click.echo(f"sojourn: {plain(line)}", err=True)
+    sys.exit(1)
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[None]:
+    """In a terminal, which models are being opened; elsewhere the log says when they are ready."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    from sojourn import events
+
+    opening: dict[str, None] = {}
+    console = Console(stderr=True)
+    with console.status("starting") as status:
+
+        def show(event: events.Event) -> None:
+            if event.kind == "session.opening":
+                opening[event.session] = None
+            elif event.kind in ("session.ready", "session.closed", "session.broken"):
+                opening.pop(event.session, None)
+            else:
+                return
+            status.update(Text(plain(f"loading {', '.join(opening)}" if opening else "starting")))
+
+        stop = events.subscribe(show, wants_bytes=False)
+        try:
+            yield
+        finally:
+            stop()

@@ -1,0 +1,330 @@
+"""A server as a process of its own: what `sojourn serve` runs from its start to its end.
+
+SIGTERM and SIGINT drain it, a second one hurries it; SIGHUP has it read its configuration again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+from sojourn import events
+from sojourn.pool import Pool
+from sojourn.service import notices, records, tokens, tracing
+from sojourn.service.access_log import timestamp
+from sojourn.service.addresses import parsed
+from sojourn.service.catalogue import Catalogue
+from sojourn.service.config import Config, ConfigError
+from sojourn.service.config_changes import changes
+from sojourn.service.http.limits import Limits
+from sojourn.service.log_lines import LogLines
+from sojourn.service.operating import Operation
+from sojourn.service.server import Server
+from sojourn.service.settings import Settings
+from sojourn.service.tls import Tls
+from sojourn.service.tokens import Tokens, is_loopback
+
+_log = logging.getLogger("sojourn.service")
+_STOP = (signal.SIGTERM, signal.SIGINT)
+
+
+class _Hurried(BaseException):
+    """It was told to end once more while it drained."""
+
+
+class Daemon:
+    """One server process. `run` returns when it has ended, and everything with it."""
+
+    def __init__(self, read: Callable[[], Config]) -> None:
+        self._read = read
+        self._config = read()
+        self._entries = self._config.entries()
+        # Read once: they do not stay in the environment.
+        self._secrets = {
+            name: os.environ.pop(name) for name in tokens.VARIABLES.values() if name in os.environ
+        }
+        self._tokens = self._read_tokens(self._config.settings)
+        self._tls = tls_of(self._config.settings)
+        if self._tls is not None:
+            self._tls.check()
+        self._lines = LogLines()
+        self._wishes: queue.SimpleQueue[signal.Signals] = queue.SimpleQueue()
+        self._is_draining = False
+        self._is_given_up = False
+        self._give_up: Callable[[], object] | None = None  # while it starts
+        self._server: Server | None = None
+
+    def run(self, on_start: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
+        """Serve until a signal comes. `on_start` is around what happens until it answers."""
+        settings = self._config.settings
+        with contextlib.suppress(_Hurried), contextlib.ExitStack() as stack:
+            stack.enter_context(self._signals())
+            stack.enter_context(_logging(settings, self._lines))
+            tracer = None
+            if settings.trace:
+                tracer, end = tracing.tracer()
+                stack.callback(end)
+                stack.callback(events.trace(tracer))
+            pool = stack.enter_context(
+                Pool(
+                    settings.memory,
+                    devices=settings.devices,
+                    max_sessions=settings.max_sessions,
+                    spares=settings.spares,
+                )
+            )
+            self._server = self._make_server(pool, tracer)
+            for warning in exposed(settings, self._tokens):
+                _log.warning("%s", warning)
+            self._give_up = pool.close
+            with on_start():
+                self._server.start()
+            stack.callback(self._drain)
+            self._give_up = None  # from now on a signal is a wish like others
+            if self._is_given_up:
+                return
+            stack.enter_context(self._announced(settings))
+            self._serve()
+
+    def _make_server(self, pool: Pool, tracer: Any) -> Server:
+        settings = self._config.settings
+        catalogue = Catalogue(
+            pool,
+            self._entries,
+            find=lambda: self._config.entries(),
+            watch_seconds=settings.watch_seconds,
+        )
+        return Server(
+            catalogue,
+            http=settings.http or None,
+            grpc=settings.grpc or None,
+            limits=Limits(body_bytes=settings.max_body_bytes, connections=settings.max_connections),
+            tls=self._tls,
+            operation=self._operation(tracer),
+            grace_seconds=settings.grace_seconds,
+        )
+
+    # -- while it runs ---------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        while True:
+            wish = self._wishes.get()
+            if wish is not signal.SIGHUP:
+                _log.info("%s: answering what is under way, then ending", wish.name)
+                return
+            assert self._server is not None
+            notices.tell_systemd(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
+            self._server.call(self._reload)
+            notices.tell_systemd("READY=1")
+
+    def _drain(self) -> None:
+        assert self._server is not None
+        try:
+            self._is_draining = True
+            self._server.close()
+        except _Hurried:
+            self._server.close(0)
+
+    async def _reload(self) -> list[str]:
+        """Read the configuration again, and say what became of it. A wrong one changes nothing."""
+        assert self._server is not None
+        before = self._config.settings
+        try:
+            config, entries, known = await asyncio.to_thread(self._read_again)
+        except (ConfigError, ValueError, OSError) as error:
+            told = [f"nothing was changed: {line}" for line in str(error).splitlines()]
+            for line in told:
+                _log.error("%s", line)
+            return told
+        found = changes(self._config, config, self._entries, entries)
+        self._config, self._entries, self._tokens = config, entries, known
+        self._server.operating.gate.tokens = known
+        await self._server.handler.reload(entries)
+        logging.getLogger("sojourn").setLevel(config.settings.log_level.upper())
+        told = str(found).splitlines()
+        if config.settings.watch_seconds != before.watch_seconds:
+            await self._server.handler.catalogue.watch(config.settings.watch_seconds)
+        if before.tls_certificate is not None:
+            self._server.reload_certificates()
+            told.append("the certificate was read again")
+        for line in told:
+            _log.info("reload: %s", line)
+        return told
+
+    def _read_again(self) -> tuple[Config, dict[str, Any], Tokens]:
+        config = self._read()
+        return config, config.entries(), self._read_tokens(config.settings)
+
+    def _read_tokens(self, settings: Settings) -> Tokens:
+        return tokens.read(settings.tokens, dict(self._secrets))
+
+    def _operation(self, tracer: Any) -> Operation:
+        settings = self._config.settings
+        admin = {"on": True, "off": False}.get(settings.admin, settings.admin)
+        return Operation(
+            tokens=self._tokens,
+            admin=admin,
+            access_log=settings.access_log,
+            tracer=tracer,
+            log=self._lines,
+            drain=lambda: self._wishes.put(signal.SIGTERM),
+            reload=self._reload,
+            page=settings.page,
+        )
+
+    # -- signals, and telling others -------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        def on_signal(number: int, frame: FrameType | None) -> None:
+            if self._is_draining:
+                if number != signal.SIGHUP:
+                    raise _Hurried
+            elif self._give_up is not None and number != signal.SIGHUP:
+                # Models that are being loaded are given up, so that its start comes to an end.
+                self._is_given_up = True
+                threading.Thread(target=self._give_up, name="sojourn-give-up").start()
+            else:
+                self._wishes.put(signal.Signals(number))
+
+        before = {number: signal.signal(number, on_signal) for number in (*_STOP, signal.SIGHUP)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    @contextlib.contextmanager
+    def _announced(self, settings: Settings) -> Iterator[None]:
+        """Others can find it, until it stops."""
+        assert self._server is not None
+        record = self._record(self._server.addresses, settings)
+        withdraw = records.publish(record)
+        try:
+            if settings.ready_file is not None:
+                facts = {"pid": record.pid, "url": record.url, **self._server.addresses}
+                notices.write_ready_file(settings.ready_file, facts)
+            notices.tell_systemd("READY=1")
+            where = ", ".join(f"{name} at {at}" for name, at in self._server.addresses.items())
+            count = "1 model" if len(self._entries) == 1 else f"{len(self._entries)} models"
+            _log.info("serving %s, %s", count, where)
+            yield
+            notices.tell_systemd("STOPPING=1")
+        finally:
+            withdraw()
+            if settings.ready_file is not None:
+                with contextlib.suppress(OSError):
+                    os.unlink(settings.ready_file)
+
+    def _record(self, addresses: dict[str, str], settings: Settings) -> records.Record:
+        scheme = "http" if self._tls is None else "https"
+        url = f"{scheme}://{_reachable(addresses['http'])}" if "http" in addresses else ""
+        admin: str | None = url or None
+        if settings.admin == "off":
+            admin = None
+        elif "admin" in addresses:
+            admin = f"{scheme}://{_reachable(addresses['admin'])}"
+        grpc = addresses.get("grpc")
+        return records.Record(
+            os.getpid(),
+            url,
+            None if grpc is None else _reachable(grpc),
+            admin,
+            time.time(),
+            os.getcwd(),
+            None if self._tls is None else os.path.abspath(self._tls.certificate),
+        )
+
+
+def tls_of(settings: Settings) -> Tls | None:
+    """The files that these settings name."""
+    if settings.tls_certificate is None or settings.tls_key is None:
+        return None
+    return Tls(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
+
+
+def exposed(settings: Settings, known: Tokens) -> list[str]:
+    """What others on the network could do, unless that is wanted."""
+    addresses = [settings.http, settings.grpc]
+    if settings.admin not in ("on", "off"):
+        addresses.append(settings.admin)
+    open_to_all = [one for one in addresses if one and not _is_local(one)]
+    if not open_to_all:
+        return []
+    where = " and ".join(open_to_all)
+    found = []
+    if not known.are_wanted and settings.tls_client_ca is None:
+        found.append(f"anybody who reaches {where} may use the models: see --tokens")
+    if known.are_wanted and settings.tls_certificate is None:
+        found.append(f"tokens cross the network readable at {where}: see --tls-certificate")
+    return found
+
+
+def _is_local(address: str) -> bool:
+    if address.startswith("unix:"):
+        return True
+    host = parsed(address)[0]
+    return host == "localhost" or is_loopback(host)
+
+
+def _reachable(address: str) -> str:
+    """The same address for clients on this machine."""
+    host, port = parsed(address)
+    if host in ("0.0.0.0", "::", ""):
+        host = "127.0.0.1" if host != "::" else "::1"
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+class _Form(logging.Formatter):
+    """A line without the place in the code: in a server that is always our own."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(message)s")
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
+        return timestamp(record.created)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        place = getattr(record, "sojourn_place", None)
+        if place:
+            record.message = record.message.replace(f" at {place}", "", 1)
+        return super().formatMessage(record)
+
+
+class _ToStandardError(logging.StreamHandler[Any]):
+    """To what is standard error now: while models load in a terminal, something is above it."""
+
+    @property
+    def stream(self) -> Any:
+        return sys.stderr
+
+    @stream.setter
+    def stream(self, stream: Any) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def _logging(settings: Settings, lines: LogLines) -> Iterator[None]:
+    logger = logging.getLogger("sojourn")
+    handlers = [_ToStandardError(), lines]
+    before = logger.level
+    logger.setLevel(settings.log_level.upper())
+    for handler in handlers:
+        handler.setFormatter(_Form())
+        logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+        for handler in handlers:
+            logger.removeHandler(handler)

@@ -1,0 +1,46 @@
+"""TensorFlow Serving's REST API for tf.Examples: classify and regress."""
+
+from __future__ import annotations
+
+import math
+
+from sojourn.service.classifying import Task, classify, regress
+from sojourn.service.examples import from_json, with_context
+from sojourn.service.failures import Refused, Status
+from sojourn.service.handler import Handler
+from sojourn.service.http import json_arrays
+from sojourn.service.http.messages import Request, Response
+from sojourn.service.http.tfserving import ref_of
+
+
+async def answer_classify(handler: Handler, request: Request) -> Response:
+    """`{"results": [[[label, score], ...], ...]}`, a list for each example."""
+    found = await classify(handler, _task(request))
+    is_plain = all(math.isfinite(score) for row in found.rows for _, score in row)
+    return Response(200, json_arrays.encoded({"results": found.rows}, is_plain))
+
+
+async def answer_regress(handler: Handler, request: Request) -> Response:
+    """`{"results": [value, ...]}`, one for each example."""
+    found = await regress(handler, _task(request))
+    is_plain = all(map(math.isfinite, found.values))
+    return Response(200, json_arrays.encoded({"results": found.values}, is_plain))
+
+
+def _task(request: Request) -> Task:
+    asked = json_arrays.parsed(request.body)
+    if not isinstance(asked, dict):
+        raise _wrong("the body must be a JSON object")
+    examples, name = asked.get("examples"), asked.get("signature_name", "")
+    if not isinstance(examples, list) or not examples:
+        raise _wrong("'examples' must be a list with at least one example")
+    if not isinstance(name, str):
+        raise _wrong("'signature_name' must be a string")
+    serialized = [from_json(example) for example in examples]
+    if "context" in asked:
+        serialized = with_context(serialized, from_json(asked["context"]))
+    return Task(ref_of(request), serialized, name or None, request.deadline, request.request_id)
+
+
+def _wrong(message: str) -> Refused:
+    return Refused(Status.INVALID_ARGUMENT, message)

@@ -1,0 +1,370 @@
+"""`sojourn serve` and the commands that ask a running server, with real processes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pty
+import re
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import served_models
+from clients import remaining
+from served import SOJOURN, Served, called, data_of, models, serving
+from sojourn.cli.server_client import ServerError
+from sojourn.service import records
+
+ROW = "[[1, 1, 1, 1]]"
+TOKEN = "0123456789abcdef"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    models(tmp_path / "models")
+    return tmp_path
+
+
+def test_a_server_is_found_asked_and_stopped_by_commands(folder: Path) -> None:
+    with serving(folder, str(folder / "models")) as server:
+        [listed] = data_of("ps")["servers"]
+        assert listed["url"] == server.url
+        assert listed["pid"] == server.process.pid
+        assert [one["name"] for one in listed["models"]] == ["thrice", "times"]
+        assert not any(one["is_loaded"] for one in listed["models"])
+
+        assert data_of("predict", "times", ROW) == {"outputs": {"y": [[8.0]]}}
+        [loaded] = data_of("load", "thrice")["models"]
+        assert loaded["is_loaded"]
+        assert loaded["memory_bytes"] > 0
+        [receipt] = data_of("unload", "times")["receipts"]
+        assert receipt["clean"]
+        assert receipt["returned_bytes"] == receipt["held_bytes"] > 0
+        assert called("predict", "times", ROW).exit_code == 1
+        for pinned in ("pin", "unpin"):
+            server.client().ask("POST", f"/admin/models/thrice/{pinned}")
+            [shown] = data_of("ps")["servers"]
+            assert shown["models"][0]["pinned"] == (pinned == "pin")
+            assert (shown["models"][0]["leaves_in_seconds"] is None) == (pinned == "pin")
+        assert data_of("unload", "thrice", "--keep-serving") == {"evicted": True}
+        assert data_of("predict", "thrice", ROW) == {"outputs": {"y": [[12.0]]}}
+
+        lines = called("logs").output.splitlines()
+        assert any(re.search(r"model.unloaded times: .* clean=True", one) for one in lines), lines
+        [stopped] = data_of("stop")["stopped"]
+        assert stopped == {"url": server.url, "pid": server.process.pid, "ended": True}
+        assert server.process.wait(1) == 0
+        assert remaining(server.process.pid) == []
+    assert not (folder / "ready.json").exists()
+    assert records.running() == []
+    assert called("ps").exit_code == 1
+
+
+def test_what_commands_print_for_people(folder: Path) -> None:
+    with serving(folder, str(folder / "models"), "--memory=1GiB") as server:
+        assert called("predict", "times", ROW).output == "y float32 1x1\n[[8.]]\n"
+        head, titles, thrice, times = called("ps").output.splitlines()
+        assert head.startswith(f"{server.url}  pid {server.process.pid}, up ")
+        assert head.endswith(" of 1.0 GiB")
+        assert titles.split()[:6] == ["model", "version", "state", "holds", "copies", "requests"]
+        assert thrice.split() == ["thrice", "3", "on", "demand", "-", "0", "0", "-"]
+        assert times.split()[:3] == ["times", "2", "available"]
+        assert called("load", "thrice").output.startswith("thrice, version 3: available, ")
+        assert called("unload", "thrice").output.startswith("closed in ")
+        assert called("stop").output == f"{server.url} has ended\n"
+
+
+def test_predict_takes_json_arrays_files_and_standard_input(folder: Path) -> None:
+    np.save(folder / "row.npy", np.ones((2, 4), np.float32))
+    (folder / "row.json").write_text(json.dumps({"x": [[1, 2, 3, 4]]}))
+    kserve = {
+        "inputs": [{"name": "x", "shape": [1, 4], "datatype": "FP32", "data": [[1, 1, 1, 1]]}]
+    }
+    with serving(folder, str(folder / "models")):
+        for words, given, expected in (
+            ([ROW], None, [[8.0]]),
+            (['{"x": [[1, 1, 1, 1]]}'], None, [[8.0]]),
+            ([f"x={ROW}"], None, [[8.0]]),
+            ([str(folder / "row.npy")], None, [[8.0], [8.0]]),
+            ([f"x={folder / 'row.npy'}"], None, [[8.0], [8.0]]),
+            ([str(folder / "row.json")], None, [[20.0]]),
+            ([], ROW, [[8.0]]),
+            (["-"], ROW, [[8.0]]),
+            (["--version=2", ROW], None, [[8.0]]),
+        ):
+            assert data_of("predict", "times", *words, input=given)["outputs"]["y"] == expected
+        sent = data_of("predict", "times", json.dumps(kserve))
+        assert sent["outputs"][0]["data"] == [8.0]
+        for words, code, why in (
+            (["times", "nonsense"], 2, "Data must be JSON"),
+            (["times", "nowhere.npy"], 2, "No such file"),
+            (["times", '{"z": [1]}'], 1, "input 'x' is missing"),
+            (["times", "[[1, 2]]"], 1, ""),
+            (["times", '[["a", 1, 1, 1]]'], 2, "Input 'x'"),
+            (["nix", ROW], 1, "Servable not found"),
+            (["times", "--version=9", ROW], 1, "Servable not found"),
+            (["times", ROW, ROW], 2, "name=value"),
+        ):
+            result = called("predict", *words)
+            assert (result.exit_code, why in result.output) == (code, True), result.output
+            assert "Traceback" not in result.output
+
+
+def test_sigterm_answers_what_is_under_way_and_leaves_nothing(folder: Path) -> None:
+    with serving(folder, str(folder / "models")) as server:
+        answers: list[object] = []
+        first = threading.Event()
+
+        def ask() -> None:
+            try:
+                while True:
+                    answers.append(server.infer())
+                    first.set()
+            except Exception as error:
+                answers.append(error)
+
+        threads = [threading.Thread(target=ask) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        assert first.wait(60)
+        assert server.end(signal.SIGTERM) == 0
+        for thread in threads:
+            thread.join()
+        good = [answer for answer in answers if answer == [8.0]]
+        refused = [str(answer) for answer in answers if answer != [8.0]]
+        assert len(good) + len(refused) == len(answers)
+        assert len(refused) == len(threads)
+        assert all("does not answer" in why or "stop" in why for why in refused), refused
+        assert remaining(server.process.pid) == []
+        assert "SIGTERM: answering what is under way" in server.log.read_text()
+
+
+def test_ctrl_c_ends_it_as_well(folder: Path) -> None:
+    with serving(folder, str(folder / "models")) as server:
+        assert server.infer() == [8.0]
+        assert server.end(signal.SIGINT) == 0
+        assert remaining(server.process.pid) == []
+        assert "Traceback" not in server.log.read_text()
+
+
+def test_a_server_that_is_killed_leaves_nothing(folder: Path) -> None:
+    with serving(folder, str(folder / "models")) as server:
+        assert server.infer() == [8.0]
+        assert server.infer("thrice") == [12.0]
+        server.end(signal.SIGKILL)
+        assert remaining(server.process.pid) == []
+        assert records.running() == []
+
+
+def test_several_servers_are_told_apart_by_their_url(folder: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    models(other / "models")
+    with (
+        serving(folder, str(folder / "models")) as one,
+        serving(other, str(other / "models")) as two,
+    ):
+        assert {listed["url"] for listed in data_of("ps")["servers"]} == {one.url, two.url}
+        result = called("predict", "times", ROW)
+        assert result.exit_code == 2
+        assert one.url in result.output
+        assert two.url in result.output
+        assert data_of("predict", "times", ROW, "--url", two.url)["outputs"]["y"] == [[8.0]]
+        assert data_of("ps", env={"SOJOURN_URL": one.url})["servers"][0]["pid"] == one.process.pid
+        assert data_of("stop", "--url", one.url)["stopped"] == [{"url": one.url, "ended": None}]
+        assert one.process.wait(60) == 0
+        [stopped] = data_of("stop", "--all")["stopped"]
+        assert stopped["ended"]
+
+
+def test_logs_are_followed_until_the_server_ends(folder: Path) -> None:
+    with serving(folder, str(folder / "models")) as server:
+        following = subprocess.Popen(
+            [*SOJOURN, "logs", "--follow"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert following.stdout is not None
+        assert "serving 2 models" in following.stdout.readline()
+        server.infer()
+        assert "session.ready times@2" in following.stdout.readline()
+        assert server.end() == 0, "those who follow the log do not hold it up"
+        assert following.wait(60) == 0
+        following.communicate()
+
+
+# -- reading the configuration again ---------------------------------------------------------------
+
+
+def test_sighup_changes_models_and_tokens_and_says_what_needs_a_restart(folder: Path) -> None:
+    file, tokens = folder / "serve.toml", folder / "tokens"
+    file.write_text('tokens = "tokens"\nmemory = "1GiB"\n[models.times]\npath = "models/times"\n')
+    tokens.write_text(f"admin old-{TOKEN}\n")
+    tokens.chmod(0o600)
+    with serving(folder, f"--config={file}") as server:
+        old, new = ({"token": f"{when}-{TOKEN}"} for when in ("old", "new"))
+        assert server.infer(**old) == [8.0]
+        file.write_text(
+            'tokens = "tokens"\nmemory = "2GiB"\n[models.thrice]\npath = "models/thrice"\n'
+        )
+        tokens.write_text(f"admin new-{TOKEN}\n")
+        server.process.send_signal(signal.SIGHUP)
+        until(lambda: answers(server, "thrice", **new) == [12.0])
+        for model, shown in (("thrice", old), ("times", new)):
+            with pytest.raises(ServerError):
+                server.infer(model, **shown)
+        file.write_text("memory = nonsense\n")
+        told = server.client(**new).ask("POST", "/admin/reload")["messages"]
+        assert told[0].startswith(f"nothing was changed: {file}:1: ")
+        assert server.infer("thrice", **new) == [12.0]
+        log = server.log.read_text()
+        assert "reload: model thrice: new" in log
+        assert "reload: model times: removed" in log
+        assert "memory: '2GiB' instead of '1GiB'; this takes a restart" in log
+        assert re.search(r"model.unloaded times: .* clean=True", log)
+        assert server.end() == 0
+        assert remaining(server.process.pid) == []
+
+
+def test_a_model_that_appears_in_the_folder_is_served(folder: Path) -> None:
+    with serving(folder, str(folder / "models"), "--watch=0.05") as server:
+        served_models.write_version(folder / "models" / "five", 5)
+        until(lambda: answers(server, "five") == [20.0])
+        assert server.end() == 0
+
+
+def answers(server: Served, model: str, **more: Any) -> Any:
+    try:
+        return server.infer(model, **more)
+    except ServerError:
+        return None
+
+
+def until(is_so: Callable[[], bool], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+# -- starting --------------------------------------------------------------------------------------
+
+
+def test_check_says_what_it_would_do_or_what_is_wrong(folder: Path) -> None:
+    result = called("serve", str(folder / "models"), "--check", "--memory=1GiB")
+    assert result.exit_code == 0
+    assert "memory = 1GiB" in result.output
+    assert (
+        f"model times: an ONNX model at {folder / 'models' / 'times'}, version 2" in result.output
+    )
+    result = called("serve", str(folder / "models"), "--check", "--tokens=/nowhere", "--json")
+    assert result.exit_code == 1
+    assert "/nowhere" in json.loads(result.stdout)["problems"][0]
+    result = called("serve", str(folder / "models"), "--check", "--http=0.0.0.0:8501", "--json")
+    assert "anybody who reaches 0.0.0.0:8501" in json.loads(result.stdout)["warnings"][0]
+
+
+def test_a_wrong_configuration_is_told_with_its_line_and_is_a_wrong_call(folder: Path) -> None:
+    file = folder / "serve.toml"
+    file.write_text('memory = "1GiB"\nmax_conections = 3\n[models.times]\npath = "x"\ncopies = 0\n')
+    result = called("serve", "--config", str(file))
+    assert result.exit_code == 2
+    assert f"{file}:2: no such setting: 'max_conections'; did you mean" in result.output
+    assert f"{file}:5: " in result.output
+    result = called("serve", str(folder / "models"), env={"SOJOURN_SERVE_COPIES": "many"})
+    assert result.exit_code == 2
+    assert "SOJOURN_SERVE_COPIES" in result.output
+
+
+def test_a_port_that_is_taken_is_said_so(folder: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = subprocess.run(
+            [*SOJOURN, "serve", str(folder / "models"), "--grpc=",
+             f"--http=127.0.0.1:{taken.getsockname()[1]}"],
+            capture_output=True, text=True,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert "address already in use" in done.stderr.lower()
+    assert "Traceback" not in done.stderr
+
+
+def test_flags_win_over_the_environment_and_that_over_the_file(folder: Path) -> None:
+    file = folder / "serve.toml"
+    file.write_text(f'paths = ["{folder / "models"}"]\nmemory = "1GiB"\nspares = 0\n')
+    environment = {"SOJOURN_SERVE_MEMORY": "2GiB", "SOJOURN_SERVE_CONFIG": str(file)}
+    with serving(folder, **environment) as server:
+        assert data_of("ps")["servers"][0]["memory"]["limit_bytes"] == 2 * 2**30
+        server.end()
+    with serving(folder, "--memory=3GiB", **environment):
+        assert data_of("ps")["servers"][0]["memory"]["limit_bytes"] == 3 * 2**30
+
+
+def test_in_a_terminal_it_shows_what_it_loads_and_can_be_ended_meanwhile(folder: Path) -> None:
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [*SOJOURN, "serve", str(folder / "models"), "--load=eager", "--http=127.0.0.1:0",
+         "--grpc="],
+        stdin=theirs, stdout=theirs, stderr=theirs, env={**os.environ, "TERM": "xterm"},
+    )  # fmt: skip
+    os.close(theirs)
+    shown = b""
+    try:
+        while b"loading t" not in shown:
+            shown += os.read(ours, 65536)
+        process.send_signal(signal.SIGTERM)
+        with contextlib.suppress(OSError):  # it has ended
+            while piece := os.read(ours, 65536):
+                shown += piece
+        assert process.wait(60) == 0
+    finally:
+        os.close(ours)
+        process.kill()
+        process.wait()
+    assert b"Traceback" not in shown
+    assert remaining(process.pid) == []
+
+
+def test_systemd_is_told_when_it_answers_and_when_it_stops(folder: Path) -> None:
+    path = str(folder / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
+        listening.bind(path)
+        with serving(folder, str(folder / "models"), NOTIFY_SOCKET=path) as server:
+            assert listening.recv(100) == b"READY=1"
+            server.end()
+            assert listening.recv(100) == b"STOPPING=1"
+
+
+def test_every_flag_has_its_variable_in_its_help() -> None:
+    from sojourn.service.settings import SETTINGS
+
+    text = " ".join(called("serve", "--help").output.split())
+    for setting in SETTINGS:
+        if setting.name != "paths":
+            assert setting.flag in text
+            assert f"[{setting.variable}" in text
+
+
+def test_tokens_of_the_environment_do_not_reach_the_workers(folder: Path) -> None:
+    token = f"admin-{TOKEN}"
+    with serving(folder, str(folder / "models"), SOJOURN_SERVE_ADMIN_TOKENS=token) as server:
+        assert called("predict", "times", ROW).exit_code == 1
+        environment = {"SOJOURN_TOKEN": token}
+        assert data_of("predict", "times", ROW, env=environment)["outputs"]["y"] == [[8.0]]
+        assert called("ps").exit_code == 0, "it is there, and says that it wants a token"
+        assert "SOJOURN_TOKEN" in called("ps").output
+        children = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children")
+        for child in children.read_text().split():
+            with open(f"/proc/{child}/environ", "rb") as file:
+                assert token.encode() not in file.read()
+        assert token not in server.log.read_text()
+        assert os.environ.get("SOJOURN_SERVE_ADMIN_TOKENS") is None
