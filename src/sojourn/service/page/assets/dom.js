@@ -93,7 +93,9 @@ export function table(caption, columns, rows, { empty = "Nothing yet.", keyOf = 
   return { element: h("div", {}, note, frame), show };
 }
 
+let panels = 0;
+
 export function panel(title, ...children) {
-  const id = "panel-" + title.toLowerCase().replace(/[^a-z]+/g, "-");
+  const id = `panel-${++panels}`;
   return h("section", { class: "panel", "aria-labelledby": id }, h("h2", { id }, title), children);
 }
