@@ -136,6 +136,7 @@ class KServe:
                 asked.outputs,
                 deadline=request.deadline if asked.seconds is None else clock() + asked.seconds,
                 request_id=asked.id or request.request_id,
+                keep_alive=asked.keep_alive,
             )
         )
         return bodies.response(answer, asked)

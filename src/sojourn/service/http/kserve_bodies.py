@@ -15,7 +15,7 @@ from sojourn.service import datatypes
 from sojourn.service.failures import Refused, Status
 from sojourn.service.http import json_arrays
 from sojourn.service.http.messages import Response
-from sojourn.service.inference import Answer
+from sojourn.service.inference import Answer, keep_alive_of
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
 _REMEMBERED = 256  # heads
@@ -49,13 +49,14 @@ _bodies = msgspec.json.Decoder(_Body)
 class Asked:
     """What the head of a request says, checked."""
 
-    __slots__ = ("_inputs", "_raws", "_wants_raw", "id", "outputs", "seconds")
+    __slots__ = ("_inputs", "_raws", "_wants_raw", "id", "keep_alive", "outputs", "seconds")
 
     def __init__(self, body: _Body) -> None:
         parameters = body.parameters or {}
         self.id = body.id
         self.outputs = tuple(output.name for output in body.outputs or ()) or None
         self.seconds = _seconds(parameters.get("timeout"))
+        self.keep_alive = keep_alive_of(parameters.get("keep_alive"))
         self._wants_raw = _is_true(parameters, "binary_data_output", False)
         self._raws = {
             output.name: _is_true(output.parameters or {}, "binary_data", self._wants_raw)
