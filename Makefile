@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: setup demo test quick check lint types layers pytest clients bench score soak faults format clean
+.PHONY: setup demo test quick check lint types layers pytest clients bench score soak fuzz faults format clean
 
 demo: setup
 	@$(BIN)/python -m sojourn.cli.main demo
@@ -74,6 +74,11 @@ score: setup
 SESSIONS ?= 20000
 soak: setup
 	$(BIN)/python benchmarks/soak.py --sessions $(SESSIONS)
+
+# Spoilt requests of every protocol; a failure prints its seed and number.
+REQUESTS ?= 100000
+fuzz: setup
+	$(BIN)/python benchmarks/fuzz.py --requests $(REQUESTS)
 
 # Every fault of docs/faults.md, many times over; `make faults REPEATS=3` takes minutes.
 REPEATS ?= 20

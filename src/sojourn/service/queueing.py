@@ -106,8 +106,7 @@ class ModelQueue:
             raise
         finally:
             served.leave()
-        statistics.succeeded += 1
-        statistics.request_seconds += clock() - arrived
+        statistics.note_answer(clock() - arrived)
         if inference.outputs is not None and len(outputs) != len(inference.outputs):
             return {name: outputs[name] for name in inference.outputs}
         return outputs

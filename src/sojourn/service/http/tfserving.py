@@ -235,8 +235,9 @@ def _numbers(raw: msgspec.Raw, spec: TensorSpec) -> np.ndarray | None:
         return None
     try:
         values = _LIST_OF_ROWS[rank - 1].decode(raw)
-        return np.array(values, dtype) if values else None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError):
+        with np.errstate(over="raise"):
+            return np.array(values, dtype) if values else None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError, ArithmeticError):
         return None
 
 
