@@ -11,6 +11,7 @@ import numpy as np
 from sojourn.service.failures import Refused, Status
 from sojourn.service.handler import Handler
 from sojourn.service.http import json_arrays
+from sojourn.service.http.keep_alive import keep_alive_of
 from sojourn.service.http.messages import Request, Response, json_response
 from sojourn.service.http.router import Router
 from sojourn.service.inference import Inference, ModelRef
@@ -53,6 +54,7 @@ class _Predict(msgspec.Struct, gc=False):
     signature_name: str = ""
     instances: msgspec.Raw = msgspec.Raw()
     inputs: msgspec.Raw = msgspec.Raw()
+    keep_alive: float | str | None = None
 
 
 _predicts = msgspec.json.Decoder(_Predict)
@@ -92,6 +94,7 @@ class TfServing:
                 signature=signature_name,
                 deadline=request.deadline,
                 request_id=request.request_id,
+                keep_alive=keep_alive_of({"keep_alive": asked.keep_alive}),
             )
         )
         outputs = {name: np.asarray(array) for name, array in answer.outputs.items()}
