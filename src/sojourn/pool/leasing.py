@@ -219,6 +219,11 @@ class PoolLease(Lease):
             self._thread = get_ident()
         return terms.stay
 
+    @property
+    def is_broken(self) -> bool:
+        """Whether its worker has died, and is perhaps being cleared away already."""
+        return self._terms.stay.how_it_died is not None
+
     def __exit__(self, *raised: object) -> None:
         self.close()
 
@@ -227,7 +232,7 @@ class PoolLease(Lease):
         terms = self._terms
         if terms.ended is None:
             terms.end(_GIVEN_BACK)
-        if terms.stay.how_it_died is not None:  # it is broken, or being cleared away already
+        if self.is_broken:
             # Its memory is back already; when this returns, the pool knows it too.
             terms.lender.wait_until_gone(terms.resident.copy)
 
