@@ -188,6 +188,7 @@ def test_all_signatures_of_a_saved_model_are_told_without_loading_it_and_run_in_
             assert told.engine == "tensorflow"
             assert told.versions == (1,)
             assert {name: str(found) for name, found in told.signatures.items()} == {
+                "count": "(by: float32[]) -> (runs: float32[])",
                 "serving_default": "(x: float32[?, 2]) -> (y: float32[?, 2])",
                 "total": "(x: float32[?, 2]) -> (rows: int32[], y: float32[?])",
             }

@@ -338,6 +338,51 @@ def test_all_residents_pinned_is_an_error_not_a_wait():
     assert "pinned" in str(script.refused[ticket])
 
 
+def test_a_model_can_be_pinned_and_let_go_again_while_it_is_there():
+    script = Script(limit=2, idle_seconds=60)
+    for name in "abc":
+        script.register(name)
+    script.use("a")
+    script.use("b")
+    script.do(script.scheduler.on_change("a", script.now, pinned=True))
+    assert [copy.leaves_at is None for copy in script.scheduler.status().copies] == [True, False]
+    script.use("c")
+    assert script.residents == ["a", "c"]
+    script.do(script.scheduler.on_change("c", script.now, pinned=True))
+    ticket = script.ask("b")
+    assert "waiting cannot help" in str(script.refused[ticket])
+    script.do(script.scheduler.on_change("a", script.now, pinned=False))
+    script.wait(61)
+    script.settle()
+    assert script.residents == ["c"]
+
+
+def test_those_who_wait_are_refused_when_what_they_wait_for_is_pinned():
+    script = Script(limit=1)
+    script.register("a")
+    script.register("b")
+    held = script.take("a")
+    ticket = script.ask("b")
+    script.do(script.scheduler.on_change("a", script.now, pinned=True))
+    script.give_back(held)
+    assert "waiting cannot help" in str(script.refused[ticket])
+
+
+def test_the_status_says_who_waits_for_what():
+    script = Script(limit=2)
+    for name in "abc":
+        script.register(name)
+    script.take("a", line=11)
+    script.take("b")
+    script.ask("c")
+    script.ask("c")
+    script.now += 3
+    [wait] = script.scheduler.status(script.now).waits
+    assert (wait.name, wait.version, wait.waiting, wait.seconds) == ("c", 1, 2, 3.0)
+    assert "c needs 1.0 GiB; 0 B of 2.0 GiB is free" in wait.why
+    assert "leased at app.py:11" in wait.why
+
+
 def test_everything_leased_waits_and_then_says_who_holds_what():
     script = Script(limit=2)
     for name in "abc":

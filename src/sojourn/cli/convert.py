@@ -12,6 +12,7 @@ from sojourn.cli.terminal import plain
 from sojourn.errors import SojournError
 from sojourn.session.conversion import cache
 from sojourn.session.conversion.candidates import ENGINES, FASTEST, Examined
+from sojourn.session.conversion.choosing import fastest, words_for
 from sojourn.values import caller, format_bytes
 
 
@@ -84,5 +85,6 @@ def _print(examined: Examined, to: str) -> None:
     console = Console(highlight=False)
     console.print(table)
     if to == FASTEST:
-        winner = examined.fastest()
-        console.print(f"Fastest: {winner or 'tensorflow, no other is clearly faster'}")
+        uses = fastest(examined)
+        winner = words_for(examined, uses) if uses else "tensorflow, no other is clearly faster"
+        console.print(f"Fastest: {winner}")

@@ -38,6 +38,7 @@ class LiteRtEngine:
     def __init__(self, load: Load, signature: str | None, remembers: bool) -> None:
         self._path = load.path
         self._key = signature
+        self._threads = load.threads or len(os.sched_getaffinity(0))
         self._remembers = remembers
         self._lock = threading.Lock()
         self._only = threading.Lock()  # held while the only interpreter runs
@@ -61,7 +62,7 @@ class LiteRtEngine:
 
     def _new_runner(self) -> _Runner:
         try:
-            return _Runner(self._path, self._key)
+            return _Runner(self._path, self._key, self._threads)
         except (ValueError, RuntimeError) as error:
             raise ModelError(f"LiteRT cannot load {self._path}: {_reason(error)}") from None
 
@@ -124,8 +125,7 @@ class LiteRtPlan:
 class _Runner:
     """One interpreter, ready to run one signature, or its graph if it has none."""
 
-    def __init__(self, path: str, key: str | None) -> None:
-        threads = len(os.sched_getaffinity(0))
+    def __init__(self, path: str, key: str | None, threads: int) -> None:
         self._interpreter = Interpreter(model_path=path, num_threads=threads)
         self._interpreter.allocate_tensors()
         self._signature = None if key is None else self._interpreter.get_signature_runner(key)

@@ -19,8 +19,8 @@ from sojourn.pool.decisions.terms import CopyId, Holder, Model, Policy, Request
 from sojourn.pool.hands import Hands, Source
 from sojourn.pool.leasing import PoolLease, Waiter
 from sojourn.pool.parking import Parking
-from sojourn.pool.steps import Steps
 from sojourn.process.deadlines import deadline_after, left_until
+from sojourn.session.totals import Steps
 from sojourn.values import Place, Receipt
 
 _serials = itertools.count(1)
@@ -99,8 +99,8 @@ class Driver(Books):
 
         return self._let_go(choose, timeout)
 
-    def keep(self, name: str, version: int | None, seconds: float | None) -> None:
-        """Change how long idle copies of a version stay."""
+    def change(self, name: str, version: int | None, **rules: Any) -> None:
+        """Change rules of a version, for the copies that are there as well."""
         self.require_ours()
 
         def decide(scheduler: Scheduler, now: float) -> None:
@@ -108,7 +108,7 @@ class Driver(Books):
             model = scheduler.find(name, version)
             if model is None:
                 raise scheduler.unknown_model(name, version)
-            self._route(scheduler.on_keep(model.key, seconds, now))
+            self._route(scheduler.on_change(model.key, now, **rules))
 
         self.decide(decide)
 
@@ -248,23 +248,21 @@ class Driver(Books):
         return None if model is None else model.version
 
     def status(self) -> PoolStatus:
-        return self.decide(lambda scheduler, now: scheduler.status())
+        return self.decide(lambda scheduler, now: scheduler.status(now))
 
-    def steps_by_model(self) -> dict[tuple[str, int], tuple[list[int], float]]:
-        """Of every model and version: the histogram of its steps, and all their seconds."""
+    def steps_by_model(self) -> dict[tuple[str, int], Steps]:
+        """The steps of every model and version."""
 
         def decide(scheduler: Scheduler, now: float) -> dict[str, Steps]:
             sums = {key: steps.copy() for key, steps in self._ended_steps.items()}
             for copy, resident in self.residents.items():
-                sums.setdefault(copy.model, Steps()).add(resident)
+                sums.setdefault(copy.model, Steps()).add(resident.stay.lifecycle)
             return sums
 
         sums = self.decide(decide)
         models = (model for name in self.names() for model in self._scheduler.versions(name))
         return {
-            (model.name, model.version): (sums[model.key].histogram, sums[model.key].seconds)
-            for model in models
-            if model.key in sums
+            (model.name, model.version): sums[model.key] for model in models if model.key in sums
         }
 
     @property

@@ -68,7 +68,7 @@ class Hands:
                 source.place,
                 source.name_of(copy),
                 job.device or source.device,
-                lambda stay: driver.is_being_opened(copy, stay),
+                lambda call_off: driver.is_being_opened(copy, call_off),
                 None if job.spare is None else spare.take,
             )
             try:

@@ -17,7 +17,7 @@ import time
 from functools import partial
 
 from sojourn.errors import PlatformError
-from sojourn.pool.books import KEEPER, Job
+from sojourn.pool.copies import KEEPER, Job
 from sojourn.pool.driver import Driver
 from sojourn.pool.leasing import Resident
 from sojourn.session.lease import Terms

@@ -21,7 +21,6 @@ from sojourn.pool.decisions.effects import Grant, Refuse, Warmed
 from sojourn.pool.decisions.terms import CopyId, Holder, Request
 from sojourn.session.lease import Ending, Lease, Terms
 from sojourn.session.session import Session
-from sojourn.session.states import State
 from sojourn.session.stay import Stay
 
 Answer = Grant | Warmed | Refuse
@@ -116,16 +115,17 @@ class Lender(Protocol):
 
 
 class Door:
-    """A copy that every request for it gets at once.
+    """A copy that every request for it gets at once, or that one at a time gets.
 
     Those that come in are noted here and nowhere else. That holds as long as nothing is decided:
     before the next decision the notes are entered into the books, and the door is shut.
     """
 
-    __slots__ = ("inside", "is_shut", "last_used", "left", "resident", "runs")
+    __slots__ = ("inside", "is_exclusive", "is_shut", "last_used", "left", "resident", "runs")
 
-    def __init__(self, resident: Resident) -> None:
+    def __init__(self, resident: Resident, is_exclusive: bool) -> None:
         self.resident = resident
+        self.is_exclusive = is_exclusive
         self.inside: dict[int, Tie] = {}  # by ticket
         self.is_shut = False
         self.left = 0  # how many came and went
@@ -227,7 +227,7 @@ class PoolLease(Lease):
         terms = self._terms
         if terms.ended is None:
             terms.end(_GIVEN_BACK)
-        if terms.stay.lifecycle.state is State.BROKEN:
+        if terms.stay.how_it_died is not None:  # it is broken, or being cleared away already
             # Its memory is back already; when this returns, the pool knows it too.
             terms.lender.wait_until_gone(terms.resident.copy)
 

@@ -113,7 +113,7 @@ def _different(before: ModelRules, after: ModelRules) -> tuple[str, ...]:
 
 def _described(rules: ModelRules) -> str:
     there = folders.versions_at(rules.path)
-    chosen = rules.choice.among(there)
+    chosen = rules.chosen(there)
     if not chosen:
         raise ModelError(f"{rules.path} has {sorted(there)}, and {rules.choice} are wanted")
     kind = recognise(there[chosen[-1]]).model().kind
@@ -122,7 +122,7 @@ def _described(rules: ModelRules) -> str:
         parts.append(f"version{'s' * (len(chosen) > 1)} {', '.join(map(str, chosen))}")
     missing = {name: v for name, v in rules.labels.items() if v not in chosen}
     if missing:
-        raise ModelError(f"the labels {missing} are for versions that are not served")
+        raise ModelError(f"the labels {missing} are for versions that are not there")
     parts += [f"{name} {value}" for name, value in _unusual(rules, ("path", "versions"))]
     return ", ".join(parts)
 

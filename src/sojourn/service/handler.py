@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
+from collections import deque
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from sojourn.service.catalogue import Catalogue
 from sojourn.service.failures import Refused, refusal, refusing
@@ -15,6 +18,16 @@ from sojourn.service.statistics import ModelStatistics
 from sojourn.values import Receipt
 
 
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A request that got no answer, in the words that its client read."""
+
+    at: float
+    model: str
+    status: str
+    words: str
+
+
 class Handler:
     """Answers for all models of a catalogue, on the server's loop. It lives as long as that."""
 
@@ -22,6 +35,7 @@ class Handler:
         self.catalogue = catalogue
         self._queues: dict[tuple[str, int], ModelQueue] = {}
         self.is_stopping = False
+        self.failures: deque[Failure] = deque(maxlen=256)  # the last ones
 
     async def infer(self, inference: Inference) -> Answer:
         """Run one request; raises Refused and nothing else."""
@@ -34,7 +48,10 @@ class Handler:
         except Refused:
             raise  # see `refusing`, which is too slow here
         except Exception as error:
-            raise refusal(error) from error
+            told = refusal(error)
+            name = inference.model.name[:200]
+            self.failures.append(Failure(time.time(), name, told.status.name, str(told)[:1000]))
+            raise told from error
         return Answer(served.name, served.version, outputs)
 
     def _new_queue(self, served: Served) -> ModelQueue:
@@ -64,7 +81,7 @@ class Handler:
     def is_ready(self, ref: ModelRef | None = None) -> bool:
         """Whether the server, or this model, takes requests."""
         if ref is None or self.is_stopping:
-            return not self.is_stopping
+            return self.catalogue.is_started and not self.is_stopping
         try:
             return self.catalogue.resolve(ref).state is State.AVAILABLE
         except Refused:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Collection
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -124,6 +125,11 @@ class ModelRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def choice(self) -> Choice:
         """Which versions are served."""
         return parse_choice(self.versions)
+
+    def chosen(self, there: Collection[int]) -> tuple[int, ...]:
+        """The versions to serve of those that are there; those with a label always are."""
+        labelled = set(self.labels.values()).intersection(there)
+        return tuple(sorted(labelled.union(self.choice.among(there))))
 
     @property
     def timeout_seconds(self) -> float | None:

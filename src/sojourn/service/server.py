@@ -153,13 +153,19 @@ class Server:
 
     async def _open(self) -> None:
         self.operating.open()
-        await self.handler.catalogue.start()
+        if self.operating.page is not None:
+            await self.operating.page.start()
+        # First the doors: an address that is taken is told at once, and while models are loaded
+        # those who ask whether it is alive get an answer.
         for name, door in self._doors.items():
             self.addresses[name] = await door.start(self.handler)
+        await self.handler.catalogue.start()
 
     async def _shut(self, grace: float) -> None:
         self.handler.is_stopping = True
         self.operating.drain()
+        if self.operating.page is not None:
+            await self.operating.page.stop()
         await asyncio.gather(*(door.stop(grace) for door in self._doors.values()))
         await self.handler.close()
         await self.handler.catalogue.close()

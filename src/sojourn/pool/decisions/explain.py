@@ -93,6 +93,23 @@ def waiting_cannot_help(
     return BudgetExceeded(f"{text}. {status.who_holds_what(state.holdings(now))}")
 
 
+def waits(state: PoolState, now: float) -> tuple[status.WaitStatus, ...]:
+    """Who waits for which model, and what for: in the words they would read if they gave up."""
+    first: dict[str, Request] = {}
+    for request in state.queue:
+        first.setdefault(request.model, request)
+    return tuple(
+        status.WaitStatus(
+            state.models[key].model.name,
+            state.models[key].model.version,
+            state.queue.count(key),
+            max(0.0, now - request.at),
+            str(timed_out(state, request, now)),
+        )
+        for key, request in first.items()
+    )
+
+
 def timed_out(
     state: PoolState, request: Request, now: float
 ) -> PoolTimeout | BudgetExceeded | SessionBroken:

@@ -37,6 +37,15 @@ class Phase(enum.Enum):
     OVER = enum.auto()  # the client to go
 
 
+class Bodies:
+    """The bytes of all bodies that the connections of a door hold."""
+
+    __slots__ = ("held_bytes",)
+
+    def __init__(self) -> None:
+        self.held_bytes = 0
+
+
 class Connection(asyncio.Protocol):
     """From the client's coming to its going."""
 
@@ -47,12 +56,14 @@ class Connection(asyncio.Protocol):
         clock: Callable[[], float],
         gone: Callable[[Connection], None],
         is_welcome: Callable[[Connection], bool],
+        bodies: Bodies,
     ) -> None:
         self._answer = answer
         self._limits = limits
         self._clock = clock  # coarse, and so cheap
         self._gone = gone
         self._is_welcome = is_welcome
+        self._bodies = bodies
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
         self._loop: asyncio.AbstractEventLoop = cast(asyncio.AbstractEventLoop, None)
         self._parser = httptools.HttpRequestParser(self)
@@ -66,6 +77,7 @@ class Connection(asyncio.Protocol):
         self._head_bytes = 0
         self._pieces: list[bytes] = []
         self._body_bytes = 0
+        self._held_bytes = 0  # of all its requests that have no answer yet
         # Requests that have been read.
         self._waiting: deque[tuple[Request, bool]] = deque()
         self._serving: asyncio.Task[None] | None = None
@@ -83,11 +95,12 @@ class Connection(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         self._peer = peer[0] if isinstance(peer, tuple) else "unix"
         if not self._is_welcome(self):
-            self._refuse(503, "the server has as many connections as it takes", retry_after="1")
+            self._refuse(503, "the server has as many connections as it takes")
 
     def connection_lost(self, error: Exception | None) -> None:
         self.phase = Phase.OVER
         self._waiting.clear()
+        self._give_back(self._held_bytes)
         if self._can_write is not None:
             self._can_write.set()
         if self._serving is not None:
@@ -171,6 +184,10 @@ class Connection(asyncio.Protocol):
         self._body_bytes += len(piece)
         if self._body_bytes > self._limits.body_bytes:
             raise self._too_large()
+        self._held_bytes += len(piece)
+        self._bodies.held_bytes += len(piece)
+        if self._bodies.held_bytes > max(self._limits.bodies_bytes, self._limits.body_bytes):
+            raise _Refusal(503, "the server holds as many requests as it can")
         self._pieces.append(piece)
 
     def on_message_complete(self) -> None:
@@ -184,6 +201,7 @@ class Connection(asyncio.Protocol):
             self._headers,
             pieces[0] if len(pieces) == 1 else b"".join(pieces),
             self._peer,
+            size=self._body_bytes,
         )
         self._pieces = []
         keeps = self._parser.should_keep_alive()
@@ -209,6 +227,7 @@ class Connection(asyncio.Protocol):
                     self._write(request, response, response.body, keeps)
                 else:
                     await self._stream(request, response, response.body, keeps)
+                self._give_back(request.size)
                 if not keeps:
                     self._finish()
                     return
@@ -225,6 +244,11 @@ class Connection(asyncio.Protocol):
             self._enter(Phase.IDLE)
         if self._is_draining:
             self.leave_when_idle()
+
+    def _give_back(self, count: int) -> None:
+        """So many bytes of bodies are not held any more."""
+        self._held_bytes -= count
+        self._bodies.held_bytes -= count
 
     def _write(self, request: Request, response: Response, body: bytes, keeps: bool) -> None:
         status = response.status
@@ -263,14 +287,14 @@ class Connection(asyncio.Protocol):
 
     # -- ends ------------------------------------------------------------------------------------
 
-    def _refuse(self, status: int, why: str, **headers: str) -> None:
+    def _refuse(self, status: int, why: str) -> None:
         """Answer what cannot be read with this, and read no more."""
         if self._serving is not None:  # answers before this one are still under way
             self._is_draining = True
             self.phase = Phase.OVER
             return
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        response = json_response({"error": why}, status, **named)
+        retry = {"retry-after": "1"} if status == 503 else {}
+        response = json_response({"error": why}, status, **retry)
         assert isinstance(response.body, bytes)
         self._write(Request("", ""), response, response.body, keeps=False)
         self._finish()
@@ -280,6 +304,9 @@ class Connection(asyncio.Protocol):
         kernel takes back what it has not read yet."""
         is_reading = self.phase in (Phase.HEAD, Phase.BODY) or bool(self._waiting)
         self._enter(Phase.OVER)
+        self._waiting.clear()
+        self._pieces = []
+        self._give_back(self._held_bytes)
         if is_reading and self._transport.can_write_eof():
             self._transport.write_eof()
         else:

@@ -13,7 +13,7 @@ from sojourn.service.addresses import listening, name_of
 from sojourn.service.failures import Status, refusal
 from sojourn.service.handler import Handler
 from sojourn.service.http import bodies
-from sojourn.service.http.connection import Connection
+from sojourn.service.http.connection import Bodies, Connection
 from sojourn.service.http.gate import Gate
 from sojourn.service.http.limits import Limits
 from sojourn.service.http.messages import Request, Response, json_response
@@ -44,6 +44,7 @@ class HttpDoor:
         self._gate = gate
         self._server: asyncio.AbstractServer | None = None
         self._connections: set[Connection] = set()
+        self._bodies = Bodies()
         self._looking: asyncio.TimerHandle | None = None
         self._now = time.monotonic()
         self._everybody_left: asyncio.Event | None = None
@@ -60,7 +61,11 @@ class HttpDoor:
         bound = listening(self._address)
         try:
             self._server = await loop.create_server(
-                self._connection, sock=bound, ssl=self._tls, backlog=1024
+                self._connection,
+                sock=bound,
+                ssl=self._tls,
+                backlog=1024,
+                ssl_handshake_timeout=None if self._tls is None else self._limits.header_seconds,
             )
         except BaseException:
             bound.close()
@@ -93,8 +98,11 @@ class HttpDoor:
 
     def _connection(self) -> Connection:
         return Connection(
-            self.answer, self._limits, lambda: self._now, self._leave, self._is_welcome
+            self.answer, self._limits, self._clock, self._leave, self._is_welcome, self._bodies
         )
+
+    def _clock(self) -> float:
+        return self._now
 
     def _is_welcome(self, connection: Connection) -> bool:
         self._connections.add(connection)
