@@ -8,17 +8,20 @@ import secrets
 import threading
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from sojourn.cluster.lease import RemoteLease
 from sojourn.cluster.links import Link, NodeLost
+from sojourn.cluster.sweeps import RemoteCall
 from sojourn.cluster.terms import AgentFacts, ModelSource
 from sojourn.cluster.wire import words
 from sojourn.errors import PoolTimeout, SessionClosed
+from sojourn.functions.options import Options
 from sojourn.pool.options import OpenOptions, check
 from sojourn.session.opening import Blueprint
-from sojourn.values import arguments, caller
+from sojourn.values import Place, Receipt, arguments, caller
 
 KEEP_SECONDS = 5.0
 _BASE_BYTES = 64 * 2**20
@@ -192,7 +195,7 @@ class Cluster:
                 leases = list(self._leases)
             for link in links:
                 of_link = [lease for lease in leases if lease.link is link]
-                if of_link:
+                if of_link or link.calls:
                     self._renew_at(link, of_link)
             del leases
             table = self._control.beat()
@@ -214,6 +217,43 @@ class Cluster:
         for lease in leases:
             if lease.number in reply.ended:
                 lease.end(reply.ended[lease.number])
+
+    # -- functions -------------------------------------------------------------------------------
+
+    @property
+    def workers(self) -> int:
+        """How many functions run at a time: one for each processor that Ray counts."""
+        with self._lock:
+            return sum(link.facts.processors for link in self._links.values()) or 1
+
+    def new_call(
+        self,
+        options: Options,
+        name: str,
+        place: Place,
+        keep_receipt: Callable[[Receipt], None],
+        label: str,
+        repeatable: bool,
+    ) -> RemoteCall:
+        """A call of an isolated function on some node."""
+        self._require_open()
+        return RemoteCall(self, options, name, place, keep_receipt, label, repeatable)
+
+    @contextmanager
+    def calling(self, lost: Container[Link]) -> Iterator[Link]:
+        """The agent with the fewest calls for its processors, counted as one that has one more."""
+        with self._lock:
+            links = self._links.values()
+            usable = [link for link in links if link not in lost and not link.is_cut]
+            if not usable:
+                raise NodeLost("no node is left that could be called")
+            link = min(usable, key=lambda link: link.calls / link.facts.processors)
+            link.calls += 1
+        try:
+            yield link
+        finally:
+            with self._lock:
+                link.calls -= 1
 
     # -- itself ----------------------------------------------------------------------------------
 

@@ -32,6 +32,7 @@ class Link:
     def __init__(self, facts: AgentFacts) -> None:
         self.facts = facts
         self.leases = 0  # that this process has there
+        self.calls = 0  # of functions, under way
         self.is_cut = False
         self._lock = threading.Lock()
         self._idle: list[Line] = []
@@ -51,6 +52,15 @@ class Link:
         deadline: float | None = None,
     ) -> tuple[Any, list[np.ndarray]]:
         """The answer. Raises what the agent raised, NodeLost, or TimeoutError at the deadline."""
+        return _checked(self.ask_raw(body, arrays, deadline))
+
+    def ask_raw(
+        self,
+        body: Any,
+        arrays: Sequence[np.ndarray] = (),
+        deadline: float | None = None,
+    ) -> tuple[Any, list[np.ndarray]]:
+        """The same; what the agent raised is an answer like another."""
         line = self._take(deadline)
         is_whole = False
         try:
@@ -62,7 +72,14 @@ class Link:
             raise NodeLost(f"node {self.node} does not answer any more: {error}") from None
         finally:
             self._put_back(line, is_whole)
-        return _checked(answer)
+        return answer
+
+    def cut_off(self, call: int) -> None:
+        """Have the worker of a function end, whose caller does not wait any more."""
+        try:
+            self.ask(words.CutOff(call), (), time.monotonic() + CONNECT_SECONDS)
+        except (SojournError, OSError):
+            pass  # it is lost, and its worker with it
 
     async def aask(self, body: Any, arrays: Sequence[np.ndarray] = ()) -> tuple[Any, Any]:
         """The same, awaited, for as long as it takes."""

@@ -172,9 +172,7 @@ class Call:
             backend.kill()
 
 
-def unpack_outcome(
-    name: str, outcome: Outcome, results: Sequence[np.ndarray]
-) -> tuple[str, Any]:
+def unpack_outcome(name: str, outcome: Outcome, results: Sequence[np.ndarray]) -> tuple[str, Any]:
     """The kind of the outcome and its value. What the function raised is raised here."""
     if outcome.kind == ERROR:
         raise _as_error(outcome, results)
