@@ -90,7 +90,9 @@ class RayNodes:
         self._settings = settings
 
     def alive(self) -> dict[str, Mapping[str, Any]]:
-        return {node["NodeID"]: node for node in ray.nodes() if node["Alive"]}
+        """Those that take part: a head that was told to have no processors does not."""
+        nodes = (node for node in ray.nodes() if node["Alive"])
+        return {node["NodeID"]: node for node in nodes if node["Resources"].get("CPU", 0) > 0}
 
     def agent(self, node: Mapping[str, Any]) -> Any:
         """The agent of this node; it is started if it is not there."""

@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from sojourn import warm_up
 from sojourn.cluster.calls import Calls
 from sojourn.cluster.leases import Held, Leases
 from sojourn.cluster.storage import Storage
@@ -78,6 +79,7 @@ class Agent:
         self._server = await loop.create_server(self._new_end, host, 0)
         address = self._server.sockets[0].getsockname()[:2]
         self._spawn(self._leases.expire_for_ever())
+        await asyncio.to_thread(warm_up)  # the first model or call is near
         return AgentFacts(
             self._node_id,
             self._node,

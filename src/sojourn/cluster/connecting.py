@@ -14,6 +14,7 @@ from sojourn.errors import PoolTimeout
 from sojourn.values import arguments
 
 _AGAIN_SECONDS = 0.1
+_LOOK_SECONDS = 30.0
 
 
 def connect(
@@ -75,3 +76,22 @@ class _Caller:
 
 def _nothing() -> None:
     pass
+
+
+def look(address: str | None = "auto", **ray_options: Any) -> dict[str, Any] | None:
+    """Nodes, budgets and copies of the cluster at this address; None if nobody is connected.
+
+    Nothing is started.
+    """
+    is_ours = not ray.is_initialized()
+    if is_ours:
+        ray.init(address=address, **{"log_to_driver": False, **ray_options})
+    try:
+        handle = ray.get_actor(actors.CONTROLLER, actors.NAMESPACE)
+        found: dict[str, Any] = ray.get(handle.status.remote(), timeout=_LOOK_SECONDS)
+        return found
+    except ValueError:
+        return None
+    finally:
+        if is_ours:
+            ray.shutdown()

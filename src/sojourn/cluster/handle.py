@@ -23,8 +23,10 @@ from sojourn.pool.options import OpenOptions, check
 from sojourn.session.opening import Blueprint
 from sojourn.values import Place, Receipt, arguments, caller
 
-KEEP_SECONDS = 5.0
-_BASE_BYTES = 64 * 2**20
+KEEP_SECONDS = 10.0
+_ANSWER_SECONDS = 2.0  # after which an agent that has our leases is taken for lost
+_BEAT_SECONDS = 1.0
+_UNKNOWN_BYTES = 256 * 2**20  # until a copy was measured, as a pool reserves
 _LOOK_SECONDS = 0.1
 
 
@@ -45,8 +47,13 @@ class Cluster:
         self.repeatable: dict[tuple[Any, ...], bool] = {}  # steps that have no effects
         self._is_over = threading.Event()
         self._take(control.attach())
-        self._renewer = threading.Thread(target=self._renew, name="sojourn-cluster", daemon=True)
-        self._renewer.start()
+        # Each by itself: leases must not end because the controller is away.
+        self._threads = [
+            threading.Thread(target=self._renew, name="sojourn-cluster-leases", daemon=True),
+            threading.Thread(target=self._beat, name="sojourn-cluster-controller", daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
 
     # -- models ----------------------------------------------------------------------------------
 
@@ -70,7 +77,7 @@ class Cluster:
         arguments.text("a model's name", name)
         check(options)
         device = "gpu" if str(options.get("device", "")).startswith("gpu") else "cpu"
-        size = _BASE_BYTES if memory is None else arguments.memory("memory", memory)
+        size = _UNKNOWN_BYTES if memory is None else arguments.memory("memory", memory)
         if memory is not None:
             options["memory"] = memory
         path, pickled = "", b""
@@ -183,12 +190,12 @@ class Cluster:
     def give_back(self, lease: RemoteLease) -> None:
         self.forget(lease)
         try:
-            lease.link.ask(words.GiveBack(lease.number), (), time.monotonic() + KEEP_SECONDS)
+            lease.link.ask(words.GiveBack(lease.number), (), time.monotonic() + _ANSWER_SECONDS)
         except Exception:
             pass  # its node is lost, or ends it by itself when nobody renews it
 
     def _renew(self) -> None:
-        """Say now and then that we are here, to the controller and to those who have leases."""
+        """Say now and then to the agents that our leases are still wanted."""
         while not self._is_over.wait(KEEP_SECONDS / 4):
             with self._lock:
                 links = list(self._links.values())
@@ -198,6 +205,10 @@ class Cluster:
                 if of_link or link.calls:
                     self._renew_at(link, of_link)
             del leases
+
+    def _beat(self) -> None:
+        """Say now and then to the controller that we are here, and take its table."""
+        while not self._is_over.wait(_BEAT_SECONDS):
             table = self._control.beat()
             if table is not None:
                 self._take(table)
@@ -205,7 +216,7 @@ class Cluster:
     def _renew_at(self, link: Link, leases: list[RemoteLease]) -> None:
         ask = words.KeepLeases([lease.number for lease in leases], KEEP_SECONDS)
         try:
-            reply, _ = link.ask(ask, (), time.monotonic() + KEEP_SECONDS / 2)
+            reply, _ = link.ask(ask, (), time.monotonic() + _ANSWER_SECONDS)
         except Exception:
             link.cut()  # those who wait for it are told; it is asked for anew
             with self._lock:
@@ -268,7 +279,8 @@ class Cluster:
         if self._is_over.is_set():
             return
         self._is_over.set()
-        self._renewer.join()
+        for thread in self._threads:
+            thread.join()
         with self._lock:
             leases, links = list(self._leases), list(self._links.values())
         for lease in leases:
@@ -307,7 +319,7 @@ class Control:
     def beat(self) -> Any:
         """The same, now and then; None if the controller does not answer just now."""
         try:
-            return self._call("attach", self._client, timeout=KEEP_SECONDS)
+            return self._call("attach", self._client, timeout=_ANSWER_SECONDS)
         except Exception:
             return None
 
