@@ -209,7 +209,7 @@ def test_history_is_bounded_in_age_and_size(tmp_path: Path):
     now = time.time()
 
     async def main() -> None:
-        history = History(path, keep_seconds=1000, max_bytes=200_000)
+        history = History(path, keep_seconds=1000, max_bytes=200_000, prune_seconds=0)
         await history.open()
         for batch in range(20):
             at = now - 900 + batch * 45

@@ -156,7 +156,8 @@ class Page:
             story = await asyncio.to_thread(stays.story_of_file, self._events)
             most = format_bytes(stays.MOST_BYTES)
             return story, f"From the file of events, its last {most}"
-        return tell(self.watching.lines()), "From the events since the server began"
+        story = await asyncio.to_thread(tell, self.watching.lines())
+        return story, "From the events since the server began"
 
     def show(self) -> None:
         """Have those who look see what is."""

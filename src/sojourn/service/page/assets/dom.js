@@ -93,6 +93,20 @@ export function table(caption, columns, rows, { empty = "Nothing yet.", keyOf = 
   return { element: h("div", {}, note, frame), show };
 }
 
+// Does something now or soon, but not again within `seconds`.
+export function atMostEvery(seconds, act) {
+  let timer = 0;
+  let last = -Infinity;
+  return () => {
+    clearTimeout(timer);
+    const wait = Math.max(0, last + seconds * 1000 - performance.now());
+    timer = setTimeout(() => {
+      last = performance.now();
+      act();
+    }, wait);
+  };
+}
+
 let panels = 0;
 
 export function panel(title, ...children) {
