@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: setup demo test quick check lint types layers pytest clients bench score soak fuzz faults format clean
+.PHONY: setup demo test quick check lint types layers pytest clients bench score serving soak fuzz faults format clean
 
 demo: setup
 	@$(BIN)/python -m sojourn.cli.main demo
@@ -70,6 +70,10 @@ bench: setup
 # What sojourn and others leave behind; peers are installed below benchmarks/leaves_nothing/.venvs.
 score: setup
 	$(BIN)/python benchmarks/leaves_nothing --write
+
+# Servers of models, loaded in turns by wrk and h2load; peers below benchmarks/serving/.venvs.
+serving: setup
+	$(BIN)/python benchmarks/serving --write
 
 # Random sessions with random faults; a failure prints its seed. `make soak SESSIONS=600` is shorter.
 SESSIONS ?= 20000
