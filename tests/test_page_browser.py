@@ -92,7 +92,8 @@ def look(browser: Any) -> Iterator[Callable[..., Any]]:
     yield look_at
     for context in contexts:
         context.close()
-    assert complaints == []
+    gone = "net::ERR_"  # the server was closed before its page
+    assert [words for words in complaints if gone not in words] == []
 
 
 @contextmanager

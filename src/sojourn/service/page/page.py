@@ -261,7 +261,10 @@ def _point(
     limit = status.limit_bytes
     if name != EVERYTHING:
         copies = [copy for copy in status.copies if copy.model == name]
-        held = sum(measured.get(copy.name, copy.bytes) for copy in copies)
+        held = sum(
+            measured.get(copy.name, 0 if copy.state == "being opened" else copy.bytes)
+            for copy in copies
+        )
         limits = [m.memory_bytes * max(1, m.copies) for m in models if m.memory_bytes is not None]
         limit = sum(limits) if limits and len(limits) == len(models) else None
     return Point(

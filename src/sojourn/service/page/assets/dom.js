@@ -93,7 +93,7 @@ export function table(caption, columns, rows, { empty = "Nothing yet.", keyOf = 
   return { element: h("div", {}, note, frame), show };
 }
 
-// Does something now or soon, but not again within `seconds`.
+// Looks again now or soon, but not again within `seconds`. What fails is seen by the lost connection.
 export function atMostEvery(seconds, act) {
   let timer = 0;
   let last = -Infinity;
@@ -102,7 +102,7 @@ export function atMostEvery(seconds, act) {
     const wait = Math.max(0, last + seconds * 1000 - performance.now());
     timer = setTimeout(() => {
       last = performance.now();
-      act();
+      Promise.resolve(act()).catch(() => {});
     }, wait);
   };
 }
