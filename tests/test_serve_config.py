@@ -143,6 +143,18 @@ def test_what_is_wrong_is_said_in_plain_words(tmp_path, text, told):
     assert problem.startswith(told)
 
 
+def test_the_variables_that_kubernetes_sets_for_a_service_of_this_name_are_nobodys_mistake():
+    read_config(
+        None,
+        {
+            "SOJOURN_SERVE_SERVICE_HOST": "10.0.0.1",
+            "SOJOURN_SERVE_SERVICE_PORT_HTTP": "8501",
+            "SOJOURN_SERVE_PORT": "tcp://10.0.0.1:8501",
+            "SOJOURN_SERVE_PORT_8501_TCP_ADDR": "10.0.0.1",
+        },
+    )
+
+
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"none\.toml: No such file"):
         read_config(str(tmp_path / "none.toml"), {})
@@ -189,7 +201,7 @@ def test_a_change_is_told_and_what_takes_a_restart_is_said(tmp_path):
         [
             "model c: new",
             "model a: removed",
-            "model b: copies = 2 instead of 1",
+            "model b: copies = 2 instead of 1, which opens it again",
             "watch: 5.0 instead of 2.0",
             "http: ':2' instead of ':1'; this takes a restart",
         ]
