@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from served_models import times, write_version
 from sojourn.service.config import Config, ConfigError, read_config
@@ -119,6 +122,36 @@ copies = 0
         "serve.toml:12: models.a/b: a model's name must have no / or :, not 'a/b'",
         "serve.toml:13: models.a/b: copies must be a whole number of at least 1, not 0",
     ]
+
+
+FILE = """# a server
+http = ":1"
+devices = [
+  "cpu",  # copes = 1
+]
+
+[defaults]
+keep_alive = "5m"   # http = 2
+
+[models . "a.b"]  # quoted
+path = "a"
+labels.stable = 1
+outputs = {y = "y:0"}
+
+[models.'c']
+path = '''
+c'''
+""".splitlines()
+
+
+@given(st.integers(0, len(FILE)))
+def test_a_mistake_is_found_at_its_line_wherever_it_is(at):
+    assume(FILE[at - 1] not in ("devices = [", '  "cpu",  # copes = 1', "path = '''"))
+    with tempfile.TemporaryDirectory() as folder:
+        text = "\n".join([*FILE[:at], "copes = 2", *FILE[at:]])
+        (problem,) = problems(Path(folder), text)
+    assert problem.startswith(f"serve.toml:{at + 1}: ")
+    assert "no such setting: 'copes'" in problem
 
 
 @pytest.mark.parametrize(
