@@ -142,6 +142,12 @@ def test_only_the_outputs_that_are_named_are_given(server: sojourn.Server) -> No
     assert [output["name"] for output in got.json["outputs"]] == ["z"]
 
 
+@pytest.mark.parametrize("timeout", [0, 60_000_000, 10**30])
+def test_a_request_may_say_how_long_it_waits(server: sojourn.Server, timeout: int) -> None:
+    got = infer(server, "same", fp32("x", [1], [5]), parameters={"timeout": timeout})
+    assert got.status == 200
+
+
 def test_a_raw_body_is_the_only_input(server: sojourn.Server) -> None:
     x = np.arange(8, dtype=np.float32)
     got = ask(server, "/v2/models/times/infer", x.tobytes(), inference_header_content_length="0")

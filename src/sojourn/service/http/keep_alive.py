@@ -16,5 +16,5 @@ def keep_alive_of(parameters: Mapping[str, Any]) -> float | None:
         return None
     try:
         return parse_duration("keep_alive", value)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise Refused(Status.INVALID_ARGUMENT, str(error)) from None
