@@ -226,10 +226,12 @@ class Connection(asyncio.Protocol):
             while True:
                 response = await self._answer(request)
                 keeps = keeps and not self._is_draining
-                if isinstance(response.body, bytes):
-                    self._write(request, response, response.body, keeps)
-                else:
+                if not isinstance(response.body, bytes):
                     await self._stream(request, response, response.body, keeps)
+                elif not self._transport.is_closing():
+                    self._write(request, response, response.body, keeps)
+                if self._transport.is_closing():
+                    return  # the client has left; `connection_lost` comes right after
                 self._give_back(request.size)
                 if not keeps:
                     self._finish()
@@ -274,10 +276,13 @@ class Connection(asyncio.Protocol):
             f"content-type: {response.content_type}\r\ntransfer-encoding: chunked\r\n"
             f"{_more_lines(response, keeps)}"
         )
-        self._transport.write(head.encode("latin-1"))
         try:
+            if not self._transport.is_closing():
+                self._transport.write(head.encode("latin-1"))
             if request.method != "HEAD":
                 async for piece in pieces:
+                    if self._transport.is_closing():
+                        return
                     if piece:
                         self._transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
                     if self._can_write is not None:

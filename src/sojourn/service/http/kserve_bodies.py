@@ -14,9 +14,8 @@ import numpy as np
 from sojourn.service import datatypes
 from sojourn.service.failures import Refused, Status
 from sojourn.service.http import json_arrays
-from sojourn.service.http.keep_alive import keep_alive_of
 from sojourn.service.http.messages import Response
-from sojourn.service.inference import Answer
+from sojourn.service.inference import Answer, keep_alive_of
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
 _REMEMBERED = 256  # heads
@@ -61,9 +60,9 @@ class Asked:
             if parameters.get(name):
                 raise _wrong(f"{name} is not offered here")
         self.id = body.id
-        self.keep_alive = keep_alive_of(parameters)
         self.outputs = tuple(output.name for output in body.outputs or ()) or None
         self.seconds = _seconds(parameters.get("timeout"))
+        self.keep_alive = keep_alive_of(parameters.get("keep_alive"))
         self._wants_raw = _is_true(parameters, "binary_data_output", False)
         self._raws = {
             output.name: _is_raw(output, self._wants_raw) for output in body.outputs or ()
