@@ -231,6 +231,7 @@ GOOD = fp32("x", [1, 4], [1, 2, 3, 4])
         ({"inputs": [GOOD], "parameters": {"binary_data_output": 1}}, "true or false"),
         ({"inputs": [GOOD], "parameters": {"sequence_id": 3}}, "sequence_id is not offered"),
         ({"inputs": [GOOD], "parameters": {"keep_alive": "soon"}}, "keep_alive must be"),
+        ({"inputs": [GOOD], "parameters": {"keep_alive": 10**400}}, "too large"),
         (
             {"inputs": [GOOD], "outputs": [{"name": "y", "parameters": {"classification": 2}}]},
             "classification is not offered",
