@@ -270,7 +270,7 @@ def test_engines_that_cannot_be_had_are_refused_at_once(saved: Path, tmp_path: P
         sojourn.open(onnx, engine="litert")
 
 
-def test_a_folder_that_cannot_be_written_to_is_told(
+def test_a_folder_that_cannot_be_written_to_is_reported(
     saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("")

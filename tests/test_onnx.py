@@ -81,7 +81,7 @@ def test_its_worker_has_no_tensorflow_and_comes_from_a_zygote_of_its_own(dense: 
 
 
 @needs_engine
-def test_wrong_inputs_are_told_what_there_is(dense: Path) -> None:
+def test_wrong_inputs_are_refused_with_what_there_is(dense: Path) -> None:
     with sojourn.open(dense) as session:
         for fetches, feeds, told in (
             ("y", {"x": X[:, :3]}, r"takes float32\[\?, 4\]; got float32\[2, 3\]"),

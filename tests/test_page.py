@@ -14,10 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import models
 import sojourn
 import web
+from sojourn.cli import top_server
+from sojourn.cli.main import main
+from sojourn.cli.top_server_view import ServerView
 from sojourn.pool.decisions.status import CopyStatus, ModelStatus, PoolStatus, SpareStatus
 from sojourn.service.failures import Refused
 from sojourn.service.http.messages import Request
@@ -430,3 +434,75 @@ def test_what_was_counted_is_there_after_a_restart(zygote: None, tmp_path: Path)
 def test_a_cell_that_a_spreadsheet_would_run_is_text():
     table = stays.to_csv([stays.row({"session": "=cmd()", "clean": True, "at": 1.0})]).decode()
     assert "'=cmd()" in table
+
+
+def test_top_shows_the_same_in_a_terminal(zygote: None):
+    with serving(adder=models.adder, other=models.adder) as server:
+        infer(server, "adder", a=1, b=2)
+        infer(server, "other", a=1, b=2)
+        act(server, "evict", "other")
+        url = f"http://{server.http_address}"
+        shown = CliRunner().invoke(main, ["top", "--url", url, "--once"])
+        assert shown.exit_code == 0, shown.output
+        assert f"{url}  sojourn" in shown.output
+        assert "[▓·" in shown.output
+        lines = [line.split() for line in shown.output.splitlines()]
+        assert ["adder", "idle"] in [line[:2] for line in lines]
+        assert ["other", "1", "available"] in [line[:3] for line in lines]
+        assert any(
+            line[:1] == ["other"] and line[-3:] == "nothing left behind".split() for line in lines
+        )
+        printed = json.loads(CliRunner().invoke(main, ["top", "--url", url, "--json"]).output)
+        assert [block["name"] for block in printed["snapshot"]["blocks"]] == ["adder"]
+        assert "secret" not in printed["server"]
+    gone = CliRunner().invoke(main, ["top", "--url", url, "--once"])
+    assert gone.exit_code == 1
+    assert "does not answer" in gone.output
+
+
+def test_the_bar_in_a_terminal_has_a_part_for_each_copy_and_names_move_no_cursor():
+    block = {"held_bytes": 1, "runs": 0, "leases": 2, "pinned": False, "since": 0.0, "until": 60.0}
+    named = {"name": "a\x1b[2J", "words": ""}
+    blocks = [
+        {**block, **named, "state": state, "bytes": 25} for state in ("leased", "idle", "closing")
+    ]
+    budget = {"charged_bytes": 75, "limit_bytes": 100}
+    assert (
+        top_server.bar(budget, blocks, 42) == "[" + "█" * 10 + "▓" * 10 + "▒" * 10 + "·" * 10 + "]"
+    )
+    snapshot = {"budget": budget, "blocks": blocks, "waits": [], "incidents": []}
+    lines = top_server.overview({"snapshot": snapshot, "now": 48.0, "latest": {}})
+    assert not any("\x1b" in line for line in lines)
+    assert lines[4].endswith("by 2 requests")
+    assert lines[5].endswith("leaves in 12 s")
+    assert lines[6].endswith("receipt in 12 s")
+
+
+def test_the_live_view_turns_between_the_views_of_a_server():
+    state = {
+        "now": 1.0,
+        "server": {"version": "1", "name": "here", "started": 0.0},
+        "snapshot": {
+            "budget": {"charged_bytes": 0, "limit_bytes": None},
+            "blocks": [],
+            "waits": [],
+            "incidents": [],
+            "models": [],
+        },
+        "latest": {},
+        "receipts": [],
+    }
+
+    async def look() -> None:
+        app = ServerView(lambda: state, "http://x", 60.0)
+        async with app.run_test() as pilot:
+            await app.workers.wait_for_complete()
+            await pilot.pause()
+            seen = []
+            for key in "123":
+                await pilot.press(key)
+                seen.append(str(app.query_one("#view").render()).strip())
+            assert "nothing is resident" in seen[0]
+            assert seen[1:] == ["no model is served", "nothing has been closed yet"]
+
+    asyncio.run(look())

@@ -22,10 +22,12 @@ import uvloop
 import install_browser
 import models
 import sojourn
+from sojourn.service.http.router import Role
 from sojourn.service.operating import Operation
 from sojourn.service.page.history import History
 from sojourn.service.page.points import Point
 from sojourn.service.server import Server
+from sojourn.service.tokens import Tokens
 
 # A browser takes what memory and processors there are.
 pytestmark = [pytest.mark.alone, pytest.mark.usefixtures("zygote")]
@@ -76,14 +78,14 @@ def look(browser: Any) -> Iterator[Callable[..., Any]]:
     """Opens the page of a server. What the browser complains of fails the test."""
     contexts, complaints = [], []
 
-    def look_at(server: Server, where: str = "", **options: Any) -> Any:
+    def look_at(server: Server, where: str = "", wanted: str | None = None, **options: Any) -> Any:
         context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
         contexts.append(context)
         page = context.new_page()
         page.on("console", lambda m: complaints.append(m.text) if m.type == "error" else None)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.goto(f"http://{server.http_address}/page/{where}")
-        page.get_by_text("live", exact=True).wait_for()
+        page.get_by_text("live" if wanted is None else wanted, exact=True).wait_for()
         return page
 
     look_at.complaints = complaints  # type: ignore[attr-defined]
@@ -94,13 +96,10 @@ def look(browser: Any) -> Iterator[Callable[..., Any]]:
 
 
 @contextmanager
-def serving(
-    history: Path | None = None, memory: str = "1GiB", **registered: Any
-) -> Iterator[Server]:
-    with sojourn.Pool(memory) as pool:
+def serving(operation: Operation | None = None, **registered: Any) -> Iterator[Server]:
+    with sojourn.Pool("1GiB") as pool:
         for name, model in registered.items():
             pool.register(name, model)
-        operation = Operation(history=None if history is None else str(history))
         with Server(pool, http="127.0.0.1:0", operation=operation) as server:
             yield server
 
@@ -282,7 +281,7 @@ def test_a_day_of_history_is_drawn_at_once(
     day: Path, look: Any, tmp_path: Path, record_property: Any
 ) -> None:
     path = Path(shutil.copy(day, tmp_path))
-    with serving(path, adder=models.adder) as server:
+    with serving(Operation(history=str(path)), adder=models.adder) as server:
         page = look(server)
         page.locator(".plot canvas").nth(3).wait_for()
         page.evaluate("performance.clearMeasures()")
@@ -301,6 +300,13 @@ def test_a_day_of_history_is_drawn_at_once(
         assert sum(bar["count"] for bar in series["bars"]) > 3_000_000
 
 
+VIEWS = {  # where each is, and what is there when it is drawn
+    "overview": ("", ".block[data-state=leased]"),
+    "model": ("#/models/adder", "textarea"),
+    "receipts": ("#/receipts", ".chart svg"),
+}
+
+
 def words(violations: list[dict[str, Any]]) -> list[str]:
     return [
         f"{v['id']}: {v['help']}: " + "; ".join(n["html"][:120] for n in v["nodes"][:3])
@@ -315,7 +321,10 @@ def test_axe_finds_nothing_and_pictures_are_taken(
     SHOTS.mkdir(parents=True, exist_ok=True)
     path = Path(shutil.copy(day, tmp_path))
     with serving(
-        path, adder=models.adder, big=models.holding(200), other=models.holding(120)
+        Operation(history=str(path)),
+        adder=models.adder,
+        big=models.holding(200),
+        other=models.holding(120),
     ) as server:
         pool = server.handler.catalogue.pool
         for name in ("adder", "big", "other"):
@@ -324,31 +333,19 @@ def test_axe_finds_nothing_and_pictures_are_taken(
             dead = other.pid
         os.kill(dead, signal.SIGKILL)
         with pool.lease("big"):
-            for view in ("", "#/models/adder", "#/receipts"):
+            for name, (where, ready) in VIEWS.items():
+                page = look(server, where, color_scheme=scheme)
+                page.evaluate(AXE)
                 for width, height in ((1440, 900), (820, 1180), (390, 844)):
-                    page = look(
-                        server,
-                        view,
-                        viewport={"width": width, "height": height},
-                        color_scheme=scheme,
-                    )
-                    ready = {"": ".plot canvas", "#/receipts": ".chart svg"}.get(
-                        view, ".plot canvas"
-                    )
+                    page.set_viewport_size({"width": width, "height": height})
                     page.locator(ready).first.wait_for()
-                    if view == "":
-                        block(page, "big", "leased").wait_for()
-                    name = {"": "overview", "#/models/adder": "model", "#/receipts": "receipts"}[
-                        view
-                    ]
                     taken = page.screenshot(full_page=True)
                     (SHOTS / f"{name}-{width}-{scheme}.png").write_bytes(taken)
                     wide = page.evaluate("document.documentElement.scrollWidth")
                     assert wide <= width, f"{name} is {wide} wide on a screen of {width}"
-                    page.evaluate(AXE)
                     found = page.evaluate("axe.run().then(result => result.violations)")
                     assert words(found) == []
-                    page.context.close()
+                page.context.close()
 
 
 def test_everything_is_reached_by_keyboard(look: Any) -> None:
@@ -377,3 +374,37 @@ def test_without_a_connection_the_page_says_so_and_comes_back(look: Any) -> None
             page.get_by_role("navigation").get_by_role("link", name="adder").wait_for()
             page.context.close()
     look.complaints.clear()  # that the server was away
+
+
+def test_a_server_with_tokens_shows_itself_to_those_who_have_one(look: Any) -> None:
+    reader, admin = "reader-of-this-server", "admin-of-this-server"
+    tokens = Tokens([(Role.INFER, reader), (Role.ADMIN, admin)])
+    with serving(Operation(tokens=tokens), adder=models.adder) as server:
+        page = look(server, "#/models/adder", "token wanted")
+        page.get_by_label("Bearer token").fill(reader)
+        page.get_by_role("button", name="Use it").click()
+        page.get_by_text("live", exact=True).wait_for()
+        press(page, "Load adder")
+        page.get_by_role("dialog").get_by_text("this token may only infer").wait_for()
+        assert server.handler.catalogue.pool.stats().copies == ()
+        page.get_by_label("Bearer token").fill(admin)
+        page.get_by_role("button", name="Use it").click()
+        page.get_by_text("live", exact=True).wait_for()
+        press(page, "Load adder")
+        page.get_by_text("adder is loaded").wait_for()
+        assert admin not in page.content()
+    look.complaints.clear()  # that it was refused
+
+
+def test_the_nodes_of_a_cluster_are_shown_where_there_is_one(look: Any) -> None:
+    copies = [{"model": "bert", "state": "open", "bytes": 2**28, "leases": 1, "runs": 9}]
+    node = {"node": "left", "id": "1", "address": "10.0.0.1:7", "devices": ["cpu"], "calls": 1}
+    node |= {"budget_bytes": 2**30, "held_bytes": 2**28, "copies": copies}
+    other = {**node, "node": NASTY, "id": "2", "copies": []}
+    status = {"nodes": [node, other], "lost": []}
+    with serving(Operation(cluster=lambda: status), adder=models.adder) as server:
+        page = look(server)
+        page.get_by_role("link", name="Cluster").click()
+        block(page, "bert", "leased").wait_for()
+        page.get_by_role("heading", name=NASTY).wait_for()
+        assert page.get_by_role("row").count() == 3

@@ -243,7 +243,7 @@ def test_room_on_its_way_is_not_taken_by_somebody_later():
     assert small in script.granted
 
 
-def test_an_unknown_name_is_told_at_once_with_the_known_ones():
+def test_an_unknown_name_is_refused_at_once_with_the_known_ones():
     script = Script()
     script.register("a")
     ticket = script.ask("b")
@@ -290,7 +290,7 @@ def test_bytes_that_did_not_come_back_stay_charged_and_are_named():
     copy = script.closed(residue_bytes=GiB)
     assert not script.opening
     assert isinstance(script.refused[ticket], BudgetExceeded)
-    assert "a 1.0 GiB, closed, but never given back" in str(script.refused[ticket])
+    assert "a 1.0 GiB, closed, but its memory is still in use" in str(script.refused[ticket])
     script.do(script.scheduler.on_closed(copy, script.now))  # it ended after all
     assert script.scheduler.charged_bytes == 0
     script.use("b")
@@ -577,7 +577,7 @@ def test_a_move_that_the_table_does_not_know_tells_the_history():
 # -- parking ----------------------------------------------------------------------------------
 
 
-def test_a_changed_session_that_cannot_be_parked_makes_room_and_the_loss_is_told():
+def test_a_changed_session_that_cannot_be_parked_makes_room_and_the_loss_is_reported():
     script = Script(limit=1)
     script.register("a", parks=False)
     script.register("b")
@@ -732,7 +732,7 @@ def test_a_worker_that_dies_while_opening_is_tried_again_for_those_who_wait():
     assert script.scheduler.charged_bytes == 0
 
 
-def test_a_model_that_cannot_be_loaded_is_not_tried_again_and_everybody_is_told():
+def test_a_model_that_cannot_be_loaded_is_not_tried_again_and_every_caller_gets_the_error():
     script = Script()
     script.register("a")
     tickets = [script.ask("a") for _ in range(3)]
@@ -814,7 +814,7 @@ def test_two_holders_that_wait_for_each_other_are_found():
     assert first not in script.refused
 
 
-def test_one_who_waits_for_himself_is_told_at_once():
+def test_a_request_that_would_wait_for_itself_is_refused_at_once():
     script = Script()
     script.register("a", exclusive=True)
     script.take("a", who="t1", line=5)
@@ -842,7 +842,7 @@ def test_holders_that_wait_for_each_others_bytes_are_found():
     assert first in script.granted
 
 
-def test_one_who_holds_what_pinned_models_leave_of_the_room_is_told():
+def test_a_holder_of_what_pinned_models_leave_of_the_room_is_refused():
     script = Script(limit=4)
     script.register("pinned", size=2, pinned=True)
     script.register("held", size=2)

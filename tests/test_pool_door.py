@@ -128,7 +128,7 @@ def test_an_exclusive_copy_has_one_holder_at_a_time_however_many_come_to_its_doo
         assert (stats.leased, stats.idle) == (0, 1)
 
 
-def test_whoever_comes_to_the_door_of_a_copy_that_is_taken_waits_for_it():
+def test_a_request_at_the_door_of_a_copy_that_is_taken_waits_for_it():
     with sojourn.Pool() as pool:
         pool.register("mine", models.adder, exclusive=True)
         pool.preload()

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gzip
 import json
+import random
 import socket
 import threading
 import zlib
@@ -222,6 +223,9 @@ def test_a_compressed_body_is_unfolded() -> None:
             ("identity", b"folded"),
         ):
             assert ask(server, "/echo", body, content_encoding=coding).json["body"] == "folded"
+        large = random.Random(3).randbytes(50_000)  # unfolded on a thread
+        got = ask(server, "/echo", gzip.compress(large), content_encoding="gzip")
+        assert got.json["body"] == large.decode("latin-1")
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,7 @@ def _print(examined: Examined, to: str) -> None:
             continue
         agrees = f"agrees ({one.worst:.0e} of {one.tolerance:.0e})"
         ratios = ", ".join(f"{ratio:.2f} at {batch}" for batch, ratio in one.ratios.items())
+        ratios += " (one thread)" if one.threads == 1 else ""
         held = format_bytes(one.held_bytes)
         table.add_row(one.engine, agrees, ratios, held, f"{one.open_seconds * 1e3:.0f} ms")
     console = Console(highlight=False)

@@ -124,7 +124,8 @@ class OnnxPlan:
         inputs: list[TensorSpec],
         outputs: list[TensorSpec],
     ) -> None:
-        self._run = session.run
+        # Below what checks once more that every input is there.
+        self._run = getattr(session, "_sess", session).run
         self._feeds = feeds
         self._fetches = fetches
         self.inputs = inputs
@@ -138,7 +139,7 @@ class OnnxPlan:
         for i in self._texts:
             given[self._feeds[i]] = _decoded(self._feeds[i], arrays[i])
         try:
-            results: list[np.ndarray] = self._run(self._fetches, given)
+            results: list[np.ndarray] = self._run(self._fetches, given, None)
         except (RuntimeError, ValueError, MemoryError):
             raise
         except Exception as error:  # as above

@@ -105,7 +105,7 @@ class Copies(Deciding):
         self.wake_keeper()
 
     def tell_news(self) -> None:
-        """Emit what is to be told, without the lock, and not on the keeper: a subscriber may take
+        """Emit the events that are due, without the lock, not on the keeper: a subscriber may take
         its time, or wait for the main thread, which may wait for the keeper."""
         if not self._news:
             return

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from sojourn.errors import PoolTimeout, SessionClosed
 from sojourn.pool.books import Books
-from sojourn.pool.deciding import LOOK_SECONDS, clock, nobody
+from sojourn.pool.deciding import LOOK_SECONDS, clock, no_keeper
 from sojourn.pool.decisions.effects import Effects, Expire
 from sojourn.pool.decisions.scheduler import Scheduler
 from sojourn.pool.decisions.status import PoolStatus
@@ -52,11 +52,11 @@ class Driver(Books):
         self.policy = policy
         self.parking = parking
         self.hands = Hands(self, parking)
-        self.start_keeper: Callable[[], None] = nobody
+        self.start_keeper: Callable[[], None] = no_keeper
         self.on_receipt: Callable[[str, Receipt], None] = keeps_no_receipts
         self._maker = os.getpid()
         self._cut_off_at: float | None = None  # when steps no longer get the time to finish
-        self._is_hurried = False  # nobody waits for leases any longer
+        self._is_hurried = False  # close does not wait for leases any longer
 
     # -- models -------------------------------------------------------------------------------
 
@@ -235,7 +235,7 @@ class Driver(Books):
         return self._scheduler.names
 
     def copies(self, name: str, version: int | None = None) -> int:
-        """How many copies it may have; one for a model that is not known, to be told so."""
+        """How many copies it may have; one for an unknown model, so that asking for it fails."""
         model = self._scheduler.find(name, version)
         return 1 if model is None else model.copies
 

@@ -1,7 +1,7 @@
 """What passes between the pool and those that want a lease: a place to wait, and the handle.
 
 The books refer to waiters and leases by a `Tie`, a weak reference. Whatever is raised where, a
-Ctrl-C between any two lines included: when nobody has the handle any more, the kernel of Python
+Ctrl-C between any two lines included: when the handle is gone, the core of Python
 itself, not a line of ours that could be interrupted, puts the tie into the pool's inbox.
 """
 
@@ -136,7 +136,7 @@ class Door:
 class PoolTerms(Terms):
     """The terms of a lease of a pool: which copy, and the ticket that was drawn for it.
 
-    They come and go as often as steps do, and only those that hear every step are told. So this
+    They come and go as often as steps do, and only subscribers to every step hear of them. So this
     is written out where the parent's way would be shorter.
     """
 
@@ -199,7 +199,7 @@ class PoolTerms(Terms):
 
 
 class PoolLease(Lease):
-    """A lease of a pool. It knows which thread uses it, so that deadlocks can be told."""
+    """A lease of a pool. It knows which thread uses it, so that deadlocks can be explained."""
 
     _terms: PoolTerms
 
@@ -219,6 +219,11 @@ class PoolLease(Lease):
             self._thread = get_ident()
         return terms.stay
 
+    @property
+    def is_broken(self) -> bool:
+        """Whether its worker has died, and is perhaps being cleared away already."""
+        return self._terms.stay.how_it_died is not None
+
     def __exit__(self, *raised: object) -> None:
         self.close()
 
@@ -227,7 +232,7 @@ class PoolLease(Lease):
         terms = self._terms
         if terms.ended is None:
             terms.end(_GIVEN_BACK)
-        if terms.stay.how_it_died is not None:  # it is broken, or being cleared away already
+        if self.is_broken:
             # Its memory is back already; when this returns, the pool knows it too.
             terms.lender.wait_until_gone(terms.resident.copy)
 

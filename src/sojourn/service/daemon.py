@@ -180,6 +180,8 @@ class Daemon:
             drain=lambda: self._wishes.put(signal.SIGTERM),
             reload=self._reload,
             page=settings.page,
+            page_hosts=tuple(settings.page_hosts),
+            history=settings.history,
         )
 
     # -- signals, and telling others -------------------------------------------------------------

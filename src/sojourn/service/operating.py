@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,6 +38,7 @@ class Operation:
     page: bool = True  # for people, at /page/
     page_hosts: tuple[str, ...] = ()  # names by which browsers may ask for it, besides our own
     history: str | None = None  # a file that keeps over a restart what the page shows
+    cluster: Callable[[], Mapping[str, Any]] | None = None  # the `status` of one, for the page
 
 
 class Operating:
@@ -61,6 +62,7 @@ class Operating:
                 addresses=self.addresses,
                 drain=operation.drain,
                 reload=operation.reload,
+                cluster=operation.cluster,
             )
 
     def add_to(self, router: Router) -> None:

@@ -21,7 +21,7 @@ _FOR_POOL = (
 _UNIT_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
-def parse_duration(what: str, value: float | str) -> float:
+def parse_duration(what: str, value: object) -> float:
     """Seconds: a number of them, or text such as `"5m"` or `"1h30m"`. It may be negative.
 
     >>> parse_duration("timeout", "1h30m")

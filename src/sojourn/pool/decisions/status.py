@@ -256,5 +256,5 @@ def holdings(residents: Residents, leases: Leases, budget: Budget, now: float) -
             standing += ", pinned"
         account.append(Holding(label(copy), budget.charge_of(copy.id), standing))
     for gone, left in budget.residue.items():
-        account.append(Holding(gone.model, left, "closed, but never given back"))
+        account.append(Holding(gone.model, left, "closed, but its memory is still in use"))
     return account

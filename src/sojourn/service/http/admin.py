@@ -148,7 +148,8 @@ class Admin:
             if one.state is State.AVAILABLE and version in (None, one.version)
         ]
         resolve = self._handler.catalogue.resolve
-        return [resolve(ModelRef(name, number)) for number in found or [version]]
+        numbers: list[int | None] = [*found] or [version]
+        return [resolve(ModelRef(name, number)) for number in numbers]
 
 
 def _wished(request: Request) -> tuple[str, int | None]:

@@ -24,6 +24,7 @@ _REASONS = {status.value: status.phrase for status in HTTPStatus} | {499: "Clien
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _BODILESS = frozenset({204, 304})
 _LINGER_SECONDS = 2.0  # so that a client that still sends reads why it was refused
+_NAMES_REMEMBERED = 256
 _LARGE_BYTES = 2**14  # from here on a body is not copied behind its head
 
 
@@ -74,7 +75,8 @@ class Connection(asyncio.Protocol):
         self._url = b""
         self._headers: dict[str, str] = {}
         self._header_count = 0
-        self._head_bytes = 0
+        self._named_bytes = 0  # of its headers so far
+        self._head_bytes = 0  # of everything, as long as it is not complete
         self._pieces: list[bytes] = []
         self._body_bytes = 0
         self._held_bytes = 0  # of all its requests that have no answer yet
@@ -148,7 +150,7 @@ class Connection(asyncio.Protocol):
         self._url = b""
         self._headers = {}
         self._header_count = 0
-        self._head_bytes = 0
+        self._head_bytes = self._named_bytes = 0
         self._pieces = []
         self._body_bytes = 0
         self._enter(Phase.HEAD)
@@ -160,15 +162,16 @@ class Connection(asyncio.Protocol):
         self._header_count += 1
         if self._header_count > self._limits.headers:
             raise _Refusal(431, f"a request has at most {self._limits.headers} headers")
-        key = name.decode("latin-1").lower()
+        self._named_bytes += len(name) + len(value)
+        key = _names.get(name) or _new_name(name)
         text = value.decode("latin-1")
+        headers = self._headers
         # One that is there twice is a list, by the rules of HTTP.
-        self._headers[key] = f"{self._headers[key]}, {text}" if key in self._headers else text
+        headers[key] = f"{headers[key]}, {text}" if key in headers else text
 
     def on_headers_complete(self) -> None:
         limits, headers = self._limits, self._headers
-        size = len(self._url) + sum(len(name) + len(text) for name, text in headers.items())
-        if size > limits.header_bytes:
+        if len(self._url) + self._named_bytes > limits.header_bytes:
             raise _Refusal(431, f"a head has at most {limits.header_bytes} bytes")
         length = headers.get("content-length")
         if length is not None and int(length) > limits.body_bytes:
@@ -223,10 +226,12 @@ class Connection(asyncio.Protocol):
             while True:
                 response = await self._answer(request)
                 keeps = keeps and not self._is_draining
-                if isinstance(response.body, bytes):
-                    self._write(request, response, response.body, keeps)
-                else:
+                if not isinstance(response.body, bytes):
                     await self._stream(request, response, response.body, keeps)
+                elif not self._transport.is_closing():
+                    self._write(request, response, response.body, keeps)
+                if self._transport.is_closing():
+                    return  # the client has left; `connection_lost` comes right after
                 self._give_back(request.size)
                 if not keeps:
                     self._finish()
@@ -271,10 +276,13 @@ class Connection(asyncio.Protocol):
             f"content-type: {response.content_type}\r\ntransfer-encoding: chunked\r\n"
             f"{_more_lines(response, keeps)}"
         )
-        self._transport.write(head.encode("latin-1"))
         try:
+            if not self._transport.is_closing():
+                self._transport.write(head.encode("latin-1"))
             if request.method != "HEAD":
                 async for piece in pieces:
+                    if self._transport.is_closing():
+                        return
                     if piece:
                         self._transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
                     if self._can_write is not None:
@@ -361,6 +369,17 @@ class Connection(asyncio.Protocol):
 
 class _Refusal(Exception):
     """A request that cannot be read on: the status and why."""
+
+
+_names: dict[bytes, str] = {}
+
+
+def _new_name(name: bytes) -> str:
+    """The name of a header in lower case; those that come again are remembered."""
+    key = name.decode("latin-1").lower()
+    if len(_names) < _NAMES_REMEMBERED:
+        _names[name] = key
+    return key
 
 
 def _more_lines(response: Response, keeps: bool) -> str:

@@ -8,6 +8,7 @@ import ssl
 import time
 from collections.abc import Callable
 
+from sojourn.process.aside import aside
 from sojourn.service.access_log import request_id
 from sojourn.service.addresses import listening, name_of
 from sojourn.service.failures import Status, refusal
@@ -20,6 +21,7 @@ from sojourn.service.http.messages import Request, Response, json_response
 from sojourn.service.http.router import Router
 
 _LOOK_SECONDS = 0.5
+_FOLDED_BYTES = 2**14  # from here on a body is decompressed on a thread: it may be much larger
 _log = logging.getLogger("sojourn.service")
 
 Observer = Callable[[Request, Response, float], None]
@@ -144,7 +146,11 @@ class HttpDoor:
         if self._gate is not None:
             self._gate.check(request, route)
         if "content-encoding" in request.headers:
-            request.body = bodies.decompressed(request, self._limits.body_bytes)
+            most = self._limits.body_bytes
+            if len(request.body) < _FOLDED_BYTES:
+                request.body = bodies.decompressed(request, most)
+            else:
+                request.body = await aside(lambda: bodies.decompressed(request, most))
         return await route.answer(request)
 
     def _unknown(self, request: Request) -> Response:

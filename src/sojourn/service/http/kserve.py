@@ -21,7 +21,7 @@ from sojourn.service.statistics import ModelStatistics
 from sojourn.values import Signature, TensorSpec
 
 HEADER_LENGTH = bodies.HEADER_LENGTH.lower()
-EXTENSIONS = ["binary_tensor_data", "model_repository", "statistics"]
+EXTENSIONS = ["binary_tensor_data", "model_configuration", "model_repository", "statistics"]
 
 
 class KServe:
@@ -38,6 +38,7 @@ class KServe:
         for model in ("/v2/models/{name}", "/v2/models/{name}/versions/{version}"):
             router.add("POST", f"{model}/infer", self.infer, summary="Run a model")
             router.add("GET", model, self.metadata, summary="What a model takes and gives")
+            router.add("GET", f"{model}/config", self.config, summary="The same, as Triton has it")
             router.add("GET", f"{model}/ready", self.model_ready, summary="Is a model ready?")
             router.add("GET", f"{model}/stats", self.statistics, summary="What a model has done")
         router.add("GET", "/v2/models/stats", self.statistics, summary="What all have done")
@@ -51,7 +52,7 @@ class KServe:
     # -- the server and its models ---------------------------------------------------------------
 
     async def server(self, request: Request) -> Response:
-        from sojourn import __version__
+        from sojourn._version import __version__
 
         return json_response({"name": "sojourn", "version": __version__, "extensions": EXTENSIONS})
 
@@ -78,6 +79,21 @@ class KServe:
                 "platform": found.platform,
                 "inputs": _tensors(signature.inputs),
                 "outputs": _tensors(signature.outputs),
+            }
+        )
+
+    async def config(self, request: Request) -> Response:
+        found = await self._handler.metadata(ref_of(request))
+        signature = default_signature(found)
+        # A batch size of 0 says that shapes have all their dimensions, the batch's among them.
+        return json_response(
+            {
+                "name": found.name,
+                "platform": found.platform,
+                "backend": found.engine,
+                "max_batch_size": 0,
+                "input": _config_tensors(signature.inputs),
+                "output": _config_tensors(signature.outputs),
             }
         )
 
@@ -136,6 +152,7 @@ class KServe:
                 asked.outputs,
                 deadline=request.deadline if asked.seconds is None else clock() + asked.seconds,
                 request_id=asked.id or request.request_id,
+                keep_alive=asked.keep_alive,
             )
         )
         return bodies.response(answer, asked)
@@ -184,6 +201,17 @@ def _from_body(body: bytes, name: str, spec: TensorSpec) -> np.ndarray:
     rest = len(body) // known if known else 0
     filled = tuple(rest if dim is None else dim for dim in shape)
     return datatypes.from_raw(body, datatype, filled, name)
+
+
+def _config_tensors(specs: Any) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": each["name"],
+            "data_type": "TYPE_" + each["datatype"].replace(datatypes.BYTES, "STRING"),
+            "dims": each["shape"],
+        }
+        for each in _tensors(specs)
+    ]
 
 
 def _statistics(of: ModelStatistics) -> dict[str, Any]:

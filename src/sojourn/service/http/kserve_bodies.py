@@ -15,12 +15,14 @@ from sojourn.service import datatypes
 from sojourn.service.failures import Refused, Status
 from sojourn.service.http import json_arrays
 from sojourn.service.http.messages import Response
-from sojourn.service.inference import Answer
+from sojourn.service.inference import Answer, keep_alive_of
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
 _REMEMBERED = 256  # heads
 _LONGEST_REMEMBERED = 4096  # bytes
 _NOTHING = memoryview(b"")
+# A client that asks for these wants another answer than it would get.
+_NOT_OFFERED = ("sequence_id", "sequence_start", "sequence_end", "classification")
 
 
 class _Input(msgspec.Struct, gc=False):
@@ -49,17 +51,20 @@ _bodies = msgspec.json.Decoder(_Body)
 class Asked:
     """What the head of a request says, checked."""
 
-    __slots__ = ("_inputs", "_raws", "_wants_raw", "id", "outputs", "seconds")
+    __slots__ = ("_inputs", "_raws", "_wants_raw", "id", "keep_alive", "outputs", "seconds")
 
     def __init__(self, body: _Body) -> None:
         parameters = body.parameters or {}
+        for name in _NOT_OFFERED:
+            if parameters.get(name):
+                raise _wrong(f"{name} is not offered here")
         self.id = body.id
         self.outputs = tuple(output.name for output in body.outputs or ()) or None
         self.seconds = _seconds(parameters.get("timeout"))
+        self.keep_alive = keep_alive_of(parameters.get("keep_alive"))
         self._wants_raw = _is_true(parameters, "binary_data_output", False)
         self._raws = {
-            output.name: _is_true(output.parameters or {}, "binary_data", self._wants_raw)
-            for output in body.outputs or ()
+            output.name: _is_raw(output, self._wants_raw) for output in body.outputs or ()
         }
         self._inputs = [
             (
@@ -170,6 +175,14 @@ def _size(given: _Input) -> int | None:
     if size is not None and (type(size) is not int or size < 0):
         raise _wrong(f"input {given.name!r}: binary_data_size must be a number of bytes")
     return size
+
+
+def _is_raw(output: _Output, default: bool) -> bool:
+    parameters = output.parameters or {}
+    for name in parameters:
+        if name != "binary_data":
+            raise _wrong(f"output {output.name!r}: {name[:40]} is not offered here")
+    return _is_true(parameters, "binary_data", default)
 
 
 def _is_true(parameters: dict[str, Any], name: str, default: bool) -> bool:

@@ -51,6 +51,7 @@ class Page:
         addresses: Mapping[str, str] | None = None,
         drain: Callable[[], None] | None = None,
         reload: Callable[[], Awaitable[list[str]]] | None = None,
+        cluster: Callable[[], Mapping[str, Any]] | None = None,
         point_seconds: float = POINT_SECONDS,
     ) -> None:
         self.handler = handler
@@ -64,6 +65,8 @@ class Page:
         self._events = os.fspath(events) if events else os.environ.get("SOJOURN_EVENTS", "")
         self._wants_token = wants_token
         self._addresses = {} if addresses is None else addresses
+        self._cluster = cluster
+        self._asking: asyncio.Task[None] | None = None  # the cluster
         self._point_seconds = point_seconds
         self._started = time.time()
         self._clock = Clock(self._started - time.monotonic())
@@ -99,6 +102,8 @@ class Page:
                 await self._looking
             self._looking = None
             self._sample()
+        if self._asking is not None:
+            await self._asking
         await self.history.close()
         self._loop = None
 
@@ -155,6 +160,8 @@ class Page:
 
     def show(self) -> None:
         """Have those who look see what is."""
+        if self._cluster is not None and (self._asking is None or self._asking.done()):
+            self._asking = asyncio.create_task(self._ask_cluster(self._cluster))
         taken = self.snapshot()
         for part in ("budget", "blocks", "models", "waits", "incidents", "notice"):
             self.stream.put(part, _encode(getattr(taken, part)))
@@ -180,6 +187,13 @@ class Page:
                 continue
             await asyncio.sleep(SOON_SECONDS)  # what happens together is told together
             self._woken.clear()
+
+    async def _ask_cluster(self, status: Callable[[], Mapping[str, Any]]) -> None:
+        try:
+            shown = dict(await asyncio.to_thread(status))
+        except Exception as error:  # of whatever kind: it is shown
+            shown = {"nodes": [], "lost": [], "problem": str(error)}
+        self.stream.put("cluster", _encode(shown))
 
     def _sample(self) -> None:
         now = time.monotonic()

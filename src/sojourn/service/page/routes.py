@@ -30,7 +30,7 @@ from sojourn.service.signatures import platform_of
 
 MOST_POINTS = 720  # on a plot: more than a screen can show
 MOST_RECEIPTS = 10_000
-MODEL_RECEIPTS = 50
+MODEL_RECEIPTS = 20
 _TYPES = {
     "html": "text/html; charset=utf-8",
     "js": "text/javascript; charset=utf-8",

@@ -2,6 +2,7 @@
 import { button, canAct, onSignIn, signIn } from "./actions.js";
 import { stream, token } from "./api.js";
 import { STATES } from "./bar.js";
+import { Cluster } from "./cluster.js";
 import { h, replace } from "./dom.js";
 import * as format from "./format.js";
 import { Model } from "./model.js";
@@ -17,6 +18,7 @@ function makeView(hash) {
   const [, kind = "", name = ""] = hash.split("/");
   if (kind === "models" && name) return new Model(decodeURIComponent(name));
   if (kind === "receipts") return new Receipts();
+  if (kind === "cluster") return new Cluster();
   return new Overview();
 }
 
@@ -44,6 +46,7 @@ function showNav() {
     ["#/", "Overview"],
     ...models.slice(0, 12).map((name) => [`#/models/${encodeURIComponent(name)}`, name]),
     ["#/receipts", "Receipts"],
+    ...(part("cluster") ? [["#/cluster", "Cluster"]] : []),
   ];
   const here = location.hash || "#/";
   replace(
@@ -102,7 +105,7 @@ document.getElementById("sign-in").addEventListener("click", () => signIn());
 
 listen((name, value, before) => {
   if (name === "blocks") announce(value, before);
-  if (name === "models") showNav();
+  if (name === "models" || (name === "cluster" && !before)) showNav();
   if (name === "server") showServer(value);
   if (name === "notice") {
     const notice = document.getElementById("notice");

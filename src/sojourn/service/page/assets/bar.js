@@ -53,7 +53,7 @@ export class MemoryBar {
     this.items = blocks;
     const used = blocks.reduce((sum, block) => sum + block.bytes, 0);
     const whole = Math.max(budget.limit_bytes ?? used, used, 1);
-    keyed(this.blocks, blocks, (b) => b.name + (b.state === "spare" ? blocks.indexOf(b) : ""), makeBlock, (element, block) => {
+    keyed(this.blocks, blocks, (b) => b.key || b.name + (b.state === "spare" ? blocks.indexOf(b) : ""), makeBlock, (element, block) => {
       element.dataset.state = block.state;
       const share = Math.max(LEAST_SHARE, block.bytes / whole);
       element.style.setProperty("flex-basis", `${(share * 100).toFixed(3)}%`);

@@ -52,7 +52,7 @@ export function keyed(parent, items, keyOf, create, update) {
 }
 
 function classOf(column) {
-  return column.number ? "number" : column.short ? "short" : null;
+  return column.number ? "number" : column.short ? "short" : column.wide ? "wide" : null;
 }
 
 // A table of columns {title, text, number, node}; `node` gives elements where text is not enough.
@@ -93,7 +93,9 @@ export function table(caption, columns, rows, { empty = "Nothing yet.", keyOf = 
   return { element: h("div", {}, note, frame), show };
 }
 
+let panels = 0;
+
 export function panel(title, ...children) {
-  const id = "panel-" + title.toLowerCase().replace(/[^a-z]+/g, "-");
+  const id = `panel-${++panels}`;
   return h("section", { class: "panel", "aria-labelledby": id }, h("h2", { id }, title), children);
 }

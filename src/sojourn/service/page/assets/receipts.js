@@ -5,6 +5,8 @@ import * as format from "./format.js";
 import { incidentTable } from "./overview.js";
 import { part } from "./state.js";
 
+const FIRST = 50; // rows that are shown before all are asked for
+
 export function receiptTable(caption) {
   return table(
     caption,
@@ -38,6 +40,8 @@ export class Receipts {
     this.source = h("p", { class: "dim" });
     this.receipts = receiptTable("Receipts");
     this.incidents = incidentTable();
+    this.isWhole = false;
+    this.more = h("button", { type: "button", hidden: true, onclick: () => this.showAll() });
     const exporting = (kind) => h("button", { type: "button", onclick: () => save(`api/receipts.${kind}`, `receipts.${kind}`) }, `Export ${kind.toUpperCase()}`);
     this.element = h(
       "div",
@@ -45,8 +49,8 @@ export class Receipts {
       h("h1", {}, "Receipts and leaks"),
       this.tiles,
       panel("Stays", this.source, legend(), this.chart),
-      panel("Receipts", h("p", { class: "buttons" }, exporting("csv"), exporting("json")), this.receipts.element),
       panel("What went wrong", this.incidents.element),
+      panel("Receipts", h("p", { class: "buttons" }, exporting("csv"), exporting("json")), this.receipts.element, this.more),
     );
   }
 
@@ -59,7 +63,8 @@ export class Receipts {
     const [stays, receipts, drawn] = await Promise.all([get("api/stays"), get("api/receipts.json"), drawing("api/stays.svg")]);
     replace(this.chart, drawn);
     this.source.textContent = `${stays.source}. ${format.plural(stays.sessions, "session")} in ${format.seconds(stays.seconds)}; the drawing is that of sojourn report.`;
-    this.receipts.show(receipts.receipts);
+    this.all = receipts.receipts;
+    this.showReceipts();
     const held = receipts.receipts.reduce((sum, r) => sum + r.held_bytes, 0);
     const back = receipts.receipts.reduce((sum, r) => sum + r.returned_bytes, 0);
     const left = receipts.receipts.filter((r) => r.left_behind).length;
@@ -71,6 +76,17 @@ export class Receipts {
       [format.number(stays.died), "workers died", stays.died > 0],
     ];
     replace(this.tiles, tiles.map(([value, label, isBad]) => h("div", { class: isBad ? "tile bad" : "tile" }, h("b", {}, value), h("span", {}, label))));
+  }
+
+  showReceipts() {
+    this.receipts.show(this.isWhole ? this.all : this.all.slice(0, FIRST));
+    this.more.hidden = this.isWhole || this.all.length <= FIRST;
+    this.more.textContent = `Show all ${format.number(this.all.length)}`;
+  }
+
+  showAll() {
+    this.isWhole = true;
+    this.showReceipts();
   }
 
   changed(name) {
