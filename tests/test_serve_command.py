@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 
@@ -105,6 +106,8 @@ def test_predict_takes_json_arrays_files_and_standard_input(folder: Path) -> Non
             assert data_of("predict", "times", *words, input=given)["outputs"]["y"] == expected
         sent = data_of("predict", "times", json.dumps(kserve))
         assert sent["outputs"][0]["data"] == [8.0]
+        rows = json.dumps({"instances": [[1, 1, 1, 1]]})
+        assert data_of("predict", "times", rows) == {"predictions": [[8.0]]}
         for words, code, why in (
             (["times", "nonsense"], 2, "Data must be JSON"),
             (["times", "nowhere.npy"], 2, "No such file"),
@@ -147,6 +150,16 @@ def test_sigterm_answers_what_is_under_way_and_leaves_nothing(folder: Path) -> N
         assert all("does not answer" in why or "stop" in why for why in refused), refused
         assert remaining(server.process.pid) == []
         assert "SIGTERM: answering what is under way" in server.log.read_text()
+
+
+def test_both_doors_are_open_once_it_is_ready(folder: Path) -> None:
+    with serving(folder, str(folder / "models"), "--grpc=127.0.0.1:0") as server:
+        with grpc.insecure_channel(server.facts["grpc"]) as channel:
+            answer = channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=30)
+        assert answer == b"\x08\x01", "SERVING"
+        assert data_of("ps")["servers"][0]["grpc"] == server.facts["grpc"]
+        assert server.end() == 0
+        assert remaining(server.process.pid) == []
 
 
 def test_ctrl_c_ends_it_as_well(folder: Path) -> None:
