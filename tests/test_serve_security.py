@@ -3,6 +3,7 @@ those who ask."""
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import os
@@ -424,3 +425,35 @@ def test_a_server_that_stops_is_not_ready_but_alive(pool: sojourn.Pool, tmp_path
         assert asked(server, "GET", "/readyz")[0] == 503
         assert asked(server, "GET", "/healthz")[0] == 200
         assert asked(server, "HEAD", "/healthz")[2] == b""
+
+
+def test_while_models_are_loaded_it_is_alive_but_not_ready(
+    pool: sojourn.Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_load = threading.Event()
+    bring_up = Catalogue._bring_up
+
+    async def later(self: Catalogue, *given: Any, **more: Any) -> None:
+        await asyncio.to_thread(may_load.wait)
+        await bring_up(self, *given, **more)
+
+    monkeypatch.setattr(Catalogue, "_bring_up", later)
+    server = server_of(pool, tmp_path / "m")
+    starting = threading.Thread(target=server.start)
+    starting.start()
+    try:
+        while "http" not in server.addresses:
+            starting.join(0.01)
+        assert asked(server, "GET", "/healthz")[0] == 200
+        assert asked(server, "GET", "/readyz")[0] == 503
+        status, headers, said = asked(server, "GET", "/v2/models/times")
+        assert (status, headers["retry-after"]) == (503, "1")
+        assert b"is being loaded" in said
+        may_load.set()
+        starting.join()
+        assert asked(server, "GET", "/readyz")[0] == 200
+        assert asked(server, "GET", "/v2/models/times")[0] == 200
+    finally:
+        may_load.set()
+        starting.join()
+        server.close()
