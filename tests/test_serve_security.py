@@ -362,26 +362,35 @@ def health(server: Server, credentials: grpc.ChannelCredentials) -> bytes:
         return call(b"", timeout=30)
 
 
-def test_a_new_certificate_is_used_without_a_restart(pool: sojourn.Pool, tmp_path: Path) -> None:
+def test_a_new_certificate_is_used_by_both_doors_without_a_restart(
+    pool: sojourn.Pool, tmp_path: Path
+) -> None:
     authority = Authority(tmp_path / "ca")
-    certificate, key = authority.issue("server")
-    with server_of(pool, tmp_path / "m", tls=Tls(certificate, key)) as server:
-        before = serial(server, authority)
+    tls = Tls(*authority.issue("server"))
+    with server_of(pool, tmp_path / "m", tls=tls, grpc="127.0.0.1:0") as server:
+        before = serials(server, authority)
         authority.issue("server")
-        assert serial(server, authority) == before
+        assert serials(server, authority) == before
         server.reload_certificates()
-        assert serial(server, authority) != before
+        for _ in range(2):
+            after = serials(server, authority)
+            assert after["http"] == after["grpc"] != before["http"]
 
 
-def serial(server: Server, authority: Authority) -> str:
+def serials(server: Server, authority: Authority) -> dict[str, str]:
+    """Which certificate each door shows."""
     context = ssl.create_default_context(cafile=authority.certificate)
-    with (
-        socket.create_connection(parsed(server.addresses["http"]), 30) as raw,
-        context.wrap_socket(raw, server_hostname="127.0.0.1") as secure,
-    ):
-        shown = secure.getpeercert()
-        assert shown is not None
-        return str(shown["serialNumber"])
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    found = {}
+    for name, address in server.addresses.items():
+        with (
+            socket.create_connection(parsed(address), 30) as raw,
+            context.wrap_socket(raw, server_hostname="127.0.0.1") as secure,
+        ):
+            shown = secure.getpeercert()
+            assert shown is not None
+            found[name] = str(shown["serialNumber"])
+    return found
 
 
 # -- numbers ---------------------------------------------------------------------------------------
