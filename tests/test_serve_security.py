@@ -281,6 +281,29 @@ def test_the_access_log_has_every_request_and_no_body_or_token(
     assert refused["status"] == 403
 
 
+def test_what_is_refused_before_it_was_read_is_counted_and_logged_too(
+    pool: sojourn.Pool, tmp_path: Path
+) -> None:
+    log = tmp_path / "access.jsonl"
+    with server_of(pool, tmp_path / "m", operation=Operation(access_log=str(log))) as server:
+        for said in (
+            b"nonsense\r\n\r\n",
+            b"POST /v2/models/times/infer HTTP/1.1\r\ncontent-length: 999999999999\r\n\r\n",
+        ):
+            with socket.create_connection(parsed(server.addresses["http"]), 30) as raw:
+                raw.sendall(said)
+                head = raw.makefile("rb").readline()
+            assert head.split()[1] in (b"400", b"413")
+        text = asked(server, "GET", "/metrics")[2].decode()
+    assert re.search(r'requests_total{model="",protocol="http",code="400"} 1\n', text)
+    assert re.search(r'requests_total{model="",protocol="kserve-rest",code="413"} 1\n', text)
+    shown = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [(one["status"], one["path"]) for one in shown[:2]] == [
+        (400, ""),
+        (413, "/v2/models/times/infer"),
+    ]
+
+
 # -- TLS -------------------------------------------------------------------------------------------
 
 
