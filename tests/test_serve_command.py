@@ -162,6 +162,38 @@ def test_both_doors_are_open_once_it_is_ready(folder: Path) -> None:
         assert remaining(server.process.pid) == []
 
 
+def test_a_second_signal_hurries_a_server_that_waits_for_a_client(folder: Path) -> None:
+    rows = 2**20
+    head = json.dumps({
+        "inputs": [{"name": "x", "shape": [rows, 4], "datatype": "FP32",
+                    "parameters": {"binary_data_size": rows * 16}}],
+        "parameters": {"binary_data_output": True},
+    }).encode()  # fmt: skip
+    with serving(folder, str(folder / "models"), "--grace=600") as server:
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            host, _, port = server.facts["http"].rpartition(":")
+            client.connect((host, int(port)))
+            client.sendall(
+                b"POST /v2/models/times/infer HTTP/1.1\r\nhost: x\r\n"
+                b"inference-header-content-length: %d\r\ncontent-length: %d\r\n\r\n"
+                % (len(head), len(head) + rows * 16)
+                + head + np.ones((rows, 4), np.float32).tobytes()
+            )  # fmt: skip
+            assert client.recv(12) == b"HTTP/1.1 200"  # and it does not read on
+            server.process.send_signal(signal.SIGTERM)
+            until(lambda: "answering what is under way" in server.log.read_text())
+            with pytest.raises(subprocess.TimeoutExpired):
+                server.process.wait(0.5)
+            while server.process.poll() is None:
+                server.process.send_signal(signal.SIGTERM)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    server.process.wait(2)
+        assert server.process.returncode == 0
+        assert remaining(server.process.pid) == []
+        assert "Traceback" not in server.log.read_text()
+
+
 def test_ctrl_c_ends_it_as_well(folder: Path) -> None:
     with serving(folder, str(folder / "models")) as server:
         assert server.infer() == [8.0]
