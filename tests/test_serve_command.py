@@ -326,6 +326,9 @@ def test_a_wrong_configuration_is_told_with_its_line_and_is_a_wrong_call(folder:
     assert result.exit_code == 2
     assert f"{file}:2: no such setting: 'max_conections'; did you mean" in result.output
     assert f"{file}:5: " in result.output
+    result = called("serve")
+    assert result.exit_code == 2
+    assert "Name a folder of models" in result.output
     result = called("serve", str(folder / "models"), env={"SOJOURN_SERVE_COPIES": "many"})
     assert result.exit_code == 2
     assert "SOJOURN_SERVE_COPIES" in result.output

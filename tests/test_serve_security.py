@@ -252,7 +252,8 @@ def test_a_request_id_cannot_add_headers_or_lines(pool: sojourn.Pool, tmp_path: 
             else:
                 assert head.startswith("HTTP/1.1 400")
     entries = [json.loads(line) for line in log.read_text().splitlines()]
-    assert {entry["status"] for entry in entries} == {200}
+    assert len(entries) == 8
+    assert {entry["status"] for entry in entries} <= {200, 400}
     assert entries[0]["request_id"] == "mine-1"
 
 
