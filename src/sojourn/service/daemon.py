@@ -43,7 +43,7 @@ class _Hurried(BaseException):
 
 
 class Daemon:
-    """One server process. `run` returns when it has ended, and everything with it."""
+    """One server process. When `run` returns everything is closed, and the process is to exit."""
 
     def __init__(self, read: Callable[[], Config]) -> None:
         self._read = read
@@ -199,12 +199,14 @@ class Daemon:
             else:
                 self._wishes.put(signal.Signals(number))
 
-        before = {number: signal.signal(number, on_signal) for number in (*_STOP, signal.SIGHUP)}
+        for number in (*_STOP, signal.SIGHUP):
+            signal.signal(number, on_signal)
         try:
             yield
         finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+            # Everything is closed and the process is about to exit: with its own code.
+            for number in (*_STOP, signal.SIGHUP):
+                signal.signal(number, signal.SIG_IGN)
 
     @contextlib.contextmanager
     def _announced(self, settings: Settings) -> Iterator[None]:

@@ -51,6 +51,7 @@ class GrpcDoor:
     ) -> None:
         self._address = address
         self._tls = tls
+        self._certificate: Any = None  # one that new connections are to get
         self._gate = gate or Gate(Tokens())
         self._limits = limits or Limits()
         self._reports = reports
@@ -98,15 +99,31 @@ class GrpcDoor:
         try:
             if self._tls is None:
                 return int(self._server.add_insecure_port(self._address))
-            certificate, key, authority = self._tls.parts()
-            credentials = grpc.ssl_server_credentials(
-                [(key, certificate)], authority, require_client_auth=authority is not None
+            credentials = grpc.dynamic_ssl_server_credentials(
+                self._certificates(),
+                self._renewed,
+                require_client_authentication=self._tls.client_ca is not None,
             )
             return int(self._server.add_secure_port(self._address, credentials))
         except RuntimeError as error:
             raise OSError(
                 f"cannot listen at {self._address}: the port is taken, or not ours"
             ) from error
+
+    def reload_certificates(self) -> None:
+        """Have new connections get the certificate that is in its file now."""
+        if self._tls is not None:
+            self._certificate = self._certificates()
+
+    def _certificates(self) -> Any:
+        assert self._tls is not None
+        certificate, key, authority = self._tls.parts()
+        return grpc.ssl_server_certificate_configuration([(key, certificate)], authority)
+
+    def _renewed(self) -> Any:
+        """What gRPC asks for at each handshake, on a thread of its own: None is as before."""
+        renewed, self._certificate = self._certificate, None
+        return renewed
 
     def _services(self, handler: Handler, stops: asyncio.Event) -> list[Service]:
         offered = [
