@@ -81,6 +81,11 @@ class ModelQueue:
         """How many requests wait for a copy."""
         return len(self._line)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits and nothing is under way."""
+        return not self._busy and not self._line
+
     # -- one request -----------------------------------------------------------------------------
 
     async def run(self, inference: Inference) -> Outputs:
