@@ -56,7 +56,7 @@ class Page:
     ) -> None:
         self.handler = handler
         self.pool = handler.catalogue.pool
-        self.guard = Guard(hosts)
+        self.guard = Guard(hosts, wants_token)
         self.history = History(history)
         self.stream = Stream()
         self.watching = Watching(self._changed, self._closed)

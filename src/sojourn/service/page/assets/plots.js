@@ -68,7 +68,7 @@ export class Plot {
             width: 1.6,
             dash: curve.dash,
             spanGaps: false,
-            points: { show: false },
+            points: { size: 4 },
             value: (_, value) => (value === null || value === undefined ? "–" : this.unit(value)),
           })),
         ],
