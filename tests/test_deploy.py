@@ -73,3 +73,13 @@ def test_the_runtimes_of_kserve_are_what_their_schema_wants(name: str) -> None:
     assert any(word.endswith(f":{port['containerPort']}") for word in container["args"])
     assert container["command"][-2:] == ["sojourn", "serve"]
     check_call(container["args"])
+
+
+def test_the_ray_cluster_is_one_that_kuberay_takes() -> None:
+    ray_cluster = yaml.safe_load((DEPLOY / "kuberay.yaml").read_text())
+    assert (ray_cluster["apiVersion"], ray_cluster["kind"]) == ("ray.io/v1", "RayCluster")
+    groups = [ray_cluster["spec"]["headGroupSpec"], *ray_cluster["spec"]["workerGroupSpecs"]]
+    for group in groups:
+        [container] = group["template"]["spec"]["containers"]
+        assert container["resources"]["limits"] == container["resources"]["requests"]
+        assert all(isinstance(value, str) for value in group["rayStartParams"].values())

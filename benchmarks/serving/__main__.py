@@ -7,6 +7,7 @@ import datetime
 import json
 import os
 import platform
+import signal
 import sys
 import tempfile
 from typing import Any
@@ -46,6 +47,7 @@ def main(
         for system in SYSTEMS
         if not system.packages or (peers and (not only or system.name in only))
     ]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as Ctrl-C does: sweep, then end
     with tempfile.TemporaryDirectory(prefix="serving-models-") as folder:
         import ours
 

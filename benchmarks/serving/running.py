@@ -86,6 +86,8 @@ def _wait_for(system: System, port: int, child: subprocess.Popen[bytes], log: st
             last: object = error
             if isinstance(error, urllib.error.HTTPError):
                 last = f"{error} {error.read()[:200]!r}"
+                if error.code in (400, 422, 500):  # it is there, and will say so again
+                    deadline = 0.0
         if child.poll() is not None or time.monotonic() > deadline:
             with open(log, "rb") as file:
                 words = file.read()[-400:].decode(errors="replace").strip()

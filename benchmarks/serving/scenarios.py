@@ -88,7 +88,7 @@ def batching(target: Running, rounds: int, seconds: float) -> dict[str, dict[str
     }
 
 
-def starting(system: System, python: str, *arguments: str, times: int = 3) -> dict[str, float]:
+def starting(system: System, python: str, *arguments: str, times: int = 2) -> dict[str, float]:
     """Seconds until the port answers, and until the first prediction is there."""
     ready, answered = [], []
     for _ in range(times):

@@ -48,7 +48,7 @@ def warm_up(*, wait: bool = False, spares: int | None = None) -> None:
 
 # Loaded when first asked for: numpy alone takes longer than all the rest.
 _loading = threading.RLock()
-_MODULES = {"audit", "compat"}
+_MODULES = {"audit", "cluster", "compat"}
 _NAMES = {
     "Pool": "sojourn.pool",
     "Rows": "sojourn.values.rows",
@@ -62,6 +62,7 @@ _NAMES = {
 }
 
 if TYPE_CHECKING:
+    from sojourn import cluster as cluster
     from sojourn import compat as compat
     from sojourn.audit import audit as audit
     from sojourn.functions.isolated import isolated as isolated

@@ -14,7 +14,7 @@ class Softmax(litserve.LitAPI):
     def setup(self, device: str) -> None:
         pass
 
-    def decode_request(self, request: dict[str, Any]) -> np.ndarray:
+    def decode_request(self, request):  # an annotation would change what it is given
         return np.asarray(request["instances"], np.float32)
 
     def predict(self, x: np.ndarray) -> np.ndarray:

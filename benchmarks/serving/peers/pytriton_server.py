@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import sysconfig
 
 import numpy as np
 import workload
@@ -16,7 +18,17 @@ def infer(x: np.ndarray) -> dict[str, np.ndarray]:
     return {workload.OUTPUT: workload.predict(x)}
 
 
+def preload_python() -> None:
+    """Its stub brings a Python library of its own, which fails with the standard library of a
+    later patch release; ours fits."""
+    names = (sysconfig.get_config_var("LIBDIR"), sysconfig.get_config_var("LDLIBRARY"))
+    library = os.path.join(*map(str, names))
+    if library.endswith(".so") and os.path.exists(library):
+        os.environ["LD_PRELOAD"] = library
+
+
 def main() -> None:
+    preload_python()
     http, grpc = map(int, sys.argv[1:3])
     config = TritonConfig(
         http_address="127.0.0.1",

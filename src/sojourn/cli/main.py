@@ -19,6 +19,7 @@ COMMANDS = {
     "lint": "Find sessions that are never closed, by reading the source.",
     "load": "Have a running server load a model.",
     "logs": "Print what a running server has logged.",
+    "nodes": "List the nodes of a cluster, their budgets and copies.",
     "predict": "Ask a model of a running server.",
     "ps": "List the running servers and their models.",
     "report": "Make a page of memory, sessions and latencies from recorded events.",

@@ -98,38 +98,34 @@ class Call:
             answer = self._stay.call(operation, arguments, arrays, result=Outcome, timeout=timeout)
         except StepTimeout:
             raise self._late() from None
-        return self._unpacked(*answer)
+        return self.unpacked(*answer)
 
     async def aask(
         self, operation: str, arguments: dict[str, Any], arrays: Sequence[np.ndarray]
     ) -> tuple[str, Any]:
         """The same, awaited."""
+        return self.unpacked(*await self.aanswer(operation, arguments, arrays))
+
+    async def aanswer(
+        self, operation: str, arguments: dict[str, Any], arrays: Sequence[np.ndarray]
+    ) -> tuple[Outcome, Sequence[np.ndarray]]:
+        """The same as it came from the worker, for those who hand it on."""
         assert self._stay is not None
         timeout = self._options.timeout
         try:
-            answer = await self._stay.acall(
+            return await self._stay.acall(
                 operation, arguments, arrays, result=Outcome, timeout=timeout
             )
         except StepTimeout:
             raise self._late() from None
-        return self._unpacked(*answer)
 
     def _late(self) -> StepTimeout:
         return StepTimeout(
             f"{self.name!r} did not answer within {self._options.timeout:g} s; its worker was ended"
         )
 
-    def _unpacked(self, outcome: Outcome, results: Sequence[np.ndarray]) -> tuple[str, Any]:
-        if outcome.kind == ERROR:
-            raise _as_error(outcome, results)
-        if not results:
-            return outcome.kind, None
-        try:
-            return outcome.kind, parcels.unpack(results)
-        except Exception as error:
-            raise InputError(
-                f"the result of {self.name!r} cannot be read here: {type(error).__name__}: {error}"
-            ) from error
+    def unpacked(self, outcome: Outcome, results: Sequence[np.ndarray]) -> tuple[str, Any]:
+        return unpack_outcome(self.name, outcome, results)
 
     def end(self, *, abruptly: bool = False) -> None:
         """End the worker and hand over the receipt. May be called twice."""
@@ -174,6 +170,20 @@ class Call:
         backend = self._backend
         if backend is not None:
             backend.kill()
+
+
+def unpack_outcome(name: str, outcome: Outcome, results: Sequence[np.ndarray]) -> tuple[str, Any]:
+    """The kind of the outcome and its value. What the function raised is raised here."""
+    if outcome.kind == ERROR:
+        raise _as_error(outcome, results)
+    if not results:
+        return outcome.kind, None
+    try:
+        return outcome.kind, parcels.unpack(results)
+    except Exception as error:
+        raise InputError(
+            f"the result of {name!r} cannot be read here: {type(error).__name__}: {error}"
+        ) from error
 
 
 def is_own(error: BaseException) -> bool:

@@ -7,7 +7,7 @@ import inspect
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from sojourn.engines import code_capture
 from sojourn.engines.calling import STREAM
@@ -26,6 +26,23 @@ Q = ParamSpec("Q")
 R = TypeVar("R")
 S = TypeVar("S")
 OnError = Literal["raise", "return", "skip"]
+
+
+class Elsewhere(Protocol):
+    """Other machines that calls can be made on: what `sojourn.cluster.connect` gives."""
+
+    @property
+    def workers(self) -> int: ...
+
+    def new_call(
+        self,
+        options: Options,
+        name: str,
+        place: Place,
+        keep_receipt: Callable[[Receipt], None],
+        label: str,
+        repeatable: bool,
+    ) -> Call: ...
 
 
 class _Last:
@@ -94,6 +111,8 @@ class Isolated(Generic[P, R]):
         quiet: bool = False,
         on_error: Literal["raise", "skip"] = "raise",
         results: str | os.PathLike[str] | None = None,
+        on: Elsewhere | None = None,
+        repeatable: bool = False,
     ) -> list[R]: ...
     @overload
     def map(
@@ -103,6 +122,8 @@ class Isolated(Generic[P, R]):
         quiet: bool = False,
         on_error: Literal["return"],
         results: str | os.PathLike[str] | None = None,
+        on: Elsewhere | None = None,
+        repeatable: bool = False,
     ) -> list[R | BaseException]: ...
     def map(
         self,
@@ -111,6 +132,8 @@ class Isolated(Generic[P, R]):
         quiet: bool = False,
         on_error: OnError = "raise",
         results: str | os.PathLike[str] | None = None,
+        on: Elsewhere | None = None,
+        repeatable: bool = False,
     ) -> list[Any]:
         """Call it for every item, up to `workers` at a time; the results in the items' order.
 
@@ -118,10 +141,13 @@ class Isolated(Generic[P, R]):
         are passed by keyword. With `on_error="raise"` the first error ends all other calls and is
         raised; `"return"` puts errors into the list in place of results, `"skip"` leaves them out.
         `results` names a file that keeps every result, from which a rerun continues. Progress is
-        shown on terminals and in notebooks unless `quiet`. Whatever is raised, a Ctrl-C included,
+        shown on terminals and in notebooks unless `quiet`. With `on`, a connection to a cluster,
+        the calls are made on its nodes; those of a node that is lost have an unknown outcome, and
+        are made again only if the function is `repeatable`. Whatever is raised, a Ctrl-C included,
         has a `sweep` attribute with the results so far.
         """
-        return self._sweep(caller(), iterables, workers, quiet, on_error, results).run()
+        settings = self._settings(workers, quiet, on_error, on)
+        return self._sweep(caller(), iterables, settings, results, on, repeatable).run()
 
     def sweep(
         self,
@@ -130,12 +156,21 @@ class Isolated(Generic[P, R]):
         quiet: bool = False,
         on_error: OnError = "raise",
         results: str | os.PathLike[str] | None = None,
+        on: Elsewhere | None = None,
+        repeatable: bool = False,
     ) -> Sweep[R]:
         """The same as an object: loop over it for results as they come, or `run()` it.
 
         It keeps its results when it is interrupted, and goes on from there when it is run again.
         """
-        return self._sweep(caller(), iterables, workers, quiet, on_error, results)
+        settings = self._settings(workers, quiet, on_error, on)
+        return self._sweep(caller(), iterables, settings, results, on, repeatable)
+
+    def _settings(
+        self, workers: int | None, quiet: bool, on_error: str, on: Elsewhere | None
+    ) -> Settings:
+        elsewhere = None if on is None else on.workers
+        return Settings.checked(self._name, workers, quiet, on_error, elsewhere)
 
     def submit(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         """Call it in the background. As many such calls run at a time as there are processors."""
@@ -147,19 +182,21 @@ class Isolated(Generic[P, R]):
         self,
         place: Place,
         iterables: tuple[Iterable[Any], ...],
-        workers: int | None,
-        quiet: bool,
-        on_error: str,
+        settings: Settings,
         results: str | os.PathLike[str] | None,
+        on: Elsewhere | None,
+        repeatable: bool,
     ) -> Sweep[R]:
         self._require_plain("map")
 
         def prepare(item: tuple[Any, ...], label: str) -> tuple[Call, Callable[[], R]]:
             call = self._new_call(place, label)
+            if on is not None:
+                options, keep = self._options, self._last.keep
+                call = on.new_call(options, self._name, place, keep, label, repeatable)
             args, kwargs = as_call(item)
             return call, lambda: self._run(call, args, kwargs, may_stream=False)
 
-        settings = Settings.checked(self._name, workers, quiet, on_error)
         stored = None if results is None else Stored(results, self._function, self._options)
         return Sweep(prepare, iterables, settings, stored)
 

@@ -54,14 +54,24 @@ class Settings:
     workers: int
     quiet: bool
     on_error: str
+    is_local: bool = True
 
     @classmethod
-    def checked(cls, name: str, workers: int | None, quiet: bool, on_error: str) -> Settings:
+    def checked(
+        cls,
+        name: str,
+        workers: int | None,
+        quiet: bool,
+        on_error: str,
+        elsewhere: int | None = None,
+    ) -> Settings:
+        """`elsewhere`: as many workers are to be had on other machines, where all calls go."""
         if on_error not in (RAISE, RETURN, SKIP):
             raise ValueError(f'on_error must be "raise", "return" or "skip", not {on_error!r}')
         if workers is None:
-            workers = len(os.sched_getaffinity(0))
-        return cls(name, arguments.whole("workers", workers), quiet, on_error)
+            workers = elsewhere or len(os.sched_getaffinity(0))
+        workers = arguments.whole("workers", workers)
+        return cls(name, workers, quiet, on_error, is_local=elsewhere is None)
 
 
 class Sweep(Generic[R]):
@@ -154,7 +164,8 @@ class Sweep(Generic[R]):
                 progress = stack.enter_context(
                     showing(self._settings.name, self._total, self._settings.quiet)
                 )
-                _wait_for_zygote()  # here, where Ctrl-C is answered
+                if self._settings.is_local:
+                    _wait_for_zygote()  # here, where Ctrl-C is answered
                 yield from self._fly(progress)
         except GeneratorExit:
             raise

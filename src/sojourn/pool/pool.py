@@ -301,7 +301,8 @@ def _maker(name: str, model: Any, place: Place, options: dict[str, Any]) -> Make
     rules["parks"] = not options.get("untrusted", False)  # such a worker writes nothing
     rules["estimate_bytes"] = _estimate(model)
     Model(name, **rules)  # what is wrong with these comes before what is wrong with the model
-    blueprint = Blueprint(model, memory=memory, **options)
+    is_packed = isinstance(model, Blueprint)  # by another process, where its code is
+    blueprint = model if is_packed else Blueprint(model, memory=memory, **options)
     blueprint.model_name = name
     rules["takes_spares"] = blueprint.takes_spares(device)
     blueprint.keep_zygote()

@@ -126,7 +126,7 @@ class Usable:
         return await self.arun(self._all_outputs(misplaced), inputs)
 
     def _all_outputs(self, misplaced: tuple[Any, ...]) -> str | None:
-        signature = self._stay.signature
+        signature = self.signature
         if misplaced:
             names = ", ".join(f"{name}=..." for name in signature.inputs)
             raise InputError(f"inputs are given by name: session({names})")
@@ -140,9 +140,9 @@ class Usable:
         """
         from sojourn.transport.placed import empty
 
-        spec = self._stay.signature.inputs.get(name)
+        spec = self.signature.inputs.get(name)
         if spec is None:
-            known = ", ".join(map(repr, self._stay.signature.inputs)) or "none"
+            known = ", ".join(map(repr, self.signature.inputs)) or "none"
             raise InputError(f"session {self.name!r} has no input {name!r}; it has {known}")
         return empty(spec.filled(name, dimensions), spec.dtype)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -115,6 +115,18 @@ class Stay:
                 except (KeyError, TypeError):
                     plan = await self.planning.amake(wanted, feeds, deadline)
                 return plan.results(await step.arun(plan, plan.arrays(feeds)))
+
+    async def acan_repeat(self, fetches: Fetches, feeds: Iterable[str]) -> bool:
+        """Whether this step is sure to have no effect but its results. It is planned, not run."""
+        import asyncio
+
+        wanted, names = as_key(fetches), dict.fromkeys(feeds)
+        loop = asyncio.get_running_loop()
+        with await Step(self, counts=False, what="plan", loop=loop).turn():
+            plan = await self.planning.amake(wanted, names, None)
+        # What a function or a queue does is unknown; LiteRT may remember what it has seen.
+        has_effects = plan.changes_state or plan.step.may_wait or plan.step.prints
+        return not has_effects and "litert" not in self.engine
 
     def step(self, plan: StepPlan, arrays: Sequence[Any]) -> Sequence[np.ndarray]:
         """One step of a plan that the caller has made, with arrays that need no checks."""

@@ -78,6 +78,7 @@ class Receipt:
     returned_on_device: Mapping[str, int] = field(default_factory=dict)
     how: str = "closed"
     note: str = ""
+    node: str = ""  # of a cluster, where it was
 
     @property
     def clean(self) -> bool:
@@ -96,6 +97,8 @@ class Receipt:
         for device, held in self.held_on_device.items():
             back = self.returned_on_device.get(device, 0)
             text += f", {format_bytes(back)} of {format_bytes(held)} on {device}"
+        if self.node:
+            text += f", on node {self.node}"
         return f"{text} ({self.note})" if self.note else text
 
     def _repr_html_(self) -> str:

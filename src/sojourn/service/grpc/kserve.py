@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
-from sojourn import __version__
+from sojourn._version import __version__
 from sojourn.service.datatypes import datatype_named
 from sojourn.service.failures import Refused, Status
 from sojourn.service.grpc import contents

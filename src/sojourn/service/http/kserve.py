@@ -52,7 +52,7 @@ class KServe:
     # -- the server and its models ---------------------------------------------------------------
 
     async def server(self, request: Request) -> Response:
-        from sojourn import __version__
+        from sojourn._version import __version__
 
         return json_response({"name": "sojourn", "version": __version__, "extensions": EXTENSIONS})
 

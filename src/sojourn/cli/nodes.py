@@ -1,0 +1,67 @@
+"""`sojourn nodes`: the nodes of a cluster, what they may hold and what they have open."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import click
+
+from sojourn.cli.options import Data, data_options
+from sojourn.cli.terminal import plain
+from sojourn.values import format_bytes
+
+HEADINGS = ("node", "holds", "of", "calls", "model", "state", "size", "leases", "runs")
+
+
+@click.command(name="nodes")
+@click.option("--address", default="auto", help="Where Ray is; found by itself on its own nodes.")
+@data_options
+def command(address: str, data: Data) -> None:
+    """List the nodes of the cluster that Ray knows, their budgets and the copies open on them.
+
+    Exit code 1 if no program is connected to it.
+    """
+    try:
+        from sojourn.cluster.connecting import look
+    except ImportError as error:
+        raise click.ClickException(f"{error}: install sojourn[ray]") from None
+    try:
+        found = look(address, logging_level=logging.ERROR)
+    except ConnectionError as error:
+        raise click.ClickException(f"no Ray at {address!r}: {error}") from None
+    data.give(found or {"nodes": []})
+    if not data.is_printed:
+        click.echo("no program is connected to this cluster" if found is None else _text(found))
+    if found is None:
+        raise SystemExit(1)
+
+
+def _text(found: dict[str, Any]) -> str:
+    rows: list[tuple[str, ...]] = [HEADINGS]
+    for node in found["nodes"]:
+        facts = (
+            plain(node["node"]),
+            format_bytes(node["held_bytes"]),
+            format_bytes(node["budget_bytes"]),
+            str(node["calls"]),
+        )
+        copies = [_copy(copy) for copy in node["copies"]] or [("",) * 5]
+        rows.append((*facts, *copies[0]))
+        rows += [("", "", "", "", *copy) for copy in copies[1:]]
+    widths = [max(len(row[at]) for row in rows) for at in range(len(HEADINGS))]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+    return "\n".join([*lines, *map(plain, found["lost"])])
+
+
+def _copy(copy: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        plain(copy["model"]),
+        copy["state"],
+        format_bytes(copy["bytes"]),
+        str(copy["leases"]),
+        str(copy["runs"]),
+    )

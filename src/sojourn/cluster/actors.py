@@ -1,0 +1,144 @@
+"""The agent and the controller as Ray actors, and how each is found again by its name."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import ray
+
+from sojourn.cluster.agent import Agent
+from sojourn.cluster.controller import Controller, Settings
+from sojourn.cluster.terms import AgentFacts, AgentReport, Epoch, ModelSource
+from sojourn.pool.decisions.terms import CopyId
+
+NAMESPACE = "sojourn"
+CONTROLLER = "controller"
+_AGENT = "agent-"
+_ALONE_SECONDS = 30.0  # a controller that died is back in one
+
+
+class AgentActor:
+    """An agent on the node that Ray has put it on. Ray starts it again if it dies."""
+
+    def __init__(self, node: Mapping[str, Any], settings: Settings) -> None:
+        gpus = ray.get_gpu_ids()
+        if not gpus:
+            os.environ["CUDA_VISIBLE_DEVICES"] = ""  # Ray leaves it unset, which shows them all
+        resources = node["Resources"]
+        budget = settings.memory_bytes or int(resources.get("memory", 2**33))
+        self._host = node["NodeManagerAddress"]
+        name = f"{node.get('NodeName') or socket.gethostname()}/{node['NodeID'][:6]}"
+        self._agent = Agent(
+            node["NodeID"],
+            name,
+            budget,
+            max(1, int(resources.get("CPU", 1))),
+            ("cpu", "gpu") if gpus else ("cpu",),
+            settings.storage,
+        )
+        self._facts: AgentFacts | None = None
+        self._heard_at = time.monotonic()
+
+    async def start(self) -> AgentFacts:
+        if self._facts is None:
+            self._facts = await self._agent.start(self._host)
+            self._watching = asyncio.get_running_loop().create_task(self._watch())
+        return self._facts
+
+    async def _watch(self) -> None:
+        """End if no controller is heard of any more: nobody is left who would."""
+        while time.monotonic() - self._heard_at < _ALONE_SECONDS:
+            await asyncio.sleep(1.0)
+        await self._agent.end()
+        _end_this_actor()
+
+    async def adopt(self, epoch: Epoch) -> Epoch:
+        return self._agent.adopt(epoch)
+
+    async def recall(self) -> dict[str, ModelSource]:
+        return self._agent.recall()
+
+    async def remember(self, epoch: Epoch, sources: dict[str, ModelSource]) -> None:
+        self._agent.remember(epoch, sources)
+
+    async def open(self, epoch: Epoch, copy: CopyId, source: ModelSource, restores: bool) -> int:
+        return await self._agent.open(epoch, copy, source, restores)
+
+    async def close(self, epoch: Epoch, copy: CopyId, parks: bool) -> bool:
+        return await self._agent.close(epoch, copy, parks)
+
+    async def set_routes(self, epoch: Epoch, plan: int, routes: dict[str, list[str]]) -> None:
+        self._agent.set_routes(epoch, plan, routes)
+
+    async def report(self) -> AgentReport:
+        self._heard_at = time.monotonic()
+        return self._agent.report()
+
+    async def end(self) -> None:
+        await self._agent.end()
+
+
+class RayNodes:
+    """The nodes that Ray knows, and an agent on each."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def alive(self) -> dict[str, Mapping[str, Any]]:
+        """Those that take part: a head that was told to have no processors does not."""
+        nodes = (node for node in ray.nodes() if node["Alive"])
+        return {node["NodeID"]: node for node in nodes if node["Resources"].get("CPU", 0) > 0}
+
+    def agent(self, node: Mapping[str, Any]) -> Any:
+        """The agent of this node; it is started if it is not there."""
+        # By its label, which is hard: an affinity to a node that is soft lands elsewhere.
+        node_id = node["NodeID"]
+        remote = ray.remote(AgentActor).options(
+            name=_AGENT + node_id,
+            namespace=NAMESPACE,
+            lifetime="detached",
+            get_if_exists=True,
+            num_cpus=0,
+            num_gpus=int(node["Resources"].get("GPU", 0)),
+            label_selector={"ray.io/node-id": node_id},
+            max_restarts=-1,
+            max_concurrency=1000,
+        )
+        return remote.remote(node, self._settings)
+
+    def forget(self, agent: Any) -> None:
+        ray.kill(agent, no_restart=True)
+
+    def end(self) -> None:
+        """The controller is over: this is the last thing that it does."""
+        _end_this_actor()
+
+
+class ControllerActor(Controller):
+    """The controller, detached: it outlives the program that started it while others use it."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(RayNodes(settings), settings)
+
+
+def _end_this_actor() -> None:
+    ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
+
+
+def controller(settings: Settings) -> Any:
+    """The controller of this Ray cluster; it is started if it is not there."""
+    remote = ray.remote(ControllerActor).options(
+        name=CONTROLLER,
+        namespace=NAMESPACE,
+        lifetime="detached",
+        get_if_exists=True,
+        num_cpus=0,
+        max_restarts=-1,
+        max_concurrency=1000,
+    )
+    return remote.remote(settings)

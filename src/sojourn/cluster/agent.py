@@ -1,0 +1,323 @@
+"""One node's pool and its data plane. No Ray in here: `actors.py` makes it an actor.
+
+Everything happens on one event loop, which owns the tables; what blocks (opening, saving, closing)
+is done aside. Orders carry the epoch of the controller that gives them, and an older one than was
+seen before is refused. A lease is known by a random number that is never used twice, so that a late
+call can not reach what took its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import secrets
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from sojourn import warm_up
+from sojourn.cluster.calls import Calls
+from sojourn.cluster.leases import Held, Leases
+from sojourn.cluster.storage import Storage
+from sojourn.cluster.terms import (
+    AgentFacts,
+    AgentReport,
+    CopyReport,
+    Epoch,
+    ModelSource,
+    StaleEpoch,
+)
+from sojourn.cluster.wire import words
+from sojourn.cluster.wire.awaited import AgentEnd
+from sojourn.pool import Pool
+from sojourn.pool.decisions.terms import CopyId
+from sojourn.process import crossing
+
+_OPEN_SECONDS = 300.0
+_PARK_SECONDS = 60.0
+
+
+class Agent:
+    """What runs on one node. It lives until `end()`; its workers end with its process."""
+
+    def __init__(
+        self,
+        node_id: str,
+        node: str,
+        budget_bytes: int,
+        processors: int,
+        devices: Sequence[str],
+        storage_url: str | None,
+    ) -> None:
+        self._node_id, self._node = node_id, node
+        self._budget_bytes, self._processors = budget_bytes, processors
+        self._devices = tuple(devices)
+        self._token = secrets.token_bytes(32)
+        self._incarnation = secrets.token_hex(8)
+        self._folder = tempfile.mkdtemp(prefix="sojourn-agent-")
+        self._storage = Storage(storage_url or f"file://{self._folder}/parked")
+        self._pool = Pool(budget_bytes, idle_seconds=None)
+        self._epoch = Epoch(0, "")
+        self._copies: dict[str, CopyId] = {}  # by model: what is open here, or being opened
+        self._open: set[CopyId] = set()
+        self._routes: dict[str, list[str]] = {}
+        self._plan = 0
+        self._sources: dict[str, ModelSource] = {}  # for a controller that starts anew
+        self._leases = Leases(self._pool)
+        self._calls = Calls(node)
+        self._ends: set[AgentEnd] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+
+    async def start(self, host: str) -> AgentFacts:
+        """Listen on this address of the node, and say where."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(self._new_end, host, 0)
+        address = self._server.sockets[0].getsockname()[:2]
+        self._spawn(self._leases.expire_for_ever())
+        await asyncio.to_thread(warm_up)  # the first model or call is near
+        return AgentFacts(
+            self._node_id,
+            self._node,
+            address,
+            self._token,
+            self._incarnation,
+            self._budget_bytes,
+            self._processors,
+            self._devices,
+        )
+
+    async def end(self) -> None:
+        """Close everything. Returns when no worker is left."""
+        if self._server is not None:
+            self._server.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for end in list(self._ends):
+            if end.transport is not None:
+                end.transport.abort()
+        self._calls.cut_off_all()
+        self._leases.end_all("its node was let go")
+        await asyncio.to_thread(self._pool.close, 0)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    # -- orders ----------------------------------------------------------------------------------
+
+    def adopt(self, epoch: Epoch) -> Epoch:
+        """Take orders from this controller, if there was no later one; the one that counts."""
+        if epoch.number > self._epoch.number:
+            self._epoch = epoch
+        return self._epoch
+
+    async def open(self, epoch: Epoch, copy: CopyId, source: ModelSource, restores: bool) -> int:
+        """Open a copy; what it holds. If this raises, there is none."""
+        self._require(epoch)
+        name = copy.model
+        if name in self._copies:
+            raise StaleEpoch(f"{self._copies[name]} is here already")
+        self._copies[name] = copy
+        try:
+            await asyncio.to_thread(self._open_now, copy, source, restores)
+        except BaseException:
+            if self._copies.get(name) == copy:
+                del self._copies[name]
+            raise
+        self._open.add(copy)
+        return next(r.bytes for r in self.report().copies if r.copy == copy)
+
+    def _open_now(self, copy: CopyId, source: ModelSource, restores: bool) -> None:
+        name = copy.model
+        model = source.path or pickle.loads(source.pickled)
+        self._pool.register(name, model, pinned=True, **source.options)
+        try:
+            self._pool.preload(name, timeout=_OPEN_SECONDS)
+            if restores:
+                with _Folder(self._folder) as folder:
+                    if self._storage.get(folder, name, copy.slot):
+                        with self._pool.lease(name, timeout=_PARK_SECONDS) as session:
+                            session.restore(folder)
+        except BaseException:
+            self._pool.unregister(name, timeout=_PARK_SECONDS)
+            raise
+
+    async def close(self, epoch: Epoch, copy: CopyId, parks: bool) -> bool:
+        """Close a copy; with `parks` its state is kept first. Whether it was."""
+        self._require(epoch)
+        if self._copies.get(copy.model) != copy:
+            return False
+        self._open.discard(copy)  # no new leases
+        try:
+            if parks:
+                await asyncio.to_thread(self._park_now, copy)
+        except BaseException:
+            self._open.add(copy)
+            raise
+        self._leases.end_of(copy.model, "its model was closed on this node")
+        await asyncio.to_thread(self._pool.unregister, copy.model, timeout=_PARK_SECONDS)
+        self._copies.pop(copy.model, None)
+        return parks
+
+    def _park_now(self, copy: CopyId) -> None:
+        with _Folder(self._folder) as folder:
+            with self._pool.lease(copy.model, timeout=_PARK_SECONDS) as session:
+                session.save(folder)
+            self._storage.put(folder, copy.model, copy.slot)
+
+    def set_routes(self, epoch: Epoch, plan: int, routes: dict[str, list[str]]) -> None:
+        """Which nodes have which model, as of this plan, for callers that ask the wrong one."""
+        self._require(epoch)
+        if plan > self._plan:
+            self._plan, self._routes = plan, routes
+
+    def remember(self, epoch: Epoch, sources: dict[str, ModelSource]) -> None:
+        """All models that are registered."""
+        self._require(epoch)
+        self._sources = sources
+
+    def recall(self) -> dict[str, ModelSource]:
+        return self._sources
+
+    def report(self) -> AgentReport:
+        """What is here."""
+        found = {status.name.partition("[")[0]: status for status in self._pool.stats().copies}
+        copies = []
+        for name, copy in self._copies.items():
+            status = found.get(name)
+            is_open = copy in self._open and status is not None
+            size, runs = (0, 0) if status is None else (status.bytes, status.runs)
+            holders = self._leases.count(name)
+            changed = self._leases.has_changed(name)
+            copies.append(CopyReport(copy, is_open, size, holders, changed, runs))
+        charged = self._pool.stats().charged_bytes
+        return AgentReport(self._incarnation, tuple(copies), charged, len(self._calls))
+
+    def _require(self, epoch: Epoch) -> None:
+        if self.adopt(epoch) != epoch:
+            raise StaleEpoch(
+                f"the controller of epoch {epoch.number} was replaced by {self._epoch.number}"
+            )
+
+    # -- the data plane --------------------------------------------------------------------------
+
+    def _new_end(self) -> AgentEnd:
+        end = AgentEnd(self._token, self._serve, self._lost)
+        self._ends.add(end)
+        return end
+
+    def _lost(self, end: AgentEnd) -> None:
+        self._ends.discard(end)
+        self._calls.cut_off_those_of(end)
+
+    def _serve(self, end: AgentEnd, number: int, body: Any, arrays: list[np.ndarray]) -> None:
+        self._spawn(self._answer(end, number, body, arrays))
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer(
+        self, end: AgentEnd, number: int, body: Any, arrays: list[np.ndarray]
+    ) -> None:
+        reply: Any
+        results: Sequence[np.ndarray] = ()
+        try:
+            if type(body) is words.RunStep:
+                reply, results = await self._leases.run(body, arrays)
+            elif type(body) is words.CallFunction:
+                reply, results = await self._calls.call(end, body, arrays)
+            else:
+                reply = await self._answers[type(body)](self, end, body)
+        except Exception as error:
+            reply = words.Failed(crossing.record(error))
+        end.send(number, reply, results)
+
+    async def _lease(self, end: AgentEnd, ask: words.LeaseModel) -> Any:
+        copy = self._copies.get(ask.model)
+        if copy is None or copy not in self._open:
+            return words.Moved((self._epoch.number, self._plan), self._routes.get(ask.model, []))
+        held = await self._leases.take(ask)
+        stay = held.lease._stay
+        return words.Leased(
+            held.number,
+            stay.name,
+            stay.pid,
+            stay.engine,
+            self._node,
+            dict(stay.signature.inputs),
+            dict(stay.signature.outputs),
+        )
+
+    async def _ask_step(self, end: AgentEnd, ask: words.AskStep) -> Any:
+        stay = self._leases.get(ask.lease).lease._stay
+        return words.StepFacts(await stay.acan_repeat(ask.fetches, ask.feeds))
+
+    async def _keep(self, end: AgentEnd, ask: words.KeepLeases) -> Any:
+        return words.Kept(self._leases.keep(ask.leases, ask.keep_seconds))
+
+    async def _give_back(self, end: AgentEnd, ask: words.GiveBack) -> Any:
+        self._leases.end(ask.lease, "it was given back")
+        return words.Done()
+
+    async def _operate(self, end: AgentEnd, ask: words.Operate) -> Any:
+        held = self._leases.get(ask.lease)
+        work = _OPERATIONS[ask.what]
+        return words.Done(await asyncio.to_thread(work, held, ask.path))
+
+    async def _cut_off(self, end: AgentEnd, ask: words.CutOff) -> Any:
+        self._calls.cut_off(ask.call)
+        return words.Done()
+
+    _answers: ClassVar[dict[type, Callable[..., Any]]] = {
+        words.LeaseModel: _lease,
+        words.AskStep: _ask_step,
+        words.KeepLeases: _keep,
+        words.GiveBack: _give_back,
+        words.Operate: _operate,
+        words.CutOff: _cut_off,
+    }
+
+
+def _save(held: Held, url: str) -> None:
+    with _Folder(None) as folder:
+        held.lease.save(folder)
+        Storage(url).put(folder, "saved", 0)
+
+
+def _restore(held: Held, url: str) -> None:
+    with _Folder(None) as folder:
+        if not Storage(url).get(folder, "saved", 0):
+            raise FileNotFoundError(f"nothing was saved at {url}")
+        held.has_changed = True
+        held.lease.restore(folder)
+
+
+def _reset(held: Held, _: str) -> None:
+    held.has_changed = True
+    held.lease.reset()
+
+
+_OPERATIONS: dict[str, Callable[[Held, str], Any]] = {
+    "reset": _reset,
+    "save": _save,
+    "restore": _restore,
+    "footprint": lambda held, _: held.lease.footprint(),
+}
+
+
+class _Folder:
+    """A path below a private folder that does not exist yet; whatever it became is removed."""
+
+    def __init__(self, parent: str | None) -> None:
+        self._made = tempfile.mkdtemp(prefix="state-", dir=parent)
+
+    def __enter__(self) -> str:
+        return os.path.join(self._made, "state")
+
+    def __exit__(self, *raised: object) -> None:
+        shutil.rmtree(self._made, ignore_errors=True)

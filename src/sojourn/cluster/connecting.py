@@ -1,0 +1,97 @@
+"""`sojourn.cluster.connect`: join a Ray cluster, and have agents on its nodes."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import ray
+
+from sojourn.cluster import actors
+from sojourn.cluster.controller import Settings
+from sojourn.cluster.handle import Cluster, Control
+from sojourn.errors import PoolTimeout
+from sojourn.values import arguments
+
+_AGAIN_SECONDS = 0.1
+_LOOK_SECONDS = 30.0
+
+
+def connect(
+    address: str | None = "auto",
+    *,
+    memory: int | str | None = None,
+    storage: str | None = None,
+    **ray_options: Any,
+) -> Cluster:
+    """Every node that Ray knows at this address, and those that join later.
+
+    `memory` is what the sessions on each node may hold together; without it, what Ray says that
+    the node has. `storage` is a URL that all nodes see and fsspec knows: there the variables of
+    sessions are kept that have to leave. Without it they stay on their node. Both are decided by
+    the first program that connects. If Ray is connected already it is used as it is; otherwise
+    other options are those of `ray.init`.
+    """
+    limit = None if memory is None else arguments.memory("memory", memory)
+    is_ours = not ray.is_initialized()
+    if is_ours:
+        ray.init(address=address, **{"log_to_driver": False, **ray_options})
+    try:
+        settings = Settings(memory_bytes=limit, storage=storage)
+        handle = actors.controller(settings)
+        return Cluster(
+            Control(_Caller(handle, settings).call, ray.shutdown if is_ours else _nothing)
+        )
+    except BaseException:
+        if is_ours:
+            ray.shutdown()
+        raise
+
+
+class _Caller:
+    """Calls the controller. While Ray starts it again, calls wait."""
+
+    def __init__(self, handle: Any, settings: Settings) -> None:
+        self._handle = handle
+        self._settings = settings
+
+    def call(self, method: str, *given: Any, timeout: float | None) -> Any:
+        deadline = None if timeout is None else time.monotonic() + timeout + 1.0
+        while True:
+            left = None if deadline is None else max(0.001, deadline - time.monotonic())
+            try:
+                return ray.get(getattr(self._handle, method).remote(*given), timeout=left)
+            except ray.exceptions.GetTimeoutError:
+                raise PoolTimeout(f"the controller did not answer within {timeout:g} s") from None
+            except ray.exceptions.RayTaskError as error:
+                if not isinstance(error.cause, ConnectionError):
+                    raise error.cause from None
+            except (ray.exceptions.RayActorError, ray.exceptions.ActorUnavailableError):
+                if method == "detach" or (left is not None and left <= _AGAIN_SECONDS):
+                    raise
+            time.sleep(_AGAIN_SECONDS)
+            if method != "detach":
+                self._handle = actors.controller(self._settings)
+
+
+def _nothing() -> None:
+    pass
+
+
+def look(address: str | None = "auto", **ray_options: Any) -> dict[str, Any] | None:
+    """Nodes, budgets and copies of the cluster at this address; None if nobody is connected.
+
+    Nothing is started.
+    """
+    is_ours = not ray.is_initialized()
+    if is_ours:
+        ray.init(address=address, **{"log_to_driver": False, **ray_options})
+    try:
+        handle = ray.get_actor(actors.CONTROLLER, actors.NAMESPACE)
+        found: dict[str, Any] = ray.get(handle.status.remote(), timeout=_LOOK_SECONDS)
+        return found
+    except ValueError:
+        return None
+    finally:
+        if is_ours:
+            ray.shutdown()

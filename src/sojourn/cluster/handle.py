@@ -1,0 +1,356 @@
+"""What the user holds: every node that Ray knows, as if it were one pool."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import secrets
+import threading
+import time
+import weakref
+from collections.abc import AsyncIterator, Callable, Container, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from typing import Any
+
+from sojourn.cluster.lease import RemoteLease
+from sojourn.cluster.links import Link, NodeLost
+from sojourn.cluster.sweeps import RemoteCall
+from sojourn.cluster.terms import AgentFacts, ModelSource
+from sojourn.cluster.wire import words
+from sojourn.errors import PoolTimeout, SessionClosed
+from sojourn.functions.options import Options
+from sojourn.pool.options import OpenOptions, check
+from sojourn.process.aside import aside
+from sojourn.session.opening import Blueprint
+from sojourn.values import Place, Receipt, arguments, caller
+
+KEEP_SECONDS = 10.0
+_ANSWER_SECONDS = 4.0  # after which an agent that has our leases is taken for lost
+_BEAT_SECONDS = 1.0
+_UNKNOWN_BYTES = 256 * 2**20  # until a copy was measured, as a pool reserves
+_LOOK_SECONDS = 0.1
+
+
+class Cluster:
+    """Leases and sweeps on every node that Ray knows. It lives until `close()`, best by `with`.
+
+    When the last program that is connected closes it, or is not heard of for ten seconds, all
+    agents end, and with them their workers.
+    """
+
+    def __init__(self, control: Control) -> None:
+        self._control = control
+        self._lock = threading.Lock()
+        self._links: dict[str, Link] = {}
+        self._routes: dict[str, list[str]] = {}
+        self._plan = (0, 0)
+        self._leases: weakref.WeakSet[RemoteLease] = weakref.WeakSet()
+        self.repeatable: dict[tuple[Any, ...], bool] = {}  # steps that have no effects
+        self._is_over = threading.Event()
+        self._take(control.attach())
+        # Each by itself: leases must not end because the controller is away.
+        self._threads = [
+            threading.Thread(target=self._renew, name="sojourn-cluster-leases", daemon=True),
+            threading.Thread(target=self._beat, name="sojourn-cluster-controller", daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    # -- models ----------------------------------------------------------------------------------
+
+    def register(
+        self,
+        name: str,
+        model: Any,
+        *,
+        copies: int = 1,
+        pinned: bool = False,
+        memory: int | str | None = None,
+        **options: Any,
+    ) -> None:
+        """Make a model known on every node. It is opened with its first lease.
+
+        `model` is a path that all nodes see, or a function that builds one. It is open on up to
+        `copies` nodes while it is used; a `pinned` one is open all the time. `memory` is reserved
+        for each copy before it is opened. Other options are those of `Pool.register`.
+        """
+        self._require_open()
+        arguments.text("a model's name", name)
+        check(options)
+        device = "gpu" if str(options.get("device", "")).startswith("gpu") else "cpu"
+        size = _UNKNOWN_BYTES if memory is None else arguments.memory("memory", memory)
+        if memory is not None:
+            options["memory"] = memory
+        path, pickled = "", b""
+        if isinstance(model, str | os.PathLike):
+            path = os.path.abspath(os.fspath(model))
+        else:
+            of_session = OpenOptions.__annotations__.keys() - {"device"}
+            chosen = {key: options.pop(key) for key in of_session & options.keys()}
+            pickled = pickle.dumps(Blueprint(model, memory=memory, **chosen))
+        source = ModelSource(name, path, pickled, options, copies, pinned, size, device)
+        self._control.register(source)
+
+    def unregister(self, name: str) -> None:
+        """Let a model go for good, on every node."""
+        self._require_open()
+        self._control.unregister(name)
+        with self._lock:
+            self._routes.pop(name, None)
+
+    def lease(self, name: str, timeout: float | None = None) -> RemoteLease:
+        """Lease a session of this model, wherever it is open or can be, for a `with` block."""
+        return self._lease(name, timeout, caller())
+
+    @asynccontextmanager
+    async def alease(self, name: str, timeout: float | None = None) -> AsyncIterator[RemoteLease]:
+        """The same for asyncio: `async with everywhere.alease(name) as session`."""
+        lease = await aside(partial(self._lease, name, timeout, caller()), RemoteLease.close)
+        try:
+            yield lease
+        finally:
+            await aside(lease.close)
+
+    def _lease(self, name: str, timeout: float | None, holder: Place) -> RemoteLease:
+        self._require_open()
+        arguments.text("a model's name", name)
+        link, granted = self.take(name, arguments.timeout(timeout))
+        lease = RemoteLease(self, name, link, granted, holder)
+        self.note(lease)
+        return lease
+
+    def take(
+        self, name: str, timeout: float | None, avoid: Link | None = None
+    ) -> tuple[Link, words.Leased]:
+        """A lease from an agent. A table that is old is corrected by the agents themselves."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                raise PoolTimeout(f"{name!r} could not be leased on any node within {timeout:g} s")
+            link = self._choose(name, avoid)
+            if link is None:
+                self._take(self._control.locate(name, left))
+                if self._choose(name, avoid) is None:
+                    self._is_over.wait(_LOOK_SECONDS)
+                continue
+            place = str(caller())
+            ask = words.LeaseModel(name, left, KEEP_SECONDS, place)
+            limit = None if deadline is None else deadline + _LOOK_SECONDS
+            try:
+                reply, _ = link.ask(ask, (), limit)
+            except NodeLost:
+                self._forget_route(name, link)
+                avoid = link
+                continue
+            except TimeoutError:
+                continue
+            if isinstance(reply, words.Leased):
+                link.leases += 1
+                return link, reply
+            assert isinstance(reply, words.Moved)
+            self._correct(name, link, reply)
+
+    def _choose(self, name: str, avoid: Link | None) -> Link | None:
+        """The agent that has this model and the fewest of our leases."""
+        with self._lock:
+            links = [self._links.get(node) for node in self._routes.get(name, ())]
+        usable = [link for link in links if link and link is not avoid and not link.is_cut]
+        return min(usable, key=lambda link: link.leases, default=None)
+
+    def _correct(self, name: str, link: Link, moved: words.Moved) -> None:
+        with self._lock:
+            if tuple(moved.plan) > self._plan and moved.nodes:
+                self._routes[name] = list(moved.nodes)
+                return
+        self._forget_route(name, link)
+
+    def _forget_route(self, name: str, link: Link) -> None:
+        with self._lock:
+            nodes = self._routes.get(name, [])
+            self._routes[name] = [node for node in nodes if self._links.get(node) is not link]
+
+    def _take(self, table: Any) -> None:
+        """Take over a table from the controller; links to agents that are gone are cut."""
+        gone: list[Link] = []
+        with self._lock:
+            if tuple(table.plan) < self._plan:
+                return
+            self._plan = tuple(table.plan)
+            self._routes = dict(table.routes)
+            for node, link in list(self._links.items()):
+                facts: AgentFacts | None = table.agents.get(node)
+                if facts is None or facts.incarnation != link.facts.incarnation:
+                    gone.append(self._links.pop(node))
+            for node, facts in table.agents.items():
+                if node not in self._links:
+                    self._links[node] = Link(facts)
+        for link in gone:
+            link.cut()
+
+    # -- leases ----------------------------------------------------------------------------------
+
+    def note(self, lease: RemoteLease) -> None:
+        with self._lock:
+            self._leases.add(lease)
+
+    def forget(self, lease: RemoteLease) -> None:
+        with self._lock:
+            self._leases.discard(lease)
+            lease.link.leases -= 1
+
+    def give_back(self, lease: RemoteLease) -> None:
+        self.forget(lease)
+        try:
+            lease.link.ask(words.GiveBack(lease.number), (), time.monotonic() + _ANSWER_SECONDS)
+        except Exception:
+            pass  # its node is lost, or ends it by itself when nobody renews it
+
+    def _renew(self) -> None:
+        """Say now and then to the agents that our leases are still wanted."""
+        while not self._is_over.wait(KEEP_SECONDS / 4):
+            with self._lock:
+                links = list(self._links.values())
+                leases = list(self._leases)
+            for link in links:
+                of_link = [lease for lease in leases if lease.link is link]
+                if of_link or link.calls:
+                    self._renew_at(link, of_link)
+            del leases
+
+    def _beat(self) -> None:
+        """Say now and then to the controller that we are here, and take its table."""
+        while not self._is_over.wait(_BEAT_SECONDS):
+            table = self._control.beat()
+            if table is not None:
+                self._take(table)
+
+    def _renew_at(self, link: Link, leases: list[RemoteLease]) -> None:
+        ask = words.KeepLeases([lease.number for lease in leases], KEEP_SECONDS)
+        try:
+            reply, _ = link.ask(ask, (), time.monotonic() + _ANSWER_SECONDS)
+        except Exception:
+            link.cut()  # those who wait for it are told; it is asked for anew
+            with self._lock:
+                for node, known in list(self._links.items()):
+                    if known is link:
+                        self._links[node] = Link(link.facts)
+            return
+        assert isinstance(reply, words.Kept)
+        for lease in leases:
+            if lease.number in reply.ended:
+                lease.end(reply.ended[lease.number])
+
+    # -- functions -------------------------------------------------------------------------------
+
+    @property
+    def workers(self) -> int:
+        """How many functions run at a time: one for each processor that Ray counts."""
+        with self._lock:
+            return sum(link.facts.processors for link in self._links.values()) or 1
+
+    def new_call(
+        self,
+        options: Options,
+        name: str,
+        place: Place,
+        keep_receipt: Callable[[Receipt], None],
+        label: str,
+        repeatable: bool,
+    ) -> RemoteCall:
+        """A call of an isolated function on some node."""
+        self._require_open()
+        return RemoteCall(self, options, name, place, keep_receipt, label, repeatable)
+
+    @contextmanager
+    def calling(self, lost: Container[Link]) -> Iterator[Link]:
+        """The agent with the fewest calls for its processors, counted as one that has one more."""
+        with self._lock:
+            links = self._links.values()
+            usable = [link for link in links if link not in lost and not link.is_cut]
+            if not usable:
+                raise NodeLost("no node is left that could be called")
+            link = min(usable, key=lambda link: link.calls / link.facts.processors)
+            link.calls += 1
+        try:
+            yield link
+        finally:
+            with self._lock:
+                link.calls -= 1
+
+    # -- itself ----------------------------------------------------------------------------------
+
+    def status(self) -> Mapping[str, Any]:
+        """Nodes, budgets, copies and callers, as plain values."""
+        self._require_open()
+        found: Mapping[str, Any] = self._control.status()
+        return found
+
+    def close(self) -> None:
+        """Give everything back. May be called twice."""
+        if self._is_over.is_set():
+            return
+        self._is_over.set()
+        for thread in self._threads:
+            thread.join()
+        with self._lock:
+            leases, links = list(self._leases), list(self._links.values())
+        for lease in leases:
+            lease.close()
+        for link in links:
+            link.close()
+        self._control.detach()
+
+    def _require_open(self) -> None:
+        if self._is_over.is_set():
+            raise SessionClosed("the connection to the cluster was closed")
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        with self._lock:
+            nodes, models, leases = len(self._links), len(self._routes), len(self._leases)
+        return f"<Cluster {nodes} nodes | {models} models | {leases} leased>"
+
+
+class Control:
+    """The controller as a caller sees it. `call` has one of its methods called, in time."""
+
+    def __init__(self, call: Any, leave: Any) -> None:
+        self._call = call
+        self._leave = leave
+        self._client = secrets.token_hex(8)
+
+    def attach(self) -> Any:
+        return self._call("attach", self._client, timeout=None)
+
+    def beat(self) -> Any:
+        """The same, now and then; None if the controller does not answer just now."""
+        try:
+            return self._call("attach", self._client, timeout=_ANSWER_SECONDS)
+        except Exception:
+            return None
+
+    def detach(self) -> None:
+        try:
+            self._call("detach", self._client, timeout=60.0)
+        except Exception:
+            pass  # it ends itself when nobody is heard of
+        self._leave()
+
+    def register(self, source: ModelSource) -> None:
+        self._call("register", source, timeout=60.0)
+
+    def unregister(self, name: str) -> None:
+        self._call("unregister", name, timeout=60.0)
+
+    def locate(self, name: str, timeout: float | None) -> Any:
+        return self._call("locate", name, timeout, timeout=timeout)
+
+    def status(self) -> Any:
+        return self._call("status", timeout=30.0)

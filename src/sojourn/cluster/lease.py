@@ -1,0 +1,358 @@
+"""A lease of a session on another node: used like one of a pool, and never closing anything.
+
+A step whose node or worker is lost has an unknown outcome. It is repeated, once and on another
+copy, only if its results are all that it has as effects, and so had every step of this lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+import warnings
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sojourn.cluster.links import Link, NodeLost
+from sojourn.cluster.wire import words
+from sojourn.errors import LeaseExpired, SessionBroken, StepTimeout
+from sojourn.session.feeding import as_array
+from sojourn.session.plans import Fetches
+from sojourn.session.session import Usable
+from sojourn.session.states import State
+from sojourn.values import Footprint, Place, Signature, arguments, plain_arrays
+
+if TYPE_CHECKING:
+    from sojourn.cluster.handle import Cluster
+
+# How much longer than its own time a step may take before its node is not waited for any more.
+_GRACE_SECONDS = 0.25
+
+
+class RemoteLease(Usable):
+    """A session on some node, leased to you. It lives until you give it back, best by `with`."""
+
+    def __init__(
+        self, cluster: Cluster, model: str, link: Link, granted: words.Leased, holder: Place
+    ) -> None:
+        self._cluster = cluster
+        self._model = model
+        self._link = link
+        self._granted = granted
+        self._signature = Signature(granted.inputs, granted.outputs)
+        self._holder = holder
+        self._since = time.monotonic()
+        self._has_effects = False
+        self.ended: str | None = None
+        self.steps = 0
+
+    # -- what it is ------------------------------------------------------------------------------
+
+    @property
+    def number(self) -> int:
+        return self._granted.lease
+
+    @property
+    def link(self) -> Link:
+        return self._link
+
+    @property
+    def node(self) -> str:
+        """The node that it is on."""
+        return self._granted.node
+
+    @property
+    def name(self) -> str:
+        return self._granted.session
+
+    @property
+    def pid(self) -> int:
+        """The process on its node that its engine lives in."""
+        return self._granted.pid
+
+    @property
+    def engine(self) -> str:
+        return self._granted.engine
+
+    @property
+    def signature(self) -> Signature:
+        return self._signature
+
+    @property
+    def owner(self) -> Place:
+        return self._holder
+
+    @property
+    def holder(self) -> Place:
+        """The line that took it."""
+        return self._holder
+
+    @property
+    def held_seconds(self) -> float:
+        """For how long it has been held."""
+        return time.monotonic() - self._since
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it can still be used, as far as is known here."""
+        return self.ended is None
+
+    @property
+    def state(self) -> State:
+        return State.READY if self.ended is None else State.CLOSED
+
+    # -- steps -----------------------------------------------------------------------------------
+
+    def run(
+        self,
+        fetches: Fetches = None,
+        feeds: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> Any:
+        """Run one step on its node. What it returns is yours."""
+        step = self._step(fetches, feeds, timeout)
+        deadline = None if timeout is None else time.monotonic() + timeout + _GRACE_SECONDS
+        try:
+            return self._run_once(step, deadline)
+        except (NodeLost, SessionBroken) as error:
+            if not self._may_repeat(step):
+                raise self._lost(error) from error
+        self._replace(deadline)
+        try:
+            return self._run_once(step, deadline)
+        except NodeLost as error:
+            raise self._lost(error) from error
+
+    def _run_once(self, step: _Step, deadline: float | None) -> Any:
+        self._require_active()
+        try:
+            if not self._knows(step):
+                facts, _ = self._link.ask(
+                    words.AskStep(self.number, step.fetches, step.names), (), deadline
+                )
+                self._learn(step, facts)
+            question = words.RunStep(self.number, step.fetches, step.names, step.timeout)
+            self._has_effects |= not step.can_repeat
+            return self._taken(*self._link.ask(question, step.arrays, deadline))
+        except TimeoutError as error:
+            if isinstance(error, StepTimeout):
+                raise
+            raise self._late(step) from None
+        except LeaseExpired as error:
+            raise self._expired(error) from None
+
+    async def arun(
+        self,
+        fetches: Fetches = None,
+        feeds: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> Any:
+        """The same, awaited."""
+        step = self._step(fetches, feeds, timeout)
+        limit = None if timeout is None else timeout + _GRACE_SECONDS
+        try:
+            return await asyncio.wait_for(self._arun(step), limit)
+        except (asyncio.TimeoutError, TimeoutError) as error:
+            if isinstance(error, StepTimeout):
+                raise
+            raise self._late(step) from None
+
+    async def _arun(self, step: _Step) -> Any:
+        try:
+            return await self._arun_once(step)
+        except (NodeLost, SessionBroken) as error:
+            if not self._may_repeat(step):
+                raise self._lost(error) from error
+        await asyncio.to_thread(self._replace, None)
+        try:
+            return await self._arun_once(step)
+        except NodeLost as error:
+            raise self._lost(error) from error
+
+    async def _arun_once(self, step: _Step) -> Any:
+        self._require_active()
+        try:
+            if not self._knows(step):
+                asks = words.AskStep(self.number, step.fetches, step.names)
+                facts, _ = await self._link.aask(asks)
+                self._learn(step, facts)
+            question = words.RunStep(self.number, step.fetches, step.names, step.timeout)
+            self._has_effects |= not step.can_repeat
+            return self._taken(*await self._link.aask(question, step.arrays))
+        except LeaseExpired as error:
+            raise self._expired(error) from None
+
+    def _step(
+        self, fetches: Fetches, feeds: Mapping[str, Any] | None, timeout: float | None
+    ) -> _Step:
+        timeout = arguments.timeout(timeout)
+        feeds = feeds or {}
+        inputs = self._signature.inputs
+        arrays = []
+        for name, value in feeds.items():
+            spec = inputs.get(name)
+            if spec is None:
+                arrays.append(plain_arrays.anything(value))
+            elif type(value) is np.ndarray and value.dtype == spec.dtype:
+                arrays.append(value)
+            else:
+                arrays.append(as_array(name, spec, value))
+        wanted = fetches if fetches is None or isinstance(fetches, str) else list(fetches)
+        return _Step(wanted, list(feeds), arrays, timeout)
+
+    def _knows(self, step: _Step) -> bool:
+        known = self._cluster.repeatable.get((self._model, *step.kind))
+        step.can_repeat = known is True
+        return known is not None
+
+    def _learn(self, step: _Step, facts: words.StepFacts) -> None:
+        step.can_repeat = facts.can_repeat
+        self._cluster.repeatable[(self._model, *step.kind)] = facts.can_repeat
+
+    def _taken(self, reply: words.Results, arrays: list[np.ndarray]) -> Any:
+        self.steps += 1
+        found = iter(arrays)
+        values: list[Any] = []
+        for is_present in reply.present:
+            array = next(found) if is_present else None
+            values.append(array[()] if array is not None and not array.ndim else array)
+        if reply.is_single:
+            return values[0]
+        return values if reply.names is None else dict(zip(reply.names, values, strict=True))
+
+    # -- what else a session can do ----------------------------------------------------------------
+
+    def reset(self) -> None:
+        self._operate("reset")
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Save the variables to a URL that fsspec knows, or a folder that its node sees."""
+        self._operate("save", _as_url(path))
+
+    def restore(self, path: str | os.PathLike[str]) -> None:
+        """Take the variables from what a lease of the cluster has saved at this URL."""
+        self._operate("restore", _as_url(path))
+
+    def footprint(self) -> Footprint:
+        found: Footprint | None = self._operate("footprint").footprint
+        assert found is not None
+        return found
+
+    def _operate(self, what: str, path: str = "") -> words.Done:
+        self._require_active()
+        self._has_effects |= what in ("reset", "restore")
+        try:
+            reply, _ = self._link.ask(words.Operate(self.number, what, path))
+        except LeaseExpired as error:
+            raise self._expired(error) from None
+        except NodeLost as error:
+            raise self._lost(error) from error
+        assert isinstance(reply, words.Done)
+        return reply
+
+    # -- its end -----------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Give it back. May be called twice."""
+        if self.ended is None:
+            self.ended = "it was given back"
+            self._cluster.give_back(self)
+
+    def end(self, why: str) -> None:
+        """Its node says that it is over, or is lost itself."""
+        if self.ended is None:
+            self.ended = why
+            self._cluster.forget(self)
+
+    def __enter__(self) -> RemoteLease:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if self.__dict__.get("ended", "") is None and not sys.is_finalizing():
+            self.close()
+            warnings.warn(
+                f"a lease of {self._model!r} in the cluster, taken at {self._holder}, was never "
+                "returned; use `with` or call close()",
+                ResourceWarning,
+                stacklevel=2,
+            )
+
+    def __repr__(self) -> str:
+        state = "active" if self.ended is None else "ended"
+        return (
+            f"<Lease of {self._model!r} on {self.node} {state} | {self.steps} runs | "
+            f"held by {self._holder}>"
+        )
+
+    def _require_active(self) -> None:
+        if self.ended is not None:
+            raise LeaseExpired(
+                f"the lease of {self._model!r}, taken at {self._holder}, has ended: {self.ended}"
+            )
+
+    def _may_repeat(self, step: _Step) -> bool:
+        return step.can_repeat and not self._has_effects
+
+    def _replace(self, deadline: float | None) -> None:
+        """Go on with another copy of the same model."""
+        self._cluster.forget(self)
+        left = None if deadline is None else max(0.001, deadline - time.monotonic())
+        self._link, self._granted = self._cluster.take(self._model, left, avoid=self._link)
+        self._cluster.note(self)
+
+    def _lost(self, error: Exception) -> SessionBroken:
+        why = f"node {self.node} is lost" if isinstance(error, NodeLost) else "its worker died"
+        self.end(f"{why}: {error}")
+        return SessionBroken(
+            f"{self._model!r} on node {self.node}: {error}. A step was under way: its outcome is "
+            "unknown"
+        )
+
+    def _late(self, step: _Step) -> StepTimeout:
+        return StepTimeout(
+            f"{self._model!r} on node {self.node} did not answer within {step.timeout:g} s; the "
+            "outcome of the step is unknown"
+        )
+
+    def _expired(self, error: LeaseExpired) -> LeaseExpired:
+        self.end(str(error))
+        return LeaseExpired(
+            f"the lease of {self._model!r} on node {self.node}, taken at {self._holder}: {error}"
+        )
+
+
+class _Step:
+    """A step that is about to be sent."""
+
+    __slots__ = ("arrays", "can_repeat", "fetches", "names", "timeout")
+
+    def __init__(
+        self,
+        fetches: str | list[str] | None,
+        names: list[str],
+        arrays: list[np.ndarray],
+        timeout: float | None,
+    ) -> None:
+        self.fetches = fetches
+        self.names = names
+        self.arrays = arrays
+        self.timeout = timeout
+        self.can_repeat = False
+
+    @property
+    def kind(self) -> tuple[Any, ...]:
+        wanted = tuple(self.fetches) if isinstance(self.fetches, list) else self.fetches
+        return wanted, tuple(self.names)
+
+
+def _as_url(path: str | os.PathLike[str]) -> str:
+    text = arguments.path("path", path) if not isinstance(path, str) else path
+    return text if "://" in text else f"file://{os.path.abspath(text)}"

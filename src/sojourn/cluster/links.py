@@ -1,0 +1,176 @@
+"""A caller's ways to one agent: lines for threads, one connection for each event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+import weakref
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
+
+import numpy as np
+
+from sojourn.cluster.terms import AgentFacts
+from sojourn.cluster.wire import words
+from sojourn.cluster.wire.awaited import CallerEnd
+from sojourn.cluster.wire.blocking import Line
+from sojourn.errors import SojournError
+from sojourn.process import crossing
+
+CONNECT_SECONDS = 5.0
+_MOST_IDLE = 64
+
+
+class NodeLost(SojournError, ConnectionError):
+    """A node does not answer any more. What was asked of it has an unknown outcome."""
+
+
+class Link:
+    """All connections of this process to one agent."""
+
+    def __init__(self, facts: AgentFacts) -> None:
+        self.facts = facts
+        self.leases = 0  # that this process has there
+        self.calls = 0  # of functions, under way
+        self.is_cut = False
+        self._lock = threading.Lock()
+        self._idle: list[Line] = []
+        self._busy: set[Line] = set()
+        self._ends: weakref.WeakKeyDictionary[Any, asyncio.Task[CallerEnd]] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    @property
+    def node(self) -> str:
+        return self.facts.node
+
+    def ask(
+        self,
+        body: Any,
+        arrays: Sequence[np.ndarray] = (),
+        deadline: float | None = None,
+    ) -> tuple[Any, list[np.ndarray]]:
+        """The answer. Raises what the agent raised, NodeLost, or TimeoutError at the deadline."""
+        return _checked(self.ask_raw(body, arrays, deadline))
+
+    def ask_raw(
+        self,
+        body: Any,
+        arrays: Sequence[np.ndarray] = (),
+        deadline: float | None = None,
+    ) -> tuple[Any, list[np.ndarray]]:
+        """The same; what the agent raised is an answer like another."""
+        line = self._take(deadline)
+        is_whole = False
+        try:
+            answer = line.ask(body, arrays, deadline)
+            is_whole = True
+        except TimeoutError:
+            raise
+        except (OSError, ValueError) as error:
+            raise NodeLost(f"node {self.node} does not answer any more: {error}") from None
+        finally:
+            self._put_back(line, is_whole)
+        return answer
+
+    def cut_off(self, call: int) -> None:
+        """Have the worker of a function end, whose caller does not wait any more."""
+        try:
+            self.ask(words.CutOff(call), (), time.monotonic() + CONNECT_SECONDS)
+        except (SojournError, OSError):
+            pass  # it is lost, and its worker with it
+
+    async def aask(self, body: Any, arrays: Sequence[np.ndarray] = ()) -> tuple[Any, Any]:
+        """The same, awaited, for as long as it takes."""
+        try:
+            end = await self._end_of_loop()
+            answer = await end.ask(body, arrays)
+        except OSError as error:
+            raise NodeLost(f"node {self.node} does not answer any more: {error}") from None
+        return _checked(answer)
+
+    def cut(self) -> None:
+        """The node is lost: whoever waits for it is told so."""
+        with self._lock:
+            self.is_cut = True
+            lines = [*self._idle, *self._busy]
+        for line in lines:
+            line.cut()
+        for loop, task in list(self._ends.items()):
+            try:
+                loop.call_soon_threadsafe(_abort, task)
+            except RuntimeError:
+                pass  # that loop is closed
+
+    def close(self) -> None:
+        self.cut()
+        with self._lock:
+            for line in self._idle:
+                line.close()
+            self._idle.clear()
+
+    def _take(self, deadline: float | None) -> Line:
+        with self._lock:
+            if self.is_cut:
+                raise NodeLost(f"node {self.node} is lost")
+            if self._idle:
+                line = self._idle.pop()
+                self._busy.add(line)
+                return line
+        timeout = CONNECT_SECONDS
+        if deadline is not None:
+            timeout = min(timeout, max(0.001, deadline - time.monotonic()))
+        try:
+            line = Line(self.facts.address, self.facts.token, timeout)
+        except OSError as error:
+            raise NodeLost(f"node {self.node} cannot be reached: {error}") from None
+        with self._lock:
+            self._busy.add(line)
+        return line
+
+    def _put_back(self, line: Line, is_whole: bool) -> None:
+        with self._lock:
+            self._busy.discard(line)
+            if is_whole and not self.is_cut and len(self._idle) < _MOST_IDLE:
+                self._idle.append(line)
+                return
+        line.close()
+
+    async def _end_of_loop(self) -> CallerEnd:
+        loop = asyncio.get_running_loop()
+        task = self._ends.get(loop)
+        if task is None or (task.done() and (task.exception() or task.result().is_closed)):
+            task = self._ends[loop] = loop.create_task(self._connect(loop))
+        return await asyncio.shield(task)
+
+    async def _connect(self, loop: asyncio.AbstractEventLoop) -> CallerEnd:
+        host, port = self.facts.address
+        making = loop.create_connection(lambda: CallerEnd(self.facts.token), host, port)
+        _, end = await asyncio.wait_for(making, CONNECT_SECONDS)
+        await asyncio.wait_for(end.ready, CONNECT_SECONDS)
+        end.kept_by = _kept_while_the_loop_lives(end)
+        await anext(end.kept_by)
+        return end
+
+
+async def _kept_while_the_loop_lives(end: CallerEnd) -> AsyncGenerator[None, None]:
+    """What an event loop still has at its end are asynchronous generators: it closes them."""
+    try:
+        yield
+    finally:
+        if end.transport is not None:
+            end.transport.abort()
+
+
+def _abort(task: asyncio.Task[CallerEnd]) -> None:
+    if task.done() and not task.cancelled() and task.exception() is None:
+        transport = task.result().transport
+        if transport is not None:
+            transport.abort()
+
+
+def _checked(answer: tuple[Any, Any]) -> tuple[Any, Any]:
+    if type(answer[0]) is words.Failed:
+        raise crossing.revive(answer[0].error)
+    return answer

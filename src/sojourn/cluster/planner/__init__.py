@@ -1,0 +1,21 @@
+"""Decide which model is open on which node. Pure: events in, orders out.
+
+`terms.py` has the words, `books.py` the state and its indexes, `planner.py` the decisions. A
+contract in `pyproject.toml` keeps threads, clocks and I/O out of all three, and Ray as well.
+"""
+
+from sojourn.cluster.planner.planner import Planner
+from sojourn.cluster.planner.terms import Close, Lost, Model, Move, Node, Open, Order, Park, Rules
+
+__all__ = [
+    "Close",
+    "Lost",
+    "Model",
+    "Move",
+    "Node",
+    "Open",
+    "Order",
+    "Park",
+    "Planner",
+    "Rules",
+]

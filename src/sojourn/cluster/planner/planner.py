@@ -1,0 +1,386 @@
+"""Decide what is opened where, and who leaves for it. Events in, orders out.
+
+1. A copy goes to the emptiest node that has room and no other copy of its model, except where that
+   would take the last hole in which the largest pinned model fits: then the fullest that will do.
+2. Where no node has room, the copies that the pool's own rule would evict first, over the whole
+   cluster, name a few nodes; the one whose victims are worth least makes room.
+3. Nobody leaves for a model that nobody asks for: what a lost node had comes back where it fits,
+   pinned models and those with waiting callers wherever others can make room.
+4. Nothing moves because a node is new. Copies move only when their node is drained.
+5. A newcomer is not evicted for a model that is not pinned (no thrash): that one waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+
+from sojourn.cluster.planner.books import Books, Copy, Entry, Place
+from sojourn.cluster.planner.terms import Close, Lost, Model, Move, Node, Open, Order, Park, Rules
+from sojourn.pool.decisions.eviction import Candidate, choose_victims, weight
+from sojourn.pool.decisions.terms import CopyId, Room
+
+_MOST_COMEBACKS = 7.0
+
+
+class Planner:
+    """The plan of one cluster. Each event returns the orders that follow from it.
+
+    Orders for one node are to be carried out in their order. What was ordered counts as promised
+    at once; the node says when it is so (`on_opened`, `on_closed`, `on_failed`).
+    """
+
+    def __init__(self, rules: Rules | None = None) -> None:
+        self.rules = rules or Rules()
+        self.books = Books()
+        # Models that have fewer copies than they should have, and whether a caller waits.
+        self._due: dict[str, bool] = {}
+        # The same, of those that found no room or could not be opened, and when to try again.
+        self._later: dict[str, tuple[float, bool]] = {}
+
+    def recover(
+        self,
+        nodes: Iterable[Node],
+        models: Iterable[Model],
+        copies: Iterable[tuple[CopyId, str, int]],
+        now: float,
+    ) -> tuple[Order, ...]:
+        """Take over from an earlier planner: what there is, and the copies that are open where."""
+        for node in nodes:
+            self.books.add_node(node)
+        for model in models:
+            self.books.add_model(model)
+        for copy_id, node_name, size in copies:
+            entry = self.books.entries[copy_id.model]
+            entry.is_wanted = True
+            place = self.books.places[node_name]
+            copy = self.books.add(entry, place, copy_id.slot, now, copy_id)
+            copy.is_open = True
+            self.books.measure(copy, size)
+            self.books.list_idle(copy)
+        for name in self.books.entries:
+            self._check(name)
+        return self.plan(now)
+
+    # -- nodes ---------------------------------------------------------------------------------
+
+    def on_node(self, node: Node, now: float) -> tuple[Order, ...]:
+        """A node has joined, with nothing open on it."""
+        if node.name in self.books.places:
+            raise ValueError(f"node {node.name!r} is there already")
+        self.books.add_node(node)
+        self._retry(now + self.rules.retry_seconds)
+        return self.plan(now)
+
+    def on_node_lost(self, name: str, now: float) -> tuple[Order, ...]:
+        """A node is gone with all that was on it. State that only it had is lost."""
+        orders: list[Order] = []
+        for model, slot in self.books.places[name].parked.copy():
+            entry = self.books.entries[model]
+            self.books.unpark(entry, slot)
+            copy_here = entry.copies.get(slot)
+            if copy_here is None or copy_here.node != name:
+                orders.append(Lost(CopyId(model, slot, 0), name))
+        for copy in self.books.remove_node(name):
+            if copy.has_changed:
+                orders.append(Lost(copy.id, name))
+            self._forget_if_last(copy.model.name)
+            self._check(copy.model.name)
+        self._due = dict(sorted(self._due.items(), key=lambda item: self._urgency(item[0])))
+        return (*orders, *self.plan(now))
+
+    def on_drain(self, name: str, now: float) -> tuple[Order, ...]:
+        """A node is about to go: its copies move to others where they fit, or leave."""
+        place = self.books.places[name]
+        self.books.stop_filling(name)
+        orders: list[Order] = []
+        for copy in list(place.copies.values()):
+            if not copy.is_leaving:
+                orders += self._move(copy, now)
+        return (*orders, *self.plan(now))
+
+    # -- models --------------------------------------------------------------------------------
+
+    def on_model(self, model: Model, now: float) -> tuple[Order, ...]:
+        """A model is registered. A pinned one is opened; others once they are asked for."""
+        entry = self.books.entries.get(model.name)
+        if entry is not None and not entry.is_gone:
+            raise ValueError(f"a model {model.name!r} is registered already")
+        self.books.add_model(model)
+        self._check(model.name)
+        return self.plan(now)
+
+    def on_model_gone(self, name: str, now: float) -> tuple[Order, ...]:
+        """A model is unregistered: its copies are closed, and what it had parked is dropped."""
+        entry = self.books.entries[name]
+        orders: list[Order] = []
+        for copy in entry.copies.values():
+            if not copy.is_leaving:
+                self.books.leave(copy)
+                orders.append(Close(copy.id, copy.node))
+        self.books.retire_model(entry)
+        self._forget_due(name)
+        self._forget_if_last(name)
+        return (*orders, *self.plan(now))
+
+    def on_demand(self, name: str, now: float) -> tuple[Order, ...]:
+        """A caller wants this model: it is opened if it is not, and counts as used."""
+        entry = self.books.entries[name]
+        entry.is_wanted = True
+        is_open = False
+        for copy in entry.copies.values():
+            if not copy.is_leaving:
+                is_open = is_open or copy.is_open
+                copy.last_used = now
+                self.books.list_idle(copy)
+        if entry.is_short:
+            self._due[name] = self._forget_due(name) or not is_open
+            return self.plan(now, first=name)
+        return ()
+
+    def on_holders(self, copy_id: CopyId, holders: int, now: float) -> None:
+        """So many leases of this copy are out. One that is leased is not evicted."""
+        copy = self.books.copies.get(copy_id)
+        if copy is not None and not copy.is_leaving:
+            if holders or copy.holders:
+                copy.last_used = now
+            copy.holders = holders
+            self.books.list_idle(copy)
+
+    # -- copies --------------------------------------------------------------------------------
+
+    def on_opened(self, copy_id: CopyId, bytes: int, now: float) -> tuple[Order, ...]:
+        """A copy is open, and was measured."""
+        copy = self.books.copies.get(copy_id)
+        if copy is None or copy.is_leaving:
+            return ()
+        copy.is_open, copy.opened_at, copy.last_used = True, now, now
+        entry = self.books.entries[copy_id.model]
+        self.books.resize(entry, bytes)
+        self.books.list_idle(copy)
+        return self.on_measured(copy_id, bytes, now)
+
+    def on_measured(self, copy_id: CopyId, bytes: int, now: float) -> tuple[Order, ...]:
+        """A copy holds so much now. If its node is over its budget, others leave."""
+        copy = self.books.copies.get(copy_id)
+        if copy is None:
+            return ()
+        self.books.measure(copy, bytes)
+        place = self.books.places[copy.node]
+        orders: list[Order] = []
+        if place.free_bytes < 0:
+            candidates = self.books.candidates_on(place)
+            chosen = choose_victims(candidates, Room(-place.free_bytes, 0), now)
+            all_of_them = tuple(candidate.copy for candidate in candidates)
+            orders += self._evict(all_of_them if chosen is None else chosen, now)
+        return (*orders, *self.plan(now))
+
+    def on_changed(self, copy_id: CopyId) -> None:
+        """The variables of this copy are no longer those that were loaded or saved."""
+        copy = self.books.copies.get(copy_id)
+        if copy is not None:
+            copy.has_changed = True
+
+    def on_closed(self, copy_id: CopyId, now: float, *, parked: bool = False) -> tuple[Order, ...]:
+        """A copy is gone, as ordered or by itself; `parked`: its state was saved before."""
+        copy = self.books.copies.get(copy_id)
+        if copy is None:
+            return ()
+        entry = self.books.entries[copy_id.model]
+        if parked and not entry.is_gone:
+            home = None if self.rules.has_shared_storage else copy.node
+            self.books.park(entry, copy_id.slot, home)
+        self.books.remove(copy)
+        self._forget_if_last(copy_id.model)
+        self._check(copy_id.model)
+        return self.plan(now)
+
+    def on_failed(self, copy_id: CopyId, now: float) -> tuple[Order, ...]:
+        """A copy could not be opened. It is tried again after a while, perhaps elsewhere."""
+        copy = self.books.copies.get(copy_id)
+        if copy is None:
+            return ()
+        self.books.remove(copy)
+        self._forget_if_last(copy_id.model)
+        entry = self.books.entries.get(copy_id.model)
+        if entry is not None and entry.is_short:
+            is_waited_for = self._forget_due(copy_id.model)
+            self._later[copy_id.model] = now + self.rules.retry_seconds, is_waited_for
+        return self.plan(now)
+
+    # -- planning ------------------------------------------------------------------------------
+
+    @property
+    def has_due(self) -> bool:
+        """Whether there is more to plan for now."""
+        return bool(self._due)
+
+    def plan(self, now: float, first: str | None = None) -> tuple[Order, ...]:
+        """Place a few of the copies that are missing: `first`, then those that are due longest."""
+        self._retry(now)
+        orders: list[Order] = []
+        names = [] if first is None else [first]
+        names += [n for n in islice(self._due, self.rules.most_at_once) if n != first]
+        for name in names:
+            is_waited_for = self._due.pop(name, False)
+            entry = self.books.entries[name]
+            orders += self._fill(entry, is_waited_for, now)
+            if entry.is_short:
+                self._later[name] = now + self.rules.retry_seconds, is_waited_for
+        return tuple(orders)
+
+    def _retry(self, by: float) -> None:
+        """Those whose time has come by then are due again. They are in the order of their times."""
+        while self._later:
+            name, (at, is_waited_for) = next(iter(self._later.items()))
+            if at > by:
+                break
+            del self._later[name]
+            self._due[name] = is_waited_for
+
+    def _forget_due(self, name: str) -> bool:
+        """It is not due, now or later; whether a caller waits for it."""
+        _, waited_later = self._later.pop(name, (0.0, False))
+        return self._due.pop(name, False) or waited_later
+
+    def _fill(self, entry: Entry, is_waited_for: bool, now: float) -> list[Order]:
+        """Open the copies that a model is short of, as far as there is room."""
+        orders: list[Order] = []
+        for slot in range(entry.model.copies):
+            if slot in entry.copies:
+                continue
+            has_one = any(copy.is_open for copy in entry.copies.values())
+            may_evict = entry.model.pinned or (is_waited_for and not has_one and not orders)
+            home = entry.parked.get(slot, "")
+            if home:  # its state is there and nowhere else
+                place = self.books.places[home]
+                places: Sequence[Place] = [] if place.is_draining else [place]
+                found = next((p for p in places if p.free_bytes >= entry.bytes), None)
+            else:
+                places = ()
+                found = self._place_with_room(entry)
+            if found is None and may_evict:
+                found, leaving = self._place_by_eviction(entry, places, now)
+                orders += self._evict(leaving, now)
+            if found is None:
+                break
+            orders.append(self._open(entry, found, slot, now))
+        return orders
+
+    def _open(self, entry: Entry, place: Place, slot: int, now: float) -> Order:
+        if entry.evicted_at is not None:
+            is_comeback = now - entry.evicted_at < self.rules.comeback_seconds
+            entry.comebacks = min(entry.comebacks + 1.0, _MOST_COMEBACKS) if is_comeback else 0.0
+            entry.evicted_at = None
+        copy = self.books.add(entry, place, slot, now)
+        return Open(copy.id, copy.node, restores=slot in entry.parked)
+
+    def _suits(self, entry: Entry, place: Place) -> bool:
+        return (
+            entry.model.name not in place.models
+            and not place.is_draining
+            and entry.model.device in place.node.devices
+        )
+
+    def _place_with_room(self, entry: Entry) -> Place | None:
+        need, books = entry.bytes, self.books
+        first = None
+        for place in books.emptiest():
+            if place.free_bytes < need:
+                return None
+            if self._suits(entry, place):
+                first = place
+                break
+        hole = books.largest_pinned()
+        if first is None or entry.model.pinned or first.free_bytes - need >= hole:
+            return first
+        if books.count_with_room(hole) != 1 or first.free_bytes < hole:
+            return first
+        return next((p for p in books.with_room(need) if self._suits(entry, p)), first)
+
+    def _place_by_eviction(
+        self, entry: Entry, places: Sequence[Place], now: float
+    ) -> tuple[Place | None, tuple[CopyId, ...]]:
+        """The node where room costs least, and who leaves there. Without `places`: any node."""
+        need, residency = entry.bytes, self.rules.min_residency_seconds
+        best: tuple[float, int] | None = None
+        found, leaving = None, tuple[CopyId, ...]()
+        for place in places or self._promising(entry, now):
+            if place.node.budget_bytes - place.pinned_bytes < need:
+                continue
+            candidates = self.books.candidates_on(place)
+            if not entry.model.pinned:
+                candidates = [c for c in candidates if now - c.opened_at >= residency]
+            short = Room(need - place.free_bytes, 0)
+            victims = choose_victims(candidates, short, now, residency)
+            if victims is None:
+                continue
+            loss = _loss([c for c in candidates if c.copy in victims], now)
+            if best is None or loss < best:
+                best, found, leaving = loss, place, victims
+        return found, leaving
+
+    def _promising(self, entry: Entry, now: float) -> list[Place]:
+        """A few nodes that hold what the whole cluster can spare best."""
+        most = self.rules.looks_at
+        found: dict[str, Place] = {}
+        for copy in self.books.first_to_leave(now, most * 4):
+            place = self.books.places[copy.node]
+            if place.node.name not in found and self._suits(entry, place):
+                found[place.node.name] = place
+                if len(found) == most:
+                    break
+        if entry.model.pinned or not found:  # it must find a place if there is one: ask them all
+            rest = (p for p in self.books.emptiest() if self._suits(entry, p))
+            found.update((p.node.name, p) for p in rest if p.node.name not in found)
+        return list(found.values())
+
+    def _evict(self, copies: Sequence[CopyId], now: float) -> list[Order]:
+        orders: list[Order] = []
+        for copy_id in copies:
+            copy = self.books.copies[copy_id]
+            self.books.leave(copy)
+            entry = self.books.entries[copy_id.model]
+            if not any(not other.is_leaving for other in entry.copies.values()):
+                entry.is_wanted = False  # until somebody asks for it
+                entry.evicted_at = now
+                self._forget_due(copy_id.model)
+            orders.append(_leaving(copy))
+        return orders
+
+    def _move(self, copy: Copy, now: float) -> list[Order]:
+        entry = self.books.entries[copy.model.name]
+        restores = copy.has_changed or copy.id.slot in entry.parked
+        self.books.leave(copy)
+        # Where it goes must be known now, or its state would stay behind.
+        stays_behind = restores and not self.rules.has_shared_storage
+        target = None if stays_behind else self._place_with_room(entry)
+        if target is None:
+            self._check(copy.model.name)
+            return [_leaving(copy)]
+        successor = self.books.add(entry, target, copy.id.slot, now)
+        return [Move(copy.id, copy.node, successor.id, successor.node, restores)]
+
+    def _check(self, name: str) -> None:
+        """Plan for a model if it is short of copies."""
+        entry = self.books.entries.get(name)
+        if entry is not None and entry.is_short and name not in self._later:
+            self._due.setdefault(name, False)
+
+    def _forget_if_last(self, name: str) -> None:
+        entry = self.books.entries.get(name)
+        if entry is not None and entry.is_gone and not entry.copies:
+            self.books.remove_model(name)
+
+    def _urgency(self, name: str) -> tuple[bool, bool]:
+        return not self.books.entries[name].model.pinned, not self._due[name]
+
+
+def _leaving(copy: Copy) -> Order:
+    return (Park if copy.has_changed else Close)(copy.id, copy.node)
+
+
+def _loss(victims: Sequence[Candidate], now: float) -> tuple[float, int]:
+    """What is lost with them: the dearest of them counts first, then all their bytes."""
+    dearest = max((weight(c) / max(now - c.last_used, 1e-3) for c in victims), default=0.0)
+    return dearest, sum(c.bytes for c in victims)

@@ -1,0 +1,233 @@
+"""Either end for an event loop: any number of questions at a time over one connection."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from sojourn.cluster.wire import frames, proving
+from sojourn.transport.placed import empty
+
+_BUFFER_BYTES = 256 * 2**10
+_PLACED_BYTES = 256 * 2**10
+_OURS = 3  # references to an array that is here and nowhere else: two names and the question
+
+
+class FrameReader(asyncio.BufferedProtocol, ABC):
+    """Puts frames together. Large arrays are received where they stay; small ones are copied."""
+
+    decoder: msgspec.msgpack.Decoder[Any]
+
+    def __init__(self, token: bytes) -> None:
+        self.transport: asyncio.Transport | None = None
+        self._token = token
+        self._ours, self._theirs = proving.hello(), b""
+        self._buffer = bytearray(_BUFFER_BYTES)
+        self._begin = self._end = 0
+        self._head: Any = None
+        self._body = np.empty(0, np.uint8)
+        self._filled = 0
+        self._proven = False
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        self.begin()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        if self._head is not None:
+            return self._body.data[self._filled :]
+        return memoryview(self._buffer)[self._end :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        try:
+            if self._head is not None:
+                self._filled += nbytes
+                self._finish_if_whole()
+            else:
+                self._end += nbytes
+                self._take()
+        except frames.BrokenFrame as error:
+            self.broken(error)
+
+    def _take(self) -> None:
+        while self._head is None:
+            data = memoryview(self._buffer)[self._begin : self._end]
+            if not self._proven:
+                needed = self.needs_to_prove()
+                if len(data) < needed:
+                    break
+                self._begin += needed
+                self._proven = self.prove(bytes(data[:needed]))
+                continue
+            if len(data) < frames.PREFIX.size:
+                break
+            head_bytes, body_bytes = frames.lengths(data)
+            whole = frames.PREFIX.size + head_bytes
+            if len(data) < whole:
+                self._make_room(whole)
+                break
+            self._head = frames.unpack_head(self.decoder, data[frames.PREFIX.size : whole])
+            self._body = self.room_for(body_bytes)
+            self._filled = min(len(data) - whole, body_bytes)
+            self._body[: self._filled] = np.frombuffer(data, np.uint8, self._filled, whole)
+            self._begin += whole + self._filled
+            self._finish_if_whole()
+        if self._begin == self._end:
+            self._begin = self._end = 0
+        elif self._end == len(self._buffer):
+            self._make_room(self._end - self._begin)
+
+    def _make_room(self, whole: int) -> None:
+        """For a frame that begins here: move it to the front, into a larger buffer if need be."""
+        rest = self._buffer[self._begin : self._end]
+        if whole + _BUFFER_BYTES // 2 > len(self._buffer):
+            self._buffer = bytearray(whole + _BUFFER_BYTES)
+        self._buffer[: len(rest)] = rest
+        self._begin, self._end = 0, len(rest)
+
+    def _finish_if_whole(self) -> None:
+        if self._filled == len(self._body):
+            head, body, self._head = self._head, self._body, None
+            self._body = np.empty(0, np.uint8)
+            self.take(head, frames.unpack_arrays(head.arrays, body))
+
+    def send(self, number: int, body: Any, arrays: Sequence[np.ndarray] = ()) -> None:
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.writelines(frames.pack(number, body, arrays))
+
+    def broken(self, error: Exception) -> None:
+        if self.transport is not None:
+            self.transport.abort()
+
+    def needs_to_prove(self) -> int:
+        return proving.MAC_BYTES if self._theirs else proving.HELLO_BYTES
+
+    # What the two ends do differently.
+
+    def room_for(self, size: int) -> np.ndarray:
+        """Memory for the arrays of a frame."""
+        return np.empty(size, np.uint8)
+
+    @abstractmethod
+    def begin(self) -> None: ...
+
+    @abstractmethod
+    def prove(self, data: bytes) -> bool: ...
+
+    @abstractmethod
+    def take(self, head: Any, arrays: list[np.ndarray]) -> None: ...
+
+
+class AgentEnd(FrameReader):
+    """The agent's end: hands questions on once the caller has proven that it may ask."""
+
+    decoder = frames.REQUESTS
+
+    def __init__(self, token: bytes, serve: Callable[..., None], lost: Callable[..., None]) -> None:
+        super().__init__(token)
+        self._serve = serve
+        self._lost = lost
+        self._last: np.ndarray | None = None
+
+    def begin(self) -> None:
+        pass
+
+    def room_for(self, size: int) -> np.ndarray:
+        """Large arrays are received where a worker reads them without another copy."""
+        if size < _PLACED_BYTES:
+            return super().room_for(size)
+        last = self._last
+        # One that nobody else refers to any more has its pages already.
+        if last is None or len(last) != size or sys.getrefcount(last) > _OURS:
+            last = self._last = empty(size, np.uint8)
+        return last
+
+    def prove(self, data: bytes) -> bool:
+        assert self.transport is not None
+        if not self._theirs:
+            if not proving.is_hello(data):
+                raise frames.BrokenFrame("not a caller of ours")
+            self._theirs = data
+            self.transport.write(self._ours)
+            return False
+        if not proving.is_proof(data, self._token, b"caller", self._theirs, self._ours):
+            raise frames.BrokenFrame("a caller with another token")
+        self.transport.write(proving.proof(self._token, b"agent", self._theirs, self._ours))
+        return True
+
+    def take(self, head: Any, arrays: list[np.ndarray]) -> None:
+        self._serve(self, head.number, head.body, arrays)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._lost(self)
+
+
+class CallerEnd(FrameReader):
+    """A caller's end: its questions wait for their answers, in any order."""
+
+    decoder = frames.REPLIES
+
+    def __init__(self, token: bytes) -> None:
+        super().__init__(token)
+        self._number = 0
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self.kept_by: Any = None  # what closes it when its event loop ends
+        self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    @property
+    def is_closed(self) -> bool:
+        return self.transport is None or self.transport.is_closing()
+
+    def begin(self) -> None:
+        assert self.transport is not None
+        self.transport.write(self._ours)
+
+    def prove(self, data: bytes) -> bool:
+        assert self.transport is not None
+        if not self._theirs:
+            if not proving.is_hello(data):
+                raise frames.BrokenFrame("there is no agent of sojourn at this address")
+            self._theirs = data
+            self.transport.write(proving.proof(self._token, b"caller", self._ours, data))
+            return False
+        if not proving.is_proof(data, self._token, b"agent", self._ours, self._theirs):
+            raise frames.BrokenFrame("the agent at this address is another one")
+        self.ready.set_result(None)
+        return True
+
+    async def ask(self, body: Any, arrays: Sequence[np.ndarray] = ()) -> tuple[Any, Any]:
+        """The answer to a question. Raises OSError if the connection breaks."""
+        if self.is_closed:
+            raise ConnectionResetError("the connection to the agent is closed")
+        self._number += 1
+        number = self._number
+        answer = self._waiting[number] = asyncio.get_running_loop().create_future()
+        try:
+            self.send(number, body, arrays)
+            return await answer  # type: ignore[no-any-return]
+        finally:
+            self._waiting.pop(number, None)
+
+    def take(self, head: Any, arrays: list[np.ndarray]) -> None:
+        waiting = self._waiting.get(head.number)
+        if waiting is not None and not waiting.done():
+            waiting.set_result((head.body, arrays))
+
+    def broken(self, error: Exception) -> None:
+        self._fail(error)
+        super().broken(error)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._fail(error or ConnectionResetError("the agent has closed the connection"))
+
+    def _fail(self, error: Exception) -> None:
+        for waiting in (self.ready, *self._waiting.values()):
+            if not waiting.done():
+                waiting.set_exception(error)
+        self.ready.exception()  # nobody may be waiting for it

@@ -1,0 +1,120 @@
+"""A caller's end for threads: one question at a time over one socket."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from sojourn.cluster.wire import frames, proving
+
+_BUFFER_BYTES = 64 * 2**10
+
+
+class Line:
+    """A connection to an agent. Whatever it raises but an answer, it is of no use afterwards."""
+
+    def __init__(self, address: tuple[str, int], token: bytes, timeout: float) -> None:
+        self._socket = socket.create_connection(address, timeout)
+        try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._prove(token)
+        except BaseException:
+            self._socket.close()
+            raise
+        self._buffer = bytearray(_BUFFER_BYTES)
+        self._number = 0
+
+    def _prove(self, token: bytes) -> None:
+        ours = proving.hello()
+        self._socket.sendall(ours)
+        theirs = self._exactly(proving.HELLO_BYTES)
+        if not proving.is_hello(theirs):
+            raise frames.BrokenFrame("there is no agent of sojourn at this address")
+        self._socket.sendall(proving.proof(token, b"caller", ours, theirs))
+        if not proving.is_proof(self._exactly(proving.MAC_BYTES), token, b"agent", ours, theirs):
+            raise frames.BrokenFrame("the agent at this address is another one")
+
+    def _exactly(self, count: int) -> bytes:
+        data = b""
+        while len(data) < count:
+            part = self._socket.recv(count - len(data))
+            if not part:
+                raise ConnectionResetError("the agent has closed the connection")
+            data += part
+        return data
+
+    def ask(
+        self, body: Any, arrays: Sequence[np.ndarray] = (), deadline: float | None = None
+    ) -> tuple[Any, list[np.ndarray]]:
+        """The answer to a question. Raises TimeoutError at the deadline, OSError if it breaks."""
+        self._number += 1
+        self._limit(deadline)
+        self._send(frames.pack(self._number, body, arrays), deadline)
+        while True:
+            head, found = self._receive(deadline)
+            if head.number == self._number:
+                return head.body, found
+
+    def _send(self, buffers: list[Any], deadline: float | None) -> None:
+        views = [memoryview(buffer).cast("B") for buffer in buffers if len(buffer)]
+        while views:
+            sent = self._socket.sendmsg(views[:64])
+            while views and sent >= len(views[0]):
+                sent -= len(views.pop(0))
+            if views:
+                views[0] = views[0][sent:]
+                self._limit(deadline)
+
+    def _receive(self, deadline: float | None) -> tuple[frames.ReplyHead, list[np.ndarray]]:
+        view, have = memoryview(self._buffer), 0
+        need = frames.PREFIX.size
+        head_end = body_bytes = 0
+        while have < need:
+            have += self._into(view[have:], deadline)
+            if not head_end and have >= frames.PREFIX.size:
+                head_bytes, body_bytes = frames.lengths(view)
+                need = head_end = frames.PREFIX.size + head_bytes
+                if need > len(view):
+                    self._buffer = bytearray(need + _BUFFER_BYTES)
+                    self._buffer[:have] = view[:have]
+                    view = memoryview(self._buffer)
+        head = frames.unpack_head(frames.REPLIES, view[frames.PREFIX.size : head_end])
+        body = np.empty(body_bytes, np.uint8)
+        here = have - head_end
+        if here > body_bytes:
+            raise frames.BrokenFrame("the agent says more than it was asked for")
+        body[:here] = np.frombuffer(view[head_end:have], np.uint8)
+        target = body.data
+        while here < body_bytes:
+            here += self._into(target[here:], deadline)
+        return head, frames.unpack_arrays(head.arrays, body)
+
+    def _into(self, view: memoryview, deadline: float | None) -> int:
+        self._limit(deadline)
+        count = self._socket.recv_into(view)
+        if not count:
+            raise ConnectionResetError("the agent has closed the connection")
+        return count
+
+    def _limit(self, deadline: float | None) -> None:
+        if deadline is not None:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError
+            self._socket.settimeout(left)
+        elif self._socket.gettimeout() is not None:
+            self._socket.settimeout(None)
+
+    def cut(self) -> None:
+        """Have whoever waits for an answer get an error, from another thread."""
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # it was closed before
+
+    def close(self) -> None:
+        self._socket.close()

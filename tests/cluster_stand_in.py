@@ -1,0 +1,144 @@
+"""A cluster without Ray: agents and a controller on one event loop of this process.
+
+What Ray does (starting, restarting, noticing that a node is dead) is done by the test; everything
+else is the real thing, the data plane over TCP included.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from sojourn.cluster.agent import Agent
+from sojourn.cluster.controller import Controller, Settings
+from sojourn.cluster.handle import Cluster, Control
+
+GiB = 2**30
+
+
+class _Method:
+    def __init__(self, actor: _Actor, name: str) -> None:
+        self._actor, self._name = actor, name
+
+    def remote(self, *given: Any) -> Any:
+        return asyncio.ensure_future(self._call(*given))
+
+    async def _call(self, *given: Any) -> Any:
+        if self._actor.is_dead:
+            raise ConnectionError("the actor died")
+        found = getattr(self._actor.agent, self._name)(*given)
+        return await found if asyncio.iscoroutine(found) else found
+
+
+class _Actor:
+    """An agent, called as Ray's actors are."""
+
+    def __init__(self, agent: Agent) -> None:
+        self.agent = agent
+        self.is_dead = False
+        self.facts: Any = None
+
+    def __getattr__(self, name: str) -> _Method:
+        return _Method(self, "started" if name == "start" else name)
+
+
+class Nodes:
+    """What the controller sees of Ray."""
+
+    def __init__(self, settings: Settings, names: tuple[str, ...], memory: int) -> None:
+        self.settings, self.memory = settings, memory
+        self.names = list(names)
+        self.actors: dict[str, _Actor] = {}
+        self.has_ended = threading.Event()
+
+    def alive(self) -> dict[str, Mapping[str, Any]]:
+        return {name: {"NodeID": name} for name in self.names}
+
+    def agent(self, node: Mapping[str, Any]) -> _Actor:
+        name = node["NodeID"]
+        actor = self.actors.get(name)
+        if actor is None or actor.is_dead:
+            agent = Agent(name, name, self.memory, 2, ("cpu",), self.settings.storage)
+            actor = self.actors[name] = _Actor(agent)
+
+            async def started() -> Any:
+                if actor.facts is None:
+                    actor.facts = await agent.start("127.0.0.1")
+                return actor.facts
+
+            agent.started = started  # type: ignore[attr-defined]
+        return actor
+
+    def forget(self, actor: _Actor) -> None:
+        actor.is_dead = True
+
+    def end(self) -> None:
+        self.has_ended.set()
+
+
+class StandIn:
+    """The loop, the nodes and the controller."""
+
+    def __init__(self, *names: str, storage: str | None = None, memory: int = GiB) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, name="stand-in")
+        self._thread.start()
+        self.settings = Settings(storage=storage, client_seconds=3.0)
+        self.nodes = Nodes(self.settings, names, memory)
+        self.controller = self.new_controller()
+
+    def new_controller(self) -> Controller:
+        async def make() -> Controller:
+            return Controller(self.nodes, self.settings)
+
+        self.controller = self.do(make())
+        return self.controller
+
+    def do(self, work: Any, timeout: float | None = 60.0) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(timeout)
+
+    def connect(self) -> Cluster:
+        def call(method: str, *given: Any, timeout: float | None) -> Any:
+            return self.do(getattr(self.controller, method)(*given), timeout)
+
+        return Cluster(Control(call, lambda: None))
+
+    def kill(self, name: str) -> None:
+        """The node is gone, its connections with it. What is left in this process is ended."""
+        actor = self.nodes.actors[name]
+        actor.is_dead = True
+        if name in self.nodes.names:
+            self.nodes.names.remove(name)
+        self.do(actor.agent.end())
+
+    def stop_controller(self) -> None:
+        """The controller is gone at once; the agents go on."""
+        tasks = list(self.controller._tasks)
+
+        async def cancel() -> None:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+        self.do(cancel())
+
+    def close(self) -> None:
+        self.stop_controller()
+        for actor in self.nodes.actors.values():
+            self.do(actor.agent.end())
+        self.do(self.loop.shutdown_default_executor())
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+        self.loop.close()
+
+
+@contextmanager
+def stand_in(*names: str, **options: Any) -> Iterator[StandIn]:
+    cluster = StandIn(*names, **options)
+    try:
+        yield cluster
+    finally:
+        cluster.close()

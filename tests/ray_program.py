@@ -1,0 +1,198 @@
+"""A program on three Ray nodes of this machine: what it finds is printed as JSON.
+
+It has a home, a temporary folder and addresses of its own, so that Ray neither writes below the
+user's home nor looks for an address outside. Each node has an address of its own (127.0.0.2, ...).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import psutil
+import ray
+from ray.cluster_utils import Cluster
+
+import models
+import sojourn
+import sojourn.cluster as cluster
+
+ONES = np.ones((2, 784), np.float32)
+SECONDS = 90.0
+
+
+@sojourn.isolated
+def square(x: int) -> int:
+    return x * x
+
+
+def eventually(holds: Callable[[], Any], what: str) -> float:
+    """How long it took to come true."""
+    begun = time.monotonic()
+    while not holds():
+        if time.monotonic() - begun > SECONDS:
+            raise TimeoutError(what)
+        time.sleep(0.05)
+    return time.monotonic() - begun
+
+
+def processes_of(title: str) -> list[psutil.Process]:
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        try:
+            if any(title in part for part in process.cmdline()[:1]):
+                found.append(process)
+        except psutil.Error:
+            pass  # it has ended
+    return found
+
+
+def below(node: Any, title: str) -> psutil.Process:
+    """The process with this title on a node."""
+    [raylet] = node.all_processes["raylet"]
+    ours = {child.pid for child in psutil.Process(raylet.process.pid).children(recursive=True)}
+    return next(process for process in processes_of(title) if process.pid in ours)
+
+
+def is_gone(pid: int) -> bool:
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+class Program:
+    def __init__(self) -> None:
+        self.found: dict[str, Any] = {}
+        options = {"num_cpus": 2, "object_store_memory": 80 * 2**20, "memory": 2**30}
+        head = {
+            **options,
+            "node_ip_address": "127.0.0.2",
+            "include_dashboard": False,
+            "_system_config": {
+                "health_check_initial_delay_ms": 0,
+                "health_check_period_ms": 500,
+                "health_check_timeout_ms": 2000,
+                "health_check_failure_threshold": 3,
+            },
+        }
+        self.options = options
+        self.ray = Cluster(initialize_head=True, head_node_args=head)
+        self.nodes = {"127.0.0.2": self.ray.head_node}
+        self.add_node("127.0.0.3")
+
+    def add_node(self, address: str) -> None:
+        self.nodes[address] = self.ray.add_node(node_ip_address=address, **self.options)
+
+    def node_of(self, session: Any) -> Any:
+        return self.nodes[session.link.facts.address[0]]
+
+    def copies(self, everywhere: Any) -> int:
+        nodes = everywhere.status()["nodes"]
+        return sum(c["state"] == "open" for node in nodes for c in node["copies"])
+
+    def run(self) -> None:
+        ray.init(address=self.ray.address, _node_ip_address="127.0.0.2", log_to_driver=False)
+        try:
+            with cluster.connect() as everywhere:
+                self.use(everywhere)
+                self.found["status"] = everywhere.status()
+            eventually(lambda: not processes_of("ray::AgentActor"), "agents end")
+            eventually(lambda: not processes_of("ray::ControllerActor"), "the controller ends")
+            self.found["left"] = [p.pid for p in processes_of("sojourn")]
+        finally:
+            ray.shutdown()
+            self.ray.shutdown()
+
+    def use(self, everywhere: Any) -> None:
+        found = self.found
+        found["nodes"] = len(everywhere.status()["nodes"])
+        self.add_node("127.0.0.4")
+        eventually(lambda: len(everywhere.status()["nodes"]) == 3, "the third node joins")
+        everywhere.register("soft", models.softmax_regression, copies=2, pinned=True)
+        eventually(lambda: self.copies(everywhere) == 2, "two copies are open")
+        found["squares"] = square.map(range(4), on=everywhere, quiet=True)
+        found["receipt node"] = square.receipt.node if square.receipt else ""
+        self.kill_agent(everywhere)
+        self.kill_controller(everywhere)
+        self.kill_node(everywhere)
+
+    def kill_agent(self, everywhere: Any) -> None:
+        with everywhere.lease("soft", timeout=SECONDS) as session:
+            session.run("y", {"x": ONES})
+            worker, begun = session.pid, time.monotonic()
+            below(self.node_of(session), "ray::AgentActor").kill()
+            eventually(lambda: is_gone(worker), "the worker ends with its agent")
+            self.found["seconds until the worker was gone"] = time.monotonic() - begun
+            session.run("y", {"x": ONES}, timeout=SECONDS)
+        eventually(lambda: len(everywhere.status()["nodes"]) == 3, "the agent is back")
+        eventually(lambda: self.copies(everywhere) == 2, "its copy is back")
+
+    def kill_controller(self, everywhere: Any) -> None:
+        epoch = everywhere.status()["epoch"]
+        with everywhere.lease("soft", timeout=SECONDS) as session:
+            worker = session.pid
+            [controller] = processes_of("ray::ControllerActor")
+            controller.kill()
+            session.run("y", {"x": ONES}, timeout=SECONDS)
+            eventually(lambda: everywhere.status()["epoch"] > epoch, "a later controller")
+            session.run("y", {"x": ONES}, timeout=SECONDS)
+            self.found["worker stayed"] = session.pid == worker
+        self.found["copies after the controller"] = self.copies(everywhere)
+
+    def kill_node(self, everywhere: Any) -> None:
+        """Callers on several threads, and a node that is lost under them."""
+        stop, slowest, errors, steps = threading.Event(), [0.0], [], [0]
+
+        def call() -> None:
+            while not stop.is_set():
+                begun = time.monotonic()
+                try:
+                    with everywhere.lease("soft", timeout=SECONDS) as session:
+                        session.run("y", {"x": ONES}, timeout=SECONDS)
+                except Exception as error:
+                    errors.append(repr(error))
+                steps[0] += 1
+                slowest[0] = max(slowest[0], time.monotonic() - begun)
+
+        with everywhere.lease("soft", timeout=SECONDS) as session:
+            lost = self.node_of(session)
+            if lost is self.ray.head_node:  # which has Ray's own books: take the other copy's
+                with everywhere.lease("soft", timeout=SECONDS) as other:
+                    lost = self.node_of(other)
+        callers = [threading.Thread(target=call) for _ in range(4)]
+        for caller in callers:
+            caller.start()
+        eventually(lambda: steps[0] > 40, "steps")
+        begun = time.monotonic()
+        self.ray.remove_node(lost, allow_graceful=False)
+        eventually(
+            lambda: len(everywhere.status()["nodes"]) == 2 and self.copies(everywhere) == 2,
+            "back to plan",
+        )
+        self.found["seconds until back to plan"] = time.monotonic() - begun
+        after = steps[0]
+        eventually(lambda: steps[0] > after + 40, "more steps")
+        stop.set()
+        for caller in callers:
+            caller.join()
+        self.found["errors"] = errors
+        self.found["slowest answer"] = slowest[0]
+
+
+def main() -> None:
+    os.makedirs(os.path.join(os.environ["RAY_TMPDIR"], "ray"))  # it expects it to be there
+    program = Program()
+    try:
+        program.run()
+    except BaseException as error:
+        program.found["failed"] = repr(error)
+        raise
+    finally:
+        print(json.dumps(program.found), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""The cluster on real Ray nodes: one program, whose findings the tests judge.
+
+What several nodes on one machine cannot show: two kernels, a network that loses packets, clocks
+that differ.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sojourn.probes import processes
+from sojourn.testing.snapshots import RUN
+
+pytest.importorskip("ray")
+pytestmark = pytest.mark.alone
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("r")
+    mark = f"{os.environ[RUN]}.ray"
+    # A path of a Unix socket has 107 characters at most, and Ray's own take sixty.
+    short = f"/tmp/r{os.getpid()}"
+    environment = {
+        **os.environ,
+        RUN: mark,
+        "HOME": str(folder),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_raylet_start_wait_time_s": "180",  # where the machine is busy
+        "TMPDIR": str(folder),
+        "RAY_TMPDIR": short,
+        "PYTHONPATH": str(HERE),
+    }
+    try:
+        done = subprocess.run(
+            [sys.executable, str(HERE / "ray_program.py")],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+    finally:
+        deadline = time.monotonic() + 20
+        while processes.started_with(RUN, mark) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        subprocess.run(["rm", "-rf", short], check=True)
+    assert processes.started_with(RUN, mark) == [], "processes are left"
+    lines = done.stdout.splitlines()
+    assert lines, done.stderr[-4000:]
+    facts: dict[str, Any] = json.loads(lines[-1])
+    assert "failed" not in facts, f"{facts}\n{done.stderr[-4000:]}"
+    return facts
+
+
+def test_agents_are_on_all_nodes_also_on_one_that_joins_later(found: dict[str, Any]) -> None:
+    assert found["nodes"] == 2
+    assert found["squares"] == [0, 1, 4, 9]
+    assert found["receipt node"].startswith("127.0.0.")
+
+
+def test_workers_end_with_their_agent_and_steps_go_on_elsewhere(found: dict[str, Any]) -> None:
+    assert found["seconds until the worker was gone"] < 10
+
+
+def test_a_killed_controller_is_replaced_and_no_copy_is_touched(found: dict[str, Any]) -> None:
+    assert found["worker stayed"]
+    assert found["copies after the controller"] == 2
+
+
+def test_callers_see_no_error_when_a_node_is_lost_under_them(found: dict[str, Any]) -> None:
+    assert found["errors"] == []
+
+
+def test_nothing_is_left_after_close(found: dict[str, Any]) -> None:
+    assert found["left"] == []
