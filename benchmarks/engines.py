@@ -22,6 +22,7 @@ from typing import Any
 from engine_models import MODELS
 
 import sojourn
+from sojourn.bench.harness import in_turns
 from sojourn.engines.agreement import difference
 from sojourn.session.conversion.cache import FOLDER
 from sojourn.session.conversion.inputs import made
@@ -39,7 +40,7 @@ _BARS = {
     "LSTM(128) x 50": (1, 8),
     "transformer 4 x 256": (1,),
 }
-_BAR_SECONDS = 3.0
+_BAR_ROUNDS = 20
 
 
 def table(names: list[str]) -> None:
@@ -113,13 +114,9 @@ def _bar(raw: Any, signature: Any, session: Any, batch: int) -> None:
         "isolated": lambda: session.run(None, feeds),
         "placed": lambda: session.run(None, placed),
     }
-    taken: dict[str, list[float]] = {way: [] for way in ways}
-    until = time.perf_counter() + _BAR_SECONDS
-    while time.perf_counter() < until:
-        for way, run in ways.items():
-            began = time.perf_counter()
-            run()
-            taken[way].append(time.perf_counter() - began)
+    seconds = min(in_turns({"raw": ways["raw"]}, rounds=5, warm_up=1)["raw"])
+    calls = max(3, min(50, int(0.05 / seconds)))
+    taken = in_turns(ways, rounds=_BAR_ROUNDS, calls=calls, warm_up=5)
     for way in ("isolated", "placed"):
         least = min(taken[way]) / min(taken["raw"])
         usual = median(taken[way]) / median(taken["raw"])

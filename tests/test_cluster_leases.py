@@ -21,6 +21,7 @@ from sojourn.cluster import Cluster, handle
 from sojourn.cluster.links import NodeLost
 from sojourn.cluster.terms import Epoch, StaleEpoch
 from sojourn.cluster.wire import frames, words
+from sojourn.cluster.wire.awaited import AgentEnd
 from sojourn.cluster.wire.blocking import Line
 
 pytestmark = pytest.mark.usefixtures("zygote")
@@ -75,7 +76,7 @@ def test_steps_can_be_awaited_many_at_a_time(everywhere: Cluster) -> None:
     everywhere.register("add", models.adder)
 
     async def many() -> list[Any]:
-        with everywhere.lease("add", timeout=30) as session:
+        async with everywhere.alease("add", timeout=30) as session:
             steps = (session.arun("output", {"a": i, "b": 1}) for i in range(50))
             return await asyncio.gather(*steps)
 
@@ -320,6 +321,19 @@ def test_nothing_listens_to_a_caller_without_the_token(nodes: StandIn, everywher
             line.ask(words.GiveBack(1))
     finally:
         line.close()
+
+
+def test_memory_that_a_step_still_reads_is_not_received_into_again() -> None:
+    end = AgentEnd(b"token", lambda *_: None, lambda *_: None)
+    size = 2**20
+    first = end.room_for(size)
+    array = frames.unpack_arrays([("float32", (4, 4), 64)], first)[0]
+    del first
+    second = end.room_for(size)
+    assert not np.shares_memory(array, second)
+    address = second.ctypes.data
+    del second
+    assert end.room_for(size).ctypes.data == address  # nobody had it any more
 
 
 def test_the_last_caller_takes_everything_along(nodes: StandIn) -> None:

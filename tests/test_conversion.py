@@ -356,7 +356,7 @@ def test_inputs_follow_the_signature_and_are_the_same_each_time() -> None:
             list(generated(Signature({"x": spec})))
 
 
-def test_only_a_clear_win_at_every_size_is_a_reason_to_switch() -> None:
+def test_only_a_clear_win_that_loses_nowhere_is_a_reason_to_switch() -> None:
     def chosen(**ratios: dict[int, float]) -> tuple[str, ...]:
         found = [
             Candidate(engine=name, version="1", ratios=r, held_bytes=60)
@@ -364,7 +364,8 @@ def test_only_a_clear_win_at_every_size_is_a_reason_to_switch() -> None:
         ]
         return tuple(use.engine for use in fastest(Examined(found, [], [], held_bytes=60)))
 
-    assert chosen(litert={1: 0.9, 16: 0.5}) == ()
+    assert chosen(litert={1: 0.9, 16: 0.8}) == ()
+    assert chosen(litert={1: 1.0, 16: 0.5}) == ("litert",)
     assert chosen(litert={1: 0.5, 16: 1.2}, onnxruntime={1: 0.9, 16: 0.9}) == ()
     assert chosen(onnxruntime={1: 0.5, 16: 0.5}, litert={1: 0.3, 16: 0.6}) == ("litert",)
     told = str(Candidate(engine="litert", version="1", ratios={1: 0.3, 16: 0.6}))

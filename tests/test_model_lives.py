@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import random
 import shutil
+import signal
 import struct
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -22,7 +26,7 @@ from sojourn.errors import ModelError
 from sojourn.service import lives, watching
 from sojourn.service.catalogue import Catalogue
 from sojourn.service.config import read_config
-from sojourn.service.failures import Refused
+from sojourn.service.failures import Refused, Status, refusal
 from sojourn.service.grpc.messages import TENSORS, TFSERVING
 from sojourn.service.handler import Handler
 from sojourn.service.inference import Inference, ModelRef
@@ -448,3 +452,65 @@ def test_records_that_end_too_early_are_refused(tmp_path, cut):
     (tmp_path / RECORDED).write_bytes(content[:cut])
     with pytest.raises(ModelError, match="middle of a record"):
         list(read_records(str(tmp_path / RECORDED)))
+
+
+def test_whatever_is_done_to_a_model_every_request_is_answered_and_nothing_hangs(tmp_path):
+    """Versions come and go, somebody loads and unloads, settings change, workers die."""
+    write_version(tmp_path / "m", 1)
+    draw = random.Random(15)
+
+    async def main() -> None:
+        async with serving(**watched(tmp_path)) as catalogue:
+            handler = Handler(catalogue)
+            outcomes: Counter[str] = Counter()
+            is_over = False
+
+            async def ask() -> None:
+                while not is_over:
+                    keep = draw.choice([None, None, None, 0, -1])
+                    inference = Inference(M, {"x": X}, keep_alive=keep)
+                    try:
+                        got = await asyncio.wait_for(handler.infer(inference), 30)
+                        assert got.outputs["y"][0, 0] == 4 * got.version
+                        outcomes["answered"] += 1
+                    except Refused as refused:
+                        outcomes[refused.status.name] += 1
+                        await asyncio.sleep(0.01)
+
+            async def kill() -> None:
+                for copy in catalogue.pool._driver.residents.values():
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(copy.stay.pid, signal.SIGKILL)
+
+            async def change() -> None:
+                rules = ModelRules(path=str(tmp_path / "m"), max_runs=draw.randint(1000, 2000))
+                await catalogue.reload({"m": rules})
+
+            newest = 1
+
+            async def bring() -> None:
+                nonlocal newest
+                newest += 1
+                write_version(tmp_path / "m", newest)
+
+            todo = [kill, change, bring, lambda: catalogue.unload("m"), lambda: catalogue.load("m")]
+            asking = [asyncio.create_task(ask()) for _ in range(6)]
+            for _ in range(10):
+                together = [draw.choice(todo)() for _ in range(draw.randint(1, 3))]
+                done = await asyncio.wait_for(asyncio.gather(*together, return_exceptions=True), 60)
+                for error in done:
+                    assert not isinstance(error, Exception) or refusal(error).status in (
+                        Status.UNAVAILABLE,
+                        Status.NOT_FOUND,
+                    ), repr(error)
+                await asyncio.sleep(draw.random() / 10)
+            await catalogue.load("m")
+            await until(lambda: catalogue.resolve(M).version == newest)
+            is_over = True
+            await asyncio.wait_for(asyncio.gather(*asking), 60)
+            assert (await handler.infer(Inference(M, {"x": X}))).version == newest
+            assert outcomes["answered"] > 10
+            assert outcomes.keys() <= {"answered", "UNAVAILABLE", "NOT_FOUND"}
+            await handler.close()
+
+    run(main)

@@ -22,6 +22,7 @@ import web
 from sojourn.cli import top_server
 from sojourn.cli.main import main
 from sojourn.cli.top_server_view import ServerView
+from sojourn.events import Event
 from sojourn.pool.decisions.status import CopyStatus, ModelStatus, PoolStatus, SpareStatus
 from sojourn.service.failures import Refused
 from sojourn.service.http.messages import Request
@@ -31,7 +32,13 @@ from sojourn.service.page.guard import SECRET_HEADER, Guard
 from sojourn.service.page.history import History
 from sojourn.service.page.points import EVERYTHING, Counts, Point
 from sojourn.service.page.stream import Full, Stream
-from sojourn.service.page.watching import model_of
+from sojourn.service.page.watching import (
+    MOST_LINES,
+    MOST_SESSIONS,
+    MOST_STEPS,
+    Watching,
+    model_of,
+)
 
 ASSETS = Path(snapshot.__file__).parent / "assets"
 CLOCK = snapshot.Clock(1_000_000.0)
@@ -139,6 +146,35 @@ def test_a_worker_that_died_is_shown_until_its_model_is_back():
     assert back.state == "opening"
 
 
+def test_what_events_tell_is_remembered_within_bounds():
+    receipts: list[Any] = []
+    watching = Watching(lambda: None, receipts.append)
+
+    def tell(kind: str, session: str, host_bytes: int = 0, **detail: Any) -> None:
+        watching._hear(Event(kind, session, None, host_bytes, detail))
+
+    tell("engine.chosen", "m@2[0]", engine="litert", why="4 times as fast")
+    tell("session.opening", "m@2[0]")
+    tell("session.ready", "m@2[0]", 7)
+    assert watching.engine("m", 2) == ("litert", "4 times as fast")
+    assert watching.engine("m", 1) == ("", "")
+    assert watching.held() == {"m@2[0]": 7}
+    for is_known in (False, True):  # how long it takes: by those that were closed before
+        tell("session.draining", "m@2[0]")
+        assert (watching.is_over_at("closing", "m@2[0]") is not None) == is_known
+        tell("session.closed", "m@2[0]")
+    tell("session.receipt", "m@2[0]", receipt={"held_bytes": 7})
+    assert [one["session"] for one in receipts] == ["m@2[0]"]
+    tell("worker.died", "n", how="was killed by SIGKILL", worker_pid=5)
+    [incident] = watching.incidents()
+    assert incident.words == "how was killed by SIGKILL, worker_pid 5"
+    for number in range(3 * MOST_SESSIONS):
+        for kind in ("session.opening", "session.ready", "session.steps", "session.broken"):
+            tell(kind, f"s{number}", 1)
+    assert len(watching.broken()) == MOST_SESSIONS
+    assert len(watching.lines()) == MOST_LINES + MOST_STEPS
+
+
 # -- those who look -----------------------------------------------------------------------------
 
 
@@ -209,7 +245,7 @@ def test_history_is_bounded_in_age_and_size(tmp_path: Path):
     now = time.time()
 
     async def main() -> None:
-        history = History(path, keep_seconds=1000, max_bytes=200_000)
+        history = History(path, keep_seconds=1000, max_bytes=200_000, prune_seconds=0)
         await history.open()
         for batch in range(20):
             at = now - 900 + batch * 45

@@ -142,6 +142,12 @@ def test_only_the_outputs_that_are_named_are_given(server: sojourn.Server) -> No
     assert [output["name"] for output in got.json["outputs"]] == ["z"]
 
 
+@pytest.mark.parametrize("timeout", [0, 60_000_000, 10**30])
+def test_a_request_may_say_how_long_it_waits(server: sojourn.Server, timeout: int) -> None:
+    got = infer(server, "same", fp32("x", [1], [5]), parameters={"timeout": timeout})
+    assert got.status == 200
+
+
 def test_a_raw_body_is_the_only_input(server: sojourn.Server) -> None:
     x = np.arange(8, dtype=np.float32)
     got = ask(server, "/v2/models/times/infer", x.tobytes(), inference_header_content_length="0")
@@ -225,6 +231,7 @@ GOOD = fp32("x", [1, 4], [1, 2, 3, 4])
         ({"inputs": [GOOD], "parameters": {"binary_data_output": 1}}, "true or false"),
         ({"inputs": [GOOD], "parameters": {"sequence_id": 3}}, "sequence_id is not offered"),
         ({"inputs": [GOOD], "parameters": {"keep_alive": "soon"}}, "keep_alive must be"),
+        ({"inputs": [GOOD], "parameters": {"keep_alive": 10**400}}, "too large"),
         (
             {"inputs": [GOOD], "outputs": [{"name": "y", "parameters": {"classification": 2}}]},
             "classification is not offered",

@@ -108,11 +108,14 @@ class Controller:
         if self._ending is not None:
             raise ConnectionError("the controller is about to end")
         self._clients[client] = time.monotonic()
+        await self._ready()
+        self._clients[client] = time.monotonic()  # starting may have taken longer than it may
+        return self._table()
+
+    async def _ready(self) -> None:
         if self._started is None:
             self._started = asyncio.get_running_loop().create_task(self._start())
         await asyncio.shield(self._started)
-        self._clients[client] = time.monotonic()  # starting may have taken longer than it may
-        return self._table()
 
     async def detach(self, client: str) -> bool:
         """A caller is gone; whether it was the last, so that everything has ended."""
@@ -124,6 +127,7 @@ class Controller:
 
     async def register(self, source: ModelSource) -> None:
         """Make a model known everywhere. Doing so twice is fine."""
+        await self._ready()
         if self._sources.get(source.name) == source:
             return
         orders = self._planner.on_model(_as_model(source), time.monotonic())
@@ -133,6 +137,7 @@ class Controller:
 
     async def unregister(self, name: str) -> None:
         """Let a model go: its copies are closed, and callers are refused."""
+        await self._ready()
         if self._sources.pop(name, None) is None:
             raise KeyError(name)
         self._failures.pop(name, None)
@@ -142,6 +147,7 @@ class Controller:
     async def locate(self, name: str, timeout: float | None) -> Table:
         """Have a model opened if it is not; the table once it is open somewhere."""
         deadline = None if timeout is None else time.monotonic() + timeout
+        await self._ready()
         self._failures.pop(name, None)
         while True:
             if name not in self._sources:
@@ -162,6 +168,7 @@ class Controller:
 
     async def status(self) -> dict[str, Any]:
         """Nodes, budgets and copies, as plain values."""
+        await self._ready()
         copies = self._planner.books.copies.values()
         nodes = []
         for node_id, member in self._members.items():

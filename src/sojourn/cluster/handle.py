@@ -8,8 +8,9 @@ import secrets
 import threading
 import time
 import weakref
-from collections.abc import Callable, Container, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Container, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import Any
 
 from sojourn.cluster.lease import RemoteLease
@@ -20,11 +21,12 @@ from sojourn.cluster.wire import words
 from sojourn.errors import PoolTimeout, SessionClosed
 from sojourn.functions.options import Options
 from sojourn.pool.options import OpenOptions, check
+from sojourn.process.aside import aside
 from sojourn.session.opening import Blueprint
 from sojourn.values import Place, Receipt, arguments, caller
 
 KEEP_SECONDS = 10.0
-_ANSWER_SECONDS = 2.0  # after which an agent that has our leases is taken for lost
+_ANSWER_SECONDS = 4.0  # after which an agent that has our leases is taken for lost
 _BEAT_SECONDS = 1.0
 _UNKNOWN_BYTES = 256 * 2**20  # until a copy was measured, as a pool reserves
 _LOOK_SECONDS = 0.1
@@ -99,9 +101,20 @@ class Cluster:
 
     def lease(self, name: str, timeout: float | None = None) -> RemoteLease:
         """Lease a session of this model, wherever it is open or can be, for a `with` block."""
+        return self._lease(name, timeout, caller())
+
+    @asynccontextmanager
+    async def alease(self, name: str, timeout: float | None = None) -> AsyncIterator[RemoteLease]:
+        """The same for asyncio: `async with everywhere.alease(name) as session`."""
+        lease = await aside(partial(self._lease, name, timeout, caller()), RemoteLease.close)
+        try:
+            yield lease
+        finally:
+            await aside(lease.close)
+
+    def _lease(self, name: str, timeout: float | None, holder: Place) -> RemoteLease:
         self._require_open()
         arguments.text("a model's name", name)
-        holder = caller()
         link, granted = self.take(name, arguments.timeout(timeout))
         lease = RemoteLease(self, name, link, granted, holder)
         self.note(lease)

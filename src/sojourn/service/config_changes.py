@@ -104,11 +104,14 @@ def changes(
 
 
 def _different(before: ModelRules, after: ModelRules) -> tuple[str, ...]:
-    return tuple(
+    found = [
         f"{name} = {getattr(after, name)!r} instead of {getattr(before, name)!r}"
         for name in ModelRules.__struct_fields__
         if getattr(before, name) != getattr(after, name)
-    )
+    ]
+    if before.path != after.path or not before.is_like(after):
+        found.append("which opens it again")
+    return tuple(found)
 
 
 def _described(rules: ModelRules) -> str:

@@ -45,14 +45,18 @@ class Handler:
             if queue is None or queue.served is not served or queue.rules is not served.options:
                 queue = self._new_queue(served)
             outputs = await queue.run(inference)
-        except Refused:
-            raise  # see `refusing`, which is too slow here
+        except Refused as error:  # see `refusing`, which is too slow here
+            self._note(inference, error)
+            raise
         except Exception as error:
             told = refusal(error)
-            name = inference.model.name[:200]
-            self.failures.append(Failure(time.time(), name, told.status.name, str(told)[:1000]))
+            self._note(inference, told)
             raise told from error
         return Answer(served.name, served.version, outputs)
+
+    def _note(self, inference: Inference, told: Refused) -> None:
+        name = inference.model.name[:200]
+        self.failures.append(Failure(time.time(), name, told.status.name, str(told)[:1000]))
 
     def _new_queue(self, served: Served) -> ModelQueue:
         # One that came back after it was unloaded, or whose rules were changed, is another, under

@@ -53,5 +53,5 @@ def keep_alive_of(given: object) -> float | None:
         return None
     try:
         return parse_duration("keep_alive", given)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise Refused(Status.INVALID_ARGUMENT, str(error)) from None

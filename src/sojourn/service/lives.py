@@ -219,11 +219,16 @@ class Lives:
             served.signatures = read_signatures(served.path, rules.signature, rules.tags)
             if served.signatures:
                 options["signature"] = next(iter(served.signatures))
-        taken = {(m.name, m.version) for m in self.pool.stats().models}
-        if (served.name, served.version) in taken:  # it still serves, or its last request does
+        if self._is_in_pool(served):  # it still serves, or its last request does
             served.pool_name = f"{served.name}#{served.generation + 1}"
             self.second_names.add(served.pool_name)
         self.pool.register(served.pool_name, served.path, version=served.version, **options)
+
+    def _is_in_pool(self, served: Served) -> bool:
+        if key_of(served.name, served.version) not in self._by_key:
+            return False
+        known = self.pool.stats().models
+        return (served.name, served.version) in {(model.name, model.version) for model in known}
 
     def _unregister(self, served: Served) -> None:
         with contextlib.suppress(ModelError):  # it was never registered

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from sojourn.pool import Pool
@@ -60,6 +61,8 @@ class Server:
         self._tls = None if tls is None else (tls, tls.context())
         self._limits = limits
         operation = operation or Operation()
+        if http is None and not isinstance(operation.admin, str):
+            operation = replace(operation, page=False)  # it has no door
         self.operating = Operating(self.handler, operation)
         self.operating.add_to(self.router)
         admin = self.operating.split(self.router)

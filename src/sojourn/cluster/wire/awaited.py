@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,8 +12,11 @@ import msgspec
 import numpy as np
 
 from sojourn.cluster.wire import frames, proving
+from sojourn.transport.placed import empty
 
 _BUFFER_BYTES = 256 * 2**10
+_PLACED_BYTES = 256 * 2**10
+_OURS = 3  # references to an array that is here and nowhere else: two names and the question
 
 
 class FrameReader(asyncio.BufferedProtocol, ABC):
@@ -69,7 +73,7 @@ class FrameReader(asyncio.BufferedProtocol, ABC):
                 self._make_room(whole)
                 break
             self._head = frames.unpack_head(self.decoder, data[frames.PREFIX.size : whole])
-            self._body = frames.body_for(body_bytes)
+            self._body = self.room_for(body_bytes)
             self._filled = min(len(data) - whole, body_bytes)
             self._body[: self._filled] = np.frombuffer(data, np.uint8, self._filled, whole)
             self._begin += whole + self._filled
@@ -106,6 +110,10 @@ class FrameReader(asyncio.BufferedProtocol, ABC):
 
     # What the two ends do differently.
 
+    def room_for(self, size: int) -> np.ndarray:
+        """Memory for the arrays of a frame."""
+        return np.empty(size, np.uint8)
+
     @abstractmethod
     def begin(self) -> None: ...
 
@@ -125,9 +133,20 @@ class AgentEnd(FrameReader):
         super().__init__(token)
         self._serve = serve
         self._lost = lost
+        self._last: np.ndarray | None = None
 
     def begin(self) -> None:
         pass
+
+    def room_for(self, size: int) -> np.ndarray:
+        """Large arrays are received where a worker reads them without another copy."""
+        if size < _PLACED_BYTES:
+            return super().room_for(size)
+        last = self._last
+        # One that nobody else refers to any more has its pages already.
+        if last is None or len(last) != size or sys.getrefcount(last) > _OURS:
+            last = self._last = empty(size, np.uint8)
+        return last
 
     def prove(self, data: bytes) -> bool:
         assert self.transport is not None

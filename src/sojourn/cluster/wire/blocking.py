@@ -12,7 +12,6 @@ import numpy as np
 from sojourn.cluster.wire import frames, proving
 
 _BUFFER_BYTES = 64 * 2**10
-_SOCKET_BYTES = 4 * 2**20
 
 
 class Line:
@@ -22,8 +21,6 @@ class Line:
         self._socket = socket.create_connection(address, timeout)
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
-                self._socket.setsockopt(socket.SOL_SOCKET, option, _SOCKET_BYTES)
             self._prove(token)
         except BaseException:
             self._socket.close()
@@ -86,7 +83,7 @@ class Line:
                     self._buffer[:have] = view[:have]
                     view = memoryview(self._buffer)
         head = frames.unpack_head(frames.REPLIES, view[frames.PREFIX.size : head_end])
-        body = frames.body_for(body_bytes)
+        body = np.empty(body_bytes, np.uint8)
         here = have - head_end
         if here > body_bytes:
             raise frames.BrokenFrame("the agent says more than it was asked for")

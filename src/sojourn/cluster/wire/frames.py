@@ -16,7 +16,6 @@ import numpy as np
 from sojourn.cluster.wire.words import AnyReply, AnyRequest, Head, Spec
 from sojourn.errors import SojournError
 from sojourn.transport import strings
-from sojourn.transport.placed import empty
 from sojourn.values.dtypes import BY_NAME, STRING, name_of
 
 PREFIX = struct.Struct("<4sIQ")
@@ -25,8 +24,6 @@ MAX_HEAD_BYTES = 2**20
 MAX_BODY_BYTES = 2**36
 _ALIGNMENT = 64
 _PADDING = bytes(_ALIGNMENT)
-# From here on the bytes are received where a worker can read them without another copy.
-PLACED_BYTES = 256 * 2**10
 
 T = TypeVar("T")
 
@@ -89,11 +86,6 @@ def unpack_head(decoder: msgspec.msgpack.Decoder[T], data: Any) -> T:
         return decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BrokenFrame(f"the head of a frame cannot be read: {error}") from None
-
-
-def body_for(size: int) -> np.ndarray:
-    """Memory for the arrays of a frame."""
-    return empty(size, np.uint8) if size >= PLACED_BYTES else np.empty(size, np.uint8)
 
 
 def unpack_arrays(specs: Sequence[Spec], body: np.ndarray) -> list[np.ndarray]:

@@ -94,7 +94,7 @@ def waiting_cannot_help(
 
 
 def waits(state: PoolState, now: float) -> tuple[status.WaitStatus, ...]:
-    """Who waits for which model, and what for: in the words they would read if they gave up."""
+    """Who waits for which model, and what for."""
     first: dict[str, Request] = {}
     for request in state.queue:
         first.setdefault(request.model, request)
@@ -104,10 +104,19 @@ def waits(state: PoolState, now: float) -> tuple[status.WaitStatus, ...]:
             state.models[key].model.version,
             state.queue.count(key),
             max(0.0, now - request.at),
-            str(timed_out(state, request, now)),
+            _waits_for(state, request, now),
         )
         for key, request in first.items()
     )
+
+
+def _waits_for(state: PoolState, request: Request, now: float) -> str:
+    """What is in its way: but for a copy that is coming, the words of the error it would get."""
+    for copy in state.residents.of(request.model):
+        if copy.state is CopyState.OPENING:
+            since = format_seconds(max(0.0, now - copy.opened_at))
+            return f"{status.label(copy)} is being opened, for {since} now"
+    return str(timed_out(state, request, now))
 
 
 def timed_out(

@@ -32,9 +32,7 @@ from sojourn.service.tokens import Tokens
 _log = logging.getLogger("sojourn.service")
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 _OK = 0
-_MOST_WORDS = (
-    1000  # characters: clients refuse trailers of more than 8 KiB
-)
+_MOST_WORDS = 1000  # characters: clients refuse trailers of more than 8 KiB
 _MOST_CALLS = 4096  # under way at once; more are refused
 _MOST_CALLS_OF_CONNECTION = 1024  # more wait for others to end
 

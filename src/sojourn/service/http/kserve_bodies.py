@@ -21,6 +21,7 @@ HEADER_LENGTH = "Inference-Header-Content-Length"
 _REMEMBERED = 256  # heads
 _LONGEST_REMEMBERED = 4096  # bytes
 _NOTHING = memoryview(b"")
+_LONGEST_TIMEOUT = 10**12  # microseconds: more is for ever
 # A client that asks for these wants another answer than it would get.
 _NOT_OFFERED = ("sequence_id", "sequence_start", "sequence_end", "classification")
 
@@ -165,7 +166,7 @@ def _seconds(timeout: Any) -> float | None:
         return None
     if type(timeout) is not int or timeout < 0:
         raise _wrong("timeout must be a number of microseconds")
-    return timeout / 1e6
+    return timeout / 1e6 if timeout < _LONGEST_TIMEOUT else None
 
 
 def _size(given: _Input) -> int | None:

@@ -26,6 +26,7 @@ MEMORY_SECONDS = HOUR
 MEMORY_RECEIPTS = 500
 KEEP_SECONDS = 14 * 24 * HOUR
 MAX_BYTES = 256 * 2**20
+PRUNE_SECONDS = 600.0
 _SCHEMA = 1
 _log = logging.getLogger("sojourn.service")
 _encode = msgspec.msgpack.Encoder().encode
@@ -43,11 +44,14 @@ class History:
         *,
         keep_seconds: float = KEEP_SECONDS,
         max_bytes: int = MAX_BYTES,
+        prune_seconds: float = PRUNE_SECONDS,
     ) -> None:
         self.problem = ""  # why the file is not written, for people
         self._path = None if path is None else os.fspath(path)
         self._keep_seconds = keep_seconds
         self._max_bytes = max_bytes
+        self._prune_seconds = prune_seconds  # it is looked through whole
+        self._prune_at = 0.0
         self._points: dict[str, deque[Point]] = {}
         self._receipts: deque[dict[str, Any]] = deque(maxlen=MEMORY_RECEIPTS)
         self._unwritten: list[tuple[str, Any]] = []
@@ -190,11 +194,13 @@ class History:
                 else:
                     values = (row["at"], row["session"], _encode(row))
                     file.execute("INSERT INTO receipts VALUES (?, ?, ?)", values)
-            oldest = time.time() - self._keep_seconds
-            for table in ("points", "receipts"):
-                file.execute(f"DELETE FROM {table} WHERE at < ?", (oldest,))
-            if self._used_bytes() > self._max_bytes:
-                self._forget_a_tenth()
+            if time.monotonic() >= self._prune_at:
+                self._prune_at = time.monotonic() + self._prune_seconds
+                oldest = time.time() - self._keep_seconds
+                for table in ("points", "receipts"):
+                    file.execute(f"DELETE FROM {table} WHERE at < ?", (oldest,))
+                if self._used_bytes() > self._max_bytes:
+                    self._forget_a_tenth()
 
     def _used_bytes(self) -> int:
         pages, free, size = (

@@ -156,7 +156,8 @@ class Page:
             story = await asyncio.to_thread(stays.story_of_file, self._events)
             most = format_bytes(stays.MOST_BYTES)
             return story, f"From the file of events, its last {most}"
-        return tell(self.watching.lines()), "From the events since the server began"
+        story = await asyncio.to_thread(tell, self.watching.lines())
+        return story, "From the events since the server began"
 
     def show(self) -> None:
         """Have those who look see what is."""
@@ -260,7 +261,10 @@ def _point(
     limit = status.limit_bytes
     if name != EVERYTHING:
         copies = [copy for copy in status.copies if copy.model == name]
-        held = sum(measured.get(copy.name, copy.bytes) for copy in copies)
+        held = sum(
+            measured.get(copy.name, 0 if copy.state == "being opened" else copy.bytes)
+            for copy in copies
+        )
         limits = [m.memory_bytes * max(1, m.copies) for m in models if m.memory_bytes is not None]
         limit = sum(limits) if limits and len(limits) == len(models) else None
     return Point(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import math
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import asdict
 from importlib import resources
 from typing import Any
@@ -23,7 +24,7 @@ from sojourn.service.page import stays
 from sojourn.service.page.actions import Actions
 from sojourn.service.page.guard import HEADERS
 from sojourn.service.page.page import Page
-from sojourn.service.page.points import EVERYTHING, bars, columns, thinned
+from sojourn.service.page.points import EVERYTHING, Point, bars, columns, thinned
 from sojourn.service.page.stream import Full
 from sojourn.service.page.watching import model_of
 from sojourn.service.signatures import platform_of
@@ -138,8 +139,9 @@ class Routes:
         seconds = _seconds(parameters.get("seconds", "3600"))
         history = self._page.history
         points = await history.points(parameters.get("model", EVERYTHING), seconds)
-        shown = {"columns": columns(thinned(points, MOST_POINTS)), "bars": bars(points)}
-        return Response(200, _encode({**shown, "is_kept": history.is_kept, "points": len(points)}))
+        # A week is too much to go through between two requests.
+        shown = await asyncio.to_thread(_shown, points) if points[999:] else _shown(points)
+        return Response(200, _encode({**shown, "is_kept": history.is_kept}))
 
     async def _stays(self, request: Request) -> Response:
         story, source = await self._page.story()
@@ -155,15 +157,17 @@ class Routes:
 
     async def _drawing(self, request: Request) -> Response:
         story, _ = await self._page.story()
-        return Response(200, stays.drawing(story).encode(), "image/svg+xml")
+        drawn = await asyncio.to_thread(stays.drawing, story)
+        return Response(200, drawn.encode(), "image/svg+xml")
 
     async def _receipts(self, request: Request) -> Response:
         found = await self._page.history.receipts(MOST_RECEIPTS, _all)
-        return Response(200, _encode({"receipts": [stays.row(receipt) for receipt in found]}))
+        rows = await asyncio.to_thread(lambda: [stays.row(receipt) for receipt in found])
+        return Response(200, _encode({"receipts": rows}))
 
     async def _table(self, request: Request) -> Response:
         found = await self._page.history.receipts(MOST_RECEIPTS, _all)
-        body = stays.to_csv(stays.row(receipt) for receipt in found)
+        body = await asyncio.to_thread(stays.to_csv, map(stays.row, found))
         return Response(200, body, "text/csv; charset=utf-8")
 
     # -- a model --------------------------------------------------------------------------------
@@ -237,6 +241,11 @@ def _plain(signature: Any) -> dict[str, Any]:
         }
         for side in ("inputs", "outputs")
     }
+
+
+def _shown(points: Sequence[Point]) -> dict[str, Any]:
+    few = thinned(points, MOST_POINTS)
+    return {"columns": columns(few), "bars": bars(few), "points": len(points)}
 
 
 def _grouped(failures: Iterable[Failure]) -> list[dict[str, Any]]:

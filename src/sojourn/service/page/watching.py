@@ -15,7 +15,9 @@ import msgspec
 from sojourn.audit.event_report import story
 from sojourn.events import Event, subscribe
 
-MOST_LINES = 5000  # of events that are kept for the drawing, where no file is written
+MOST_LINES = 4000  # of events that are kept for the drawing, where no file is written
+MOST_STEPS = 1000  # of those that only say that steps were run
+MOST_SESSIONS = 1000  # by name, of which something is remembered
 MOST_INCIDENTS = 50
 _TYPICAL_OF = 8  # opens or closes
 _COPY = re.compile(r"(?P<model>.*?)(@(?P<version>\d+))?(\[(?P<slot>\d+)\])?", re.DOTALL)
@@ -52,6 +54,7 @@ class Watching:
         self._closed = closed
         self._lock = threading.Lock()
         self._lines: deque[bytes] = deque(maxlen=MOST_LINES)
+        self._step_lines: deque[bytes] = deque(maxlen=MOST_STEPS)
         self._incidents: deque[Incident] = deque(maxlen=MOST_INCIDENTS)
         self._broken: dict[str, tuple[float, str]] = {}  # by session: when, how
         self._engines: dict[str, tuple[str, str]] = {}  # by session: engine, why
@@ -71,9 +74,9 @@ class Watching:
     # -- questions ----------------------------------------------------------------------------
 
     def lines(self) -> list[str]:
-        """The last events, as a file of events has them."""
+        """The last events, as a file of events has them, but for their order."""
         with self._lock:
-            return [line.decode() for line in self._lines]
+            return [line.decode() for line in (*self._lines, *self._step_lines)]
 
     def incidents(self) -> list[Incident]:
         """What went wrong, the newest first."""
@@ -122,7 +125,8 @@ class Watching:
 
     def _take(self, event: Event) -> None:
         kind, session = event.kind, event.session
-        self._lines.append(_encoder.encode(event.to_dict()))
+        lines = self._step_lines if kind == "session.steps" else self._lines
+        lines.append(_encoder.encode(event.to_dict()))
         if kind in _INCIDENTS:
             facts = {k: v for k, v in event.detail.items() if k != "serial" and v not in _NO}
             words = story.Incident(0.0, kind, session, "", facts).in_words
@@ -152,6 +156,11 @@ class Watching:
                 str(event.detail.get("engine", "")) if kind == "engine.chosen" else "tensorflow"
             )
             self._engines[session] = (chosen, why)
+
+        known: tuple[dict[Any, Any], ...] = (self._held, self._broken, self._engines)
+        for remembered in (*known, self._began, self._took):
+            if len(remembered) > MOST_SESSIONS:
+                del remembered[next(iter(remembered))]
 
     def _begin(self, what: str, event: Event) -> None:
         self._began.setdefault((what, event.session), event.monotonic)

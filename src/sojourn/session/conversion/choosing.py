@@ -1,7 +1,8 @@
 """Which engines a model is to run on, from what was found out about them. Pure.
 
-A switch must pay clearly, at every batch size that was timed. Where one engine is best for few
-rows and another for many, both are kept if that pays clearly too, and if the memory is worth it.
+A switch must pay clearly over all batch sizes that were timed, and lose at none. Where one engine
+is best for few rows and another for many, both are kept if that pays clearly too, and if the memory
+is worth it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from sojourn.session.conversion.candidates import TENSORFLOW, Candidate, Examine
 from sojourn.values import format_bytes
 
 _CLEAR_WIN = 0.8
+_NO_LOSS = 1.05
 # What two engines may hold together, by what TensorFlow's session holds.
 _MOST_MEMORY = 1.5
 
@@ -38,7 +40,7 @@ def fastest(examined: Examined) -> tuple[Use, ...]:
     best, alone = TENSORFLOW, 1.0
     for engine, ratios in timed.items():
         mean = geometric_mean(ratios.values())
-        if max(ratios.values()) <= _CLEAR_WIN and mean < alone:
+        if max(ratios.values()) <= _NO_LOSS and mean <= _CLEAR_WIN and mean < alone:
             best, alone = engine, mean
     together, pair = min(_pairs(examined, timed), default=(1.0, ()))
     if pair and together <= _CLEAR_WIN * alone:
@@ -55,14 +57,11 @@ def _pairs(examined: Examined, timed: dict[str, Ratios]) -> list[tuple[float, tu
         if _held_by(examined, (one, other)) > _MOST_MEMORY * examined.held_bytes:
             continue
         for before, after in itertools.pairwise(batches):
-            ratios = {b: timed[one if b <= before else other][b] for b in batches}
-            if all(
-                ratio <= _CLEAR_WIN or (one if b <= before else other) == TENSORFLOW
-                for b, ratio in ratios.items()
-            ):
+            ratios = [timed[one if b <= before else other][b] for b in batches]
+            if max(ratios) <= _NO_LOSS:
                 # Between two sizes that were timed.
                 uses = Use(one, math.isqrt(before * after)), Use(other)
-                found.append((geometric_mean(ratios.values()), uses))
+                found.append((geometric_mean(ratios), uses))
     return found
 
 

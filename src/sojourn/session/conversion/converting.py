@@ -157,7 +157,10 @@ class Conversion:
 
 
 def _why_not(candidate: Candidate) -> str:
-    return str(candidate) if candidate.refusal else f"{candidate}, which is not a clear win"
+    if candidate.refusal:
+        return str(candidate)
+    least = max(candidate.ratios, key=lambda batch: candidate.ratios[batch])
+    return f"{candidate}, {candidate.gain(least)}, which is not a clear win"
 
 
 class _Opener:

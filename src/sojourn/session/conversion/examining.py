@@ -23,7 +23,8 @@ from sojourn.session.session import Session
 from sojourn.values import Signature
 
 _TIMING_SECONDS = 0.5  # for each batch size
-_STEPS_IN_TURN, _MOST_STEPS = 3, 400
+_TURN_SECONDS = 0.02  # after one another, as a caller runs them: whoever waits spins for a while
+_LEAST_STEPS_IN_TURN, _MOST_STEPS_IN_TURN = 3, 50
 _LONG_STEP_SECONDS = 0.02  # what takes as long is worth every core
 
 
@@ -217,10 +218,12 @@ def _ratios(attempt: Attempt, reference: Session, other: Session, tried: Tried) 
 def _ratio(feeds: Feeds, reference: Session, other: Session) -> float:
     times: tuple[list[float], list[float]] = ([], [])
     until = time.perf_counter() + _TIMING_SECONDS
-    while not times[0] or (time.perf_counter() < until and len(times[0]) < _MOST_STEPS):
+    while not times[0] or time.perf_counter() < until:
         for session, taken in zip((reference, other), times, strict=True):
-            session.run(None, feeds)  # the other has had the caches meanwhile
-            taken += [_seconds(session, feeds) for _ in range(_STEPS_IN_TURN)]
+            # The other has had the caches meanwhile, so the first does not count.
+            steps = int(_TURN_SECONDS / _seconds(session, feeds))
+            steps = min(_MOST_STEPS_IN_TURN, max(_LEAST_STEPS_IN_TURN, steps))
+            taken += [_seconds(session, feeds) for _ in range(steps)]
     return _usual(times[1]) / _usual(times[0])
 
 

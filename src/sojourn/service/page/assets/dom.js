@@ -93,6 +93,20 @@ export function table(caption, columns, rows, { empty = "Nothing yet.", keyOf = 
   return { element: h("div", {}, note, frame), show };
 }
 
+// Looks again now or soon, but not again within `seconds`. What fails is seen by the lost connection.
+export function atMostEvery(seconds, act) {
+  let timer = 0;
+  let last = -Infinity;
+  return () => {
+    clearTimeout(timer);
+    const wait = Math.max(0, last + seconds * 1000 - performance.now());
+    timer = setTimeout(() => {
+      last = performance.now();
+      Promise.resolve(act()).catch(() => {});
+    }, wait);
+  };
+}
+
 let panels = 0;
 
 export function panel(title, ...children) {

@@ -24,6 +24,7 @@ export function seconds(value) {
 export function number(value) {
   if (value === null || value === undefined) return "–";
   if (value === 0) return "0";
+  if (Math.abs(value) < 0.005) return value.toExponential(1);
   if (Math.abs(value) < 10) return String(Math.round(value * 100) / 100);
   return Math.round(value).toLocaleString("en");
 }

@@ -2,7 +2,7 @@
 import { button, canAct } from "./actions.js";
 import { get, post } from "./api.js";
 import { standing, STATES } from "./bar.js";
-import { h, panel, replace, table } from "./dom.js";
+import { atMostEvery, h, panel, replace, table } from "./dom.js";
 import * as format from "./format.js";
 import { chip, stateWords, tones } from "./overview.js";
 import * as plots from "./plots.js";
@@ -67,6 +67,7 @@ export class Model {
       (series) => replace(this.histogram, plots.histogram(series.bars)),
     );
     this.tryIt = new TryIt(name);
+    this.lookAgain = atMostEvery(2, () => this.element.isConnected && this.look());
     this.element = h(
       "div",
       {},
@@ -150,6 +151,10 @@ export class Model {
     return part("models", []).filter((row) => row.name === this.name);
   }
 
+  showCopies() {
+    this.copies.show(part("blocks", []).filter((b) => b.model === this.name));
+  }
+
   changed(name) {
     if (name === "models") {
       const rows = this.rows();
@@ -164,13 +169,13 @@ export class Model {
         replace(this.badges, rows.length ? null : chip("not served", "bad"));
       }
     }
-    if (name === "blocks") this.copies.show(part("blocks", []).filter((b) => b.model === this.name));
+    if (name === "blocks") this.showCopies();
     if (name === "latest") this.ranged.add(part("latest", {})[this.name]);
-    if (name === "closed" || name === "latest") this.look();
+    if (name === "closed" || name === "latest" || name === "blocks") this.lookAgain();
   }
 
   tick() {
-    this.changed("blocks");
+    this.showCopies();
   }
 
   stop() {

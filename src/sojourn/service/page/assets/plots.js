@@ -190,7 +190,13 @@ export class Ranged {
   async look(seconds = this.seconds) {
     this.seconds = seconds;
     this.buttons.forEach((b) => b.setAttribute("aria-pressed", String(Number(b.dataset.seconds) === seconds)));
-    const series = await this.fetchSeries(seconds);
+    let series;
+    try {
+      series = await this.fetchSeries(seconds);
+    } catch (error) {
+      this.note.textContent = error.message;
+      return;
+    }
     if (this.seconds !== seconds) return;
     this.columns = series.columns;
     this.note.textContent = !series.is_kept && seconds > 3600 ? "The last hour is all there is: no history file is configured." : "";

@@ -1,6 +1,6 @@
 // Receipts and leaks: every stay, what it held, what came back, what is left.
 import { drawing, get, save } from "./api.js";
-import { h, panel, replace, table } from "./dom.js";
+import { atMostEvery, h, panel, replace, table } from "./dom.js";
 import * as format from "./format.js";
 import { incidentTable } from "./overview.js";
 import { part } from "./state.js";
@@ -41,6 +41,7 @@ export class Receipts {
     this.receipts = receiptTable("Receipts");
     this.incidents = incidentTable();
     this.isWhole = false;
+    this.lookAgain = atMostEvery(3, () => this.element.isConnected && this.look());
     this.more = h("button", { type: "button", hidden: true, onclick: () => this.showAll() });
     const exporting = (kind) => h("button", { type: "button", onclick: () => save(`api/receipts.${kind}`, `receipts.${kind}`) }, `Export ${kind.toUpperCase()}`);
     this.element = h(
@@ -91,7 +92,7 @@ export class Receipts {
 
   changed(name) {
     if (name === "incidents") this.incidents.show(part("incidents", []));
-    if (name === "closed") this.look();
+    if (name === "closed") this.lookAgain();
   }
 
   tick() {}
