@@ -32,6 +32,7 @@ from sojourn.service.tokens import Tokens
 _log = logging.getLogger("sojourn.service")
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 _OK = 0
+_MOST_WORDS = 1000  # characters: clients refuse trailers of more than 8 KiB
 _MOST_CALLS = 4096  # under way at once; more are refused
 _MOST_CALLS_OF_CONNECTION = 1024  # more wait for others to end
 
@@ -215,19 +216,18 @@ class GrpcDoor:
         silent must not hold that up."""
         assert self._stops is not None
         stops = asyncio.ensure_future(self._stops.wait())
+        reading = asyncio.ensure_future(_next(bodies))
         try:
             while True:
-                reading = asyncio.ensure_future(_next(bodies))
                 await asyncio.wait((reading, stops), return_when=asyncio.FIRST_COMPLETED)
-                if not reading.done():
-                    reading.cancel()
-                    return
-                body = reading.result()
+                body = reading.result() if reading.done() else None
                 if body is None:
                     return
                 seen.received += len(body)
                 yield _parsed(asked, body)
+                reading = asyncio.ensure_future(_next(bodies))
         finally:
+            reading.cancel()
             stops.cancel()
 
     def _call(self, role: Role, context: Any, seen: _Seen) -> Call:
@@ -253,7 +253,7 @@ class GrpcDoor:
         if told.retry_after is not None:
             trailing.append(("grpc-retry-pushback-ms", str(round(told.retry_after * 1000))))
         context.set_code(_CODES[told.status.grpc])
-        context.set_details(str(told))
+        context.set_details(str(told)[:_MOST_WORDS])
         context.set_trailing_metadata(tuple(trailing))
 
     def _tell(self, seen: _Seen, context: Any) -> None:
