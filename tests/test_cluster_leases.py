@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import socket
 import threading
 import time
@@ -295,6 +297,31 @@ def test_what_has_to_leave_comes_back_on_another_node_bit_for_bit(tmp_path: Path
             assert session.run("w").tobytes() != before.tobytes()
 
 
+def test_a_copy_whose_worker_died_comes_back_with_the_state_that_was_kept(tmp_path: Path) -> None:
+    storage = f"file://{tmp_path}/states"
+    with stand_in("a", storage=storage) as nodes, nodes.connect() as everywhere:
+        everywhere.register("counter", models.counter)
+
+        async def evict() -> None:
+            controller = nodes.controller
+            [copy] = controller._planner.books.copies
+            controller._perform(controller._planner._evict([copy], time.monotonic()))
+
+        with everywhere.lease("counter", timeout=30) as session:
+            session.run("total", {"amount": 3.0})
+        nodes.do(evict())  # before any report has said that it has changed
+        eventually(lambda: copies_of(everywhere, "counter") == [])
+        with everywhere.lease("counter", timeout=30) as session:
+            assert session.run("value") == 3.0
+            os.kill(session.pid, signal.SIGKILL)
+            with pytest.raises((sojourn.SessionBroken, sojourn.LeaseExpired)):
+                session.run("total", {"amount": 1.0})
+        with everywhere.lease("counter", timeout=30) as session:
+            assert session.run("value") == 3.0
+        everywhere.unregister("counter")
+        eventually(lambda: not list((tmp_path / "states").rglob("current")))
+
+
 def test_state_is_saved_to_and_restored_from_a_url(everywhere: Cluster, tmp_path: Path) -> None:
     everywhere.register("counter", models.counter)
     with everywhere.lease("counter", timeout=30) as session:
@@ -334,6 +361,7 @@ def test_memory_that_a_step_still_reads_is_not_received_into_again() -> None:
     address = second.ctypes.data
     del second
     assert end.room_for(size).ctypes.data == address  # nobody had it any more
+    del array, end
 
 
 def test_the_last_caller_takes_everything_along(nodes: StandIn) -> None:

@@ -35,7 +35,6 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         RUN: mark,
         "HOME": str(folder),
         "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_raylet_start_wait_time_s": "180",  # where the machine is busy
         "TMPDIR": str(folder),
         "RAY_TMPDIR": short,
         "PYTHONPATH": str(HERE),

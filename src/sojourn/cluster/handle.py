@@ -299,7 +299,7 @@ class Cluster:
         for lease in leases:
             lease.close()
         for link in links:
-            link.close()
+            link.cut()
         self._control.detach()
 
     def _require_open(self) -> None:

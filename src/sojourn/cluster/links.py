@@ -91,24 +91,20 @@ class Link:
         return _checked(answer)
 
     def cut(self) -> None:
-        """The node is lost: whoever waits for it is told so."""
+        """It is of no use any more: whoever waits for an answer is told so."""
         with self._lock:
             self.is_cut = True
-            lines = [*self._idle, *self._busy]
-        for line in lines:
+            idle, self._idle = self._idle, []
+            busy = list(self._busy)
+        for line in idle:
+            line.close()
+        for line in busy:
             line.cut()
         for loop, task in list(self._ends.items()):
             try:
                 loop.call_soon_threadsafe(_abort, task)
             except RuntimeError:
                 pass  # that loop is closed
-
-    def close(self) -> None:
-        self.cut()
-        with self._lock:
-            for line in self._idle:
-                line.close()
-            self._idle.clear()
 
     def _take(self, deadline: float | None) -> Line:
         with self._lock:
