@@ -215,7 +215,7 @@ class Cluster:
                 leases = list(self._leases)
             for link in links:
                 of_link = [lease for lease in leases if lease.link is link]
-                if of_link or link.calls:
+                if of_link or link.is_waited_for:
                     self._renew_at(link, of_link)
             del leases
 

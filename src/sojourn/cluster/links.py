@@ -37,6 +37,7 @@ class Link:
         self._lock = threading.Lock()
         self._idle: list[Line] = []
         self._busy: set[Line] = set()
+        self._awaited = 0
         self._ends: weakref.WeakKeyDictionary[Any, asyncio.Task[CallerEnd]] = (
             weakref.WeakKeyDictionary()
         )
@@ -44,6 +45,12 @@ class Link:
     @property
     def node(self) -> str:
         return self.facts.node
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether an answer is awaited, so that it must be known if the agent is there."""
+        with self._lock:
+            return bool(self._busy) or self._awaited > 0
 
     def ask(
         self,
@@ -83,11 +90,16 @@ class Link:
 
     async def aask(self, body: Any, arrays: Sequence[np.ndarray] = ()) -> tuple[Any, Any]:
         """The same, awaited, for as long as it takes."""
+        with self._lock:
+            self._awaited += 1
         try:
             end = await self._end_of_loop()
             answer = await end.ask(body, arrays)
         except OSError as error:
             raise NodeLost(f"node {self.node} does not answer any more: {error}") from None
+        finally:
+            with self._lock:
+                self._awaited -= 1
         return _checked(answer)
 
     def cut(self) -> None:
