@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: setup demo test quick check lint types layers pytest clients bench score soak faults format clean
+.PHONY: setup demo test quick check lint types layers pytest clients bench score serving soak fuzz faults format clean
 
 demo: setup
 	@$(BIN)/python -m sojourn.cli.main demo
@@ -23,6 +23,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing sojourn and its tools into $(VENV) (a few minutes the first time) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@$(BIN)/python tests/install_browser.py
 	@touch $(STAMP)
 
 lint: setup
@@ -70,10 +71,19 @@ bench: setup
 score: setup
 	$(BIN)/python benchmarks/leaves_nothing --write
 
+# Servers of models, loaded in turns by wrk and h2load; peers below benchmarks/serving/.venvs.
+serving: setup
+	$(BIN)/python benchmarks/serving --write
+
 # Random sessions with random faults; a failure prints its seed. `make soak SESSIONS=600` is shorter.
 SESSIONS ?= 20000
 soak: setup
 	$(BIN)/python benchmarks/soak.py --sessions $(SESSIONS)
+
+# Spoilt requests of every protocol; a failure prints its seed and number.
+REQUESTS ?= 100000
+fuzz: setup
+	$(BIN)/python benchmarks/fuzz.py --requests $(REQUESTS)
 
 # Every fault of docs/faults.md, many times over; `make faults REPEATS=3` takes minutes.
 REPEATS ?= 20

@@ -1,187 +1,139 @@
 """What other engines make of many kinds of models: who converts, who agrees, how fast each is.
 
-Run as `python benchmarks/engines.py [NAME ...]`. Ratios are the time of a step in an isolated
-session of the engine by that in an isolated session of TensorFlow, taken in turns; weights are
-random, so that nothing is downloaded. A model that is refused by all says why.
+`python benchmarks/engines.py [NAME ...]` prints the table of docs/engines.md. Each model is tried
+as `engine="fastest"` does it; then the session that comes of it is compared with TensorFlow once
+more, on inputs that the proof has not seen. A model that is refused says why. Weights are random,
+so that nothing is downloaded. Ratios are the time of a step by that of an isolated session of
+TensorFlow.
+
+`python benchmarks/engines.py --bars [NAME ...]` compares isolated sessions of the fastest engine
+with the raw `Session.run` of this process, in turns; ratios are those of the fastest steps.
 """
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from statistics import median
 from typing import Any
 
+from engine_models import MODELS
+
+import sojourn
+from sojourn.bench.harness import in_turns
+from sojourn.engines.agreement import difference
 from sojourn.session.conversion.cache import FOLDER
+from sojourn.session.conversion.inputs import made
 from sojourn.session.opening import Blueprint
 from sojourn.values import caller, format_bytes
 
-
-def sequential(
-    shape: tuple[int, ...], *layers: Callable[[Any], Any], dtype: str = "float32"
-) -> Any:
-    import keras
-
-    keras.utils.set_random_seed(1)
-    made = [layer(keras.layers) for layer in layers]
-    return keras.Sequential([keras.Input(shape, dtype=dtype, name="x"), *made])
-
-
-def application(name: str, size: int) -> Any:
-    import keras
-
-    keras.utils.set_random_seed(1)
-    build = getattr(keras.applications, name)
-    return build(weights=None, input_shape=(size, size, 3), classifier_activation=None)
-
-
-def transformer() -> Any:
-    import keras
-    from keras import layers
-
-    keras.utils.set_random_seed(1)
-    x = inputs = keras.Input((64, 256), name="x")
-    for _ in range(4):
-        attended = layers.MultiHeadAttention(4, 64)(x, x)
-        x = layers.LayerNormalization()(x + attended)
-        hidden = layers.Dense(512, activation="gelu")(x)
-        x = layers.LayerNormalization()(x + layers.Dense(256)(hidden))
-    return keras.Model(inputs, layers.Dense(8)(layers.GlobalAveragePooling1D()(x)))
-
-
-def counter() -> Any:
-    import tensorflow as tf
-
-    v1 = tf.compat.v1
-    x = v1.placeholder(tf.float32, [None, 4], name="x")
-    count = v1.get_variable("count", initializer=0.0, use_resource=True)
-    return {"x": x}, {"y": x + count.assign_add(1.0)}
-
-
-def noise() -> Any:
-    import tensorflow as tf
-
-    v1 = tf.compat.v1
-    x = v1.placeholder(tf.float32, [None, 4], name="x")
-    return {"x": x}, {"y": x + tf.random.normal([4])}
-
-
-def loop() -> Any:
-    import tensorflow as tf
-
-    @tf.function(input_signature=[tf.TensorSpec([None, 8], tf.float32)])
-    def f(x: Any) -> Any:
-        for _ in tf.range(5):
-            x = tf.cond(tf.reduce_sum(x) > 0, lambda x=x: x * 0.5, lambda x=x: x + 1.0)
-        return {"y": x}
-
-    return f
-
-
-def vectorizer() -> Any:
-    import keras
-
-    layer = keras.layers.TextVectorization(vocabulary=["a", "b"], output_sequence_length=4)
-    return keras.Sequential([keras.Input((1,), dtype="string"), layer])
-
-
-MODELS: dict[str, Callable[[], Any]] = {
-    "dense 784x10": functools.partial(
-        sequential, (784,), lambda k: k.Dense(10, activation="softmax")
-    ),
-    "dense 3x512": functools.partial(
-        sequential, (784,), *[lambda k: k.Dense(512, activation="relu")] * 3
-    ),
-    "gelu, swish, selu": functools.partial(
-        sequential,
-        (64,),
-        lambda k: k.Dense(64, activation="gelu"),
-        lambda k: k.Dense(64, activation="swish"),
-        lambda k: k.Dense(8, activation="selu"),
-    ),
-    "small conv": functools.partial(
-        sequential,
-        (28, 28, 1),
-        lambda k: k.Conv2D(16, 3, activation="relu"),
-        lambda k: k.MaxPooling2D(),
-        lambda k: k.Conv2D(32, 3, activation="relu"),
-        lambda k: k.Flatten(),
-        lambda k: k.Dense(10),
-    ),
-    "separable conv, batch norm": functools.partial(
-        sequential,
-        (32, 32, 3),
-        lambda k: k.SeparableConv2D(16, 3),
-        lambda k: k.BatchNormalization(),
-        lambda k: k.GlobalAveragePooling2D(),
-    ),
-    "conv 1d": functools.partial(
-        sequential,
-        (128, 4),
-        lambda k: k.Conv1D(16, 5, padding="causal", dilation_rate=2),
-        lambda k: k.GlobalMaxPooling1D(),
-    ),
-    "transposed conv, upsampling": functools.partial(
-        sequential,
-        (8, 8, 4),
-        lambda k: k.Conv2DTranspose(8, 3, strides=2),
-        lambda k: k.UpSampling2D(interpolation="bilinear"),
-    ),
-    "embedding": functools.partial(
-        sequential,
-        (32,),
-        lambda k: k.Embedding(1000, 32),
-        lambda k: k.GlobalAveragePooling1D(),
-        dtype="int32",
-    ),
-    "LSTM(128) x 50": functools.partial(
-        sequential, (50, 32), lambda k: k.LSTM(128), lambda k: k.Dense(4)
-    ),
-    "GRU": functools.partial(sequential, (20, 16), lambda k: k.GRU(32)),
-    "bidirectional LSTM": functools.partial(
-        sequential, (20, 16), lambda k: k.Bidirectional(k.LSTM(16))
-    ),
-    "transformer 4 x 256": transformer,
-    "loop and condition": loop,
-    "counter": counter,
-    "random": noise,
-    "float16": functools.partial(sequential, (16,), lambda k: k.Dense(4, dtype="float16")),
-    "text": vectorizer,
-    "MobileNetV2": functools.partial(application, "MobileNetV2", 96),
-    "MobileNetV3Small": functools.partial(application, "MobileNetV3Small", 96),
-    "EfficientNetB0": functools.partial(application, "EfficientNetB0", 96),
-    "ResNet50": functools.partial(application, "ResNet50", 96),
-    "DenseNet121": functools.partial(application, "DenseNet121", 96),
-    "NASNetMobile": functools.partial(application, "NASNetMobile", 224),
-    "ConvNeXtTiny": functools.partial(application, "ConvNeXtTiny", 96),
+_UNSEEN = 5
+_TOLERANCE = 1e-3  # of what was not part of the proof
+_BARS = {
+    "dense 784x10": (1, 64, 4096),
+    "small conv": (1,),
+    "MobileNetV2": (1, 8),
+    "EfficientNetB0": (1,),
+    "ResNet50": (1,),
+    "LSTM(128) x 50": (1, 8),
+    "transformer 4 x 256": (1,),
 }
+_BAR_ROUNDS = 20
 
 
-def main(names: list[str]) -> None:
+def table(names: list[str]) -> None:
+    print("| model | TensorFlow | ONNX Runtime | LiteRT | runs on |")
+    print("| --- | --- | --- | --- | --- |")
+    for name in names or MODELS:
+        started = time.monotonic()
+        try:
+            row = _row(name)
+        except Exception as error:
+            row = f"{type(error).__name__}: {error}"
+        print(f"| {name} | {row} |", flush=True)
+        print(f"{name}: {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+
+
+def _row(name: str) -> str:
+    blueprint = Blueprint(MODELS[name], engine="fastest", seed=1)
+    examined = blueprint.examine(caller())
+    cells = [format_bytes(examined.held_bytes)]
+    for one in examined.candidates:
+        ratios = " / ".join(f"{ratio:.2f}" for ratio in one.ratios.values())
+        held = format_bytes(one.held_bytes)
+        refused = one.refusal[:120].replace("|", "/")
+        cells.append(f"refused: {refused}" if refused else f"{ratios}; {one.worst:.0e}; {held}")
+    with blueprint.open(caller()) as session:
+        engine = session.engine.partition(":")[0]
+        if engine != "tensorflow":
+            with sojourn.open(MODELS[name], seed=1) as reference:
+                engine += f", {_compared(reference, session)}"
+    return " | ".join([*cells, engine])
+
+
+def _compared(reference: Any, session: Any) -> str:
+    """How much they differ on inputs that are new to both."""
+    worst = 0.0
+    for number in range(_UNSEEN):
+        feeds = made(reference.signature, 1 + 2 * number, seed=1000 + number)
+        expected = reference.run(None, feeds)
+        differs, wrong = difference(expected, session.run(None, feeds))
+        worst = max(worst, differs)
+        if wrong or differs > _TOLERANCE:
+            return f"WRONG: {wrong or f'differs by {differs:.0e}'}"
+    return f"{worst:.0e}"
+
+
+def bars(names: list[str], folder: str) -> None:
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+    for name in names or _BARS:
+        path = os.path.join(folder, name.replace(" ", "-"))
+        sojourn.isolated(_export)(name, path)
+        graph = v1.Graph()
+        with graph.as_default(), v1.Session(graph=graph) as raw:
+            loaded = v1.saved_model.load(raw, ["serve"], path)
+            with sojourn.open(path, engine="fastest") as session:
+                print(f"{name}: {session.engine}")
+                for batch in _BARS[name]:
+                    _bar(raw, loaded.signature_def["serving_default"], session, batch)
+
+
+def _bar(raw: Any, signature: Any, session: Any, batch: int) -> None:
+    feeds = made(session.signature, batch, seed=batch)
+    given = {signature.inputs[key].name: array for key, array in feeds.items()}
+    fetches = {key: info.name for key, info in signature.outputs.items()}
+    placed = {key: sojourn.empty_like(array) for key, array in feeds.items()}
+    for key, array in feeds.items():
+        placed[key][...] = array
+    ways = {
+        "raw": lambda: raw.run(fetches, given),
+        "isolated": lambda: session.run(None, feeds),
+        "placed": lambda: session.run(None, placed),
+    }
+    seconds = min(in_turns({"raw": ways["raw"]}, rounds=5, warm_up=1)["raw"])
+    calls = max(3, min(50, int(0.05 / seconds)))
+    taken = in_turns(ways, rounds=_BAR_ROUNDS, calls=calls, warm_up=5)
+    for way in ("isolated", "placed"):
+        least = min(taken[way]) / min(taken["raw"])
+        usual = median(taken[way]) / median(taken["raw"])
+        print(f"  batch {batch}, {way}: {least:.2f} (median {usual:.2f})", flush=True)
+
+
+def _export(name: str, path: str) -> None:
+    MODELS[name]().export(path, verbose=False)
+
+
+def main(arguments: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         os.environ[FOLDER] = folder
-        for name in names or MODELS:
-            started = time.monotonic()
-            try:
-                examined = Blueprint(MODELS[name], engine="fastest").examine(caller())
-            except Exception as error:
-                print(f"| {name} | {type(error).__name__}: {error} |", flush=True)
-                continue
-            cells = []
-            for one in examined.candidates:
-                ratios = " / ".join(f"{ratio:.2f}" for ratio in one.ratios.values())
-                held = format_bytes(one.held_bytes)
-                cells.append(
-                    f"refused: {one.refusal[:160]}"
-                    if one.refusal
-                    else f"{ratios}, {one.worst:.0e}, {held}"
-                )
-            seconds = time.monotonic() - started
-            held = format_bytes(examined.held_bytes)
-            print(f"| {name} | {held} | {' | '.join(cells)} | {seconds:.0f} s |", flush=True)
+        if arguments[:1] == ["--bars"]:
+            bars(arguments[1:], folder)
+        else:
+            table(arguments)
 
 
 if __name__ == "__main__":

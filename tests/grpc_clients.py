@@ -63,7 +63,7 @@ def connected(address: str, credentials: Any = None, **options: Any) -> Iterator
 
 
 @contextlib.contextmanager
-def opened(door: GrpcDoor, handler: Any) -> Iterator[str]:
+def opened(door: GrpcDoor, handler: Any, grace: float = 1.0) -> Iterator[str]:
     """A door that is open, on a loop in a thread of its own."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
@@ -71,7 +71,7 @@ def opened(door: GrpcDoor, handler: Any) -> Iterator[str]:
     try:
         yield asyncio.run_coroutine_threadsafe(door.start(handler), loop).result(20)
     finally:
-        asyncio.run_coroutine_threadsafe(door.stop(1.0), loop).result(20)
+        asyncio.run_coroutine_threadsafe(door.stop(grace), loop).result(20)
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()

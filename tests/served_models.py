@@ -41,6 +41,7 @@ def save_signatures(path: str) -> None:
         def __init__(self) -> None:
             super().__init__()
             self.factor = tf.Variable(3.0)
+            self.runs = tf.Variable(0.0)
 
         @tf.function(input_signature=[tf.TensorSpec([None, 2], name="x")])
         def scale(self, x: Any) -> Any:
@@ -50,5 +51,13 @@ def save_signatures(path: str) -> None:
         def total(self, x: Any) -> Any:
             return {"y": tf.reduce_sum(x, axis=1), "rows": tf.shape(x)[0]}
 
+        @tf.function(input_signature=[tf.TensorSpec([], name="by")])
+        def count(self, by: Any) -> Any:
+            return {"runs": self.runs.assign_add(by)}
+
     scaler = Scaler()
-    tf.saved_model.save(scaler, path, {"serving_default": scaler.scale, "total": scaler.total})
+    tf.saved_model.save(
+        scaler,
+        path,
+        {"serving_default": scaler.scale, "total": scaler.total, "count": scaler.count},
+    )

@@ -78,7 +78,7 @@ def test_a_session_made_by_a_library_is_the_line_of_the_user(audited: tuple[Resu
     assert {s["file"] for s in made} == {str(CASES / "innocent.py")}
 
 
-def test_kept_memory_is_told_in_bytes(audited: tuple[Results, Path]) -> None:
+def test_kept_memory_is_reported_in_bytes(audited: tuple[Results, Path]) -> None:
     (finding,) = audited[0]["memory_kept"]["report"]["findings"]
     assert finding["bytes"] > 32 * 2**20
 

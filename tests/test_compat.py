@@ -183,7 +183,7 @@ def test_events_name_the_users_line(graph: Any) -> None:
 
 
 @ISOLATIONS
-def test_a_forgotten_session_is_closed_and_told_of(graph: Any, isolation: str) -> None:
+def test_a_forgotten_session_is_closed_and_reported(graph: Any, isolation: str) -> None:
     s = Session(graph=graph, isolation=isolation)
     s.run("y:0", {"x:0": [1]})
     stay = s._link.stay
@@ -207,7 +207,7 @@ def test_nothing_is_kept_alive_by_plans_and_callables(graph: Any) -> None:
     assert not [o for o in gc.get_objects() if type(o) is Session and o._link.stay is stay]
 
 
-def test_a_dead_worker_is_told_with_how_it_died(graph: Any) -> None:
+def test_a_dead_worker_is_reported_with_how_it_died(graph: Any) -> None:
     s = Session(graph=graph)
     s.run("y:0", {"x:0": [1]})
     os.kill(s._link.stay.pid, signal.SIGKILL)

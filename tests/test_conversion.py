@@ -18,7 +18,8 @@ from sojourn import events
 from sojourn.errors import ModelError
 from sojourn.session.conversion import cache, proof
 from sojourn.session.conversion.candidates import Candidate, Examined
-from sojourn.session.conversion.inputs import BATCHES, generated
+from sojourn.session.conversion.choosing import fastest
+from sojourn.session.conversion.inputs import BATCHES, LARGE_BATCH, generated
 from sojourn.values import Signature, TensorSpec
 
 needs_engines = pytest.mark.skipif(
@@ -259,7 +260,7 @@ def test_engines_that_cannot_be_had_are_refused_at_once(saved: Path, tmp_path: P
         ({"engine": "litert", "isolation": "inline"}, "an inline session runs on TensorFlow"),
         ({"engine": "litert", "untrusted": True}, "an untrusted model runs on TensorFlow"),
         ({"engine": "litert", "tolerance": 2}, "tolerance must be between 0 and 1"),
-        ({"samples": []}, "samples= and tolerance= are for engine="),
+        ({"samples": []}, "samples=, tolerance= and shadow= are for another"),
     ):
         with pytest.raises(ValueError, match=told):
             sojourn.open(saved, **options)
@@ -269,7 +270,7 @@ def test_engines_that_cannot_be_had_are_refused_at_once(saved: Path, tmp_path: P
         sojourn.open(onnx, engine="litert")
 
 
-def test_a_folder_that_cannot_be_written_to_is_told(
+def test_a_folder_that_cannot_be_written_to_is_reported(
     saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("")
@@ -344,7 +345,7 @@ def test_inputs_follow_the_signature_and_are_the_same_each_time() -> None:
         }
     )
     made = list(generated(signature))
-    assert sorted({batch for batch, _ in made}) == list(BATCHES)
+    assert sorted({batch for batch, _ in made}) == [*BATCHES, LARGE_BATCH]
     for (batch, feeds), (_, again) in zip(made, generated(signature), strict=True):
         assert feeds["image"].shape == (batch, 4, 4)
         assert feeds["ids"].shape == (batch, 16)
@@ -355,14 +356,17 @@ def test_inputs_follow_the_signature_and_are_the_same_each_time() -> None:
             list(generated(Signature({"x": spec})))
 
 
-def test_only_a_clear_win_at_every_size_is_a_reason_to_switch() -> None:
-    def examined(**ratios: dict[int, float]) -> Candidate | None:
-        found = [Candidate(engine=name, version="1", ratios=r) for name, r in ratios.items()]
-        return Examined(found, [], []).fastest()
+def test_only_a_clear_win_that_loses_nowhere_is_a_reason_to_switch() -> None:
+    def chosen(**ratios: dict[int, float]) -> tuple[str, ...]:
+        found = [
+            Candidate(engine=name, version="1", ratios=r, held_bytes=60)
+            for name, r in ratios.items()
+        ]
+        return tuple(use.engine for use in fastest(Examined(found, [], [], held_bytes=60)))
 
-    assert examined(litert={1: 0.9, 16: 0.5}) is None
-    assert examined(litert={1: 0.5, 16: 1.2}) is None
-    winner = examined(onnxruntime={1: 0.5, 16: 0.5}, litert={1: 0.3, 16: 0.6})
-    assert winner is not None
-    assert winner.engine == "litert"
-    assert str(winner).startswith("litert 1: 3.3x faster than tensorflow at batch 1")
+    assert chosen(litert={1: 0.9, 16: 0.8}) == ()
+    assert chosen(litert={1: 1.0, 16: 0.5}) == ("litert",)
+    assert chosen(litert={1: 0.5, 16: 1.2}, onnxruntime={1: 0.9, 16: 0.9}) == ()
+    assert chosen(onnxruntime={1: 0.5, 16: 0.5}, litert={1: 0.3, 16: 0.6}) == ("litert",)
+    told = str(Candidate(engine="litert", version="1", ratios={1: 0.3, 16: 0.6}))
+    assert told.startswith("litert 1: 3.3x faster than tensorflow at batch 1")

@@ -267,7 +267,7 @@ def test_a_function_sees_what_this_process_sees_unless_told_otherwise(nvml, monk
     assert sojourn.isolated(seen, device="cpu")()[0] == "-1"
 
 
-def test_what_a_function_may_use_is_told_by_number():
+def test_what_a_function_may_use_is_given_by_number():
     assert everything((A, B)).label == "gpu:0,1"
     assert everything((A, B), "1").label == "gpu:0"
     assert everything((A, B), "1,0", only="1").label == "gpu:1"

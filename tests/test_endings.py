@@ -300,7 +300,7 @@ def test_the_last_words_of_a_worker_are_in_the_error():
         session.run("output")
 
 
-def test_a_worker_that_dies_while_loading_is_told():
+def test_a_worker_that_dies_while_loading_is_reported():
     def build():
         import os
         import signal

@@ -100,3 +100,57 @@ tell(os.waitpid(child, 0)[1], run(onnx), run(lite), (one.pid, other.pid) == pids
         assert told(program) == ["0", "True", "True", "True"]
         program.wait()
         assert not remaining(program.pid)
+
+
+def test_a_zygote_that_nobody_uses_ends_and_the_next_session_starts_another(opened: str) -> None:
+    code = """
+lite.close()
+pid, theirs = one.pid, other.pid
+pidfd = os.pidfd_open(theirs)
+select.select([pidfd], [], [])
+tell(run(onnx), one.pid == pid)  # one with a worker stays
+with sojourn.open(FOLDER + "/one.tflite") as again:
+    tell(run(again), other.pid != theirs)
+ended = [event for event in heard if event.kind == "zygote.ended"]
+tell([event.detail["zygote_pid"] for event in ended] == [theirs], run(onnx))
+"""
+    with client(_impatient(opened) + code) as program:
+        assert [told(program) for _ in range(3)] == [["True", "True"]] * 3
+        program.wait()
+        assert not remaining(program.pid)
+
+
+def test_a_zygote_that_is_asked_for_ahead_of_time_stays(opened: str) -> None:
+    code = """
+onnx.close()
+lite.close()
+pid = one.pid
+pidfd = os.pidfd_open(other.pid)
+select.select([pidfd], [], [])
+pool = sojourn.Pool()
+pool.register("dense", FOLDER + "/dense.onnx")
+with pool.lease("dense") as lease:
+    tell(run(lease), one.pid is not None)
+pid = one.pid
+pool.close()
+with sojourn.open(FOLDER + "/one.tflite") as again:
+    theirs = os.pidfd_open(other.pid)
+select.select([theirs], [], [])  # as long as it took this one
+with first() as another:
+    tell(run(another), one.pid == pid)
+"""
+    with client(_impatient(opened) + code) as program:
+        assert [told(program) for _ in range(2)] == [["True", "True"]] * 2
+        program.wait()
+        assert not remaining(program.pid)
+
+
+def _impatient(opened: str) -> str:
+    folder = opened.partition("open(")[2].partition(" + ")[0]
+    return f"""
+import select
+os.environ["SOJOURN_ZYGOTE_SECONDS"] = "0.5"
+FOLDER = {folder}
+heard = []
+sojourn.events.subscribe(heard.append)
+{opened}"""

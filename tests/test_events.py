@@ -47,7 +47,7 @@ def kinds(events):
 
 @pytest.mark.usefixtures("zygote")
 class TestALife:
-    def test_every_transition_of_a_whole_life_is_told_once_and_in_order(self, heard):
+    def test_every_transition_of_a_whole_life_is_reported_once_and_in_order(self, heard):
         with sojourn.open(models.adder, name="told") as session:
             session.run(None, ADD)
             with pytest.raises(TypeError):
@@ -88,7 +88,7 @@ class TestALife:
         with pytest.raises(AttributeError):
             ready.kind = "other"
 
-    def test_a_death_is_told_as_one_and_the_comeback_too(self, heard, tmp_path):
+    def test_a_death_is_reported_as_one_and_the_comeback_too(self, heard, tmp_path):
         with sojourn.open(models.counter, restart="from-checkpoint") as session:
             session.save(tmp_path / "state")
             os.kill(session.pid, signal.SIGKILL)
@@ -134,7 +134,7 @@ class TestALife:
             "worker.ended",
         ]
 
-    def test_a_forgotten_session_is_told_of_with_the_line_that_opened_it(self, heard):
+    def test_a_forgotten_session_is_reported_of_with_the_line_that_opened_it(self, heard):
         session = sojourn.open(models.adder)
         with pytest.warns(ResourceWarning):
             del session
@@ -313,7 +313,7 @@ def test_a_finalizer_that_tells_while_a_line_is_written_does_not_hang(tmp_path, 
     assert [json.loads(line)["kind"] for line in written] == ["test.inner", "test.outer"]
 
 
-def test_every_kind_that_is_told_is_on_the_page_and_no_other():
+def test_every_kind_that_is_reported_is_on_the_page_and_no_other():
     root = Path(__file__).parent.parent
     page = (root / "docs" / "events.md").read_text()
     kinds = r"(?:session|worker|spare|zygote|lease|pool)\.[a-z_]+"

@@ -100,6 +100,25 @@ def test_nothing_that_could_lose_a_ctrl_c_runs_when_things_end_in_order(
     assert seen == []
 
 
+def test_nor_when_a_drop_in_session_ends_in_order() -> None:
+    import tensorflow as tf
+
+    def act() -> None:
+        with tf.Graph().as_default() as graph:
+            x = tf.compat.v1.placeholder(tf.float32)
+            y = x * 2
+            with sojourn.compat.v1.Session(graph=graph) as session:
+                for _ in range(5):
+                    assert session.run(y, {x: 1}) == 2
+
+    act()
+    gc.collect()
+    with finalizers() as seen:
+        act()
+        gc.collect()
+    assert [one for one in seen if "tensorflow" not in one] == []
+
+
 def test_what_watches_finalizers_finds_them() -> None:
     class Thing:
         pass

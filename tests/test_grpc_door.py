@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import threading
 import time
 
 import grpc
@@ -166,14 +168,34 @@ def test_health_says_whether_it_serves(client):
 
 
 def test_a_watch_ends_with_not_serving_when_the_server_stops(door, handler):
-    with opened(door, handler) as address, connected(address) as client:
-        watch = client.channel.unary_stream(
-            "/grpc.health.v1.Health/Watch",
-            response_deserializer=HEALTH.HealthCheckResponse.FromString,
-        )(b"", timeout=20)
-        assert next(watch).status == 1
-        door._health.end()
+    with contextlib.ExitStack() as stack:
+        with opened(door, handler) as address:
+            client = stack.enter_context(connected(address))
+            watch = client.channel.unary_stream(
+                "/grpc.health.v1.Health/Watch",
+                response_deserializer=HEALTH.HealthCheckResponse.FromString,
+            )(b"", timeout=20)
+            assert next(watch).status == 1
         assert [answer.status for answer in watch] == [2]
+
+
+def test_a_stream_that_is_silent_does_not_hold_up_the_end(door, handler):
+    ends = threading.Event()
+
+    def requests():
+        yield infer_request(X).SerializeToString()
+        ends.wait(20)
+
+    with contextlib.ExitStack() as stack:
+        stack.callback(ends.set)
+        began = time.monotonic()
+        with opened(door, handler, grace=60) as address:
+            client = stack.enter_context(connected(address))
+            stub = client.channel.stream_stream(f"/{KS}/ModelStreamInfer")
+            answers = stub(requests(), timeout=20)
+            next(answers)
+        assert time.monotonic() - began < 15
+        assert list(answers) == []
 
 
 @pytest.mark.parametrize("file", [REFLECTION, REFLECTION_ALPHA])

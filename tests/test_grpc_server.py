@@ -247,6 +247,44 @@ def test_a_model_is_unloaded_and_loaded_by_request(folder):
         assert client(f"{KS}/ModelReady", ready).ready
 
 
+def reload_request(*names: str, **fields: Any) -> Any:
+    listed = TFSERVING.ModelConfigList()
+    for name in names:
+        listed.config.add(name=name, **fields)
+    return TFSERVING.ReloadConfigRequest(config={"model_config_list": listed})
+
+
+def test_a_reload_serves_what_it_lists_by_the_policy_that_it_names(folder):
+    path = f"{MODELS}/HandleReloadConfigRequest"
+    with served(folder) as server, client_of(server) as client:
+        policy = {"specific": {"versions": [1]}}
+        request = reload_request(
+            "numbers", model_version_policy=policy, version_labels={"canary": 1}
+        )
+        assert client(path, request).status.error_code == 0
+        assert predict(client, spec(), x=X)["y"].tolist() == (X * 2).tolist()
+        assert predict(client, spec(label="canary"), x=X)["y"].tolist() == (X * 2).tolist()
+        assert not client(f"{KS}/ModelReady", KSERVE.ModelReadyRequest(name="examples")).ready
+        client(path, reload_request("numbers", "examples"))
+        assert client(f"{KS}/ModelReady", KSERVE.ModelReadyRequest(name="examples")).ready
+
+
+def test_a_reload_brings_in_neither_models_nor_paths(client):
+    path = f"{MODELS}/HandleReloadConfigRequest"
+    for request, code in (
+        (reload_request("passwords", base_path="/etc"), "NOT_FOUND"),
+        (reload_request("numbers", base_path="/etc"), "PERMISSION_DENIED"),
+        (TFSERVING.ReloadConfigRequest(), "INVALID_ARGUMENT"),
+        (
+            reload_request("numbers", model_version_policy={"specific": {"versions": [-1]}}),
+            "INVALID_ARGUMENT",
+        ),
+    ):
+        with pytest.raises(grpc.RpcError) as error:
+            client(path, request)
+        assert code_of(error) == code
+
+
 def test_statistics_count_what_was_answered(client):
     def counted():
         request = KSERVE.ModelStatisticsRequest(name="numbers", version="2")

@@ -180,7 +180,7 @@ def test_an_op_from_nowhere_is_named(models: Path, tmp_path: Path) -> None:
     assert (finding.severity, finding.what, finding.name) == ("note", "unknown op", "EvilOp")
 
 
-def test_links_in_a_folder_and_missing_weights_are_told(models: Path, tmp_path: Path) -> None:
+def test_links_in_a_folder_and_missing_weights_are_reported(models: Path, tmp_path: Path) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(models / "honest", folder)
     (folder / "extra").symlink_to("/etc/passwd")

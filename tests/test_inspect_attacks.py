@@ -126,7 +126,7 @@ def checkpoint(folder: Path, content: bytes) -> ModelSummary:
     return inspect_model(folder / "model.meta", check_ops=False)
 
 
-def test_what_a_saver_would_run_when_it_saves_is_told(tmp_path: Path) -> None:
+def test_what_a_saver_would_run_when_it_saves_is_reported(tmp_path: Path) -> None:
     graph = field(2, node("save/all", "NoOp", "^save/w"), node("save/w", "WriteFile"))
     summary = checkpoint(tmp_path, graph + field(3, field(2, "save/all:0")))
     assert dangers(summary) == {("WriteFile", "when saving")}

@@ -83,7 +83,7 @@ def test_weights_that_lie_in_another_file_are_a_danger(
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
-def test_the_weights_in_an_archive_are_told(tmp_path: Path, method: int) -> None:
+def test_the_weights_in_an_archive_are_reported(tmp_path: Path, method: int) -> None:
     content = hdf5(lambda h5py, file: file.create_dataset("kernel", (2, 3), "f4"))
     summary = inspect_model(archive(tmp_path / "m.keras", weights=content, method=method))
     [weight] = summary.weights
@@ -91,7 +91,7 @@ def test_the_weights_in_an_archive_are_told(tmp_path: Path, method: int) -> None
     assert (summary.unread, summary.findings) == ((), ())
 
 
-def test_weights_that_cannot_be_read_are_told_beside_the_rest(tmp_path: Path) -> None:
+def test_weights_that_cannot_be_read_are_reported_beside_the_rest(tmp_path: Path) -> None:
     summary = inspect_model(archive(tmp_path / "m.keras", weights=b"\x89HDF\r\n\x1a\n and no more"))
     assert dict(summary.layers) == {"Sequential": 1}
     [reason] = summary.unread

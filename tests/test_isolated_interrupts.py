@@ -26,8 +26,8 @@ def workers() -> list[int]:
 
 
 @contextmanager
-def interrupting(marker: Path, times: int = 1) -> Iterator[None]:
-    """Press Ctrl-C as soon as the marker is there."""
+def interrupting(marker: Path, times: int = 1) -> Iterator[threading.Thread]:
+    """Press Ctrl-C as soon as the marker is there, on this thread."""
 
     def press() -> None:
         while not marker.exists():
@@ -39,7 +39,7 @@ def interrupting(marker: Path, times: int = 1) -> Iterator[None]:
     thread = threading.Thread(target=press)
     thread.start()
     try:
-        yield
+        yield thread
     finally:
         thread.join()
 
@@ -62,15 +62,17 @@ def test_ctrl_c_ends_the_call_and_its_worker(tmp_path: Path) -> None:
 
 def test_pressing_it_again_and_again_changes_nothing(tmp_path: Path) -> None:
     caught = 0
-    with interrupting(tmp_path / "begun", times=10):
+    with interrupting(tmp_path / "begun", times=10) as presser:
         try:
             sojourn.isolated(busy)(tmp_path / "begun")
         except KeyboardInterrupt:
             caught += 1
-        while True:  # those that came after the call was over
+        is_over = False
+        while not is_over:  # those that came after the call was over
             try:
-                time.sleep(0.2)
-                break
+                presser.join()
+                time.sleep(0.05)  # the last one may be on its way
+                is_over = True
             except KeyboardInterrupt:
                 caught += 1
     assert caught

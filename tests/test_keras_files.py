@@ -81,7 +81,7 @@ def test_a_truncated_archive_is_called_one(folder: Path):
         sojourn.open(folder / "cut.keras")
 
 
-def test_too_little_memory_for_a_keras_file_is_told_as_such(folder: Path):
+def test_too_little_memory_for_a_keras_file_is_reported_as_such(folder: Path):
     for memory in ("100MiB", "200MiB", "270MiB"):
         with pytest.raises(sojourn.BudgetExceeded, match=f"memory='{memory}' was reached"):
             sojourn.open(folder / "large.keras", memory=memory)

@@ -45,7 +45,7 @@ def test_a_lease_that_was_given_back_is_refused(session):
 
 
 @pytest.mark.quick
-def test_the_owners_close_ends_every_lease_and_names_his_line():
+def test_the_owners_close_ends_every_lease_and_names_its_line():
     session = sojourn.open(models.adder)
     lease = session.lend()
     session.close()
@@ -69,7 +69,7 @@ def test_the_owners_close_waits_for_a_borrowers_step():
     assert results == [0.3]
 
 
-def test_a_borrowers_step_is_cut_off_after_the_timeout_and_he_is_told():
+def test_a_borrowers_step_is_cut_off_after_the_timeout_with_an_error():
     session = sojourn.open(models.sleeper)
     lease = session.lend()
     errors = []
@@ -105,7 +105,7 @@ def test_a_lease_ends_by_itself_after_its_time(session):
     ],
     ids=["is_active", "repr"],
 )
-def test_a_lease_whose_time_is_over_says_so_to_whoever_asks_first(session, ask):
+def test_a_lease_whose_time_is_over_says_so_to_the_first_that_asks(session, ask):
     told: list[sojourn.events.Event] = []
     stop = sojourn.events.subscribe(told.append)
     lease = session.lend(max_seconds=0)

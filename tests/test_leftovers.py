@@ -146,7 +146,7 @@ def test_a_descriptor_in_the_place_of_another_is_left_for_a_strict_look():
     os.close(fd)
 
 
-def test_files_removed_changed_or_deep_down_are_told_by_a_strict_look():
+def test_files_removed_changed_or_deep_down_are_reported_by_a_strict_look():
     folder = Path(tempfile.mkdtemp())
     for name in ("removed", "changed"):
         (folder / name).touch()
@@ -188,7 +188,7 @@ def test_an_illegal_transition_is_caught():
     ]
 
 
-def test_a_transition_that_is_told_twice_is_caught():
+def test_a_transition_that_is_reported_twice_is_caught():
     assert "from ready to ready" in told("opening", "ready", "ready", "draining", "closed")[0]
 
 

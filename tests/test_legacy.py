@@ -182,7 +182,7 @@ def test_a_session_that_a_finalizer_closes_is_closed_and_a_forgotten_one_was_mea
     assert by_line[12]["held_bytes"] >= 4 * 2**20
 
 
-def test_a_step_after_the_last_exit_handler_is_told_who_closed_the_session(
+def test_a_step_after_the_last_exit_handler_names_who_closed_the_session(
     run: Run, tmp_path: Path
 ) -> None:
     (tmp_path / "late.py").write_text(

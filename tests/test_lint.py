@@ -44,6 +44,41 @@ def test_calls_are_followed_through_the_files_of_a_program(folder: Path) -> None
     assert found == {item for file in folder.rglob("*.py") for item in expected(file)}
 
 
+def labelled() -> dict[str, str]:
+    """Small programs in the ways people write them, by title; comments say what is wrong."""
+    text = (CASES / "labelled" / "programs.txt").read_text()
+    parts = (part.partition("\n") for part in re.split(r"^=== ", text, flags=re.MULTILINE)[1:])
+    return {title: HEAD + source for title, _, source in parts}
+
+
+# What the source does not show, or where its author may have meant it.
+MISSED = {
+    "one branch closes it": {"SOJ001"},
+    "given to keras": {"SOJ001"},
+    "a list of sessions that nobody closes": {"SOJ001"},
+    "global": {"SOJ001"},
+    "replaced on self": {"SOJ008"},
+}
+
+
+def test_labelled_programs_are_judged_as_the_documentation_says() -> None:
+    wanted = found = right = 0
+    for title, source in labelled().items():
+        labels = {
+            (number, code)
+            for number, line in enumerate(source.splitlines(), 1)
+            for code in re.findall(r"SOJ\d+", line.partition("# expect:")[2])
+        }
+        seen = {(p.line, p.code) for p in check_source(source)}
+        assert seen <= labels, f"{title}: a false finding"
+        assert {code for _, code in labels - seen} == MISSED.get(title, set()), title
+        wanted, found, right = wanted + len(labels), found + len(seen), right + len(labels & seen)
+    said = f"{right} of {wanted} labelled faults in {len(labelled())} small programs"
+    docs = (Path(__file__).parents[1] / "docs" / "lint.md").read_text()
+    assert said in " ".join(docs.split())
+    assert found == right
+
+
 def test_linting_needs_neither_tensorflow_nor_libcst() -> None:
     program = (
         "import sys; from sojourn.cli.lint import command\n"

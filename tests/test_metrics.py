@@ -70,22 +70,31 @@ def _labels(inside: str | None) -> Labels:
 
 
 def _check_histogram(samples: dict[tuple[str, Labels], float]) -> None:
-    buckets = [(dict(labels)["le"], n) for (suffix, labels), n in samples.items() if labels]
-    bounds = [float(le) for le, _ in buckets]
-    counts = [count for _, count in buckets]
-    assert buckets[-1][0] == "+Inf"
-    assert bounds == sorted(set(bounds))
-    assert counts == sorted(counts)
-    assert samples["_count", ()] == counts[-1]
-    assert samples["_sum", ()] >= 0
+    for who in [labels for suffix, labels in samples if suffix == "_count"]:
+        buckets = [
+            (dict(labels)["le"], n)
+            for (suffix, labels), n in samples.items()
+            if suffix == "_bucket" and labels[:-1] == who
+        ]
+        bounds = [float(le) for le, _ in buckets]
+        counts = [count for _, count in buckets]
+        assert buckets[-1][0] == "+Inf"
+        assert bounds == sorted(set(bounds))
+        assert counts == sorted(counts)
+        assert samples["_count", who] == counts[-1]
+        assert samples["_sum", who] >= 0
 
 
 def number(name: str, **labels: str) -> float:
-    return parsed(sojourn.metrics())[name]["", tuple(labels.items())]
+    return parsed(sojourn.metrics())[name].get(("", tuple(labels.items())), 0)
+
+
+def steps_of(model: str) -> float:
+    return number("sojourn_steps_total", model=model)
 
 
 def test_sessions_are_counted_by_state_and_steps_as_they_are_run():
-    steps, opened = number("sojourn_steps_total"), number("sojourn_sessions_opened_total")
+    steps, opened = steps_of("adder"), number("sojourn_sessions_opened_total")
     closed = number("sojourn_sessions_closed_total")
     with sojourn.open(models.adder) as session:
         for _ in range(5):
@@ -93,24 +102,42 @@ def test_sessions_are_counted_by_state_and_steps_as_they_are_run():
         assert number("sojourn_sessions", state="ready") == 1
         assert number("sojourn_sessions_opened_total") == opened + 1
         assert number("sojourn_sessions_closed_total") == closed
-        assert number("sojourn_steps_total") == steps + 5
+        assert steps_of("adder") == steps + 5
     assert number("sojourn_sessions", state="ready") == 0
     assert number("sojourn_sessions_closed_total") == closed + 1
-    assert number("sojourn_steps_total") == steps + 5
+    assert steps_of("adder") == steps + 5
+
+
+def test_steps_are_counted_by_model_whatever_the_sessions_are_called():
+    with sojourn.open(models.adder, name="first") as one, sojourn.open(models.adder) as other:
+        before = steps_of("adder")
+        for session in (one, other):
+            session.run(None, {"a": 1, "b": 2})
+        assert steps_of("adder") == before + 2
+    with sojourn.Pool() as pool:
+        pool.register("sums", models.adder)
+        with pool.lease("sums") as session:
+            session.run(None, {"a": 1, "b": 2})
+        assert steps_of("sums") == 1
+    sojourn.isolated(len)([1])
+    assert steps_of("len") >= 1
+    assert steps_of("adder") == before + 2
 
 
 def test_latencies_are_a_histogram_that_survives_the_session():
-    before = parsed(sojourn.metrics())["sojourn_step_seconds"]
+    who = ("model", "sleeper")
     with sojourn.open(models.sleeper) as session:
+        session.run(None, {"seconds": 0.0})
+        before = parsed(sojourn.metrics())["sojourn_step_seconds"]
         session.run(None, {"seconds": 0.03})
         session.run(None, {"seconds": 0.0})
     after = parsed(sojourn.metrics())["sojourn_step_seconds"]
-    assert after["_count", ()] == before["_count", ()] + 2
-    assert after["_sum", ()] - before["_sum", ()] >= 0.03
+    assert after["_count", (who,)] == before["_count", (who,)] + 2
+    assert after["_sum", (who,)] - before["_sum", (who,)] >= 0.03
     slow = [
         after["_bucket", labels] - before["_bucket", labels]
         for suffix, labels in after
-        if suffix == "_bucket" and float(dict(labels)["le"]) < 0.03
+        if suffix == "_bucket" and who in labels and float(dict(labels)["le"]) < 0.03
     ]
     assert max(slow) <= 1
 
@@ -159,7 +186,7 @@ def test_a_fork_begins_to_count_anew():
         if child == 0:
             counted = 1.0
             try:
-                counted = number("sojourn_steps_total") + number("sojourn_sessions_opened_total")
+                counted = steps_of("adder") + number("sojourn_sessions_opened_total")
             finally:
                 os._exit(0 if counted == 0 else 1)
         assert os.waitpid(child, 0)[1] == 0

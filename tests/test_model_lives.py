@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import random
 import shutil
+import signal
 import struct
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,17 +23,17 @@ from hypothesis import strategies as st
 import sojourn
 from served_models import X, save_signatures, times, write_version
 from sojourn.errors import ModelError
-from sojourn.service import watching
+from sojourn.service import lives, watching
 from sojourn.service.catalogue import Catalogue
 from sojourn.service.config import read_config
-from sojourn.service.failures import Refused
+from sojourn.service.failures import Refused, Status, refusal
 from sojourn.service.grpc.messages import TENSORS, TFSERVING
 from sojourn.service.handler import Handler
 from sojourn.service.inference import Inference, ModelRef
 from sojourn.service.rules import ModelRules
 from sojourn.service.served import State
 from sojourn.service.warming import RECORDED, read_records
-from sojourn.service.watching import Key, Quiet
+from sojourn.service.watching import Found, Key, Quiet, Watcher, compare
 
 pytestmark = pytest.mark.usefixtures("zygote")
 M = ModelRef("m")
@@ -198,6 +202,51 @@ def test_what_a_reload_brings_is_not_taken_away_by_the_next_look(tmp_path):
     run(main)
 
 
+def test_what_somebody_has_changed_is_not_undone_by_what_is_new_in_a_folder(tmp_path):
+    for name in ("m", "n", "o"):
+        write_version(tmp_path / name, 1)
+
+    async def main() -> None:
+        async with serving(**watched(tmp_path)) as catalogue:
+            m = ModelRules(path=str(tmp_path / "m"), labels={"a": 1})
+            await catalogue.reload({"m": m, "n": str(tmp_path / "n")})
+            write_version(tmp_path / "m", 2)
+            write_version(tmp_path / "p", 1)
+            await until(lambda: "p" in catalogue.names() and 2 in states(catalogue))
+            assert await answer(catalogue, ModelRef("m", label="a")) == 4
+            assert catalogue.names() == ("m", "n", "p")
+
+    run(main)
+
+
+def test_a_model_stays_as_it_was_until_what_replaces_it_is_complete():
+    before = {"m": Found(ModelRules(path="m.onnx"), {1: "m.onnx"})}
+    watcher = Watcher(dict, tuple, None, 1)
+    watcher._last = before
+    after = {"m": ModelRules(path="m")}
+    half = Key("m", 3, "m/3")
+    assert watcher._found(after, [half]) == before
+    watcher._quiet.take([half])
+    assert watcher._found(after, [half]) == {"m": Found(after["m"], {3: "m/3"})}
+    assert watcher._found(after, []) == {"m": Found(after["m"], {})}
+
+
+@given(
+    *[st.dictionaries(st.sampled_from("abc"), st.tuples(st.booleans(), st.integers(1, 2)))] * 2,
+)
+def test_news_are_exactly_what_is_different(one, other):
+    def found(looks: Any) -> dict[str, Found]:
+        return {n: Found(ModelRules(path="p", pure=p), {v: "p"}) for n, (p, v) in looks.items()}
+
+    before, after = found(one), found(other)
+    news = compare(before, after, ())
+    assert bool(news) == (before != after)
+    assert news.gone == before.keys() - after.keys()
+    assert all(before.get(n) != f for n, f in news.changed.items())
+    assert all(before[n].versions != after[n].versions for n in news.same_rules)
+    assert all(compare(after, after, [Key(n, 1, "p")]).changed for n in after)
+
+
 def test_a_version_whose_files_still_change_is_not_taken():
     quiet = Quiet(1.0)
     key = Key("m", 2, "m/2")
@@ -335,6 +384,66 @@ def test_a_version_is_run_with_what_was_recorded_beside_it(saved, tmp_path):
     run(main)
 
 
+def test_a_warm_up_leaves_no_trace_in_the_model(saved):
+    rules = ModelRules(path=str(saved), load="eager", signature="count")
+
+    async def main() -> None:
+        async with serving({"m": rules}) as catalogue:
+            async with catalogue.session(catalogue.resolve(M)) as session:
+                assert await session.arun("runs", {"by": 1.0}) == 1
+            receipts = await catalogue.unload("m")
+            assert receipts[0].runs == 2
+
+    run(main)
+
+
+def test_versions_with_a_label_stay_in_service(tmp_path):
+    for number in (1, 2, 3):
+        write_version(tmp_path / "m", number)
+    rules = ModelRules(path=str(tmp_path / "m"), labels={"stable": 1, "next": 9})
+
+    async def main() -> None:
+        async with serving({"m": rules}) as catalogue:
+            assert list(states(catalogue)) == [1, 3]
+            assert await answer(catalogue, ModelRef("m", label="stable")) == 4
+            with pytest.raises(Refused, match=r"not found for request: Label\(m, next\)"):
+                catalogue.resolve(ModelRef("m", label="next"))
+
+    run(main)
+
+
+def test_a_server_starts_although_a_model_is_missing_and_says_so(tmp_path):
+    (tmp_path / "m.onnx").write_bytes(times(2))
+    entries = {"m": str(tmp_path / "m.onnx"), "gone": str(tmp_path / "gone"), "wrong": "x" * 5000}
+
+    async def main() -> None:
+        async with serving(entries) as catalogue:
+            assert await answer(catalogue) == 8
+            for name, words in (("gone", "there is nothing at"), ("wrong", "name too long")):
+                (status,) = catalogue.statuses(name)
+                assert status.state is State.END
+                assert words in status.error
+                with pytest.raises(Refused, match="cannot be loaded"):
+                    catalogue.resolve(ModelRef(name))
+
+    run(main)
+
+
+def test_versions_that_left_long_ago_are_forgotten(tmp_path, monkeypatch):
+    monkeypatch.setattr(lives, "KEPT_VERSIONS", 1)
+    write_version(tmp_path / "m", 1)
+
+    async def main() -> None:
+        async with serving({"m": str(tmp_path / "m")}) as catalogue:
+            for number in (2, 3, 4):
+                shutil.rmtree(tmp_path / f"m/{number - 1}")
+                write_version(tmp_path / "m", number)
+                await catalogue.load("m")
+            assert states(catalogue) == {3: State.END, 4: State.AVAILABLE}
+
+    run(main)
+
+
 @pytest.mark.parametrize("cut", [1, 13, -1])
 def test_records_that_end_too_early_are_refused(tmp_path, cut):
     record(tmp_path, ("a", X), ("b", X))
@@ -343,3 +452,65 @@ def test_records_that_end_too_early_are_refused(tmp_path, cut):
     (tmp_path / RECORDED).write_bytes(content[:cut])
     with pytest.raises(ModelError, match="middle of a record"):
         list(read_records(str(tmp_path / RECORDED)))
+
+
+def test_whatever_is_done_to_a_model_every_request_is_answered_and_nothing_hangs(tmp_path):
+    """Versions come and go, somebody loads and unloads, settings change, workers die."""
+    write_version(tmp_path / "m", 1)
+    draw = random.Random(15)
+
+    async def main() -> None:
+        async with serving(**watched(tmp_path)) as catalogue:
+            handler = Handler(catalogue)
+            outcomes: Counter[str] = Counter()
+            is_over = False
+
+            async def ask() -> None:
+                while not is_over:
+                    keep = draw.choice([None, None, None, 0, -1])
+                    inference = Inference(M, {"x": X}, keep_alive=keep)
+                    try:
+                        got = await asyncio.wait_for(handler.infer(inference), 30)
+                        assert got.outputs["y"][0, 0] == 4 * got.version
+                        outcomes["answered"] += 1
+                    except Refused as refused:
+                        outcomes[refused.status.name] += 1
+                        await asyncio.sleep(0.01)
+
+            async def kill() -> None:
+                for copy in catalogue.pool._driver.residents.values():
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(copy.stay.pid, signal.SIGKILL)
+
+            async def change() -> None:
+                rules = ModelRules(path=str(tmp_path / "m"), max_runs=draw.randint(1000, 2000))
+                await catalogue.reload({"m": rules})
+
+            newest = 1
+
+            async def bring() -> None:
+                nonlocal newest
+                newest += 1
+                write_version(tmp_path / "m", newest)
+
+            todo = [kill, change, bring, lambda: catalogue.unload("m"), lambda: catalogue.load("m")]
+            asking = [asyncio.create_task(ask()) for _ in range(6)]
+            for _ in range(10):
+                together = [draw.choice(todo)() for _ in range(draw.randint(1, 3))]
+                done = await asyncio.wait_for(asyncio.gather(*together, return_exceptions=True), 60)
+                for error in done:
+                    assert not isinstance(error, Exception) or refusal(error).status in (
+                        Status.UNAVAILABLE,
+                        Status.NOT_FOUND,
+                    ), repr(error)
+                await asyncio.sleep(draw.random() / 10)
+            await catalogue.load("m")
+            await until(lambda: catalogue.resolve(M).version == newest)
+            is_over = True
+            await asyncio.wait_for(asyncio.gather(*asking), 60)
+            assert (await handler.infer(Inference(M, {"x": X}))).version == newest
+            assert outcomes["answered"] > 10
+            assert outcomes.keys() <= {"answered", "UNAVAILABLE", "NOT_FOUND"}
+            await handler.close()
+
+    run(main)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import random
+import select
 import subprocess
 import sys
 import threading
@@ -80,7 +81,7 @@ def test_its_worker_has_no_tensorflow_and_comes_from_a_zygote_of_its_own(dense: 
 
 
 @needs_engine
-def test_wrong_inputs_are_told_what_there_is(dense: Path) -> None:
+def test_wrong_inputs_are_refused_with_what_there_is(dense: Path) -> None:
     with sojourn.open(dense) as session:
         for fetches, feeds, told in (
             ("y", {"x": X[:, :3]}, r"takes float32\[\?, 4\]; got float32\[2, 3\]"),
@@ -302,3 +303,22 @@ def test_more_of_anything_than_a_model_has_is_refused(monkeypatch: pytest.Monkey
         deep = field(1, field(5, field(6, deep)))
     with pytest.raises(ModelError, match="which no model has"):
         parse_onnx(memoryview(field(7, deep)))
+
+
+@needs_engine
+def test_an_idle_session_leaves_the_cores_to_others(tmp_path: Path) -> None:
+    path = written(tmp_path / "dense.onnx", onnx.dense())
+    x = np.ones((100_000, 4), np.float32)
+
+    def nanoseconds(pid: int) -> int:
+        tasks = [f"/proc/{pid}/task/{task}/schedstat" for task in os.listdir(f"/proc/{pid}/task")]
+        return sum(int(Path(task).read_text().split()[0]) for task in tasks)
+
+    with sojourn.open(path, engine_options={"threads": 4}) as session:
+        used = []
+        for _ in range(5):
+            session.run("y", {"x": x})
+            before = nanoseconds(session.pid)
+            select.select([], [], [], 0.1)  # nothing is to happen for a while
+            used.append(nanoseconds(session.pid) - before)
+    assert min(used) < 2e6

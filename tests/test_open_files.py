@@ -88,7 +88,7 @@ def test_dynamic_shapes_take_any_size(folder):
         (lambda s: s(x="text"), "takes float32"),
     ],
 )
-def test_a_wrong_input_is_told_what_there_is(dense, run, told):
+def test_a_wrong_input_is_refused_with_what_there_is(dense, run, told):
     with pytest.raises(sojourn.InputError, match=told):
         run(dense)
 
@@ -128,7 +128,7 @@ def test_what_is_not_a_model_says_why_and_leaves_nothing(folder, path, told):
         ("frozen.pb", {"outputs": ["nothing:0"]}, "no 'nothing:0'"),
     ],
 )
-def test_a_choice_that_is_not_there_is_told_what_there_is(folder, path, options, told):
+def test_a_choice_that_is_not_there_is_refused_with_what_there_is(folder, path, options, told):
     with pytest.raises(sojourn.ModelError, match=told):
         sojourn.open(folder / path, **options)
 

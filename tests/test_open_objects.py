@@ -116,12 +116,12 @@ def test_an_error_of_the_builders_own_arrives_as_it_is():
 
 
 @pytest.mark.parametrize("nothing", [None, 7, [1, 2]])
-def test_a_builder_that_returns_no_model_is_told(nothing):
+def test_a_builder_that_returns_no_model_is_reported(nothing):
     with pytest.raises(sojourn.ModelError, match="returned"):
         sojourn.open(lambda: nothing)
 
 
-def test_what_is_no_model_at_all_is_told_what_is():
+def test_what_is_no_model_at_all_is_refused_with_what_is():
     with pytest.raises(sojourn.ModelError, match="a model must be a path, a Keras model"):
         sojourn.open(3)
 

@@ -164,7 +164,7 @@ def test_evicting_lets_idle_copies_go_now_and_leased_ones_later(pool):
     assert pool.stats().charged_bytes == 0
 
 
-def test_holders_that_wait_for_each_other_are_told_with_every_line(pool):
+def test_holders_that_wait_for_each_other_are_reported_with_every_line(pool):
     pool.register("left", models.adder, exclusive=True)
     pool.register("right", models.adder, exclusive=True)
     pool.preload("left", "right")

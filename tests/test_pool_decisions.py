@@ -243,7 +243,7 @@ def test_room_on_its_way_is_not_taken_by_somebody_later():
     assert small in script.granted
 
 
-def test_an_unknown_name_is_told_at_once_with_the_known_ones():
+def test_an_unknown_name_is_refused_at_once_with_the_known_ones():
     script = Script()
     script.register("a")
     ticket = script.ask("b")
@@ -290,7 +290,7 @@ def test_bytes_that_did_not_come_back_stay_charged_and_are_named():
     copy = script.closed(residue_bytes=GiB)
     assert not script.opening
     assert isinstance(script.refused[ticket], BudgetExceeded)
-    assert "a 1.0 GiB, closed, but never given back" in str(script.refused[ticket])
+    assert "a 1.0 GiB, closed, but its memory is still in use" in str(script.refused[ticket])
     script.do(script.scheduler.on_closed(copy, script.now))  # it ended after all
     assert script.scheduler.charged_bytes == 0
     script.use("b")
@@ -336,6 +336,51 @@ def test_all_residents_pinned_is_an_error_not_a_wait():
     assert isinstance(script.refused[ticket], BudgetExceeded)
     assert "waiting cannot help" in str(script.refused[ticket])
     assert "pinned" in str(script.refused[ticket])
+
+
+def test_a_model_can_be_pinned_and_let_go_again_while_it_is_there():
+    script = Script(limit=2, idle_seconds=60)
+    for name in "abc":
+        script.register(name)
+    script.use("a")
+    script.use("b")
+    script.do(script.scheduler.on_change("a", script.now, pinned=True))
+    assert [copy.leaves_at is None for copy in script.scheduler.status().copies] == [True, False]
+    script.use("c")
+    assert script.residents == ["a", "c"]
+    script.do(script.scheduler.on_change("c", script.now, pinned=True))
+    ticket = script.ask("b")
+    assert "waiting cannot help" in str(script.refused[ticket])
+    script.do(script.scheduler.on_change("a", script.now, pinned=False))
+    script.wait(61)
+    script.settle()
+    assert script.residents == ["c"]
+
+
+def test_those_who_wait_are_refused_when_what_they_wait_for_is_pinned():
+    script = Script(limit=1)
+    script.register("a")
+    script.register("b")
+    held = script.take("a")
+    ticket = script.ask("b")
+    script.do(script.scheduler.on_change("a", script.now, pinned=True))
+    script.give_back(held)
+    assert "waiting cannot help" in str(script.refused[ticket])
+
+
+def test_the_status_says_who_waits_for_what():
+    script = Script(limit=2)
+    for name in "abc":
+        script.register(name)
+    script.take("a", line=11)
+    script.take("b")
+    script.ask("c")
+    script.ask("c")
+    script.now += 3
+    [wait] = script.scheduler.status(script.now).waits
+    assert (wait.name, wait.version, wait.waiting, wait.seconds) == ("c", 1, 2, 3.0)
+    assert "c needs 1.0 GiB; 0 B of 2.0 GiB is free" in wait.why
+    assert "leased at app.py:11" in wait.why
 
 
 def test_everything_leased_waits_and_then_says_who_holds_what():
@@ -532,7 +577,7 @@ def test_a_move_that_the_table_does_not_know_tells_the_history():
 # -- parking ----------------------------------------------------------------------------------
 
 
-def test_a_changed_session_that_cannot_be_parked_makes_room_and_the_loss_is_told():
+def test_a_changed_session_that_cannot_be_parked_makes_room_and_the_loss_is_reported():
     script = Script(limit=1)
     script.register("a", parks=False)
     script.register("b")
@@ -687,7 +732,7 @@ def test_a_worker_that_dies_while_opening_is_tried_again_for_those_who_wait():
     assert script.scheduler.charged_bytes == 0
 
 
-def test_a_model_that_cannot_be_loaded_is_not_tried_again_and_everybody_is_told():
+def test_a_model_that_cannot_be_loaded_is_not_tried_again_and_every_caller_gets_the_error():
     script = Script()
     script.register("a")
     tickets = [script.ask("a") for _ in range(3)]
@@ -769,7 +814,7 @@ def test_two_holders_that_wait_for_each_other_are_found():
     assert first not in script.refused
 
 
-def test_one_who_waits_for_himself_is_told_at_once():
+def test_a_request_that_would_wait_for_itself_is_refused_at_once():
     script = Script()
     script.register("a", exclusive=True)
     script.take("a", who="t1", line=5)
@@ -797,7 +842,7 @@ def test_holders_that_wait_for_each_others_bytes_are_found():
     assert first in script.granted
 
 
-def test_one_who_holds_what_pinned_models_leave_of_the_room_is_told():
+def test_a_holder_of_what_pinned_models_leave_of_the_room_is_refused():
     script = Script(limit=4)
     script.register("pinned", size=2, pinned=True)
     script.register("held", size=2)

@@ -24,7 +24,7 @@ def request(script: Script, ticket: int, model: str, who: object) -> Request:
     return Request(ticket, model, Holder(who, Place("app.py", ticket), str(who)), script.now)
 
 
-def test_a_warm_shared_copy_has_a_door_and_others_have_none():
+def test_a_warm_copy_has_a_door_unless_it_is_one_of_several_or_its_runs_are_counted():
     script = Script()
     script.register("shared")
     script.register("mine", exclusive=True)
@@ -33,9 +33,12 @@ def test_a_warm_shared_copy_has_a_door_and_others_have_none():
     assert script.scheduler.door("shared") is None  # nobody has opened it
     for name in ("shared", "mine", "many", "brief"):
         script.use(name)
-    assert script.scheduler.door("shared") is not None
-    for name in ("mine", "many", "brief", "unknown"):
+    for name in ("shared", "mine"):
+        assert script.scheduler.door(name) is not None
+    for name in ("many", "brief", "unknown"):
         assert script.scheduler.door(name) is None
+    script.take("mine")
+    assert script.scheduler.door("mine") is None  # somebody has it
     script.take("shared")
     script.do(script.scheduler.on_evict("shared", script.now))
     assert script.scheduler.door("shared") is None  # it leaves once it is given back
@@ -98,7 +101,46 @@ def test_leases_of_many_threads_are_all_counted():
         assert (stats.leased, stats.idle) == (0, 1)
 
 
-def test_who_gives_back_and_asks_again_is_never_thought_to_wait_for_himself():
+def test_an_exclusive_copy_has_one_holder_at_a_time_however_many_come_to_its_door():
+    with sojourn.Pool() as pool:
+        pool.register("mine", models.adder, exclusive=True)
+        pool.preload()
+        holders: list[object] = []
+        most = 0
+
+        def work() -> None:
+            nonlocal most
+            for _ in range(100):
+                with pool.lease("mine", timeout=60) as session:
+                    holders.append(session)
+                    most = max(most, len(holders))
+                    session.run(*SUM)
+                    holders.pop()
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        stats = pool.stats()
+        assert most == 1
+        assert stats.counters["grants"] == stats.copies[0].runs == 400
+        assert (stats.leased, stats.idle) == (0, 1)
+
+
+def test_a_request_at_the_door_of_a_copy_that_is_taken_waits_for_it():
+    with sojourn.Pool() as pool:
+        pool.register("mine", models.adder, exclusive=True)
+        pool.preload()
+        with pool.lease("mine"):
+            with pytest.raises(DeadlockDetected):
+                pool.lease("mine")  # it would wait for itself
+            assert pool.stats().leased == 1
+        with pool.lease("mine") as session:
+            assert session.run(*SUM) == 3
+
+
+def test_who_gives_back_and_asks_again_is_never_thought_to_wait_for_themselves():
     with sojourn.Pool() as pool:
         pool.register("mine", models.adder, exclusive=True)
         problems: list[Exception] = []

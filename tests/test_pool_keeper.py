@@ -136,3 +136,16 @@ def test_an_interrupt_at_any_point_of_a_close_leaves_nothing_open():
         except KeyboardInterrupt:
             pool.close()  # where it came too early, nothing has begun
         assert not [t for t in threading.enumerate() if t.name.startswith("sojourn-pool")]
+
+
+def test_a_model_may_stay_idle_for_longer_than_the_system_can_wait_at_once(caplog):
+    with sojourn.Pool(idle_seconds=40 * 86400) as pool:  # more milliseconds than fit into 32 bits
+        pool.register("sum", models.adder)
+        with caplog.at_level(logging.ERROR, "sojourn.pool"):
+            for seconds in (1e300, None):
+                with pool.lease("sum") as session:
+                    assert session.run(*SUM) == 3
+                pool.keep("sum", seconds)
+                pool.preload("sum")  # answered by the keeper
+        assert pool.stats().idle == 1
+    assert not caplog.records

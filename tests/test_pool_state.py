@@ -270,7 +270,7 @@ def offers_of_dead_copies(pool, monkeypatch):
 
 
 @pytest.mark.usefixtures("offers_of_dead_copies")
-def test_whoever_is_offered_a_dead_copy_waits_no_longer_than_he_has_time(pool):
+def test_a_request_that_is_offered_a_dead_copy_waits_no_longer_than_its_timeout(pool):
     with pytest.raises(sojourn.PoolTimeout, match="mine: the copy that was offered died"):
         pool.lease("mine", timeout=0.01)
     assert pool.stats().waiting == 0
@@ -340,7 +340,7 @@ def test_tasks_lease_wait_and_time_out(pool):
     assert "0 leased" in repr(pool)
 
 
-def test_tasks_that_wait_for_each_other_are_told(pool):
+def test_tasks_that_wait_for_each_other_are_reported(pool):
     for name in ("left", "right"):
         pool.register(name, models.adder, exclusive=True)
 

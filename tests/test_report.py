@@ -205,7 +205,7 @@ def test_what_cannot_be_done_is_said_with_its_exit_code(tmp_path, monkeypatch):
     assert sorted(os.listdir(tmp_path)) == ["events.html", "events.jsonl"]
 
 
-def test_what_went_wrong_is_told_with_all_its_facts() -> None:
+def test_what_went_wrong_is_reported_with_all_its_facts() -> None:
     story = tell(
         [
             *LIFE,

@@ -68,7 +68,7 @@ def run_suite(*arguments: str) -> str:
     return done.stdout
 
 
-def test_what_a_system_leaves_is_seen_and_who_leaves_nothing_is_told_so(toys: Path) -> None:
+def test_what_a_system_leaves_is_seen_and_leaving_nothing_is_stated(toys: Path) -> None:
     chosen = [f"--system={toys}:{name}" for name in ("Tidy", "Leaky")]
     told = json.loads(
         run_suite("--no-times", "--settle=0.4", "--json", *chosen, "--only=tidy", "--only=leaky")

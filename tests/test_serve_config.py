@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from served_models import times, write_version
 from sojourn.service.config import Config, ConfigError, read_config
@@ -121,6 +124,36 @@ copies = 0
     ]
 
 
+FILE = """# a server
+http = ":1"
+devices = [
+  "cpu",  # copes = 1
+]
+
+[defaults]
+keep_alive = "5m"   # http = 2
+
+[models . "a.b"]  # quoted
+path = "a"
+labels.stable = 1
+outputs = {y = "y:0"}
+
+[models.'c']
+path = '''
+c'''
+""".splitlines()
+
+
+@given(st.integers(0, len(FILE)))
+def test_a_mistake_is_found_at_its_line_wherever_it_is(at):
+    assume(FILE[at - 1] not in ("devices = [", '  "cpu",  # copes = 1', "path = '''"))
+    with tempfile.TemporaryDirectory() as folder:
+        text = "\n".join([*FILE[:at], "copes = 2", *FILE[at:]])
+        (problem,) = problems(Path(folder), text)
+    assert problem.startswith(f"serve.toml:{at + 1}: ")
+    assert "no such setting: 'copes'" in problem
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
@@ -141,6 +174,18 @@ copies = 0
 def test_what_is_wrong_is_said_in_plain_words(tmp_path, text, told):
     (problem,) = problems(tmp_path, text)
     assert problem.startswith(told)
+
+
+def test_the_variables_that_kubernetes_sets_for_a_service_of_this_name_are_nobodys_mistake():
+    read_config(
+        None,
+        {
+            "SOJOURN_SERVE_SERVICE_HOST": "10.0.0.1",
+            "SOJOURN_SERVE_SERVICE_PORT_HTTP": "8501",
+            "SOJOURN_SERVE_PORT": "tcp://10.0.0.1:8501",
+            "SOJOURN_SERVE_PORT_8501_TCP_ADDR": "10.0.0.1",
+        },
+    )
 
 
 def test_a_missing_file_is_named(tmp_path):
@@ -189,7 +234,7 @@ def test_a_change_is_told_and_what_takes_a_restart_is_said(tmp_path):
         [
             "model c: new",
             "model a: removed",
-            "model b: copies = 2 instead of 1",
+            "model b: copies = 2 instead of 1, which opens it again",
             "watch: 5.0 instead of 2.0",
             "http: ':2' instead of ':1'; this takes a restart",
         ]

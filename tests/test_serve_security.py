@@ -28,6 +28,7 @@ from sojourn.service.addresses import parsed
 from sojourn.service.catalogue import Catalogue
 from sojourn.service.http.router import Role, Route
 from sojourn.service.operating import Operation
+from sojourn.service.page.guard import SECRET_HEADER
 from sojourn.service.server import Server
 from sojourn.service.tls import Tls
 from sojourn.service.tokens import Tokens
@@ -54,12 +55,16 @@ def asked(
     server: Server, method: str, path: str, body: bytes = b"", *, door: str = "http", **headers: str
 ) -> tuple[int, dict[str, str], bytes]:
     connection = http.client.HTTPConnection(*parsed(server.addresses[door]), timeout=60)
+    if server.operating.page is not None:  # else only its own scripts may ask for some of it
+        headers = {SECRET_HEADER: server.operating.page.guard.secret, **headers}
     try:
         connection.request(
             method, path, body or None, {key.replace("_", "-"): v for key, v in headers.items()}
         )
         response = connection.getresponse()
-        return response.status, dict(response.headers), response.read()
+        # One without a length may go on for ever: its beginning will do.
+        body = response.read() if response.length is not None else response.read1(65536)
+        return response.status, dict(response.headers), body
     finally:
         connection.close()
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from served_models import times
+from sojourn.errors import ModelError
+from sojourn.service.folders import find_models, find_versions
 from sojourn.service.versions import Choice, parse_choice, pick, to_retire
 
 pytestmark = pytest.mark.quick
@@ -79,3 +84,50 @@ def test_choices_are_read(text):
 def test_what_is_no_choice_is_refused(text):
     with pytest.raises((ValueError, TypeError)):
         parse_choice(text)
+
+
+def test_every_model_in_a_folder_is_found_by_name_and_nothing_else(tmp_path):
+    zipped, hdf5 = b"PK\x03\x04...", b"\x89HDF\r\n\x1a\n..."
+    for name, content in {
+        "a.keras": zipped,
+        "b.h5": hdf5,
+        "b.weights.h5": hdf5,
+        "c.tflite": b"....TFL3",
+        "d.v2.pb": b"\n",
+        "e.onnx": times(1),
+        ".f.onnx": times(1),
+        "g.onnx.part": times(1),
+        "README": b"\n\x04read",
+        "h/saved_model.pb": b"\n",
+        "i/1/saved_model.pb": b"\n",
+        "i/007/saved_model.pb": b"\n",
+        "i/two/saved_model.pb": b"\n",
+        "j/12/model.onnx": times(1),
+        "j/13/one.onnx": times(1),
+        "j/13/two.onnx": times(1),
+        "k/notes.txt": b"none",
+    }.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    (tmp_path / "l.onnx").write_bytes(b"")
+    assert {n: os.path.relpath(p, tmp_path) for n, p in find_models(str(tmp_path)).items()} == {
+        "a": "a.keras",
+        "b": "b.h5",
+        "c": "c.tflite",
+        "d.v2": "d.v2.pb",
+        "e": "e.onnx",
+        "h": "h",
+        "i": "i",
+        "j": "j",
+    }
+    assert list(find_versions(str(tmp_path / "i"))) == [1]
+    assert find_versions(str(tmp_path / "j")) == {12: str(tmp_path / "j/12/model.onnx")}
+    assert find_models(str(tmp_path / "j")) == {"j": str(tmp_path / "j")}
+    assert find_models(str(tmp_path / "e.onnx")) == {"e": str(tmp_path / "e.onnx")}
+    (tmp_path / "e").mkdir()
+    (tmp_path / "e/saved_model.pb").write_bytes(b"")
+    with pytest.raises(ModelError, match="would both be served as 'e'"):
+        find_models(str(tmp_path))
+    with pytest.raises(ModelError, match="there is nothing at"):
+        find_models(str(tmp_path / "nothing"))

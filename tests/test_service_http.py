@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gzip
 import json
+import random
 import socket
 import threading
 import zlib
@@ -222,6 +223,9 @@ def test_a_compressed_body_is_unfolded() -> None:
             ("identity", b"folded"),
         ):
             assert ask(server, "/echo", body, content_encoding=coding).json["body"] == "folded"
+        large = random.Random(3).randbytes(50_000)  # unfolded on a thread
+        got = ask(server, "/echo", gzip.compress(large), content_encoding="gzip")
+        assert got.json["body"] == large.decode("latin-1")
 
 
 @pytest.mark.parametrize(
@@ -239,6 +243,20 @@ def test_a_compressed_body_that_harms_is_refused(coding: str, body: bytes, why: 
         got = ask(server, "/echo", body, content_encoding=coding)
     assert got.status == 400
     assert why in got.json["error"]
+
+
+def test_bodies_are_refused_when_all_together_are_too_large() -> None:
+    limits = Limits(body_bytes=10_000, bodies_bytes=15_000)
+    with echoing(limits) as server, connected(server) as first, connected(server) as second:
+        head = b"POST /echo HTTP/1.1\r\nhost: t\r\ncontent-length: 10000\r\n\r\n"
+        first.sendall(head + b"x" * 9_999)
+        assert ask(server, "/v2").status == 200  # what came before has been read by now
+        second.sendall(head + b"x" * 9_999)
+        got = read_response(second)
+        assert (got.status, got.headers["retry-after"]) == (503, "1")
+        first.sendall(b"x")
+        assert read_response(first).status == 200
+        assert ask(server, "/echo", b"x" * 10_000).status == 200  # there is room again
 
 
 def test_more_connections_than_allowed_are_refused_and_the_others_stay() -> None:

@@ -142,6 +142,12 @@ def test_only_the_outputs_that_are_named_are_given(server: sojourn.Server) -> No
     assert [output["name"] for output in got.json["outputs"]] == ["z"]
 
 
+@pytest.mark.parametrize("timeout", [0, 60_000_000, 10**30])
+def test_a_request_may_say_how_long_it_waits(server: sojourn.Server, timeout: int) -> None:
+    got = infer(server, "same", fp32("x", [1], [5]), parameters={"timeout": timeout})
+    assert got.status == 200
+
+
 def test_a_raw_body_is_the_only_input(server: sojourn.Server) -> None:
     x = np.arange(8, dtype=np.float32)
     got = ask(server, "/v2/models/times/infer", x.tobytes(), inference_header_content_length="0")
@@ -223,6 +229,13 @@ GOOD = fp32("x", [1, 4], [1, 2, 3, 4])
         ({"inputs": [GOOD], "outputs": [{"name": "nope"}]}, "there is no output 'nope'"),
         ({"inputs": [GOOD], "parameters": {"timeout": "soon"}}, "timeout"),
         ({"inputs": [GOOD], "parameters": {"binary_data_output": 1}}, "true or false"),
+        ({"inputs": [GOOD], "parameters": {"sequence_id": 3}}, "sequence_id is not offered"),
+        ({"inputs": [GOOD], "parameters": {"keep_alive": "soon"}}, "keep_alive must be"),
+        ({"inputs": [GOOD], "parameters": {"keep_alive": 10**400}}, "too large"),
+        (
+            {"inputs": [GOOD], "outputs": [{"name": "y", "parameters": {"classification": 2}}]},
+            "classification is not offered",
+        ),
         ({"inputs": [{**GOOD, "parameters": {"binary_data_size": 16}}]}, "does not have 16"),
     ],
 )
@@ -288,6 +301,8 @@ def test_a_model_tells_what_it_takes(server: sojourn.Server) -> None:
         assert (got["name"], got["versions"]) == ("times", ["1"])
         assert got["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}]
         assert got["outputs"] == [{"name": "y", "datatype": "FP32", "shape": [-1, 1]}]
+    got = ask(server, "/v2/models/times/config").json
+    assert got["input"] == [{"name": "x", "data_type": "TYPE_FP32", "dims": [-1, 4]}]
     assert ask(server, "/v2/models/times/ready").json == {"name": "times", "ready": True}
 
 
@@ -309,6 +324,16 @@ def test_models_are_listed_loaded_and_unloaded(fresh: sojourn.Server) -> None:
     assert ask(server, "/v2/repository/models/nope/load", {}).status == 404
     harmful = {"parameters": {"file:1/model.onnx": "aGk="}}
     assert ask(server, "/v2/repository/models/times/load", harmful).status == 400
+
+
+def test_a_request_says_how_long_its_model_stays(fresh: sojourn.Server) -> None:
+    for value, seconds in (("5m", 300.0), (-1, math.inf), (20, 20.0)):
+        got = infer(fresh, "times", GOOD, parameters={"keep_alive": value})
+        assert got.status == 200, got.body
+        body = {"instances": [[1, 1, 1, 1]], "keep_alive": value}
+        assert ask(fresh, "/v1/models/times:predict", body).status == 200
+        (status,) = fresh.handler.statuses("times")
+        assert status.keep_seconds == seconds
 
 
 def test_what_was_done_is_counted(fresh: sojourn.Server) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 import models
 import onnx_writer as onnx
+import pool_models
 import served_models
 import sojourn
 import web
@@ -24,6 +25,8 @@ from sojourn.service.failures import Refused, Status
 from sojourn.service.handler import Handler
 from sojourn.service.inference import Inference, ModelRef
 from sojourn.service.rules import ModelRules
+from sojourn.service.signatures import plain
+from sojourn.values import Signature, TensorSpec
 
 T = TypeVar("T")
 
@@ -54,6 +57,25 @@ def same_length_once() -> Any:
     v1 = tf.compat.v1
     x = v1.placeholder(tf.float32, [None], name="x")
     return {"x": x}, {"y": v1.placeholder_with_default(tf.reduce_sum(x, keepdims=True), [None])}
+
+
+def deadly() -> Any:
+    """13 ends the worker."""
+    import tensorflow as tf
+
+    x = tf.compat.v1.placeholder(tf.float32, [None], name="x")
+
+    def check(values: Any) -> Any:
+        if 13 in values:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return values
+
+    y = tf.numpy_function(check, [x], tf.float32)
+    y.set_shape([None])
+    return {"x": x}, {"y": y}
+
+
+ANY = TensorSpec("any", None)
 
 
 class Desk:
@@ -355,11 +377,11 @@ def test_a_pure_step_whose_worker_was_killed_is_run_again(pool: sojourn.Pool) ->
 
     async def work(desk: Desk) -> None:
         await desk.ask("counting", n=np.int32(1))
-        asked = asyncio.ensure_future(desk.ask("counting", n=np.int32(3_000_000)))
+        asked = asyncio.ensure_future(desk.ask("counting", n=np.int32(300_000)))
         await asyncio.sleep(0.1)
         assert not asked.done()
         os.kill(await desk.pid("counting"), signal.SIGKILL)
-        assert (await asked).item() == 3_000_000
+        assert (await asked).item() == 300_000
         (statistics,) = desk.handler.statistics("counting")
         assert statistics.repeated == 1
 
@@ -396,6 +418,37 @@ def test_another_step_whose_worker_was_killed_is_not_and_its_outcome_is_named(
         assert refused.value.retry_after
         assert "outcome is unknown" in str(refused.value)
         assert (await desk.ask("sleep", seconds=0.0)).item() == 0.0
+
+    run(pool, work)
+
+
+def test_one_that_kills_its_worker_fails_alone(pool: sojourn.Pool) -> None:
+    pool.register("deadly", deadly)
+
+    async def work(desk: Desk) -> None:
+        await desk.ask("deadly", x=np.zeros(1, np.float32))
+        asked = [np.full(1, n, np.float32) for n in (1, 2, 13, 3)]
+        got = await asyncio.gather(
+            *(desk.ask("deadly", x=each) for each in asked), return_exceptions=True
+        )
+        assert [got[n].item() for n in (0, 1, 3)] == [1.0, 2.0, 3.0]  # type: ignore[union-attr]
+        assert isinstance(got[2], Refused)
+        assert got[2].status is Status.UNAVAILABLE
+
+    run(pool, work, deadly=ModelRules(pure=True))
+
+
+def test_a_model_that_cannot_be_opened_is_tried_once_for_all_that_wait(pool: sojourn.Pool) -> None:
+    pool.register("hopeless", pool_models.dies_at_load)
+
+    async def work(desk: Desk) -> None:
+        desk.catalogue.resolve(ModelRef("hopeless")).signatures = {
+            "serving_default": plain("serving_default", Signature({"x": ANY}, {"y": ANY}))
+        }
+        asked = [desk.ask("hopeless", x=1.0) for _ in range(8)]
+        got = await asyncio.gather(*asked, return_exceptions=True)
+        assert all(isinstance(each, Refused) for each in got)
+        assert {each.status for each in got} == {Status.UNAVAILABLE}  # type: ignore[union-attr]
 
     run(pool, work)
 

@@ -305,7 +305,7 @@ def test_a_worker_sees_the_callers_folder_environment_and_import_path(tmp_path, 
 
 
 @pytest.mark.quick
-def test_a_builder_that_fails_is_told_with_its_own_error_and_the_worker_is_gone():
+def test_a_builder_that_fails_is_reported_with_its_own_error_and_the_worker_is_gone():
     def build():
         raise KeyError("no such thing")
 

@@ -75,7 +75,7 @@ class TestOfPlainSessions:
         with sojourn.open(models.adder) as session:
             assert session.pid not in (spare, *standing.pids)
 
-    def test_its_life_is_told(self, spare):
+    def test_its_life_is_reported(self, spare):
         heard: list[sojourn.events.Event] = []
         unsubscribe = sojourn.events.subscribe(heard.append)
         try:

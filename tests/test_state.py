@@ -431,7 +431,7 @@ def test_a_state_that_was_damaged_meanwhile_is_not_come_back_with(tmp_path):
 
 
 @pytest.mark.parametrize("moment", ["session.opening", "worker.started", "session.ready"])
-def test_whoever_hears_of_a_comeback_may_close_the_session(moment):
+def test_a_subscriber_that_hears_of_a_comeback_may_close_the_session(moment):
     with sojourn.open(counting, restart="from-checkpoint") as session:
         kill_idle(session)
         receipts: list[sojourn.Receipt] = []

@@ -41,7 +41,7 @@ def test_a_folder_that_was_removed_keeps_nobody_from_opening(zygote, monkeypatch
 
 
 @pytest.mark.parametrize("name", ["AWS_SECRET_ACCESS_KEY", "PGPASSWORD", "HOME", "PATH"])
-def test_a_strangers_model_is_told_no_variable_that_could_be_a_secret(name, monkeypatch):
+def test_a_strangers_model_gets_no_variable_that_could_be_a_secret(name, monkeypatch):
     monkeypatch.setenv(name, "x")
     monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "1")
     told = Surroundings.here({"SOJOURN_WORKER": "mark"}, secretive=True).environment

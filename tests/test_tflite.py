@@ -109,7 +109,7 @@ def test_a_model_that_counts_counts_for_all_threads_together(folder: Path) -> No
 
 
 @needs_engine
-def test_wrong_inputs_and_devices_are_told_what_there_is(folder: Path) -> None:
+def test_wrong_inputs_and_devices_are_reported_what_there_is(folder: Path) -> None:
     with sojourn.open(folder / "one.tflite") as session:
         for fetches, feeds, told in (
             ("y", {"x": X[:, :3]}, r"takes float32\[\?, 4\]; got float32\[2, 3\]"),

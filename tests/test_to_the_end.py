@@ -72,7 +72,7 @@ def test_what_a_handler_raises_waits_until_the_work_is_done(handler, error):
     assert work.hurried == 3
 
 
-def test_a_failure_of_the_work_is_told_beside_what_a_handler_raised(handler):
+def test_a_failure_of_the_work_is_reported_beside_what_a_handler_raised(handler):
     handler(SystemExit(3))
     failure = OSError("the disk is full")
     work = Work(error=failure)

@@ -23,6 +23,7 @@ ONE = Listed(
     owner="/somewhere/else/serve.py:12",
     state="ready",
     device="cpu",
+    engine="litert 2.3.0 up to 6 rows, onnxruntime 1.31 above",
     isolation="process",
     client_pid=10,
     program="serve.py",
@@ -133,7 +134,7 @@ tell("done")
 
 def test_the_table_is_plain_and_aligned():
     lines = top_table.render([ONE, OTHER]).splitlines()
-    titles = "name worker state device holds runs runs/s p50 p99 idle owner opened at"
+    titles = "name worker state engine device holds runs runs/s p50 p99 idle owner opened at"
     assert lines[0].split() == titles.split()
     assert lines[1].split()[-12:-1] == "MiB 1234 57 61 us 2.1 ms 3 s 10 serve.py".split()
     assert "…" in lines[1].split()[-1] or lines[1].endswith("serve.py:12")
@@ -186,7 +187,7 @@ def test_the_live_view_shows_sorts_pauses_and_quits():
             assert names() == ["bert", "resnet"]
             await pilot.press("r")
             assert names() == ["resnet", "bert"]
-            await pilot.press("r", *"ssss")
+            await pilot.press("r", *"sssss")
             assert view._sort == "bytes"
             assert names() == ["bert", "resnet"]
             await pilot.press("space")

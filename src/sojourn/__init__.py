@@ -21,7 +21,8 @@ from sojourn.values import Footprint, Receipt, Residue, Signature, TensorSpec
 def warm_up(*, wait: bool = False, spares: int | None = None) -> None:
     """Start the zygote ahead of the first session, so that opening it takes milliseconds.
 
-    Returns at once; with `wait`, when TensorFlow has been imported there.
+    It then stays until the program ends. Returns at once; with `wait`, when TensorFlow has been
+    imported there.
 
     `spares` workers are kept ready from now on, in which TensorFlow has run before: the next
     session takes one, and another is made. They stand, with about 20 MiB each, until the program
@@ -38,6 +39,7 @@ def warm_up(*, wait: bool = False, spares: int | None = None) -> None:
         keep_spares(spares, wait=wait)
         if spares == 0:
             return
+    zygote.remain()
     if wait:
         zygote.frameworks()
     else:

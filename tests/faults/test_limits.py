@@ -14,7 +14,7 @@ import sojourn
 from faults.mounts import run_with_mounts
 
 
-def test_memory_that_runs_out_while_loading_is_told_and_leaves_nothing():
+def test_memory_that_runs_out_while_loading_is_reported_and_leaves_nothing():
     def build() -> Any:
         kept = bytearray(2**31)
         return lambda: len(kept)

@@ -57,7 +57,7 @@ def test_a_long_error_of_an_isolated_function_arrives_as_it_was_raised():
     assert "characters left out" in str(told.value.__cause__)
 
 
-def test_a_long_error_in_a_worker_that_has_no_memory_for_it_is_told_all_the_same():
+def test_a_long_error_in_a_worker_that_has_no_memory_for_it_is_reported_all_the_same():
     def build() -> Any:
         class Long(Exception):
             def __str__(self) -> str:

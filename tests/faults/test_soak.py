@@ -13,10 +13,10 @@ SOAK = Path(__file__).parents[2] / "benchmarks" / "soak.py"
 def test_random_sessions_with_random_faults_leave_nothing():
     # Always the same ones here: a failure can be seen again. `make soak` draws others each time.
     done = subprocess.run(
-        [sys.executable, SOAK, "--sessions", "60", "--seed", "12"], capture_output=True, text=True
+        [sys.executable, SOAK, "--sessions", "30", "--seed", "12"], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
-    assert told["sessions"] >= 60
-    assert told["sessions_of_graphs"] >= 6
-    assert told["faults"] >= 20
+    assert told["sessions"] >= 30
+    assert told["sessions_of_graphs"] >= 3
+    assert told["faults"] >= 10

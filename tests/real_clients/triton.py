@@ -27,7 +27,7 @@ def main(grpc_address: str, http_address: str) -> None:
         import tritonclient.http as sync_http
         import tritonclient.http.aio as aio_http
 
-        ask(sync_http.InferenceServerClient(http_address), sync_http)
+        ask_by_http(sync_http.InferenceServerClient(http_address), sync_http)
         asyncio.run(ask_by_aio(aio_http, http_address))
     print("ok")
 
@@ -94,6 +94,37 @@ def ask_by_grpc(client: Any) -> None:
     np.testing.assert_array_equal(client.infer("numbers", [half]).as_numpy("y"), X * 3)
     late = error_of(lambda: client.infer("numbers", [x], client_timeout=1e-6))
     assert "DEADLINE_EXCEEDED" in late
+    client.close()
+
+
+def ask_by_http(client: Any, module: Any) -> None:
+    ask(client, module)
+    assert client.get_server_metadata()["name"] == "sojourn"
+    metadata = client.get_model_metadata("numbers")
+    assert metadata["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [-1, 2]}], metadata
+    names = {each["name"] for each in client.get_model_repository_index()}
+    assert names == {"examples", "numbers"}, names
+    (statistics,) = client.get_inference_statistics("numbers", "2")["model_stats"]
+    assert statistics["inference_count"] > 0
+    # Data and answers as JSON, in bytes, and compressed.
+    for is_raw in (True, False):
+        x = module.InferInput("x", X.shape, "FP32")
+        x.set_data_from_numpy(X, binary_data=is_raw)
+        for answer_is_raw in (True, False):
+            wanted = [module.InferRequestedOutput("y", binary_data=answer_is_raw)]
+            for coding in (None, "gzip", "deflate"):
+                result = client.infer(
+                    "numbers", [x], outputs=wanted, request_compression_algorithm=coding
+                )
+                np.testing.assert_array_equal(result.as_numpy("y"), X * 3)
+    half = given(module, "x", X.astype(np.float16), "FP16")
+    np.testing.assert_array_equal(client.infer("numbers", [half]).as_numpy("y"), X * 3)
+    pending = [client.async_infer("numbers", [given(module, "x", X, "FP32")]) for _ in range(5)]
+    for each in pending:
+        np.testing.assert_array_equal(each.get_result().as_numpy("y"), X * 3)
+    assert "takes float32" in error_of(
+        lambda: client.infer("numbers", [given(module, "x", X.reshape(2, 1), "FP32")])
+    )
     client.close()
 
 

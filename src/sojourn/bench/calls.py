@@ -95,8 +95,8 @@ def _grpc() -> Iterator[Callable[[np.ndarray], Any]]:
 
     v1 = tf.compat.v1
     context = multiprocessing.get_context("spawn")
-    ready, told = context.Pipe(duplex=False)
-    server = context.Process(target=_serve_grpc, args=(told,), daemon=True)
+    ready, answer = context.Pipe(duplex=False)
+    server = context.Process(target=_serve_grpc, args=(answer,), daemon=True)
     server.start()
     try:
         target = ready.recv()
@@ -110,13 +110,13 @@ def _grpc() -> Iterator[Callable[[np.ndarray], Any]]:
         server.join()
 
 
-def _serve_grpc(told: Any) -> None:
+def _serve_grpc(answer: Any) -> None:
     import time
 
     import tensorflow as tf
 
     server = tf.distribute.Server.create_local_server()
-    told.send(server.target)
+    answer.send(server.target)
     time.sleep(3600)
 
 

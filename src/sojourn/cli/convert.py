@@ -12,6 +12,7 @@ from sojourn.cli.terminal import plain
 from sojourn.errors import SojournError
 from sojourn.session.conversion import cache
 from sojourn.session.conversion.candidates import ENGINES, FASTEST, Examined
+from sojourn.session.conversion.choosing import fastest, words_for
 from sojourn.values import caller, format_bytes
 
 
@@ -79,10 +80,12 @@ def _print(examined: Examined, to: str) -> None:
             continue
         agrees = f"agrees ({one.worst:.0e} of {one.tolerance:.0e})"
         ratios = ", ".join(f"{ratio:.2f} at {batch}" for batch, ratio in one.ratios.items())
+        ratios += " (one thread)" if one.threads == 1 else ""
         held = format_bytes(one.held_bytes)
         table.add_row(one.engine, agrees, ratios, held, f"{one.open_seconds * 1e3:.0f} ms")
     console = Console(highlight=False)
     console.print(table)
     if to == FASTEST:
-        winner = examined.fastest()
-        console.print(f"Fastest: {winner or 'tensorflow, no other is clearly faster'}")
+        uses = fastest(examined)
+        winner = words_for(examined, uses) if uses else "tensorflow, no other is clearly faster"
+        console.print(f"Fastest: {winner}")

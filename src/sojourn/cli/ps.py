@@ -58,7 +58,9 @@ def _text(server: dict[str, Any]) -> str:
     head += f", {format_bytes(memory['charged_bytes'])}"
     if memory["limit_bytes"] is not None:
         head += f" of {format_bytes(memory['limit_bytes'])}"
-    rows: list[tuple[str, ...]] = [("model", "version", "state", "holds", "copies", "requests", "")]
+    rows: list[tuple[str, ...]] = [
+        ("model", "version", "state", "holds", "copies", "requests", "leaves in", "")
+    ]
     rows += [_row(model) for model in server["models"]]
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
     lines = [
@@ -72,6 +74,7 @@ def _row(model: dict[str, Any]) -> tuple[str, ...]:
     state = model["state"].lower()
     if state == "available" and not model["is_loaded"]:
         state = "on demand"
+    leaves = model["leaves_in_seconds"]
     return (
         plain(model["name"]),
         str(model["version"]),
@@ -79,5 +82,6 @@ def _row(model: dict[str, Any]) -> tuple[str, ...]:
         format_bytes(model["memory_bytes"]) if model["is_loaded"] else "-",
         str(model["copies"]),
         str(model["uses"]),
+        "pinned" if model["pinned"] else "-" if leaves is None else format_seconds(leaves),
         plain(model["error"]),
     )

@@ -1,17 +1,23 @@
-"""`sojourn top`: the sessions of this user over all processes."""
+"""`sojourn top`: the sessions of this user over all processes, or what a server shows."""
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
+from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from sojourn.cli.options import Data, data_options
+from sojourn.cli.server_client import Client, Wanted, server_options
+from sojourn.cli.top_server import render as render_server
 from sojourn.cli.top_table import KEYS, ordered, render
 from sojourn.session.listing import Listed, Lister
 
 _RATE_SECONDS = 0.5
+_NEEDS_TEXTUAL = "The live view needs textual: pip install 'sojourn[top]'\n"
 
 
 @click.command(name="top")
@@ -32,17 +38,35 @@ _RATE_SECONDS = 0.5
     show_default=True,
     help="Seconds between two looks of the live view.",
 )
-def command(once: bool, data: Data, sort: str, reverse: bool, interval: float) -> None:
+@click.option("--server", is_flag=True, help="Show a server instead: that of --url, or of here.")
+@server_options
+def command(
+    once: bool,
+    data: Data,
+    sort: str,
+    reverse: bool,
+    interval: float,
+    server: bool,
+    wanted: Wanted,
+) -> None:
     """Watch every session of this user: what it holds, what it does, and the line that opened it.
 
     In a terminal this is a live view (with the `top` extra); otherwise, or with --once, a table.
     Runs a second are those of now; p50 and p99 those of the whole life of a session.
+
+    With --server, or a --url, these are the views of a server's page: its memory and who waits, its
+    models, its receipts.
     """
-    if not (once or data.is_wanted) and sys.stdout.isatty() and sys.stdin.isatty():
+    is_live = not (once or data.is_wanted) and sys.stdout.isatty() and sys.stdin.isatty()
+    url_from = click.get_current_context().get_parameter_source("url")
+    if server or url_from is ParameterSource.COMMANDLINE:  # SOJOURN_URL alone is for others
+        _show_server(wanted.client(), data, is_live, interval)
+        return
+    if is_live:
         try:
             from sojourn.cli.top_view import TopView
         except ImportError:
-            click.echo("The live view needs textual: pip install 'sojourn[top]'\n", err=True)
+            click.echo(_NEEDS_TEXTUAL, err=True)
         else:
             TopView(sort, reverse, interval).run()
             return
@@ -50,6 +74,26 @@ def command(once: bool, data: Data, sort: str, reverse: bool, interval: float) -
     data.give({"sessions": [one.to_dict() for one in sessions]})
     if not data.is_printed:
         click.echo(render(sessions))
+
+
+def _show_server(client: Client, data: Data, is_live: bool, interval: float) -> None:
+    def look() -> dict[str, Any]:
+        state: dict[str, Any] = client.ask("GET", "/page/api/state")
+        return state
+
+    if is_live:
+        try:
+            from sojourn.cli.top_server_view import ServerView
+        except ImportError:
+            click.echo(_NEEDS_TEXTUAL, err=True)
+        else:
+            ServerView(look, client.url, interval).run()
+            return
+    state = look()
+    state["server"].pop("secret", None)  # it is the page's, and of no use elsewhere
+    data.give(state)
+    if not data.is_printed:
+        click.echo(render_server(state, client.url, shutil.get_terminal_size().columns))
 
 
 def _look_twice() -> list[Listed]:

@@ -38,6 +38,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("name", "name", lambda s: short(plain(s.name)), lambda s: s.name),
     Column("pid", "worker", lambda s: str(s.worker_pid or UNKNOWN), lambda s: s.worker_pid, True),
     Column("state", "state", lambda s: s.state, lambda s: s.state),
+    Column("engine", "engine", lambda s: engine(s) or UNKNOWN, lambda s: s.engine),
     Column("device", "device", lambda s: plain(device(s)) or UNKNOWN, lambda s: s.device),
     Column(
         "bytes",
@@ -143,6 +144,11 @@ def idle(seconds: float) -> str:
     if seconds < 3600:
         return f"{seconds // 60:.0f} min"
     return f"{seconds // 3600:.0f} h {seconds % 3600 // 60:.0f} min"
+
+
+def engine(session: Listed) -> str:
+    """What computes, without versions: both names where there are two."""
+    return "+".join(plain(part).split()[0] for part in session.engine.split(", ") if part.strip())
 
 
 def device(session: Listed) -> str:

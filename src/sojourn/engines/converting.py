@@ -31,6 +31,7 @@ _READS = frozenset(
     "VarHandleOp ReadVariableOp ResourceGather ResourceGatherNd Variable VariableV2".split()
 )
 _PLACEHOLDERS = ("Placeholder", "PlaceholderV2")
+_MUST_COMPILE = "_XlaMustCompile"
 _RANDOM = ("Random", "Multinomial", "TruncatedNormal", "Shuffle", "Dropout")
 _HALVES = (tf.float16.as_datatype_enum, tf.bfloat16.as_datatype_enum)
 _TEXT = tf.string.as_datatype_enum
@@ -118,6 +119,8 @@ def _every_node(graph_def: Any) -> Iterable[Any]:
 def _reason(node: Any) -> str:
     if any(word in node.op for word in _RANDOM):
         return "draws random numbers"
+    if node.op == "Assert":
+        return "refuses some inputs, which others would take"
     definition = op_def_registry.get(node.op)
     if definition is not None and definition.is_stateful and node.op not in _CALLS:
         return "keeps or changes state"
@@ -170,6 +173,11 @@ def _inlined(graph: Any, inputs: list[str], outputs: list[str]) -> Any:
     graph_def = convert_to_constants.disable_lower_using_switch_merge(graph.as_graph_def())
     for function in graph_def.library.function:
         function.attr.pop("api_implements", None)  # by which one for a GPU would be chosen
+    # What is to be compiled is not inlined, as Keras wants it for convolutions in groups.
+    for node in (*graph_def.node, *(n for f in graph_def.library.function for n in f.node_def)):
+        node.attr.pop(_MUST_COMPILE, None)
+    for function in graph_def.library.function:
+        function.attr.pop(_MUST_COMPILE, None)
     meta_graph = v1.train.export_meta_graph(graph_def=graph_def, graph=graph)
     meta_graph.collection_def["train_op"].node_list.value.extend([*inputs, *outputs])
     config = v1.ConfigProto()

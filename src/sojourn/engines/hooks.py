@@ -22,6 +22,7 @@ class Framework:
     name: str  # of its module
     preload: tuple[str, ...] = ()  # our own modules that use it
     hooks: str = ""  # the module that has them
+    idle_seconds: float = 60.0  # for how long its zygote stays without a worker
 
     @property
     def is_loaded(self) -> bool:
@@ -41,6 +42,7 @@ _TENSORFLOW = Framework(
         "sojourn.engines.remote_session",
     ),
     hooks="sojourn.engines.tensorflow_hooks",
+    idle_seconds=600.0,  # it takes seconds to start
 )
 
 _ALL = (
@@ -66,6 +68,16 @@ def chosen_frameworks() -> tuple[str, ...] | None:
     if wanted is None:
         return None
     return tuple(name for name in wanted.split(",") if name in FRAMEWORKS)
+
+
+def idle_seconds(frameworks: Iterable[str]) -> float:
+    """For how long a zygote with these frameworks stays without a worker."""
+    if chosen := os.environ.get("SOJOURN_ZYGOTE_SECONDS"):
+        try:
+            return max(0.0, float(chosen))
+        except ValueError:
+            raise ValueError(f"SOJOURN_ZYGOTE_SECONDS must be a number, not {chosen!r}") from None
+    return max((FRAMEWORKS[name].idle_seconds for name in frameworks), default=60.0)
 
 
 # -- in the zygote -----------------------------------------------------------------------------

@@ -11,8 +11,7 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -38,8 +37,8 @@ class LiteRtEngine:
     def __init__(self, load: Load, signature: str | None, remembers: bool) -> None:
         self._path = load.path
         self._key = signature
+        self._threads = load.threads or len(os.sched_getaffinity(0))
         self._remembers = remembers
-        self._lock = threading.Lock()
         self._only = threading.Lock()  # held while the only interpreter runs
         runner = self._new_runner()
         self._free = [runner]
@@ -61,25 +60,26 @@ class LiteRtEngine:
 
     def _new_runner(self) -> _Runner:
         try:
-            return _Runner(self._path, self._key)
+            return _Runner(self._path, self._key, self._threads)
         except (ValueError, RuntimeError) as error:
             raise ModelError(f"LiteRT cannot load {self._path}: {_reason(error)}") from None
 
-    @contextmanager
-    def runner(self) -> Iterator[_Runner]:
-        """One that no other thread runs meanwhile."""
+    def take(self) -> _Runner:
+        """One that no other thread runs, until it is given back."""
         if self._remembers:
-            with self._only:
-                yield self._free[0]
-            return
-        with self._lock:
-            runner = self._free.pop() if self._free else None
-        runner = runner or self._new_runner()
+            self._only.acquire()
+            return self._free[0]
         try:
-            yield runner
-        finally:
-            with self._lock:
-                self._free.append(runner)
+            return self._free.pop()
+        except IndexError:
+            return self._new_runner()
+
+    def give_back(self, runner: _Runner) -> None:
+        """Others may run it."""
+        if self._remembers:
+            self._only.release()
+        else:
+            self._free.append(runner)
 
     def plan(self, feeds: Sequence[str], fetches: Sequence[str]) -> LiteRtPlan:
         signature = self.signature
@@ -116,47 +116,66 @@ class LiteRtPlan:
         self.slots = range(len(self._fetches))
 
     def run(self, arrays: Arrays) -> Sequence[np.ndarray]:
-        with self._engine.runner() as runner:
-            results = runner.run(dict(zip(self._feeds, arrays, strict=True)))
-        return [np.asarray(results[name]) for name in self._fetches]
+        runner = self._engine.take()
+        try:
+            return runner.run(self._feeds, arrays, self._fetches)
+        finally:
+            self._engine.give_back(runner)
 
 
 class _Runner:
     """One interpreter, ready to run one signature, or its graph if it has none."""
 
-    def __init__(self, path: str, key: str | None) -> None:
-        threads = len(os.sched_getaffinity(0))
+    def __init__(self, path: str, key: str | None, threads: int) -> None:
         self._interpreter = Interpreter(model_path=path, num_threads=threads)
         self._interpreter.allocate_tensors()
-        self._signature = None if key is None else self._interpreter.get_signature_runner(key)
-        if self._signature is not None:
-            inputs = self._signature.get_input_details()
-            outputs = self._signature.get_output_details()
-        else:
-            inputs = {detail["name"]: detail for detail in self._interpreter.get_input_details()}
-            outputs = {detail["name"]: detail for detail in self._interpreter.get_output_details()}
+        inputs = {detail["name"]: detail for detail in self._interpreter.get_input_details()}
+        outputs = {detail["name"]: detail for detail in self._interpreter.get_output_details()}
+        self._signature = None
+        if key is not None:
+            signature = self._interpreter.get_signature_runner(key)
+            named = signature.get_input_details(), signature.get_output_details()
+            is_whole = len(self._interpreter.get_signature_list()) == 1 and _indices(
+                *named
+            ) == _indices(inputs, outputs)
+            if not is_whole:
+                self._signature = signature  # which allocates at every step
+            inputs, outputs = named
         self._places = {name: detail["index"] for name, detail in (inputs | outputs).items()}
         self._sizes = {name: tuple(detail["shape"]) for name, detail in inputs.items()}
         self.inputs = {name: _spec(detail) for name, detail in inputs.items()}
         self.outputs = {name: _spec(detail) for name, detail in outputs.items()}
 
-    def run(self, given: dict[str, np.ndarray]) -> dict[str, Any]:
+    def run(self, feeds: list[str], arrays: Arrays, fetches: list[str]) -> list[np.ndarray]:
         """The outputs, which are copies."""
         if self._signature is not None:
-            results: dict[str, Any] = self._signature(**given)
-            return results
+            results: dict[str, Any] = self._signature(**dict(zip(feeds, arrays, strict=True)))
+            return [np.asarray(results[name]) for name in fetches]
+        interpreter, places, sizes = self._interpreter, self._places, self._sizes
         is_resized = False
-        for name, array in given.items():
-            if array.shape != self._sizes[name]:
-                self._interpreter.resize_tensor_input(self._places[name], array.shape)
-                self._sizes[name] = array.shape
+        for name, array in zip(feeds, arrays, strict=True):
+            if array.shape != sizes.get(name):
+                interpreter.resize_tensor_input(places[name], array.shape)
+                sizes[name] = array.shape
                 is_resized = True
         if is_resized:
-            self._interpreter.allocate_tensors()
-        for name, array in given.items():
-            self._interpreter.set_tensor(self._places[name], array)
-        self._interpreter.invoke()
-        return {name: self._interpreter.get_tensor(self._places[name]) for name in self.outputs}
+            try:
+                interpreter.allocate_tensors()
+            except BaseException:
+                sizes.clear()  # the next step tries again
+                raise
+        for name, array in zip(feeds, arrays, strict=True):
+            interpreter.set_tensor(places[name], array)
+        interpreter.invoke()
+        return [np.asarray(interpreter.get_tensor(places[name])) for name in fetches]
+
+
+def _indices(inputs: dict[str, Any], outputs: dict[str, Any]) -> tuple[list[int], list[int]]:
+    """Which tensors these are."""
+    return (
+        sorted(detail["index"] for detail in inputs.values()),
+        sorted(detail["index"] for detail in outputs.values()),
+    )
 
 
 def _spec(detail: dict[str, Any]) -> TensorSpec:

@@ -41,7 +41,7 @@ class MetaGraphEngine(GraphEngine):
             outputs = outputs or _tensors(graph, chosen.outputs)
         inputs = inputs or _without_saver(placeholders(graph))
         outputs = outputs or _without_saver(terminal_tensors(graph))
-        engine = cls(graph, inputs, outputs, None, load.gpu_bytes)
+        engine = cls(graph, inputs, outputs, None, load)
         engine._saver, engine._prefix = saver, prefix
         with refusals(f"the variables of {prefix} cannot be loaded"):
             engine._fill()

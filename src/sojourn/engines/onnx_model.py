@@ -32,7 +32,10 @@ _DTYPES = {
     "bool": "bool",
     **{name: name for bits in (8, 16, 32, 64) for name in (f"int{bits}", f"uint{bits}")},
 }
-_UNKNOWN_OP = re.compile(r"(\S+?)(?:\(-?\d+\))? is not a registered function/op")
+_UNKNOWN_OP = re.compile(
+    r"(?:No Op registered for )?(\S+?)(?:\(-?\d+\))? "
+    r"(?:is not a registered function/op|with domain_version of)"
+)
 _OPSET = re.compile(r"Opset (\d+) is under development.*?for domain (\S+) is till opset (\d+)")
 _IR = re.compile(r"Unsupported model IR version: (\d+), max supported IR version: (\d+)")
 _MISSING = re.compile(r"External data path does not exist: (\S+)")
@@ -70,7 +73,9 @@ class OnnxEngine:
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4  # what matters is raised
         # Said by us, because otherwise it ties its threads to cores, which the sandbox refuses.
-        options.intra_op_num_threads = len(os.sched_getaffinity(0))
+        options.intra_op_num_threads = load.threads or len(os.sched_getaffinity(0))
+        # Its threads wait for the next step by spinning, for 15 ms. The caller needs the core.
+        options.add_session_config_entry("session.force_spinning_stop", "1")
         options.use_deterministic_compute = load.deterministic
         if load.seed is not None:
             onnxruntime.set_seed(load.seed)
@@ -119,7 +124,8 @@ class OnnxPlan:
         inputs: list[TensorSpec],
         outputs: list[TensorSpec],
     ) -> None:
-        self._run = session.run
+        # Below what checks once more that every input is there.
+        self._run = getattr(session, "_sess", session).run
         self._feeds = feeds
         self._fetches = fetches
         self.inputs = inputs
@@ -133,7 +139,7 @@ class OnnxPlan:
         for i in self._texts:
             given[self._feeds[i]] = _decoded(self._feeds[i], arrays[i])
         try:
-            results: list[np.ndarray] = self._run(self._fetches, given)
+            results: list[np.ndarray] = self._run(self._fetches, given, None)
         except (RuntimeError, ValueError, MemoryError):
             raise
         except Exception as error:  # as above

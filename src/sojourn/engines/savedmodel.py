@@ -60,7 +60,7 @@ class SavedModelEngine(GraphEngine):
             saver, _ = loader.load_graph(graph, tags)
             inputs = _tensors(graph, chosen.inputs)
             outputs = _tensors(graph, chosen.outputs)
-        engine = cls(graph, inputs, outputs, None, load.gpu_bytes)
+        engine = cls(graph, inputs, outputs, None, load)
         engine._loader, engine._saver, engine._tags = loader, saver, tags
         with refusals(f"the variables of the SavedModel {path} cannot be loaded"):
             engine._fill()

@@ -25,7 +25,8 @@ _NUMBERED = re.compile(r"(.*)_(\d+)")
 
 
 def prepare(load: Load) -> None:
-    """Seed this process and ask for deterministic ops, as `seed` and `deterministic` say.
+    """Seed this process and ask for deterministic ops, as `seed` and `deterministic` say; tell
+    TensorFlow how many threads it has.
 
     Called before the model is loaded or built.
     """
@@ -34,6 +35,11 @@ def prepare(load: Load) -> None:
         seed_process(seed)
     if load.deterministic and "tensorflow" in sys.modules:
         sys.modules["tensorflow"].config.experimental.enable_op_determinism()
+    if load.threads is not None and "tensorflow" in sys.modules:
+        # A builder may compute before there is a session, which would come too late.
+        threading = sys.modules["tensorflow"].config.threading
+        threading.set_intra_op_parallelism_threads(load.threads)
+        threading.set_inter_op_parallelism_threads(load.threads)
     limit = load.gpu_bytes
     if limit is not None:
         _cap_devices(limit)

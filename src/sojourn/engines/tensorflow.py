@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -50,10 +51,11 @@ class GraphEngine:
         inputs: Mapping[str, Any],
         outputs: Mapping[str, Any],
         initializers: Sequence[str] | None = None,
-        gpu_bytes: int | None = None,
+        load: Load | None = None,
     ) -> None:
         self.graph = graph
-        self.session = v1.Session(graph=graph, config=session_config(gpu_bytes))
+        self._config = session_config(load)
+        self.session = v1.Session(graph=graph, config=self._config)
         self.variables = Variables(graph, self.session)
         self._placements = Placements(self.session)
         self.name_tensors(inputs, outputs)
@@ -138,7 +140,7 @@ class GraphEngine:
     def _initialize_again(self) -> None:
         # In a session of its own: here, random initializers with a seed would go on with their
         # streams, and tables would keep what was put into them.
-        with v1.Session(graph=self.graph, config=session_config()) as fresh:
+        with v1.Session(graph=self.graph, config=self._config) as fresh:
             fresh.run(self._initializers)
             values = Variables(self.graph, fresh).read_all()
         self.variables.assign(values)
@@ -203,14 +205,24 @@ class GraphEngine:
         return operation.outputs[0] if len(operation.outputs) == 1 else operation
 
 
-def session_config(gpu_bytes: int | None = None) -> Any:
+def session_config(load: Load | None = None) -> Any:
     """How every session is made: ops without a kernel for their device run where they have one,
     and a GPU's memory is taken as needed, or up to a limit."""
     config = v1.ConfigProto(allow_soft_placement=True)
     config.gpu_options.allow_growth = True
-    if gpu_bytes is not None:
+    if load is None:
+        return config
+    if load.gpu_bytes is not None:
         logical = config.gpu_options.experimental.virtual_devices.add()
-        logical.memory_limit_mb.append(max(1, gpu_bytes // 2**20))
+        logical.memory_limit_mb.append(max(1, load.gpu_bytes // 2**20))
+    if load.threads is not None:
+        config.intra_op_parallelism_threads = load.threads
+        config.inter_op_parallelism_threads = load.threads
+    if load.jit_compile:
+        # Read once in a process, by the first session: on a CPU nothing is compiled without it.
+        os.environ["TF_XLA_FLAGS"] = f"{os.environ.get('TF_XLA_FLAGS', '')} --tf_xla_cpu_global_jit"
+        level = v1.OptimizerOptions.ON_1
+        config.graph_options.optimizer_options.global_jit_level = level
     return config
 
 
@@ -226,7 +238,7 @@ def engine_of_graph_def(
             raise ModelError(f"the graph cannot be imported: {error}") from None
     inputs = named(graph, load.inputs) or placeholders(graph)
     outputs = named(graph, load.outputs) or terminal_tensors(graph)
-    return kind(graph, inputs, outputs, load.initializer, load.gpu_bytes)
+    return kind(graph, inputs, outputs, load.initializer, load)
 
 
 def build(function: Callable[[], Any], seed: int | None = None) -> tuple[Any, Any]:
@@ -267,7 +279,7 @@ def engine_of_graph(graph: Any, load: Load) -> GraphEngine:
         named(graph, load.inputs) or placeholders(graph),
         named(graph, load.outputs) or terminal_tensors(graph),
         load.initializer or initializers_of(graph),
-        load.gpu_bytes,
+        load,
     )
 
 
@@ -278,7 +290,7 @@ def engine_of_built(graph: Any, built: Any, load: Load) -> GraphEngine:
     with graph.as_default():
         inputs, outputs = _inputs_and_outputs(built)
     initializer = load.initializer or initializers_of(graph)
-    return GraphEngine(graph, inputs, outputs, initializer, load.gpu_bytes)
+    return GraphEngine(graph, inputs, outputs, initializer, load)
 
 
 def _inputs_and_outputs(built: Any) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -63,7 +63,7 @@ class Call:
 
         options = self._options
         choice = options.choice()
-        stay = Stay(_label(self.name), "process", choice.label, self._place)
+        stay = Stay(_label(self.name), "process", choice.label, self._place, model=self.name)
 
         def new_backend(deadline: float | None) -> CallBackend:
             self._backend = CallBackend(

@@ -13,6 +13,7 @@ from sojourn.kinds.load import Load, Packed
 from sojourn.kinds.record import Kind
 
 _GRAPH = ("inputs", "outputs", "initializer")
+_DEFAULT = "tensorflow"
 
 _ALL = (
     Kind(
@@ -115,10 +116,41 @@ _ALL = (
     Kind("built", "a builder that returns inputs and outputs", options=("initializer",)),
     Kind("loaded", "a loaded SavedModel", options=("signature", "inputs")),
     Kind("function", "a plain function", options=("outputs",)),
+    # One model on two engines, in one worker.
+    Kind(
+        "by_rows",
+        "a model on two engines",
+        loader="sojourn.engines.combined:ByRowsEngine",
+        takes_spares=False,
+        uses_gpu=False,
+    ),
+    Kind(
+        "shadowed",
+        "a model that is compared with TensorFlow",
+        loader="sojourn.engines.combined:ShadowedEngine",
+        takes_spares=False,
+        uses_gpu=False,
+    ),
     Kind("calling", "an isolated call", loader="sojourn.engines.calling:CallingEngine"),
     Kind("session", "a drop-in session", loader="sojourn.engines.remote_session:SessionEngine"),
 )
 
 KINDS = {kind.name: kind for kind in _ALL}
 
-__all__ = ["KINDS", "Kind", "Load", "Packed"]
+
+def framework_of(load: Load) -> str:
+    """What is imported before its worker is forked: TensorFlow if any part needs it."""
+    if not load.parts:
+        return KINDS[load.kind].framework
+    found = [framework_of(part) for part in load.parts]
+    return _DEFAULT if _DEFAULT in found else found[0]
+
+
+def engines_of(load: Load) -> str:
+    """The names of what computes; one that is only compared with does not count."""
+    parts = load.parts or ()
+    shown = parts[1:] if load.kind == "shadowed" else parts
+    return ", ".join(engines_of(part) for part in shown) or KINDS[load.kind].engine
+
+
+__all__ = ["KINDS", "Kind", "Load", "Packed", "engines_of", "framework_of"]

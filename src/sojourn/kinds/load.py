@@ -31,7 +31,14 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     deterministic: bool = False
     device: str = "auto"
     gpu_bytes: int | None = None
+    threads: int | None = None  # that one step may use; as many as there are cores
+    jit_compile: bool = False
     untrusted: bool = False
     packed: Packed | None = None  # a live model that was packed by the caller
     config: bytes = b""  # of a drop-in session
+    # Of one that is run by two engines: the models, and who runs what.
+    parts: list[Load] | None = None
+    most_rows: int = 0  # what has more rows is run by the second
+    every: int = 0  # of so many steps one is run by both
+    tolerance: float = 0.0  # within which they must agree
     live: Any = None  # an object of the caller's, for an inline session

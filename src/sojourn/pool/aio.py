@@ -10,6 +10,7 @@ from sojourn.pool.deciding import LOOK_SECONDS
 from sojourn.pool.decisions.terms import Holder
 from sojourn.pool.driver import Wish
 from sojourn.pool.leasing import PoolLease, Waiter
+from sojourn.process.aside import aside
 from sojourn.process.deadlines import deadline_after, left_until
 from sojourn.values import Place
 
@@ -64,8 +65,13 @@ class AsyncLease:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._lease is not None:
-            self._lease.close()
+        lease = self._lease
+        if lease is None:
+            return
+        if lease.is_broken:
+            await aside(lease.close)  # it waits until the pool knows what is left: nothing
+        else:
+            lease.close()
 
     async def _wait(self, waiter: Waiter, deadline: float | None, bell: asyncio.Event) -> PoolLease:
         driver = self._pool._driver

@@ -1,4 +1,4 @@
-"""The one owner of a pool's books: who waits, who holds what, what is open, and what is to be done.
+"""The one owner of a pool's books: who waits and who holds what; `copies.py` has what is open.
 
 Everything is changed by decisions (`deciding.py`), which no signal can stop halfway, but for what
 a thread does by one assignment or one append: noting a lease at a door (`at_door`), ending one
@@ -14,33 +14,18 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
 from functools import partial
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sojourn import events
 from sojourn.errors import InternalError
-from sojourn.pool.deciding import Deciding, clock
-from sojourn.pool.decisions.effects import (
-    Close,
-    Discard,
-    Effect,
-    Effects,
-    EndSpare,
-    Expire,
-    Grant,
-    MakeSpare,
-    Open,
-    Park,
-    Refuse,
-    Report,
-    SetTimer,
-    Warmed,
-)
+from sojourn.pool.copies import Copies
+from sojourn.pool.deciding import clock
+from sojourn.pool.decisions.effects import Grant, Refuse
 from sojourn.pool.decisions.scheduler import Scheduler
 from sojourn.pool.decisions.terms import CopyId, Holder, Policy, Request
 from sojourn.pool.leasing import (
+    Answer,
     Door,
     PoolLease,
     PoolTerms,
@@ -50,43 +35,24 @@ from sojourn.pool.leasing import (
     tie_lease,
     tie_waiter,
 )
-from sojourn.pool.steps import Steps
 from sojourn.session.states import State
-from sojourn.session.stay import Stay
 from sojourn.values import Place
 
-if TYPE_CHECKING:
-    from sojourn.pool.hands import Hands
-    from sojourn.process.worker import Worker
-
-Job = Callable[[], None]
 _GONE_SECONDS = 10.0  # the longest a broken lease waits for its copy to be cleared away
 _INBOX_LIMIT = 512  # so many returns wait for a decision that others need; then they get their own
 
 
-class Books(Deciding):
+class Books(Copies):
     """The state of one pool. What begins with an underscore is changed under the lock only."""
 
-    hands: Hands
-
     def __init__(self, policy: Policy, made_at: Place) -> None:
-        super().__init__(policy)
-        self.made_at = made_at
-        self.closed_at: Place | None = None
+        super().__init__(policy, made_at)
         self.is_foreign = False  # in a fork of the process that made it
-        self.residents: dict[CopyId, Resident] = {}
-        self.spares: dict[int, Worker] = {}  # those that are ready
-        self.jobs: deque[Job] = deque()
         self.inbox: deque[PoolTerms | Tie] = deque()  # leases and waiters that have ended
-        self.timer_at: float | None = None
         self._tickets = itertools.count(1)
         self._doors: dict[object, Door] = {}  # by name, or name and version
         self._ties: dict[int, Tie] = {}  # the leases that are in the books
         self._waiters: dict[int, Tie] = {}
-        self._opening: dict[CopyId, Stay | None] = {}
-        self._unwanted: set[CopyId] = set()  # told to close before they were open
-        self._news: deque[Report] = deque()
-        self._ended_steps: dict[str, Steps] = {}  # of copies that have gone, by model
 
     # -- coming in ----------------------------------------------------------------------------
 
@@ -94,7 +60,7 @@ class Books(Deciding):
         self, name: str, version: int | None, holder: Holder, owner: Any
     ) -> PoolLease | None:
         """A lease without a decision, where there is nothing to decide: the copy is open, and
-        anybody may have it. None: ask."""
+        anybody may have it, or nobody has it. None: ask."""
         key = name if version is None else (name, version)
         door = self._doors.get(key)
         if door is None:
@@ -106,7 +72,11 @@ class Books(Deciding):
         lease = PoolLease(terms, holder, owner)
         tie = tie_lease(lease, holder, self.inbox)
         with self.lock:
-            is_open = self._doors.get(key) is door and door.resident.seems_alive(now)
+            is_open = (
+                self._doors.get(key) is door
+                and not (door.is_exclusive and door.inside)
+                and door.resident.seems_alive(now)
+            )
             if is_open:
                 door.inside[terms.ticket] = tie
         if not is_open:
@@ -120,7 +90,9 @@ class Books(Deciding):
             door = self._doors.get(key)  # another thread may have been faster
             copy = None if self.is_foreign else self._scheduler.door(name, version)
             if door is None and copy is not None:
-                door = self._doors[key] = Door(self.residents[copy])
+                model = self._scheduler.find(name, version)
+                is_exclusive = model is not None and model.exclusive
+                door = self._doors[key] = Door(self.residents[copy], is_exclusive)
             return door
 
     def request(self, request: Request, waiter: Waiter, owner: Any) -> PoolLease | None:
@@ -325,130 +297,14 @@ class Books(Deciding):
         """Wait until the receipt of a broken copy is in."""
         self.wait_until(lambda _: copy not in self.residents, _GONE_SECONDS)
 
-    # -- what follows -------------------------------------------------------------------------
-
-    def tell(self, event: Callable[[Scheduler, float], Effects]) -> None:
-        """Something has happened at this moment."""
-        self.decide(lambda scheduler, now: self._route(event(scheduler, now)))
-
-    def _route(self, effects: Iterable[Effect]) -> None:
-        """Write down what is to be done, in order, and do nothing that waits."""
-        for effect in effects:
-            match effect:
-                case Grant() | Warmed() | Refuse():
-                    tie = self._waiters.get(effect.ticket)
-                    if tie is None:
-                        raise InternalError(f"{effect} is for nobody")
-                    waiter = tie()
-                    if isinstance(waiter, Waiter):  # else its end lies in the inbox
-                        waiter.answer = effect
-                        waiter.ring()
-                case SetTimer(at):
-                    self.timer_at = at
-                    self.wake_keeper()
-                case Report():
-                    self._news.append(effect)
-                case Expire():
-                    self._later(partial(self.end_lease, effect))
-                case Open(copy):
-                    self._opening[copy] = None
-                    self._later(partial(self.hands.open, effect))
-                case MakeSpare(number):
-                    self._later(partial(self.hands.make_spare, number))
-                case EndSpare(number):
-                    self._later(partial(self.hands.end_spare, number))
-                case Close(copy) if copy in self._opening:
-                    self._unwanted.add(copy)  # the job that opens it closes it
-                    stay = self._opening[copy]
-                    if stay is not None:  # there is no point in loading on
-                        self._later(partial(cut_off, stay))
-                case Close(copy):
-                    self._later(partial(self.hands.close, copy))
-                case Park(copy):
-                    self._later(partial(self.hands.park, copy))
-                case Discard(state):
-                    self._later(partial(self.hands.discard, state))
-
-    def _later(self, job: Job) -> None:
-        self.jobs.append(job)
-        self.wake_keeper()
-
-    def tell_news(self) -> None:
-        """Emit what is to be told, without the lock, and not on the keeper: a subscriber may take
-        its time, or wait for the main thread, which may wait for the keeper."""
-        if not self._news:
-            return
-        if threading.current_thread().name == KEEPER:
-            self._later(self.tell_news)
-            return
-        while self._news:
-            try:
-                news = self._news.popleft()
-            except IndexError:
-                break  # another thread was faster
-            events.emit(news.kind, news.model, self.made_at, **news.detail)
-
-    def end_lease(self, expired: Expire) -> None:
-        """The pool closes, and a lease was not given back in time."""
-        resident = self.residents.get(expired.copy)
-        for terms in list(resident.stay.leases) if resident is not None else ():
-            if isinstance(terms, PoolTerms) and terms.ticket == expired.ticket:
-                terms.end(f"the pool was closed at {self.closed_at}")
-
-    # -- news of copies -----------------------------------------------------------------------
-
-    def is_being_opened(self, copy: CopyId, stay: Stay) -> None:
-        """There is a worker now, which can be ended if it is not wanted any more."""
-        with self.lock:
-            self._opening[copy] = stay
-            is_unwanted = copy in self._unwanted
-        if is_unwanted:
-            cut_off(stay)
-
-    def has_opened(self, resident: Resident, held_bytes: int, seconds: float) -> bool:
-        """A copy is open; whether it is still wanted."""
-        copy = resident.copy
-
-        def decide(scheduler: Scheduler, now: float) -> bool:
-            del self._opening[copy]
-            self.residents[copy] = resident
-            is_wanted = copy not in self._unwanted
-            self._unwanted.discard(copy)
-            if is_wanted:
-                self._route(scheduler.on_opened(copy, held_bytes, seconds, now))
-            return is_wanted
-
-        is_wanted = self.decide(decide)
-        self.wake_keeper()  # there is one more to watch
-        return is_wanted
-
-    def has_not_opened(self, copy: CopyId, error: Exception) -> None:
-        def decide(scheduler: Scheduler, now: float) -> None:
-            del self._opening[copy]
-            self._unwanted.discard(copy)
-            self._route(scheduler.on_open_failed(copy, error, now))
-
-        self.decide(decide)
-
-    def has_closed(self, copy: CopyId, residue_bytes: int) -> None:
-        def decide(scheduler: Scheduler, now: float) -> None:
-            self._ended_steps.setdefault(copy.model, Steps()).add(self.residents.pop(copy))
-            self._route(scheduler.on_closed(copy, now, residue_bytes=residue_bytes))
-
-        self.decide(decide)
-
-    def has_spare(self, number: int, worker: Worker, held_bytes: int) -> None:
-        """A spare worker is ready."""
-
-        def decide(scheduler: Scheduler, now: float) -> None:
-            self.spares[number] = worker
-            self._route(scheduler.on_spare_ready(number, held_bytes, now))
-
-        self.decide(decide)
-        self.wake_keeper()  # there is one more to watch
-
-    def is_there(self, copy: CopyId) -> bool:
-        return copy in self.residents or copy in self._opening
+    def _answer(self, answer: Answer) -> None:
+        tie = self._waiters.get(answer.ticket)
+        if tie is None:
+            raise InternalError(f"{answer} is for nobody")
+        waiter = tie()
+        if isinstance(waiter, Waiter):  # else its end lies in the inbox
+            waiter.answer = answer
+            waiter.ring()
 
     def become_foreign(self) -> None:
         """We are in a fork. The lock may belong to a thread that does not exist here."""
@@ -460,12 +316,3 @@ class Books(Deciding):
         self.residents.clear()
         self.spares.clear()
         self.errands.clear()
-
-
-KEEPER = "sojourn-pool"  # the name of its thread
-
-
-def cut_off(stay: Stay) -> None:
-    """End a worker that is being opened for nobody."""
-    if stay.backend is not None:
-        stay.backend.kill()

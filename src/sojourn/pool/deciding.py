@@ -63,7 +63,7 @@ class Deciding(ABC):
         self.lock = threading.Lock()
         self.errands: deque[Errand[Any]] = deque()
         self.has_keeper = False  # a thread that does errands
-        self.wake_keeper: Callable[[], None] = nobody
+        self.wake_keeper: Callable[[], None] = no_keeper
         self._main_thread = threading.main_thread().ident
         self._scheduler = Scheduler(policy)
         self._bells: set[queue.SimpleQueue[None]] = set()  # of those in `wait_until`
@@ -123,8 +123,8 @@ class Deciding(ABC):
 
     @abstractmethod
     def tell_news(self) -> None:
-        """Emit what is to be told, after a decision and without the lock."""
+        """Emit the events that are due, after a decision and without the lock."""
 
 
-def nobody() -> None:
+def no_keeper() -> None:
     """There is no keeper yet."""

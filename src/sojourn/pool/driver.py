@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from sojourn.errors import PoolTimeout, SessionClosed
 from sojourn.pool.books import Books
-from sojourn.pool.deciding import LOOK_SECONDS, clock, nobody
+from sojourn.pool.deciding import LOOK_SECONDS, clock, no_keeper
 from sojourn.pool.decisions.effects import Effects, Expire
 from sojourn.pool.decisions.scheduler import Scheduler
 from sojourn.pool.decisions.status import PoolStatus
@@ -19,8 +19,8 @@ from sojourn.pool.decisions.terms import CopyId, Holder, Model, Policy, Request
 from sojourn.pool.hands import Hands, Source
 from sojourn.pool.leasing import PoolLease, Waiter
 from sojourn.pool.parking import Parking
-from sojourn.pool.steps import Steps
 from sojourn.process.deadlines import deadline_after, left_until
+from sojourn.session.totals import Steps
 from sojourn.values import Place, Receipt
 
 _serials = itertools.count(1)
@@ -52,11 +52,11 @@ class Driver(Books):
         self.policy = policy
         self.parking = parking
         self.hands = Hands(self, parking)
-        self.start_keeper: Callable[[], None] = nobody
+        self.start_keeper: Callable[[], None] = no_keeper
         self.on_receipt: Callable[[str, Receipt], None] = keeps_no_receipts
         self._maker = os.getpid()
         self._cut_off_at: float | None = None  # when steps no longer get the time to finish
-        self._is_hurried = False  # nobody waits for leases any longer
+        self._is_hurried = False  # close does not wait for leases any longer
 
     # -- models -------------------------------------------------------------------------------
 
@@ -99,8 +99,8 @@ class Driver(Books):
 
         return self._let_go(choose, timeout)
 
-    def keep(self, name: str, version: int | None, seconds: float | None) -> None:
-        """Change how long idle copies of a version stay."""
+    def change(self, name: str, version: int | None, **rules: Any) -> None:
+        """Change rules of a version, for the copies that are there as well."""
         self.require_ours()
 
         def decide(scheduler: Scheduler, now: float) -> None:
@@ -108,7 +108,7 @@ class Driver(Books):
             model = scheduler.find(name, version)
             if model is None:
                 raise scheduler.unknown_model(name, version)
-            self._route(scheduler.on_keep(model.key, seconds, now))
+            self._route(scheduler.on_change(model.key, now, **rules))
 
         self.decide(decide)
 
@@ -235,7 +235,7 @@ class Driver(Books):
         return self._scheduler.names
 
     def copies(self, name: str, version: int | None = None) -> int:
-        """How many copies it may have; one for a model that is not known, to be told so."""
+        """How many copies it may have; one for an unknown model, so that asking for it fails."""
         model = self._scheduler.find(name, version)
         return 1 if model is None else model.copies
 
@@ -248,23 +248,21 @@ class Driver(Books):
         return None if model is None else model.version
 
     def status(self) -> PoolStatus:
-        return self.decide(lambda scheduler, now: scheduler.status())
+        return self.decide(lambda scheduler, now: scheduler.status(now))
 
-    def steps_by_model(self) -> dict[tuple[str, int], tuple[list[int], float]]:
-        """Of every model and version: the histogram of its steps, and all their seconds."""
+    def steps_by_model(self) -> dict[tuple[str, int], Steps]:
+        """The steps of every model and version."""
 
         def decide(scheduler: Scheduler, now: float) -> dict[str, Steps]:
             sums = {key: steps.copy() for key, steps in self._ended_steps.items()}
             for copy, resident in self.residents.items():
-                sums.setdefault(copy.model, Steps()).add(resident)
+                sums.setdefault(copy.model, Steps()).add(resident.stay.lifecycle)
             return sums
 
         sums = self.decide(decide)
         models = (model for name in self.names() for model in self._scheduler.versions(name))
         return {
-            (model.name, model.version): (sums[model.key].histogram, sums[model.key].seconds)
-            for model in models
-            if model.key in sums
+            (model.name, model.version): sums[model.key] for model in models if model.key in sums
         }
 
     @property

@@ -1,6 +1,6 @@
 """What takes time: opening, parking, closing, burying, measuring. Each job has a thread of its own.
 
-Nothing is decided here. What was done is told to the books, which decide what follows.
+Nothing is decided here. The books learn what was done, and decide what follows.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Hands:
                 source.place,
                 source.name_of(copy),
                 job.device or source.device,
-                lambda stay: driver.is_being_opened(copy, stay),
+                lambda call_off: driver.is_being_opened(copy, call_off),
                 None if job.spare is None else spare.take,
             )
             try:

@@ -17,7 +17,7 @@ import time
 from functools import partial
 
 from sojourn.errors import PlatformError
-from sojourn.pool.books import KEEPER, Job
+from sojourn.pool.copies import KEEPER, Job
 from sojourn.pool.driver import Driver
 from sojourn.pool.leasing import Resident
 from sojourn.session.lease import Terms
@@ -25,6 +25,7 @@ from sojourn.session.lease import Terms
 _clock = time.monotonic
 _log = logging.getLogger("sojourn.pool")
 _RETRY_SECONDS = 0.05  # until a job for which there was no thread is tried again
+_LONGEST_SLEEP = 86400.0  # the system counts milliseconds, and not very far
 _PATIENCE_SECONDS = 1.0  # then the keeper does it itself, and everything else waits for it
 
 
@@ -192,7 +193,7 @@ class Keeper:
         if self._short_since is not None:
             times.append(_clock() + _RETRY_SECONDS)
         times += (r.measure_at for r in self._to_be_measured() if r.stay.leases)
-        return max(0.0, min(times) - _clock()) if times else None
+        return max(0.0, min(min(times) - _clock(), _LONGEST_SLEEP)) if times else None
 
     def _do_jobs(self) -> None:
         self._jobs = [thread for thread in self._jobs if thread.is_alive()]

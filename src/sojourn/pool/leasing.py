@@ -1,7 +1,7 @@
 """What passes between the pool and those that want a lease: a place to wait, and the handle.
 
 The books refer to waiters and leases by a `Tie`, a weak reference. Whatever is raised where, a
-Ctrl-C between any two lines included: when nobody has the handle any more, the kernel of Python
+Ctrl-C between any two lines included: when the handle is gone, the core of Python
 itself, not a line of ours that could be interrupted, puts the tie into the pool's inbox.
 """
 
@@ -21,7 +21,6 @@ from sojourn.pool.decisions.effects import Grant, Refuse, Warmed
 from sojourn.pool.decisions.terms import CopyId, Holder, Request
 from sojourn.session.lease import Ending, Lease, Terms
 from sojourn.session.session import Session
-from sojourn.session.states import State
 from sojourn.session.stay import Stay
 
 Answer = Grant | Warmed | Refuse
@@ -116,16 +115,17 @@ class Lender(Protocol):
 
 
 class Door:
-    """A copy that every request for it gets at once.
+    """A copy that every request for it gets at once, or that one at a time gets.
 
     Those that come in are noted here and nowhere else. That holds as long as nothing is decided:
     before the next decision the notes are entered into the books, and the door is shut.
     """
 
-    __slots__ = ("inside", "is_shut", "last_used", "left", "resident", "runs")
+    __slots__ = ("inside", "is_exclusive", "is_shut", "last_used", "left", "resident", "runs")
 
-    def __init__(self, resident: Resident) -> None:
+    def __init__(self, resident: Resident, is_exclusive: bool) -> None:
         self.resident = resident
+        self.is_exclusive = is_exclusive
         self.inside: dict[int, Tie] = {}  # by ticket
         self.is_shut = False
         self.left = 0  # how many came and went
@@ -136,7 +136,7 @@ class Door:
 class PoolTerms(Terms):
     """The terms of a lease of a pool: which copy, and the ticket that was drawn for it.
 
-    They come and go as often as steps do, and only those that hear every step are told. So this
+    They come and go as often as steps do, and only subscribers to every step hear of them. So this
     is written out where the parent's way would be shorter.
     """
 
@@ -199,7 +199,7 @@ class PoolTerms(Terms):
 
 
 class PoolLease(Lease):
-    """A lease of a pool. It knows which thread uses it, so that deadlocks can be told."""
+    """A lease of a pool. It knows which thread uses it, so that deadlocks can be explained."""
 
     _terms: PoolTerms
 
@@ -219,6 +219,11 @@ class PoolLease(Lease):
             self._thread = get_ident()
         return terms.stay
 
+    @property
+    def is_broken(self) -> bool:
+        """Whether its worker has died, and is perhaps being cleared away already."""
+        return self._terms.stay.how_it_died is not None
+
     def __exit__(self, *raised: object) -> None:
         self.close()
 
@@ -227,7 +232,7 @@ class PoolLease(Lease):
         terms = self._terms
         if terms.ended is None:
             terms.end(_GIVEN_BACK)
-        if terms.stay.lifecycle.state is State.BROKEN:
+        if self.is_broken:
             # Its memory is back already; when this returns, the pool knows it too.
             terms.lender.wait_until_gone(terms.resident.copy)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from sojourn.pool.decisions.catalogue import WAIT_SECONDS
 from sojourn.pool.decisions.status import PoolStatus
 from sojourn.pool.driver import Driver
-from sojourn.session.metrics import STEP_SECONDS, Family, Labels, Sample, histogram
+from sojourn.session.metrics import Family, Labels, Sample, histogram, step_histogram
 
 _COUNTED = {
     "grants": "Leases that were granted.",
@@ -68,7 +68,7 @@ def _of_models(pools: list[tuple[Labels, PoolStatus, Driver]]) -> Iterator[Famil
             held.append(("", who, sum(copy.bytes for copy in mine)))
             waits += histogram(who, WAIT_SECONDS, model.wait_counts, model.wait_seconds)
             if (model.name, model.version) in done:
-                steps += histogram(who, STEP_SECONDS, *done[model.name, model.version])
+                steps += step_histogram(who, done[model.name, model.version])
     yield "sojourn_pool_model_sessions", "gauge", "Sessions of a model that are there.", sessions
     about = "What the sessions of a model are charged with."
     yield "sojourn_pool_model_charged_bytes", "gauge", about, held

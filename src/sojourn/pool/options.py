@@ -25,8 +25,10 @@ class OpenOptions(TypedDict, total=False):
     untrusted: bool | str
     timeout: float | None
     engine: str | None
+    engine_options: Mapping[str, Any] | None
     samples: Sequence[Mapping[str, Any]] | None
     tolerance: float | None
+    shadow: float | None
 
 
 class ModelOptions(OpenOptions, total=False):

@@ -200,13 +200,18 @@ class Pool:
         """
         return self._driver.evict(name, _version(version), arguments.timeout(timeout))
 
+    def pin(self, name: str, pinned: bool = True, *, version: int | None = None) -> None:
+        """Never close a model for others or for idleness, or do so again with `pinned=False`."""
+        arguments.text("a model's name", name)
+        self._driver.change(name, _version(version), pinned=bool(pinned))
+
     def keep(self, name: str, seconds: float | None, *, version: int | None = None) -> None:
         """Keep idle copies of a model for so long from now on: None is the pool's idle_seconds,
         `math.inf` for ever, 0 until nobody has a lease of it."""
         arguments.text("a model's name", name)
         if seconds not in (None, math.inf):
             arguments.seconds("seconds", seconds)
-        self._driver.keep(name, _version(version), seconds)
+        self._driver.change(name, _version(version), keep_seconds=seconds)
 
     def versions(self, name: str) -> tuple[int, ...]:
         """The registered versions of a model, the latest last; none if it is not registered."""
@@ -298,7 +303,9 @@ def _maker(name: str, model: Any, place: Place, options: dict[str, Any]) -> Make
     Model(name, **rules)  # what is wrong with these comes before what is wrong with the model
     is_packed = isinstance(model, Blueprint)  # by another process, where its code is
     blueprint = model if is_packed else Blueprint(model, memory=memory, **options)
+    blueprint.model_name = name
     rules["takes_spares"] = blueprint.takes_spares(device)
+    blueprint.keep_zygote()
 
     def make(version: int) -> tuple[Model, Source]:
         numbered = Model(name, version, **rules)

@@ -31,6 +31,12 @@ class Status(msgspec.Struct, frozen=True, tag=True):
     pid: int
 
 
+class Remain(msgspec.Struct, frozen=True, tag=True):
+    """Client to zygote, which does not answer: stay for as long as the client, however idle."""
+
+    ticket: int = 0
+
+
 class Forked(msgspec.Struct, frozen=True, tag=True):
     """Zygote to client, with the worker's pidfd. The ticket is that of the request."""
 
@@ -80,7 +86,7 @@ class HandOver(msgspec.Struct, frozen=True):
     surroundings: Surroundings
 
 
-ToZygote: TypeAlias = Fork | Status
+ToZygote: TypeAlias = Fork | Status | Remain
 FromZygote: TypeAlias = Forked | Refused | Ended | Ready
 ToWorker: TypeAlias = OpenLane | Close
 

@@ -2,7 +2,8 @@
 
 One zygote for each framework serves the whole process, because a worker that needs a small one
 should not come with a large one. It is started by the first session that needs it, or ahead of time
-by `warm_up()`, and ends with the process. Killing it harms no live session.
+by `warm_up()`, and ends with the process, or when it has had no worker for some time. Killing it
+harms no live session.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import TypeVar
 import msgspec
 
 from sojourn import events
-from sojourn.engines.hooks import DEFAULT, chosen_frameworks
+from sojourn.engines.hooks import DEFAULT, chosen_frameworks, idle_seconds
 from sojourn.errors import InternalError, PlatformError, SojournError
 from sojourn.probes.platform import require_process_isolation
 from sojourn.process import exits, huge_pages, interrupts, marks, private_folder
@@ -36,6 +37,7 @@ from sojourn.process.protocol import (
     FromZygote,
     Ready,
     Refused,
+    Remain,
     Status,
     ToZygote,
     from_zygote,
@@ -74,8 +76,9 @@ def twice(ask: Callable[[], T]) -> T:
 class _Running:
     """One zygote process, from start to end."""
 
-    def __init__(self, frameworks: tuple[str, ...]) -> None:
+    def __init__(self, frameworks: tuple[str, ...], remains: bool) -> None:
         self._wanted = frameworks
+        self._remains = remains
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
         environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
         environment["SOJOURN_PATH"] = os.pathsep.join(import_path())
@@ -117,6 +120,7 @@ class _Running:
                 str(channel),
                 str(os.getpid()),
                 ",".join(self._wanted),
+                "inf" if self._remains else str(idle_seconds(self._wanted)),
             ],
             env=environment,
             pass_fds=[channel],
@@ -166,6 +170,17 @@ class _Running:
         except TimeoutError:
             raise (NoAnswer if timeout < most else ZygoteGone) from None
 
+    def remain(self) -> None:
+        """Have it stay, however idle it is."""
+        self._remains = True
+        if self.frameworks is not None:
+            self._send_remain()
+
+    def _send_remain(self) -> None:
+        # Not before it is ready: until then, whatever comes from us ends it.
+        with contextlib.suppress(BrokenPipeError, ConnectionError):
+            frames.send(self.channel, Remain())
+
     def next_ticket(self) -> int:
         self._ticket += 1
         return self._ticket
@@ -181,6 +196,8 @@ class _Running:
         self._silent_since = None
         if isinstance(message, Ready):
             self.frameworks = message.frameworks
+            if self._remains:
+                self._send_remain()
             events.emit("zygote.ready", zygote_pid=self.pid, seconds=message.seconds)
         return message, fds
 
@@ -252,6 +269,7 @@ class Zygote:
         self._framework = framework
         self._lock = threading.Lock()
         self._running: _Running | None = None
+        self._remains = False
         self._is_exiting = False
 
     @property
@@ -265,6 +283,23 @@ class Zygote:
         require_process_isolation()
         with self._lock:
             self._ensure()
+
+    def remain(self) -> None:
+        """Once it runs, have it stay until the program ends. Waits for nothing."""
+        self._remains = True
+        if (running := self._running) is not None:
+            running.remain()
+
+    def reap(self) -> None:
+        """Let go of one that has ended, unless somebody is at it."""
+        running = self._running
+        if running is None or running.is_alive() or not self._lock.acquire(blocking=False):
+            return
+        try:
+            if running is self._running:
+                self._end()
+        finally:
+            self._lock.release()
 
     def frameworks(self) -> dict[str, str]:
         """The frameworks it has imported, with their versions. Waits until it is ready."""
@@ -343,7 +378,10 @@ class Zygote:
             self._end()
         if self._running is None:
             chosen = chosen_frameworks()
-            self._running = _Running((self._framework,) if chosen is None else chosen)
+            wanted = (self._framework,) if chosen is None else chosen
+            self._running = _Running(wanted, self._remains)
+            if self._remains:  # since a moment ago, perhaps
+                self._running.remain()
         return self._running
 
     def _ask(self, ask: Callable[[_Running], T], deadline: float | None = None) -> T:
@@ -389,9 +427,16 @@ zygotes = {DEFAULT: zygote}
 
 def zygote_for(framework: str) -> Zygote:
     """The zygote for sessions that need this framework."""
+    reap_retired()
     if chosen_frameworks() is not None:
         return zygote  # all of them import the same
     return zygotes.get(framework) or zygotes.setdefault(framework, Zygote(framework))
+
+
+def reap_retired() -> None:
+    """Let go of those that have ended by themselves."""
+    for one in list(zygotes.values()):
+        one.reap()
 
 
 def _forget_all_in_child() -> None:

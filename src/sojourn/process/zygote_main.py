@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import math
 import os
 import select
 import signal
@@ -20,10 +21,20 @@ from typing import NoReturn
 
 from sojourn.engines import hooks
 from sojourn.process import huge_pages, lifeline, limits, marks, private_folder, sandbox
-from sojourn.process.protocol import Ended, Fork, Forked, Ready, Refused, Status, to_zygote
+from sojourn.process.protocol import (
+    Ended,
+    Fork,
+    Forked,
+    Ready,
+    Refused,
+    Remain,
+    Status,
+    to_zygote,
+)
 from sojourn.transport import frames
 
 _ENDING_SECONDS = 1.0
+_MOST_IDLE_SECONDS = 1e6  # more is for ever
 
 
 def main() -> NoReturn:
@@ -55,7 +66,7 @@ def main() -> NoReturn:
         private_folder.remove(folder)
         os._exit(1)
     frames.send(channel, Ready(0, os.getpid(), found, time.monotonic() - started))
-    _Zygote(channel, client, folder).serve()
+    _Zygote(channel, client, folder, float(sys.argv[4])).serve()
 
 
 def _has_input(channel: socket.socket) -> bool:
@@ -68,10 +79,13 @@ def _has_input(channel: socket.socket) -> bool:
 
 
 class _Zygote:
-    def __init__(self, channel: socket.socket, client: int, folder: str) -> None:
+    def __init__(
+        self, channel: socket.socket, client: int, folder: str, idle_seconds: float
+    ) -> None:
         self._channel = channel
         self._client = client
         self._folder = folder
+        self._idle_seconds = idle_seconds
         self._workers: dict[int, int] = {}  # pid -> pidfd
         self._ended: dict[int, tuple[int, list[int]]] = {}  # pid -> status, orphans ended
         self._poll = select.poll()
@@ -81,13 +95,22 @@ class _Zygote:
 
     def serve(self) -> NoReturn:
         while True:
-            for fd, _ in self._poll.poll():
+            found = self._poll.poll(self._patience())
+            if not found:
+                self._retire()
+            for fd, _ in found:
                 if fd == self._client:
                     self._leave()
                 elif fd == self._channel.fileno():
                     self._answer()
                 elif pid := next((p for p, pidfd in self._workers.items() if pidfd == fd), None):
                     self._bury(pid)  # unless the client has just asked about it
+
+    def _patience(self) -> float | None:
+        """For how long nothing may happen, in milliseconds; None if that does not matter."""
+        if self._workers or self._idle_seconds > _MOST_IDLE_SECONDS:
+            return None
+        return 1000 * self._idle_seconds
 
     def _answer(self) -> None:
         try:
@@ -107,6 +130,8 @@ class _Zygote:
                         self._bury(pid)
                     status, orphans = self._ended.pop(pid, (None, []))
                     frames.send(self._channel, Ended(ticket, status, orphans))
+                case Remain():
+                    self._idle_seconds = math.inf
         except (BrokenPipeError, ConnectionError):
             self._leave()
         finally:
@@ -172,6 +197,12 @@ class _Zygote:
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
                 ended.append(pid)
+
+    def _retire(self) -> NoReturn:
+        """Nobody needs us: the next session that does starts another."""
+        self._end_orphans()
+        private_folder.remove(self._folder)
+        os._exit(0)
 
     def _leave(self) -> NoReturn:
         """The client has gone: its workers die by their lifelines, or here."""

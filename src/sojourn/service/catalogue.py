@@ -26,7 +26,7 @@ from sojourn.service.signatures import (
     platform_of,
     read_signatures,
 )
-from sojourn.service.watching import Watcher
+from sojourn.service.watching import News, Watcher
 from sojourn.values import Place, Receipt, caller
 
 _LOADED = ("resident", "leased")  # states of a copy in the pool
@@ -52,6 +52,7 @@ class Catalogue(Lives):
         self._models: dict[str, Model] = {}
         self._find_entries = find
         self._watch_seconds = watch_seconds
+        self.is_started = False
         self._watcher: Watcher | None = None
         self._watching: asyncio.Task[None] | None = None
         for name, rules in (entries or {}).items():
@@ -62,22 +63,28 @@ class Catalogue(Lives):
         self._listen()
         await asyncio.gather(*(self._bring_up(model) for model in list(self._models.values())))
         await self.watch(self._watch_seconds)
+        self.is_started = True
 
     async def watch(self, seconds: float) -> None:
         """Look for models and versions this often from now on; 0 is never."""
-        if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.wait([self._watching])
-        self._watcher = self._watching = None
+        if self._watcher is not None:
+            async with self._watcher.lock:  # what it has begun comes to its end
+                await self._stop_watching()
         if seconds:
-            self._watcher = Watcher(self._entries, self._failed, self._change, seconds)
-            await self._watcher.begin(await asyncio.to_thread(self._entries))
+            self._watcher = Watcher(self._entries, self._failed, self._follow, seconds)
+            await self._watcher.begin()
             self._watching = asyncio.create_task(self._watcher.run())
 
     async def close(self) -> None:
         """Stop watching. The pool's owner closes it, and the sessions with it."""
-        await self.watch(0)
+        await self._stop_watching()
         self._stop_listening()
+
+    async def _stop_watching(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.wait([self._watching])
+        self._watcher = self._watching = None
 
     # -- requests -------------------------------------------------------------------------------
 
@@ -125,11 +132,12 @@ class Catalogue(Lives):
 
     def names(self) -> tuple[str, ...]:
         """Every model that is known here, in service or not."""
-        return tuple(dict.fromkeys((*self._models, *self._driver.names())))
+        of_pool = (name for name in self._driver.names() if name not in self.second_names)
+        return tuple(dict.fromkeys((*self._models, *of_pool)))
 
     def copies(self, served: Served) -> int:
         """How many sessions of it there may be."""
-        return self.pool._driver.copies(served.name, served.version)
+        return self._driver.copies(served.pool_name, served.version)
 
     def statuses(self, name: str | None = None) -> tuple[VersionStatus, ...]:
         """Every version that is or was in service, the latest last. Refused if the name is not
@@ -142,7 +150,7 @@ class Catalogue(Lives):
             if copy.state in _LOADED:
                 sizes.setdefault((copy.model, copy.version), []).append(copy.bytes)
         return tuple(
-            _status(model, served, sizes.get((served.pool_name, version), []))
+            served.status(model.rules.labels, sizes.get((served.pool_name, version), []))
             for model in chosen
             for version, served in sorted(model.known.items())
         )
@@ -224,35 +232,58 @@ class Catalogue(Lives):
         Returns when everything is as it should be, or has failed and says so in its status.
         """
         wanted = {name: as_rules(rules) for name, rules in entries.items()}
-        if self._watcher is None:
-            await self._change(wanted)
-            return
-        async with self._watcher.lock:
-            await self._change(wanted)
-            await self._watcher.begin(wanted)
+        ours = {model.name for model in self._models.values() if not model.is_pools}
+        async with self._watcher.lock if self._watcher is not None else contextlib.nullcontext():
+            await self._change(wanted, ours - wanted.keys())
+            if self._watcher is not None:
+                await self._watcher.begin()
+
+    async def _follow(self, news: News) -> None:
+        """Something has changed in the folders."""
+        rules = {n: found.rules for n, found in news.changed.items() if n not in news.same_rules}
+        there = {name: found.versions for name, found in news.changed.items()}
+        await self._change(rules, news.gone, there, news.again)
+
+    def rules(self) -> Mapping[str, ModelRules]:
+        """How each model is served, but for those of the pool."""
+        return {m.name: m.rules for m in list(self._models.values()) if not m.is_pools}
+
+    async def adjust(self, changes: Mapping[str, ModelRules]) -> None:
+        """Serve some of the models by other rules. Refused where a configuration has them, which
+        would have the last word."""
+        changed = [name for name, rules in changes.items() if self.rules().get(name) != rules]
+        if changed and self._find_entries is not None:
+            listed = ", ".join(map(repr, changed))
+            raise Refused(
+                Status.FAILED_PRECONDITION, f"{listed}: change it where the server is configured"
+            )
+        if changed:
+            await self.reload({**self.rules(), **changes})
 
     async def _change(
         self,
-        entries: Mapping[str, ModelRules],
+        rules: Mapping[str, ModelRules],
+        gone: Collection[str] = (),
         there: Mapping[str, Mapping[int, str]] | None = None,
         again: Collection[tuple[str, int]] = (),
     ) -> None:
-        gone = [m for m in self._models.values() if not m.is_pools and m.name not in entries]
-        for name, rules in entries.items():
-            model = self._models.setdefault(name, Model(name, rules))
-            if model.rules.keep_seconds != rules.keep_seconds:
+        """Serve models by other rules, or other versions of them; let some go."""
+        for name, new in rules.items():
+            model = self._models.setdefault(name, Model(name, new))
+            if model.rules.keep_seconds != new.keep_seconds:
                 for served in model.available().values():
-                    self.keep(served, rules.keep_alive)
-            model.rules = rules
+                    self.keep(served, new.keep_alive)
+            model.rules = new
         await asyncio.gather(
-            *(self._drop(model) for model in gone),
+            *(self._drop(self._models[name]) for name in gone if name in self._models),
             *(
                 self._bring_up(
                     self._models[name],
-                    there=None if there is None else there.get(name, {}),
+                    there=None if there is None else there[name],
                     again=[version for known, version in again if known == name],
                 )
-                for name in entries
+                for name in (rules if there is None else there)
+                if name in self._models
             ),
         )
 
@@ -260,7 +291,7 @@ class Catalogue(Lives):
         """The models that are to be served now."""
         if self._find_entries is not None:
             return self._find_entries()
-        return {m.name: m.rules for m in list(self._models.values()) if not m.is_pools}
+        return self.rules()
 
     def _failed(self) -> set[tuple[str, int]]:
         return {
@@ -303,7 +334,7 @@ class Catalogue(Lives):
     def _of_pool(self, name: str, *, is_by_name: bool = False) -> Model | None:
         """A model that is registered in the pool itself, as it is there now."""
         model = self._models.get(name)
-        latest = self._driver.latest(name)
+        latest = None if name in self.second_names else self._driver.latest(name)
         if latest is None:
             return model
         if model is None:
@@ -324,6 +355,8 @@ class Catalogue(Lives):
     def _not_found(self, ref: ModelRef, model: Model | None) -> Refused:
         """Why a request gets nothing."""
         missing = f"Servable not found for request: {ref}"
+        if model is not None and not model.known and not self.is_started:
+            return Refused(Status.UNAVAILABLE, f"{ref.name} is being loaded", 1.0)
         if model is None or not model.known:
             return Refused(Status.NOT_FOUND, missing)
         version = ref.version if ref.label is None else model.rules.labels.get(ref.label, 0)
@@ -337,25 +370,6 @@ class Catalogue(Lives):
         if served.error:
             return Refused(Status.UNAVAILABLE, f"{served} cannot be loaded: {served.error}")
         return Refused(Status.NOT_FOUND, f"{missing}; {served.left_because}")
-
-
-def _status(model: Model, served: Served, held: list[int]) -> VersionStatus:
-    return VersionStatus(
-        served.name,
-        served.version,
-        served.state,
-        served.troubles(),
-        labels=tuple(name for name, v in model.rules.labels.items() if v == served.version),
-        receipt=served.receipt,
-        is_loaded=bool(held),
-        memory=sum(held),
-        copies=len(held),
-        uses=served.uses,
-        generation=served.generation,
-        failures=served.trouble.count,
-        retry_seconds=served.retry_seconds(),
-        keep_seconds=served.keep_seconds,
-    )
 
 
 def as_rules(given: ModelRules | str) -> ModelRules:

@@ -14,7 +14,8 @@ import numpy as np
 
 from sojourn.service.failures import Refused, Status
 from sojourn.service.grpc.elements import invalid
-from sojourn.service.inference import Inference, ModelRef
+from sojourn.service.handler import Handler
+from sojourn.service.inference import Answer, Inference, ModelRef
 from sojourn.values import Signature
 
 CLASSIFY = "tensorflow/serving/classify"
@@ -52,7 +53,7 @@ class Regressed:
     values: list[float]
 
 
-async def classify(handler: Any, task: Task) -> Classified:
+async def classify(handler: Handler, task: Task) -> Classified:
     """The labels of each example."""
     signature, given = await _signature(handler, task)
     wanted = tuple(name for name in (_CLASSES, _SCORES) if name in signature.outputs)
@@ -76,7 +77,7 @@ async def classify(handler: Any, task: Task) -> Classified:
     return Classified(answer.model, answer.version, rows)
 
 
-async def regress(handler: Any, task: Task) -> Regressed:
+async def regress(handler: Handler, task: Task) -> Regressed:
     """The value of each example."""
     signature, given = await _signature(handler, task)
     if _VALUES not in signature.outputs:
@@ -89,14 +90,14 @@ async def regress(handler: Any, task: Task) -> Regressed:
     return Regressed(answer.model, answer.version, [float(v) for v in found.reshape(-1).tolist()])
 
 
-_METHODS: Mapping[str, Callable[[Any, Task], Coroutine[Any, Any, Classified | Regressed]]] = {
+_METHODS: Mapping[str, Callable[[Handler, Task], Coroutine[Any, Any, Classified | Regressed]]] = {
     CLASSIFY: classify,
     REGRESS: regress,
 }
 
 
 async def multi_infer(
-    handler: Any, tasks: Sequence[tuple[str, Task]]
+    handler: Handler, tasks: Sequence[tuple[str, Task]]
 ) -> list[Classified | Regressed]:
     """Several questions about the same examples, each by its method; one model, no signature twice.
 
@@ -116,11 +117,11 @@ async def multi_infer(
             one.cancel()
 
 
-async def _signature(handler: Any, task: Task) -> tuple[Signature, str]:
+async def _signature(handler: Handler, task: Task) -> tuple[Signature, str]:
     """The signature that is asked for, and the name of its input for examples."""
     if not task.examples:
         raise invalid("a request must have examples")
-    signature: Signature = (await handler.signature(task.model, task.signature)).spec
+    signature = (await handler.signature(task.model, task.signature)).spec
     inputs = list(signature.inputs.items())
     if len(inputs) != 1 or inputs[0][1].dtype != "string":
         raise invalid(
@@ -129,7 +130,7 @@ async def _signature(handler: Any, task: Task) -> tuple[Signature, str]:
     return signature, inputs[0][0]
 
 
-async def _infer(handler: Any, task: Task, given: str, wanted: tuple[str, ...]) -> Any:
+async def _infer(handler: Handler, task: Task, given: str, wanted: tuple[str, ...]) -> Answer:
     examples = np.empty(len(task.examples), object)
     examples[:] = task.examples
     return await handler.infer(

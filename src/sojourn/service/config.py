@@ -128,7 +128,8 @@ class _Reader:
         """A variable that looks like ours and is not is a mistake that nobody would see."""
         known = {setting.variable for setting in SETTINGS} | _OTHER_VARIABLES
         for name in environment:
-            if name.startswith(PREFIX) and name not in known:
+            is_ours = name.startswith(PREFIX) and not _OF_KUBERNETES.fullmatch(name)
+            if is_ours and name not in known:
                 self._add((), f"{name}: no such setting{_nearest(name, known)}", source="")
 
     # -- the result -------------------------------------------------------------------------------
@@ -208,7 +209,9 @@ class _Reader:
         self._problems.append((line, f"{self._file}:{line}: {words}" if line else words))
 
 
-# Variables of the server that are no settings: where the file is, and secrets.
+# Kubernetes tells every pod of a service called "sojourn-serve" by variables like these. And there
+# are variables of the server that are no settings: where the file is, and secrets.
+_OF_KUBERNETES = re.compile(PREFIX + r"(?:SERVICE_HOST|SERVICE_PORT\w*|PORT|PORT_\w+)")
 _OTHER_VARIABLES = {PREFIX + name for name in ("CONFIG", "INFER_TOKENS", "ADMIN_TOKENS")}
 
 

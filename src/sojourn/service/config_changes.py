@@ -104,16 +104,19 @@ def changes(
 
 
 def _different(before: ModelRules, after: ModelRules) -> tuple[str, ...]:
-    return tuple(
+    found = [
         f"{name} = {getattr(after, name)!r} instead of {getattr(before, name)!r}"
         for name in ModelRules.__struct_fields__
         if getattr(before, name) != getattr(after, name)
-    )
+    ]
+    if before.path != after.path or not before.is_like(after):
+        found.append("which opens it again")
+    return tuple(found)
 
 
 def _described(rules: ModelRules) -> str:
     there = folders.versions_at(rules.path)
-    chosen = rules.choice.among(there)
+    chosen = rules.chosen(there)
     if not chosen:
         raise ModelError(f"{rules.path} has {sorted(there)}, and {rules.choice} are wanted")
     kind = recognise(there[chosen[-1]]).model().kind
@@ -122,7 +125,7 @@ def _described(rules: ModelRules) -> str:
         parts.append(f"version{'s' * (len(chosen) > 1)} {', '.join(map(str, chosen))}")
     missing = {name: v for name, v in rules.labels.items() if v not in chosen}
     if missing:
-        raise ModelError(f"the labels {missing} are for versions that are not served")
+        raise ModelError(f"the labels {missing} are for versions that are not there")
     parts += [f"{name} {value}" for name, value in _unusual(rules, ("path", "versions"))]
     return ", ".join(parts)
 

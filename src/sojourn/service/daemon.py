@@ -12,6 +12,7 @@ import os
 import queue
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -37,8 +38,8 @@ _log = logging.getLogger("sojourn.service")
 _STOP = (signal.SIGTERM, signal.SIGINT)
 
 
-class _Ended(BaseException):
-    """It was told to end before it was ready, or once more while it drained."""
+class _Hurried(BaseException):
+    """It was told to end once more while it drained."""
 
 
 class Daemon:
@@ -58,13 +59,15 @@ class Daemon:
             self._tls.check()
         self._lines = LogLines()
         self._wishes: queue.SimpleQueue[signal.Signals] = queue.SimpleQueue()
-        self._can_wait = False
+        self._is_draining = False
+        self._is_given_up = False
+        self._give_up: Callable[[], object] | None = None  # while it starts
         self._server: Server | None = None
 
     def run(self, on_start: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
         """Serve until a signal comes. `on_start` is around what happens until it answers."""
         settings = self._config.settings
-        with contextlib.suppress(_Ended), contextlib.ExitStack() as stack:
+        with contextlib.suppress(_Hurried), contextlib.ExitStack() as stack:
             stack.enter_context(self._signals())
             stack.enter_context(_logging(settings, self._lines))
             tracer = None
@@ -80,33 +83,36 @@ class Daemon:
                     spares=settings.spares,
                 )
             )
-            self._server = server = Server(
-                Catalogue(
-                    pool,
-                    self._entries,
-                    find=lambda: self._config.entries(),
-                    watch_seconds=settings.watch_seconds,
-                ),
-                http=settings.http or None,
-                grpc=settings.grpc or None,
-                limits=Limits(
-                    body_bytes=settings.max_body_bytes, connections=settings.max_connections
-                ),
-                tls=self._tls,
-                operation=self._operation(tracer),
-                grace_seconds=settings.grace_seconds,
-            )
+            self._server = self._make_server(pool, tracer)
             for warning in exposed(settings, self._tokens):
                 _log.warning("%s", warning)
-            try:
-                with on_start():
-                    server.start()
-                self._can_wait = True
-                stack.callback(self._drain)
-                stack.enter_context(self._announced(settings))
-                self._serve()
-            except _Ended:
-                server.close(0)
+            self._give_up = pool.close
+            with on_start():
+                self._server.start()
+            stack.callback(self._drain)
+            self._give_up = None  # from now on a signal is a wish like others
+            if self._is_given_up:
+                return
+            stack.enter_context(self._announced(settings))
+            self._serve()
+
+    def _make_server(self, pool: Pool, tracer: Any) -> Server:
+        settings = self._config.settings
+        catalogue = Catalogue(
+            pool,
+            self._entries,
+            find=lambda: self._config.entries(),
+            watch_seconds=settings.watch_seconds,
+        )
+        return Server(
+            catalogue,
+            http=settings.http or None,
+            grpc=settings.grpc or None,
+            limits=Limits(body_bytes=settings.max_body_bytes, connections=settings.max_connections),
+            tls=self._tls,
+            operation=self._operation(tracer),
+            grace_seconds=settings.grace_seconds,
+        )
 
     # -- while it runs ---------------------------------------------------------------------------
 
@@ -123,10 +129,10 @@ class Daemon:
 
     def _drain(self) -> None:
         assert self._server is not None
-        self._can_wait = False
         try:
+            self._is_draining = True
             self._server.close()
-        except _Ended:
+        except _Hurried:
             self._server.close(0)
 
     async def _reload(self) -> list[str]:
@@ -143,9 +149,11 @@ class Daemon:
         found = changes(self._config, config, self._entries, entries)
         self._config, self._entries, self._tokens = config, entries, known
         self._server.operating.gate.tokens = known
-        await self._server.handler.catalogue.reload(entries)
+        await self._server.handler.reload(entries)
         logging.getLogger("sojourn").setLevel(config.settings.log_level.upper())
         told = str(found).splitlines()
+        if config.settings.watch_seconds != before.watch_seconds:
+            await self._server.handler.catalogue.watch(config.settings.watch_seconds)
         if before.tls_certificate is not None:
             self._server.reload_certificates()
             told.append("the certificate was read again")
@@ -171,6 +179,9 @@ class Daemon:
             log=self._lines,
             drain=lambda: self._wishes.put(signal.SIGTERM),
             reload=self._reload,
+            page=settings.page,
+            page_hosts=tuple(settings.page_hosts),
+            history=settings.history,
         )
 
     # -- signals, and telling others -------------------------------------------------------------
@@ -178,10 +189,15 @@ class Daemon:
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
         def on_signal(number: int, frame: FrameType | None) -> None:
-            if number == signal.SIGHUP or self._can_wait:
-                self._wishes.put(signal.Signals(number))
+            if self._is_draining:
+                if number != signal.SIGHUP:
+                    raise _Hurried
+            elif self._give_up is not None and number != signal.SIGHUP:
+                # Models that are being loaded are given up, so that its start comes to an end.
+                self._is_given_up = True
+                threading.Thread(target=self._give_up, name="sojourn-give-up").start()
             else:
-                raise _Ended
+                self._wishes.put(signal.Signals(number))
 
         before = {number: signal.signal(number, on_signal) for number in (*_STOP, signal.SIGHUP)}
         try:
@@ -202,7 +218,8 @@ class Daemon:
                 notices.write_ready_file(settings.ready_file, facts)
             notices.tell_systemd("READY=1")
             where = ", ".join(f"{name} at {at}" for name, at in self._server.addresses.items())
-            _log.info("serving %d models, %s", len(self._entries), where)
+            count = "1 model" if len(self._entries) == 1 else f"{len(self._entries)} models"
+            _log.info("serving %s, %s", count, where)
             yield
             notices.tell_systemd("STOPPING=1")
         finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from sojourn.service.grpc.elements import invalid
 from sojourn.service.grpc.messages import TENSORS, DecodeError
 
 _INT64 = range(-(2**63), 2**63)
+_FLOAT_MAX = 3.4028235677973366e38  # what still rounds to a float of 32 bits
 
 
 def from_json(features: Any) -> bytes:
@@ -22,6 +24,8 @@ def from_json(features: Any) -> bytes:
         raise invalid("an example must be an object of features by their names")
     example = TENSORS.Example()
     for name, value in features.items():
+        if not _is_text(name):
+            raise invalid(f"a feature's name must be text in Unicode, not {name!r}")
         values = list(value) if isinstance(value, list | tuple) else [value]
         _fill(example.features.feature[name], name, values)
     return bytes(example.SerializeToString(deterministic=True))
@@ -33,11 +37,22 @@ def _fill(feature: Any, name: str, values: list[Any]) -> None:
             raise invalid(f"feature {name!r}: a whole number must fit into 64 bits")
         feature.int64_list.value.extend(values)
     elif all(type(value) in (int, float) for value in values):
-        feature.float_list.value.extend([float(value) for value in values])
+        if any(math.isfinite(value) and abs(value) > _FLOAT_MAX for value in values):
+            raise invalid(f"feature {name!r}: a number must fit into 32 bits")
+        feature.float_list.value.extend(values)
     elif all(isinstance(value, str | Mapping) for value in values):
         feature.bytes_list.value.extend([_bytes(name, value) for value in values])
     else:
         raise invalid(f"feature {name!r}: its values must be numbers, or text, and not both")
+
+
+def _is_text(name: str) -> bool:
+    """Whether it can be sent: JSON can write halves of characters, which UTF-8 cannot."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _bytes(name: str, value: str | Mapping[str, Any]) -> bytes:

@@ -63,6 +63,13 @@ def refusal(error: BaseException) -> Refused:
     for kind, status, retry_after in _STATUSES:
         if isinstance(error, kind):
             return Refused(status, str(error), retry_after)
+    # What the model itself raised: as EngineError, or as TensorFlow's own type where that is here.
+    if isinstance(error, errors.EngineError):
+        return Refused(_OF_MODELS.get(error.code or 0, Status.INVALID_ARGUMENT), str(error))
+    code = getattr(error, "error_code", None)
+    if type(code) is int:
+        message = str(getattr(error, "message", None) or error)
+        return Refused(_OF_MODELS.get(code, Status.INVALID_ARGUMENT), message)
     return Refused(Status.INTERNAL, "an unexpected error; the server's log has it")
 
 
@@ -80,5 +87,15 @@ _STATUSES: tuple[tuple[type[BaseException], Status, float | None], ...] = (
     (errors.ModelError, Status.FAILED_PRECONDITION, None),
     (errors.SandboxError, Status.FAILED_PRECONDITION, None),
     (errors.DeviceError, Status.FAILED_PRECONDITION, None),
-    (errors.EngineError, Status.INVALID_ARGUMENT, None),
 )
+# TensorFlow's status codes, which are gRPC's. What a step does not find is no path of ours.
+_OF_MODELS = {
+    status.grpc: status
+    for status in (
+        Status.RESOURCE_EXHAUSTED,
+        Status.FAILED_PRECONDITION,
+        Status.OUT_OF_RANGE,
+        Status.UNIMPLEMENTED,
+        Status.INTERNAL,
+    )
+}

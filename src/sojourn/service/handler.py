@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
+from collections import deque
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from sojourn.service.catalogue import Catalogue
 from sojourn.service.failures import Refused, refusal, refusing
@@ -15,6 +18,16 @@ from sojourn.service.statistics import ModelStatistics
 from sojourn.values import Receipt
 
 
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A request that got no answer, in the words that its client read."""
+
+    at: float
+    model: str
+    status: str
+    words: str
+
+
 class Handler:
     """Answers for all models of a catalogue, on the server's loop. It lives as long as that."""
 
@@ -22,6 +35,7 @@ class Handler:
         self.catalogue = catalogue
         self._queues: dict[tuple[str, int], ModelQueue] = {}
         self.is_stopping = False
+        self.failures: deque[Failure] = deque(maxlen=256)  # the last ones
 
     async def infer(self, inference: Inference) -> Answer:
         """Run one request; raises Refused and nothing else."""
@@ -31,11 +45,18 @@ class Handler:
             if queue is None or queue.served is not served or queue.rules is not served.options:
                 queue = self._new_queue(served)
             outputs = await queue.run(inference)
-        except Refused:
-            raise  # see `refusing`, which is too slow here
+        except Refused as error:  # see `refusing`, which is too slow here
+            self._note(inference, error)
+            raise
         except Exception as error:
-            raise refusal(error) from error
+            told = refusal(error)
+            self._note(inference, told)
+            raise told from error
         return Answer(served.name, served.version, outputs)
+
+    def _note(self, inference: Inference, told: Refused) -> None:
+        name = inference.model.name[:200]
+        self.failures.append(Failure(time.time(), name, told.status.name, str(told)[:1000]))
 
     def _new_queue(self, served: Served) -> ModelQueue:
         # One that came back after it was unloaded, or whose rules were changed, is another, under
@@ -64,7 +85,7 @@ class Handler:
     def is_ready(self, ref: ModelRef | None = None) -> bool:
         """Whether the server, or this model, takes requests."""
         if ref is None or self.is_stopping:
-            return not self.is_stopping
+            return self.catalogue.is_started and not self.is_stopping
         try:
             return self.catalogue.resolve(ref).state is State.AVAILABLE
         except Refused:
@@ -89,10 +110,18 @@ class Handler:
 
     async def reload(self, entries: Mapping[str, ModelRules]) -> None:
         """Serve these models instead, by these rules."""
-        try:
+        with refusing():
             await self.catalogue.reload(entries)
-        except Exception as error:
-            raise refusal(error) from error
+
+    async def serve_only(self, wanted: Mapping[str, ModelRules]) -> None:
+        """Have these models loaded, by these rules, and no other of the server's."""
+        with refusing():
+            await self.catalogue.adjust(wanted)
+            for name in self.catalogue.rules():
+                if name in wanted:
+                    await self.catalogue.load(name)
+                else:
+                    await self.catalogue.unload(name)
 
     async def close(self) -> None:
         """Cut off what is under way."""

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from sojourn.service.failures import Refused, Status
+from sojourn.service.rules import parse_duration
+
 
 @dataclass(frozen=True, slots=True)
 class ModelRef:
@@ -42,3 +45,13 @@ class Answer:
     model: str
     version: int
     outputs: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+
+def keep_alive_of(given: object) -> float | None:
+    """A client's `keep_alive`, if it has sent one: seconds, or a duration such as "5m"."""
+    if given is None:
+        return None
+    try:
+        return parse_duration("keep_alive", given)
+    except (ValueError, OverflowError) as error:
+        raise Refused(Status.INVALID_ARGUMENT, str(error)) from None

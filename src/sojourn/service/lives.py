@@ -26,6 +26,7 @@ from sojourn.service.warming import warm_up
 from sojourn.values import Place, Receipt
 
 DRAIN_SECONDS = 30.0  # for requests that still have a version which leaves
+KEPT_VERSIONS = 8  # that have left, for their status
 
 
 class Model:
@@ -82,6 +83,7 @@ class Lives:
         self._driver = pool._driver
         self._place = place
         self._by_key: dict[str, Served] = {}  # as the pool calls them
+        self.second_names: set[str] = set()  # of models in the pool that are known by another
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def _listen(self) -> None:
@@ -116,8 +118,10 @@ class Lives:
             if model.is_pools:
                 there = dict.fromkeys(self.pool.versions(model.name), "")
             elif there is None:
-                there = await asyncio.to_thread(folders.versions_at, model.rules.path)
-            chosen = tuple(there) if model.is_pools else model.rules.choice.among(there)
+                there = await self._look_for_versions(model)
+                if there is None:
+                    return
+            chosen = tuple(there) if model.is_pools else model.rules.chosen(there)
             wanted = [n for n in chosen if is_asked or not model.was_unloaded(n)]
             serving = model.available()
             failures: list[Exception] = []
@@ -132,8 +136,26 @@ class Lives:
             if version is None:
                 for number in versions.to_retire(model.known, wanted, model.available()):
                     await self._retire(model, model.known[number], "another version replaces it")
+                self._forget_old(model, there)
         if is_asked and failures:
             raise failures[0]
+
+    async def _look_for_versions(self, model: Model) -> Mapping[int, str] | None:
+        """Every version on the disk, or None if that cannot be told, which the status says."""
+        try:
+            return await asyncio.to_thread(folders.versions_at, model.rules.path)
+        except OSError as error:
+            served = model.known.setdefault(1, Served(model.name, 1, model.rules, state=State.END))
+            served.error = f"{model.rules.path}: {error.strerror or error}"
+            events.emit("model.failed", model.name, version=1, error=served.error)
+            return None
+
+    def _forget_old(self, model: Model, there: Collection[int]) -> None:
+        """Versions that have left and are not on the disk any more, but for the last few."""
+        gone = [v for v, s in sorted(model.known.items()) if s.state is State.END]
+        for version in [v for v in gone if v not in there][:-KEPT_VERSIONS]:
+            served = model.known.pop(version)
+            self._by_key.pop(key_of(served.pool_name, version), None)
 
     async def _ensure(self, model: Model, version: int, path: str, must_load: bool) -> None:
         """Have one version in service, by the rules as they are now."""
@@ -141,7 +163,7 @@ class Lives:
         before = model.known.get(version)
         if before is not None and before.state is State.AVAILABLE:
             if model.is_pools or (before.path == path and before.options.is_like(rules)):
-                before.options = rules
+                before.options, before.error = rules, ""
                 if must_load:
                     await self._open(model, before, must_load)
                 return
@@ -153,7 +175,6 @@ class Lives:
             model.known[version] = served
             await self._open(model, served, must_load or rules.load == "eager")
             return
-        served.pool_name = f"{model.name}#{before.generation + 1}"
         try:
             await self._open(model, served, must_load)
         except Exception as error:
@@ -171,6 +192,7 @@ class Lives:
                 served.state = State.LOADING
                 if not model.is_pools:
                     await asyncio.to_thread(self._register, served)
+                self._by_key[key_of(served.pool_name, served.version)] = served
             if must_load:
                 await self._load(served)
         except Exception as error:
@@ -197,8 +219,16 @@ class Lives:
             served.signatures = read_signatures(served.path, rules.signature, rules.tags)
             if served.signatures:
                 options["signature"] = next(iter(served.signatures))
+        if self._is_in_pool(served):  # it still serves, or its last request does
+            served.pool_name = f"{served.name}#{served.generation + 1}"
+            self.second_names.add(served.pool_name)
         self.pool.register(served.pool_name, served.path, version=served.version, **options)
-        self._by_key[key_of(served.pool_name, served.version)] = served
+
+    def _is_in_pool(self, served: Served) -> bool:
+        if key_of(served.name, served.version) not in self._by_key:
+            return False
+        known = self.pool.stats().models
+        return (served.name, served.version) in {(model.name, model.version) for model in known}
 
     def _unregister(self, served: Served) -> None:
         with contextlib.suppress(ModelError):  # it was never registered
@@ -212,7 +242,7 @@ class Lives:
             served.engine = session.engine
             if not served.signatures:
                 served.signatures = {DEFAULT: plain(DEFAULT, session.signature)}
-            if served.options.warm_up and served.path:
+            if served.options.warm_up and served.state is State.LOADING and served.path:
                 await warm_up(session, served.path, served.signatures)
         served.has_served()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ from sojourn.service.http.operations import Operations
 from sojourn.service.http.router import Role, Router
 from sojourn.service.log_lines import LogLines
 from sojourn.service.metrics import families_of_models
+from sojourn.service.page.page import Page
 from sojourn.service.reports import Reports
 from sojourn.service.tokens import Tokens
 from sojourn.service.tracing import Tracing
@@ -34,6 +35,10 @@ class Operation:
     log: LogLines | None = None
     drain: Callable[[], None] | None = None
     reload: Callable[[], Awaitable[list[str]]] | None = None
+    page: bool = True  # for people, at /page/
+    page_hosts: tuple[str, ...] = ()  # names by which browsers may ask for it, besides our own
+    history: str | None = None  # a file that keeps over a restart what the page shows
+    cluster: Callable[[], Mapping[str, Any]] | None = None  # the `status` of one, for the page
 
 
 class Operating:
@@ -47,11 +52,25 @@ class Operating:
         tracing = None if operation.tracer is None else Tracing(operation.tracer)
         self.reports = Reports(self._is_known, tracing)
         self.addresses: dict[str, str] = {}  # filled in by the server
+        self.page: Page | None = None
+        if operation.page:
+            self.page = Page(
+                handler,
+                history=operation.history,
+                hosts=operation.page_hosts,
+                wants_token=lambda: self.gate.tokens.are_wanted,
+                addresses=self.addresses,
+                drain=operation.drain,
+                reload=operation.reload,
+                cluster=operation.cluster,
+            )
 
     def add_to(self, router: Router) -> None:
         """Have its routes answered."""
         self._operations().add_to(router)
         wanted = self._operation
+        if self.page is not None:
+            self.page.add_to(router, can_act=wanted.admin is True)
         Admin(
             self._handler, self._facts, wanted.log, drain=wanted.drain, reload=wanted.reload
         ).add_to(router)
@@ -65,6 +84,8 @@ class Operating:
         if self._operation.admin is False:
             return None
         self._operations().add_to(apart)
+        if self.page is not None:
+            self.page.add_to(apart, can_act=True)
         return apart
 
     def _operations(self) -> Operations:

@@ -106,8 +106,7 @@ class ModelQueue:
             raise
         finally:
             served.leave()
-        statistics.succeeded += 1
-        statistics.request_seconds += clock() - arrived
+        statistics.note_answer(clock() - arrived)
         if inference.outputs is not None and len(outputs) != len(inference.outputs):
             return {name: outputs[name] for name in inference.outputs}
         return outputs
@@ -164,11 +163,13 @@ class ModelQueue:
         self._busy += 1
         try:
             while True:
+                session = None
                 try:
                     async with self._catalogue.session(self.served, ask.deadline) as session:
                         return (await self._step(session, [ask]))[0]
                 except SessionBroken as error:
-                    self._repeat_or_raise(ask, error)
+                    if session is None or not self._may_repeat(ask, error):
+                        raise
                 except StepTimeout:
                     self.statistics.late += 1
                     raise
@@ -176,12 +177,14 @@ class ModelQueue:
             self._busy -= 1
             self._go_on()
 
-    def _repeat_or_raise(self, ask: Ask, error: SessionBroken) -> None:
-        """Have a request run once more whose worker has died, if that can change nothing."""
+    def _may_repeat(self, ask: Ask, error: SessionBroken) -> bool:
+        """Whether a request whose worker died in its step is run once more: it can change
+        nothing, and was not run again before."""
         if ask.is_repeated or isinstance(error, OutOfMemory) or not ask.target.is_pure:
-            raise error
+            return False
         ask.is_repeated = True
         self.statistics.repeated += 1
+        return True
 
     # -- many of them ----------------------------------------------------------------------------
 
@@ -203,6 +206,7 @@ class ModelQueue:
         again: deque[Ask] = deque()  # each alone: one of them is to blame
         try:
             while batch:
+                session = None
                 try:
                     deadline = _latest([ask.deadline for ask in batch])
                     async with self._catalogue.session(self.served, deadline) as session:
@@ -211,7 +215,11 @@ class ModelQueue:
                             await self._settle(session, batch, again)
                             batch = self._next(again)
                 except Exception as error:
-                    self._sort_out(batch, error, again)
+                    if session is None:  # it cannot be had: that is nobody's fault among them
+                        for ask in batch:
+                            ask.fail(error)
+                    else:
+                        self._sort_out(batch, error, again)
                     batch = self._next(again)
         finally:
             for ask in (*batch, *again):  # the server stops
@@ -243,12 +251,10 @@ class ModelQueue:
         """The step has failed: what was joined is run one by one, if that can change nothing."""
         if isinstance(error, SessionBroken):
             for ask in batch:
-                try:
-                    self._repeat_or_raise(ask, error)
-                except SessionBroken:
-                    ask.fail(error)
-                else:
+                if self._may_repeat(ask, error):
                     again.append(ask)
+                else:
+                    ask.fail(error)
         elif len(batch) > 1 and not isinstance(error, Refused):
             again.extend(batch)  # only pure ones are joined
         else:

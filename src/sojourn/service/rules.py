@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Collection
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -20,7 +21,7 @@ _FOR_POOL = (
 _UNIT_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
-def parse_duration(what: str, value: float | str) -> float:
+def parse_duration(what: str, value: object) -> float:
     """Seconds: a number of them, or text such as `"5m"` or `"1h30m"`. It may be negative.
 
     >>> parse_duration("timeout", "1h30m")
@@ -124,6 +125,11 @@ class ModelRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def choice(self) -> Choice:
         """Which versions are served."""
         return parse_choice(self.versions)
+
+    def chosen(self, there: Collection[int]) -> tuple[int, ...]:
+        """The versions to serve of those that are there; those with a label always are."""
+        labelled = set(self.labels.values()).intersection(there)
+        return tuple(sorted(labelled.union(self.choice.among(there))))
 
     @property
     def timeout_seconds(self) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import enum
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 
@@ -127,6 +127,25 @@ class Served:
         again = f"; it is tried again in {format_seconds(wait)}" if wait else ""
         times = "once" if self.trouble.count == 1 else f"{self.trouble.count} times in a row"
         return f"it failed {times}{again}: {self.trouble.last_words}"
+
+    def status(self, labels: Mapping[str, int], held: Sequence[int]) -> VersionStatus:
+        """Where it stands; `held` are the bytes of each copy that is open."""
+        return VersionStatus(
+            self.name,
+            self.version,
+            self.state,
+            self.troubles(),
+            labels=tuple(label for label, version in labels.items() if version == self.version),
+            receipt=self.receipt,
+            is_loaded=bool(held),
+            memory=sum(held),
+            copies=len(held),
+            uses=self.uses,
+            generation=self.generation,
+            failures=self.trouble.count,
+            retry_seconds=self.retry_seconds(),
+            keep_seconds=self.keep_seconds,
+        )
 
 
 class Use:

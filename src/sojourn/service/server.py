@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from sojourn.pool import Pool
@@ -60,6 +61,8 @@ class Server:
         self._tls = None if tls is None else (tls, tls.context())
         self._limits = limits
         operation = operation or Operation()
+        if http is None and not isinstance(operation.admin, str):
+            operation = replace(operation, page=False)  # it has no door
         self.operating = Operating(self.handler, operation)
         self.operating.add_to(self.router)
         admin = self.operating.split(self.router)
@@ -153,13 +156,19 @@ class Server:
 
     async def _open(self) -> None:
         self.operating.open()
-        await self.handler.catalogue.start()
+        if self.operating.page is not None:
+            await self.operating.page.start()
+        # First the doors: an address that is taken is told at once, and while models are loaded
+        # those who ask whether it is alive get an answer.
         for name, door in self._doors.items():
             self.addresses[name] = await door.start(self.handler)
+        await self.handler.catalogue.start()
 
     async def _shut(self, grace: float) -> None:
         self.handler.is_stopping = True
         self.operating.drain()
+        if self.operating.page is not None:
+            await self.operating.page.stop()
         await asyncio.gather(*(door.stop(grace) for door in self._doors.values()))
         await self.handler.close()
         await self.handler.catalogue.close()

@@ -72,6 +72,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     log_level: Annotated[str, Meta(description="debug, info, warning or error")] = "info"
     trace: Annotated[bool, Meta(description="OpenTelemetry spans for requests and models")] = False
     page: Annotated[bool, Meta(description="the page for people at /")] = True
+    page_hosts: Annotated[
+        list[str], Meta(description="names by which browsers may ask for the page")
+    ] = []
+    history: Annotated[
+        str | None, Meta(description="a file that keeps over a restart what the page shows")
+    ] = None
 
     def __post_init__(self) -> None:
         for what in ("http", "grpc"):

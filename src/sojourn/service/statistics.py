@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from sojourn.probes.status_page import BUCKETS, bucket
+
 
 @dataclass(slots=True)
 class BatchStatistics:
@@ -25,6 +27,7 @@ class ModelStatistics:
     late: int = 0  # of these, because their time was up
     queue_seconds: float = 0.0
     request_seconds: float = 0.0  # from asking to the answer
+    histogram: list[int] = field(default_factory=lambda: [0] * BUCKETS)  # requests by these
     rows: int = 0
     steps: int = 0
     step_seconds: float = 0.0
@@ -32,6 +35,12 @@ class ModelStatistics:
     waiting: int = 0  # now
     last_request: float = 0.0  # seconds since the epoch
     batches: dict[int, BatchStatistics] = field(default_factory=dict)  # by rows
+
+    def note_answer(self, seconds: float) -> None:
+        """A request was answered."""
+        self.succeeded += 1
+        self.request_seconds += seconds
+        self.histogram[bucket(int(seconds * 1e9))] += 1
 
     def note_step(self, rows: int, seconds: float) -> None:
         """A step was run."""

@@ -1,11 +1,13 @@
 """Run a new version before requests get it, so that they do not pay for its first step.
 
 What it is run with was recorded beside it (`assets.extra/tf_serving_warmup_requests`, as TensorFlow
-Serving has it), or is made from its signature: zeros, one row of them.
+Serving has it), or is made from its signature: zeros, one row of them. What that has changed in the
+model is put back.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import struct
@@ -36,18 +38,31 @@ async def warm_up(session: Usable, path: str, signatures: dict[str, CallSignatur
     """
     recorded = os.path.join(path, RECORDED)
     if os.path.isfile(recorded):
-        count = 0
-        for name, feeds in recorded_requests(recorded):
-            call = _called(signatures, name, recorded)
-            try:
-                named = {call.inputs[key]: array for key, array in feeds.items()}
-            except KeyError as error:
-                raise ModelError(f"{recorded}: {call.name!r} has no input {error}") from None
-            await session.arun(list(call.outputs.values()), named)
-            count += 1
-        return count
+        count = await _replay(session, recorded, signatures)
+    else:
+        count = await _run_with_zeros(session, signatures)
+    if session._stay.changed:
+        await asyncio.to_thread(session.reset)
+        session._stay.changed = False  # it is what the next open gives
+    return count
+
+
+async def _replay(session: Usable, path: str, signatures: dict[str, CallSignature]) -> int:
+    count = 0
+    for name, feeds in recorded_requests(path):
+        call = _called(signatures, name, path)
+        try:
+            named = {call.inputs[key]: array for key, array in feeds.items()}
+        except KeyError as error:
+            raise ModelError(f"{path}: {call.name!r} has no input {error}") from None
+        await session.arun(list(call.outputs.values()), named)
+        count += 1
+    return count
+
+
+async def _run_with_zeros(session: Usable, signatures: dict[str, CallSignature]) -> int:
     made_up = _made_up(next(iter(signatures.values()))) if signatures else None
-    if made_up is None:
+    if made_up is None or session.engine.startswith("litert"):  # which may remember it
         return 0
     try:
         await session.arun(None, made_up, timeout=_MADE_UP_SECONDS)

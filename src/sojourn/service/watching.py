@@ -12,6 +12,7 @@ import logging
 import os
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from sojourn.service import folders
@@ -21,7 +22,6 @@ _log = logging.getLogger("sojourn.service")
 QUIET_SECONDS = 1.0  # without a change, until something new is taken to be complete
 
 Entries = Mapping[str, ModelRules]
-Versions = Mapping[str, Mapping[int, str]]  # paths, by model and version
 Print = tuple[tuple[str, int, int], ...]
 
 
@@ -72,6 +72,40 @@ class Quiet:
         return complete
 
 
+class Found(NamedTuple):
+    """One model, as it was last found: its rules, and the paths of its complete versions."""
+
+    rules: ModelRules
+    versions: Mapping[int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What is different from the last look."""
+
+    changed: Mapping[str, Found] = field(default_factory=dict)  # or new
+    same_rules: frozenset[str] = frozenset()  # those of them of which only the versions are
+    gone: frozenset[str] = frozenset()
+    again: frozenset[tuple[str, int]] = frozenset()  # versions whose files have just settled
+
+    def __bool__(self) -> bool:
+        return bool(self.changed or self.gone or self.again)
+
+
+def compare(
+    before: Mapping[str, Found], after: Mapping[str, Found], complete: Collection[Key]
+) -> News:
+    """What has changed from one look to the next."""
+    settled = {key.name for key in complete}
+    changed = {n: f for n, f in after.items() if n in settled or before.get(n) != f}
+    return News(
+        changed,
+        frozenset(n for n in changed if n in before and before[n].rules == after[n].rules),
+        frozenset(before.keys() - after.keys()),
+        frozenset((key.name, key.version) for key in complete),
+    )
+
+
 class Watcher:
     """Looks at the folders until it is cancelled."""
 
@@ -79,7 +113,7 @@ class Watcher:
         self,
         find: Callable[[], Entries],
         has_failed: Callable[[], Collection[tuple[str, int]]],
-        change: Callable[[Entries, Versions, Collection[tuple[str, int]]], Awaitable[None]],
+        change: Callable[[News], Awaitable[None]],
         seconds: float,
     ) -> None:
         self._find = find
@@ -87,23 +121,29 @@ class Watcher:
         self._change = change
         self._seconds = seconds
         self._quiet = Quiet(QUIET_SECONDS)
-        self._last: tuple[Entries, Versions] = {}, {}
+        self._last: dict[str, Found] = {}
+        self._said = ""
         self.lock = asyncio.Lock()  # held while something is changed
 
-    async def begin(self, entries: Entries) -> None:
-        """Everything that is there now is served already."""
-        self._quiet.take(await asyncio.to_thread(_keys, entries))
-        self._last = entries, self._taken(entries)
+    async def begin(self) -> None:
+        """Everything that is there now is served already, or is not to be."""
+        entries = await asyncio.to_thread(self._find)
+        keys = await asyncio.to_thread(_keys, entries)
+        self._quiet.take(keys)
+        self._last = self._found(entries, keys)
 
     async def run(self) -> None:
-        """Look, for ever. One look that fails says so, and is not the last."""
+        """Look, for ever. A look that fails changes nothing, says why once, and is not the last."""
         while True:
             await asyncio.sleep(self._seconds)
             try:
                 async with self.lock:
                     await self._look()
+                self._said = ""
             except Exception as error:
-                _log.warning("models cannot be looked for: %s", error)
+                if str(error) != self._said:
+                    _log.warning("models cannot be looked for: %s", error)
+                self._said = str(error)
 
     async def _look(self) -> None:
         entries = await asyncio.to_thread(self._find)
@@ -111,19 +151,27 @@ class Watcher:
         keys = self._quiet.to_look_at(there, self._has_failed())
         prints = await asyncio.to_thread(lambda: {key: _print(key.path) for key in keys})
         complete = self._quiet.update(there, prints, time.monotonic())
-        taken = self._taken(entries)
-        # A model that has just appeared is not one before some version of it is complete.
-        known = self._last[0]
-        entries = {n: rules for n, rules in entries.items() if n in known or taken.get(n)}
-        if complete or (entries, taken) != self._last:
-            self._last = entries, taken
-            await self._change(entries, taken, {(key.name, key.version) for key in complete})
+        before, self._last = self._last, self._found(entries, there)
+        news = compare(before, self._last, complete)
+        if news:
+            await self._change(news)
 
-    def _taken(self, entries: Entries) -> Versions:
-        found: dict[str, dict[int, str]] = {name: {} for name in entries}
-        for key in self._quiet.taken:
-            if key.name in found:
-                found[key.name][key.version] = key.path
+    def _found(self, entries: Entries, there: Collection[Key]) -> dict[str, Found]:
+        """Every model with those of its versions that are complete. As long as there are others
+        only, it is what it was before: nothing leaves for something half-written."""
+        complete: dict[str, dict[int, str]] = {name: {} for name in entries}
+        waits = set()
+        for key in there:
+            if key in self._quiet.taken:
+                complete[key.name][key.version] = key.path
+            else:
+                waits.add(key.name)
+        found = {}
+        for name, rules in entries.items():
+            if complete[name] or name not in waits:
+                found[name] = Found(rules, complete[name])
+            elif name in self._last:
+                found[name] = self._last[name]
         return found
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import asyncio
+from collections.abc import Callable, Generator
 from typing import Any
 
 from sojourn.session.opening import Blueprint
@@ -26,11 +27,19 @@ class Opening:
     async def _open(self) -> Session:
         from sojourn.process.aside import aside
 
-        # If we are cancelled meanwhile, it would never be closed.
-        return await aside(
-            lambda: self._blueprint.open(self._place, self._name, self._device),
-            lambda session: session.close(0),
-        )
+        under_way: list[Callable[[], None]] = []
+        try:
+            # If we are cancelled meanwhile, it would never be closed.
+            return await aside(
+                lambda: self._blueprint.open(
+                    self._place, self._name, self._device, under_way.append
+                ),
+                lambda session: session.close(0),
+            )
+        except asyncio.CancelledError:
+            for call_off in under_way:
+                call_off()
+            raise
 
     async def __aenter__(self) -> Session:
         self._session = await self._open()

@@ -75,6 +75,7 @@ class Lifecycle:
     def __init__(
         self,
         name: str,
+        model: str,
         owner: Place,
         refusal: Callable[[State], Exception],
         measure: Callable[[], Footprint],
@@ -84,12 +85,14 @@ class Lifecycle:
         self.steps = 0
         self.under_way = 0
         self.how_it_died: str | None = None  # of a session whose worker has
+        self.engine = ""  # what computes, and why it does
         # The steps inside, and those that are (or want to be) alone with it. A thread never waits
         # for steps of its own: a step may lead to a callback that closes the session, and a Ctrl-C
         # at the wrong moment may lose the end of a step.
         self._inside: list[Step] = []
         self._alone: list[Step] = []
         self._name = name
+        self.model = model  # what its steps are counted under
         self._refusal = refusal  # the error for a step in this state
         self.footprint = measure  # what it holds now
         # Reentrant, because a subscriber may close the session whose event it hears.
@@ -342,8 +345,10 @@ class Lifecycle:
             is_new = self.state is State.READY and not is_step
             held = self.footprint().host_bytes if is_new and events.wants_bytes() else 0
             kind = f"session.{self.state}"
-            why = {"how": self.how_it_died} if self.state is State.BROKEN else {}
-            self._emit(kind, place, held, is_step=is_step, steps=self.steps, **why)
+            more = {"how": self.how_it_died} if self.state is State.BROKEN else {}
+            if is_new and self.engine:
+                more["engine"] = self.engine
+            self._emit(kind, place, held, is_step=is_step, steps=self.steps, **more)
 
     def _measured_now_and_then(self, now: float) -> int:
         """What it holds, so seldom that measuring takes a small share of the time; 0 meanwhile."""

@@ -23,6 +23,7 @@ class Listed:
     owner: str
     state: str
     device: str
+    engine: str
     isolation: str
     client_pid: int
     program: str  # what the client runs
@@ -81,6 +82,7 @@ def _listed(status: Status, rate: float | None, now: float) -> Listed:
         owner=str(facts.get("owner", "")),
         state=STATE_NAMES[status.state] if status.state < len(STATE_NAMES) else "?",
         device=str(facts.get("device", "")),
+        engine=str(facts.get("engine", "")),
         isolation=str(facts.get("isolation", "")),
         client_pid=status.client_pid,
         program=processes.program_of(status.client_pid),

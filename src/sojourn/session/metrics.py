@@ -38,6 +38,7 @@ def metrics() -> str:
         held.append(("", {**who, "where": "host"}, footprint.host_bytes))
         held += [("", {**who, "where": d}, n) for d, n in footprint.device_bytes.items()]
     plain: Labels = {}
+    models = sorted(sums.steps.items())
     families: tuple[Family, ...] = (
         ("sojourn_sessions", "gauge", "Sessions that are open now, by state.",
          [("", {"state": str(state)}, n) for state, n in states.items()]),
@@ -53,9 +54,10 @@ def metrics() -> str:
          [("", plain, counts["with_residue"])]),
         ("sojourn_steps_under_way", "gauge", "Steps that run now.",
          [("", plain, sum(session.under_way for session in live))]),
-        ("sojourn_steps_total", "counter", "Steps that were run.", [("", plain, sums.steps)]),
-        ("sojourn_step_seconds", "histogram", "How long steps took, for their caller.",
-         histogram(plain, STEP_SECONDS, sums.histogram, sums.step_seconds)),
+        ("sojourn_steps_total", "counter", "Steps that were run, by model.",
+         [("", {"model": model}, steps.count) for model, steps in models]),
+        ("sojourn_step_seconds", "histogram", "How long steps took, for their caller, by model.",
+         [s for model, steps in models for s in step_histogram({"model": model}, steps)]),
         ("sojourn_session_held_bytes", "gauge", "What an open session holds, as measured.", held),
         ("sojourn_closed_held_bytes_total", "counter", "What closed sessions had held.",
          [("", plain, sums.held_bytes)]),
@@ -68,10 +70,15 @@ def metrics() -> str:
     return text((*families, *more))
 
 
+def step_histogram(who: Labels, steps: totals.Steps) -> Iterator[Sample]:
+    """How long steps took."""
+    return histogram(who, STEP_SECONDS, steps.histogram, steps.seconds)
+
+
 def histogram(
     who: Labels, bounds: Sequence[float], counts: Sequence[int], total: float
 ) -> Iterator[Sample]:
-    """The samples of a histogram: one count for each bound, and one for what is above the last."""
+    """The samples of one histogram, whose last count has no upper bound."""
     seen = 0
     for bound, count in zip(bounds, counts, strict=False):
         seen += count

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,17 +16,20 @@ from msgspec.structs import replace
 from sojourn.engines import function
 from sojourn.engines.hooks import DEFAULT
 from sojourn.errors import DeviceError, ModelError
-from sojourn.kinds import KINDS, Load
+from sojourn.kinds import KINDS, Load, framework_of
 from sojourn.kinds.names import by_short_name
 from sojourn.kinds.paths import Found, recognise
 from sojourn.probes import gpu
 from sojourn.probes.platform import require_process_isolation
 from sojourn.session.backend import Backend, InlineBackend
+from sojourn.session.conversion.attempt import Attempt
 from sojourn.session.conversion.candidates import Examined
-from sojourn.session.conversion.converting import Trial, conversion_for
+from sojourn.session.conversion.converting import Open, conversion_for
+from sojourn.session.conversion.shadowing import tell_of_disagreement
 from sojourn.session.devices import Choice, choose
+from sojourn.session.engine_options import checked
 from sojourn.session.session import Session
-from sojourn.session.stay import Stay
+from sojourn.session.stay import IsUnderWay, Stay
 from sojourn.session.trust import confinement, memory_limit
 from sojourn.values import Place, TensorSpec, arguments, caller
 
@@ -59,8 +62,10 @@ def open(
     untrusted: bool | str = False,
     timeout: float | None = None,
     engine: str | None = None,
+    engine_options: Mapping[str, Any] | None = None,
     samples: Sequence[Mapping[str, Any]] | None = None,
     tolerance: float | None = None,
+    shadow: float | None = None,
 ) -> Session:
     """Open a session on a model. It lives until it is closed; use it in a `with` block.
 
@@ -87,7 +92,9 @@ def open(
     `engine` is `"tensorflow"`, `"onnxruntime"`, `"litert"` or `"fastest"`: a model of TensorFlow
     is then converted once and compared with TensorFlow, on `samples` (a list of feeds) or inputs
     that are made from its signature, within a `tolerance` that is measured unless it is given.
-    `session.engine` says what computes.
+    `session.engine` says what computes. `engine_options` are `threads`, the most that one step may
+    use, and, for TensorFlow, `jit_compile`. With `shadow=0.01` one of a hundred steps is run by
+    TensorFlow too; if the answers disagree, TensorFlow runs all that follow.
     """
     # All of the above but what a session has for itself.
     options = {key: value for key, value in locals().items() if key not in ("name", "device")}
@@ -114,10 +121,14 @@ class Blueprint:
         untrusted: bool | str = False,
         timeout: float | None = None,
         engine: str | None = None,
+        engine_options: Mapping[str, Any] | None = None,
         samples: Sequence[Mapping[str, Any]] | None = None,
         tolerance: float | None = None,
+        shadow: float | None = None,
     ) -> None:
         _check(isolation, restart)
+        if shadow is not None and restart is not None:
+            raise ValueError("shadow= is not for a session with restart=")
         seed = arguments.seed(seed, deterministic)
         self._isolation = isolation
         self._inline = isolation == "inline"
@@ -130,7 +141,7 @@ class Blueprint:
             raise ValueError("memory= limits a worker, and an inline session has none")
         self._timeout = arguments.timeout(timeout)
         self._restart = restart
-        self._base_name = _base_name(model)
+        self.model_name = _base_name(model)
         chosen = Load(
             kind="",
             signature=signature,
@@ -142,63 +153,78 @@ class Blueprint:
             deterministic=deterministic,
         )
         self._load, self._arrays = _described(found or model, self._inline, chosen)
-        KINDS[self._load.kind].refuse_what_is_ignored(chosen)
+        kind = KINDS[self._load.kind]
+        kind.refuse_what_is_ignored(chosen)
+        options = checked(engine_options, engine or kind.engine, self._inline)
+        self._load = replace(self._load, **options)
+        is_confined = self._confined.is_on
         self._conversion = conversion_for(
-            engine,
-            self._load,
-            self._arrays,
-            samples,
-            tolerance,
-            self._timeout,
-            isolation,
-            self._confined.is_on,
+            engine, self._load, self._arrays, samples, tolerance, shadow, isolation, is_confined
         )
 
     def takes_spares(self, device: str) -> bool:
         """Whether its sessions can be opened in a worker that was made ahead, for the CPU."""
         is_limited = self._limit is not None or self._confined.is_on
-        kind = KINDS[self._load.kind]
-        if self._inline or is_limited or not kind.takes_spares or kind.framework != DEFAULT:
+        is_of_default = KINDS[self._load.kind].framework == DEFAULT
+        if self._inline or is_limited or not is_of_default or not _takes_spares(self._load):
             return False
         return device == "cpu" or (device == "auto" and not gpu.found())
+
+    def keep_zygote(self) -> None:
+        """Have the zygote of its sessions stay, once there is one: more will come, at any time."""
+        if not self._inline and self._conversion is None:
+            from sojourn.process.zygote import zygote_for
+
+            zygote_for(KINDS[self._load.kind].framework).remain()
 
     def open(
         self,
         owner: Place,
         name: str | None = None,
         device: str = "auto",
-        is_under_way: Callable[[Stay], None] | None = None,
+        is_under_way: IsUnderWay | None = None,
         take_spare: TakeSpare | None = None,
     ) -> Session:
-        """Open a session for the owner. `is_under_way` is called once there is a worker to end,
-        and `take_spare` may have one that is ready."""
+        """Open a session for the owner. `is_under_way` is called once it can be called off,
+        and `take_spare` may have a worker that is ready."""
         if name is not None and not isinstance(name, str):
             raise TypeError(f"name must be a string, not {name!r}")
-        name = name or f"{self._base_name}-{next(_counter)}"
-        if self._conversion is None:
-            return self.open_as(
-                self._load, self._arrays, owner, name, device, is_under_way, take_spare=take_spare
-            )
-        trial = self._trial(owner, name, device)
-        load, arrays, engine = self._conversion.chosen(trial, name)
-        return self.open_as(load, arrays, owner, name, device, is_under_way, engine, take_spare)
+        name = name or f"{self.model_name}-{next(_counter)}"
+        attempt = Attempt(name, self._timeout)
+        if is_under_way is not None:
+            is_under_way(attempt.call_off)
+        load, arrays, engine = self._load, self._arrays, ""
+        if self._conversion is not None:
+            trial = self._trial(attempt, owner, name, device)
+            load, arrays, engine = self._conversion.chosen(attempt, trial, name)
+        return self._open_as(load, arrays, owner, name, device, attempt, engine, take_spare)
 
     def examine(self, owner: Place) -> Examined:
         """What is known of the engines that were asked for; nothing is left open."""
         assert self._conversion is not None
-        return self._conversion.examined(self._trial(owner, self._base_name, "auto"))
+        attempt = Attempt(self.model_name, self._timeout)
+        trial = self._trial(attempt, owner, self.model_name, "auto")
+        return self._conversion.examined(attempt, trial)
 
-    def _trial(self, owner: Place, name: str, device: str) -> Trial:
-        return lambda load, arrays: self.open_as(load, arrays, owner, f"{name}-trial", device)
+    def _trial(self, attempt: Attempt, owner: Place, name: str, device: str) -> Open:
+        def open_trial(load: Load, arrays: Arrays) -> Session:
+            attempt.check()
+            try:
+                return self._open_as(load, arrays, owner, f"{name}-trial", device, attempt)
+            except Exception:
+                attempt.check()  # if that is why
+                raise
 
-    def open_as(
+        return open_trial
+
+    def _open_as(
         self,
         load: Load,
         arrays: Arrays,
         owner: Place,
         name: str,
         device: str,
-        is_under_way: Callable[[Stay], None] | None = None,
+        attempt: Attempt,
         engine: str = "",
         take_spare: TakeSpare | None = None,
     ) -> Session:
@@ -214,7 +240,8 @@ class Blueprint:
         choice = _chosen(device, self._limit, self._inline)
         limit = self._limit if choice.gpu is not None else None
         load = replace(load, device=device, gpu_bytes=limit)
-        stay = Stay(name, self._isolation, choice.label, owner)
+        stay = Stay(name, self._isolation, choice.label, owner, model=self.model_name)
+        stay.engine = engine or kind.engine
 
         def new_backend(deadline: float | None) -> Backend:
             if self._inline:
@@ -225,8 +252,8 @@ class Blueprint:
 
             return WorkerBackend(
                 stay.name,
-                take_spare=(take_spare or standing.take) if kind.takes_spares else None,
-                framework=kind.framework,
+                take_spare=(take_spare or standing.take) if _takes_spares(load) else None,
+                framework=framework_of(load),
                 memory_bytes=self._limit,
                 environment=dict(choice.environment),
                 on_gpu=choice.gpu is not None,
@@ -236,18 +263,27 @@ class Blueprint:
             )
 
         try:
-            stay.open(new_backend, load, arrays, self._timeout, is_under_way)
+            # Trying engines has taken some of its time.
+            timeout = self._timeout if self._conversion is None else attempt.seconds_left
+            stay.open(new_backend, load, arrays, timeout, attempt.is_under_way)
             if self._confined.is_on:
                 stay.keeping.forbid("save", "an untrusted worker writes nothing")
             if choice.gpu is not None and device == "auto":
                 _tell_if_on_cpu(stay)
             if self._restart is not None:
                 stay.comeback = stay.keeping.comeback_with(new_backend, load, arrays)
-            stay.engine = engine or kind.engine
+            if load.kind == "shadowed":
+                tell_of_disagreement(stay)
             return Session(stay)
         except BaseException:
             stay.abandon()
             raise
+
+
+def _takes_spares(load: Load) -> bool:
+    """Whether it may be loaded where its framework has run, and has the threads that it has."""
+    is_plain = load.threads is None and not load.jit_compile
+    return is_plain and KINDS[load.kind].takes_spares
 
 
 def _without_gpu(device: str) -> str:

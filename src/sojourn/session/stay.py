@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from sojourn.session.lease import Terms
 
 T = TypeVar("T")
+# Told of an opening that has begun, with what calls it off.
+IsUnderWay = Callable[[Callable[[], None]], None]
 
 # How often a close that is awaited looks whether the steps have finished.
 _LOOK_SECONDS = 0.002
@@ -51,17 +53,18 @@ class Stay:
         device: str,
         owner: Place,
         words: Callable[[Stay], Words] = Words,
+        model: str = "session",
     ) -> None:
+        """`model` is what its steps are counted under: one name for all sessions of a model."""
         self.name = name
         self.isolation = isolation
         self.device = device
         self.owner = owner
         self.words = words(self)
         self.signature = Signature()
-        self.engine = ""  # what computes, and why it does
         self.receipt: Receipt | None = None
         self.closed_at: Place | None = None
-        self.lifecycle = Lifecycle(name, owner, self.refusal, self.footprint)
+        self.lifecycle = Lifecycle(name, model, owner, self.refusal, self.footprint)
         self.backend: Backend | None = None
         self.pid = 0
         self._opened = 0.0
@@ -215,25 +218,25 @@ class Stay:
         load: Load,
         arrays: Sequence[np.ndarray] = (),
         timeout: float | None = None,
-        is_under_way: Callable[[Stay], None] | None = None,
+        is_under_way: IsUnderWay | None = None,
     ) -> None:
         """Make the backend and load the engine, both within the timeout. If this raises, nothing
         of it is left.
 
-        `is_under_way` is called once there is a worker to end.
+        `is_under_way` is called once there is a worker, with what ends it.
         """
         deadline = deadline_after(timeout)
         try:
             self.lifecycle.announce(self.owner)
             self.start(make_backend(deadline))
             if is_under_way is not None:
-                is_under_way(self)
+                is_under_way(self.hurry)
             self.load(load, arrays, deadline)
         except NoAnswer:
             self.abandon()
             missing = "get a worker" if self.backend is None else "load its model"
             raise StepTimeout(
-                f"session {self.name!r} did not {missing} within {timeout:g} s"
+                f"session {self.name!r} did not {missing} within {round(timeout or 0, 3):g} s"
             ) from None
         except BaseException:
             self.abandon()  # Ctrl-C may come at any moment, and only we have this session
@@ -254,6 +257,7 @@ class Stay:
                 **self.lifecycle.identity,
                 "isolation": self.isolation,
                 "device": device,
+                "engine": self.engine.partition(":")[0],
                 "worker_pid": self.pid,
                 "opened": self._opened,
             }
@@ -347,6 +351,15 @@ class Stay:
             self.backend.kill()
 
     # -- questions -----------------------------------------------------------------------------
+
+    @property
+    def engine(self) -> str:
+        """What computes, and why it does."""
+        return self.lifecycle.engine
+
+    @engine.setter
+    def engine(self, words: str) -> None:
+        self.lifecycle.engine = words
 
     @property
     def is_foreign(self) -> bool:

@@ -21,12 +21,31 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
+class Steps:
+    """The steps of some sessions: how many took how long."""
+
+    histogram: list[int] = field(default_factory=lambda: [0] * BUCKETS)
+    seconds: float = 0.0
+
+    @property
+    def count(self) -> int:
+        return sum(self.histogram)
+
+    def add(self, session: Lifecycle) -> None:
+        """Add those of one session."""
+        page = session.page
+        self.histogram = [a + b for a, b in zip(self.histogram, page.histogram(), strict=True)]
+        self.seconds += page.words[NANOSECONDS] / 1e9
+
+    def copy(self) -> Steps:
+        return Steps(self.histogram, self.seconds)
+
+
+@dataclass(slots=True)
 class Totals:
     """Sums over sessions."""
 
-    steps: int = 0
-    step_seconds: float = 0.0
-    histogram: list[int] = field(default_factory=lambda: [0] * BUCKETS)
+    steps: dict[str, Steps] = field(default_factory=dict)  # by model
     counts: Counter[str] = field(default_factory=Counter)  # opened, closed, broken, forgotten
     held_bytes: int = 0  # of the closed, by their receipts
     returned_bytes: int = 0
@@ -34,11 +53,7 @@ class Totals:
 
     def add(self, session: Lifecycle) -> None:
         """Add the steps of one session."""
-        self.steps += session.steps
-        self.step_seconds += session.page.words[NANOSECONDS] / 1e9
-        self.histogram = [
-            a + b for a, b in zip(self.histogram, session.page.histogram(), strict=True)
-        ]
+        self.steps.setdefault(session.model, Steps()).add(session)
 
 
 _lock = threading.Lock()
@@ -83,9 +98,7 @@ def now() -> tuple[Totals, list[Lifecycle]]:
     with _lock:
         live = sorted(_live, key=lambda session: session.serial)
         sums = Totals(
-            _ended.steps,
-            _ended.step_seconds,
-            list(_ended.histogram),
+            {model: steps.copy() for model, steps in _ended.steps.items()},
             Counter(_ended.counts),
             _ended.held_bytes,
             _ended.returned_bytes,

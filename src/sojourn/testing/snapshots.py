@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from sojourn.probes import processes
 from sojourn.process import limits, marks
-from sojourn.process.zygote import zygotes
+from sojourn.process.zygote import reap_retired, zygotes
 from sojourn.session import totals
 from sojourn.testing import ports
 
@@ -62,7 +62,8 @@ def take_snapshot(*, strict: bool = False) -> Snapshot:
 
 
 def look(strict: bool) -> Snapshot:
-    """The same, but nothing is cleaned up before."""
+    """The same, but nothing is cleaned up before, but for zygotes that have ended long ago."""
+    reap_retired()
     me = os.getpid()
     found = processes.of_client(me)
     zygotes = {f.pid for f in found if f.is_zygote}

@@ -24,6 +24,7 @@ from sojourn.audit.lint.state import (
 from sojourn.audit.lint.uses import Use, argument_use, classify, is_ending, worst
 
 # These raise RuntimeError on a closed session.
+_NEEDING = frozenset({"save", "restore"})  # what a saver does takes an open session
 _RUNNING = frozenset({"run", "partial_run", "partial_run_setup", "make_callable", "list_devices"})
 _PASSING = (Use.TEST, Use.DRIVE, Use.BORROW)  # over when it is over
 _ENDINGS = frozenset({"sys.exit", "exit", "quit", "os._exit", "os.abort"})
@@ -223,7 +224,8 @@ class Expressions(ABC):
                 site.is_lent = True
             return set(sites_in(values))
         else:
-            if isinstance(argument, ast.keyword) and argument.arg == "session":
+            by_name = isinstance(argument, ast.keyword) and argument.arg in ("session", "sess")
+            if by_name or last_name(node.func) in _NEEDING:
                 self._used(node, expression, values, state)
             self._go_on(values, state)
         return set()

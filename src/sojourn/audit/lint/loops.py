@@ -15,6 +15,7 @@ from sojourn.audit.lint.program import Definition
 from sojourn.audit.lint.repeats import (
     calls_in_loops,
     function_around,
+    has_graph_of_its_own,
     is_eager,
     is_serving,
     leaves_after,
@@ -51,17 +52,19 @@ class Loops:
     # Sessions -----------------------------------------------------------------------------
 
     def _opened_again(self, call: ast.Call) -> Iterator[Problem]:
-        if any(keyword.arg == "graph" for keyword in call.keywords):
-            return  # a session of its own for a graph of its own
         if (self.module.opens(call) or "").startswith("sojourn."):
             return  # cheap to open, and leaves nothing behind
         for loop in loops_around(self.module, call):
+            if has_graph_of_its_own(self.module, call, loop):
+                return
             if not makes_graphs(self.module, loop) and not leaves_after(self.module, call, loop):
                 detail = f"opened on every turn of the loop on line {loop.lineno}"
                 yield problem_at(call, codes.SESSION_PER_CALL, detail)
                 return
         function = function_around(self.module, call)
         if function is None or makes_graphs(self.module, function):
+            return
+        if has_graph_of_its_own(self.module, call, function):
             return
         if is_serving(function):
             detail = f"`{function.name}` opens it for every request"

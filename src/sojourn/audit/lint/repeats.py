@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from sojourn.audit.lint.module import Function, Module, last_name, own_nodes
+from sojourn.audit.lint.module import Function, Module, is_self, last_name, own_nodes
 from sojourn.audit.lint.steps import is_step, looks_like_session
 
 Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
@@ -100,6 +100,15 @@ def _makes_graphs(module: Module, node: ast.AST) -> bool:
             if found is not None and makes_graphs(found.module, found.node):
                 return True
     return False
+
+
+def has_graph_of_its_own(module: Module, opening: ast.Call, node: ast.AST) -> bool:
+    """Whether a session gets a graph that may be another one on each turn or call."""
+    given = [k.value for k in opening.keywords if k.arg == "graph"] + opening.args[1:2]
+    return any(
+        not (isinstance(graph, ast.Attribute) and is_self(graph.value)) or _binds(node, graph.attr)
+        for graph in given
+    )
 
 
 def _is_graph_of_its_own(module: Module, owner: ast.expr, node: ast.AST) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import threading
 import time
+import weakref
 from abc import ABC, abstractmethod
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -37,6 +38,18 @@ _HANDLE_OPS = frozenset({"GetSessionHandle", "GetSessionHandleV2"})
 _UNSTEPPABLE = frozenset({dtypes.resource.as_datatype_enum, dtypes.variant.as_datatype_enum})
 
 
+class StepTie(weakref.ref["TunedStep"]):
+    """What is left of a step that was garbage-collected: the engine's numbers of it.
+
+    Python itself puts it on the link's list of garbage, not a finalizer of ours, which would lose
+    a Ctrl-C that comes while it runs.
+    """
+
+    __slots__ = ("numbers",)
+
+    numbers: list[int]
+
+
 class TunedStep:
     """A prepared step. The engine forgets it when it is garbage-collected here."""
 
@@ -47,11 +60,13 @@ class TunedStep:
         fetches: tuple[str, ...],
         targets: tuple[str, ...],
     ) -> None:
-        self._garbage = link.garbage
         self.feeds, self.fetches, self.targets = feeds, fetches, targets
         self.plan: StepPlan  # replaced by another when the step has been tuned
         # All it ever had: a thread may be about to run the first one when it is tuned.
         self._numbers: list[int] = []
+        tie = StepTie(self, link.garbage.append)
+        tie.numbers = self._numbers
+        link.ties.add(tie)
         self.calls = 0
         self.seconds = 0.0
 
@@ -60,9 +75,6 @@ class TunedStep:
         self._numbers.append(number)
         step = PreparedStep(number, adoptable=adoptable, prints=prints)
         self.plan = StepPlan(step, len(self.fetches), changes_state=False)
-
-    def __del__(self) -> None:
-        self._garbage.extend(self._numbers)
 
 
 def devices_for(config: Any) -> Choice:
@@ -91,7 +103,8 @@ class Link(ABC):
     def __init__(self, graph: Any, prepares_steps: bool) -> None:
         self.graph = graph
         self.prepares_steps = prepares_steps
-        self.garbage: list[int] = []  # numbers of steps that are no longer needed
+        self.ties: set[StepTie] = set()
+        self.garbage: deque[StepTie] = deque()  # of steps that are no longer needed
         self._steps: OrderedDict[Any, TunedStep] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -242,7 +255,10 @@ class Link(ABC):
             backend = self.stay.backend
             assert backend is not None
             while self.garbage:
-                backend.call("release", {"number": self.garbage.pop()})
+                tie = self.garbage.popleft()
+                self.ties.discard(tie)
+                for number in tie.numbers:
+                    backend.call("release", {"number": number})
             facts, _ = backend.call("plan", wanted, result=PlanFacts)
         step.set(int(facts.number), adoptable, prints)
 

@@ -230,9 +230,11 @@ class _Stays(tf_session.BaseSession):  # type: ignore[misc]
             return
         self._closed = True
         self._link.close(users_line())
+        _isolated.discard(self)
 
-    def __del__(self) -> None:
-        """Nothing: the finalizer ends a forgotten session, and says so."""
+    # Not TensorFlow's, and nothing written in Python, where a Ctrl-C would be lost: the stay itself
+    # notices that its session was forgotten.
+    __del__ = object
 
 
 class Session(TFSession, _Stays):  # type: ignore[misc]

@@ -60,7 +60,7 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class Deadlock:
-    """The waits of the cycle in order; the first one is who shall be told."""
+    """The waits of the cycle in order; the first one gets the error."""
 
     cycle: tuple[Wait, ...]
     error: DeadlockDetected = field(compare=False)
@@ -79,7 +79,7 @@ def find_deadlock(world: World) -> Deadlock | None:
 
 
 def _stuck_waits(world: World) -> list[Wait]:
-    """The waits that nobody who is free to go on can end."""
+    """The waits that cannot end, because those who could end them wait themselves."""
     stuck = list(world.waits)
     while True:
         blocked = {wait.holder.key for wait in stuck}

@@ -80,8 +80,8 @@ def waiting_cannot_help(
     if need.bytes + for_good.bytes > limit.bytes:
         text = (
             f"{needs(entry, need.bytes)} of the pool's {format_bytes(limit.bytes)}, "
-            f"but {format_bytes(for_good.bytes)} of it is pinned, held by its own copies, or was "
-            "never given back: waiting cannot help"
+            f"but {format_bytes(for_good.bytes)} of it is pinned, held by its own copies, or still "
+            "held by a closed session: waiting cannot help"
         )
     elif need.sessions > limit.sessions:
         text = f"{entry.key} cannot be opened: max_sessions is {limit.sessions}"
@@ -91,6 +91,32 @@ def waiting_cannot_help(
             "pinned or its own: waiting cannot help"
         )
     return BudgetExceeded(f"{text}. {status.who_holds_what(state.holdings(now))}")
+
+
+def waits(state: PoolState, now: float) -> tuple[status.WaitStatus, ...]:
+    """Who waits for which model, and what for."""
+    first: dict[str, Request] = {}
+    for request in state.queue:
+        first.setdefault(request.model, request)
+    return tuple(
+        status.WaitStatus(
+            state.models[key].model.name,
+            state.models[key].model.version,
+            state.queue.count(key),
+            max(0.0, now - request.at),
+            _waits_for(state, request, now),
+        )
+        for key, request in first.items()
+    )
+
+
+def _waits_for(state: PoolState, request: Request, now: float) -> str:
+    """What is in its way: but for a copy that is coming, the words of the error it would get."""
+    for copy in state.residents.of(request.model):
+        if copy.state is CopyState.OPENING:
+            since = format_seconds(max(0.0, now - copy.opened_at))
+            return f"{status.label(copy)} is being opened, for {since} now"
+    return str(timed_out(state, request, now))
 
 
 def timed_out(

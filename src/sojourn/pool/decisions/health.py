@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sojourn.errors import SessionBroken
 from sojourn.values import format_seconds
 
-CRASH_LIMIT = 3  # this many in a row without one good lease, and callers are told
+CRASH_LIMIT = 3  # this many in a row without one good lease, and callers get an error
 FIRST_DELAY_SECONDS = 0.1
 LONGEST_DELAY_SECONDS = 30.0
 GROWTH_READINGS = 3  # growth counts when this many readings in a row agree
@@ -46,7 +46,7 @@ class Crashes:
         return self.count > 0 and now < self.retry_at
 
     def is_hopeless(self, now: float) -> bool:
-        """Whether callers are better told than kept waiting."""
+        """Whether callers get an error instead of waiting."""
         return self.count >= CRASH_LIMIT and self.must_wait(now)
 
     def error(self, model: str, now: float) -> SessionBroken:

@@ -62,14 +62,15 @@ class LeaseEvents:
         return copy.id
 
     def door(self, model: str, version: int | None = None) -> CopyId | None:
-        """The copy that every request for this model gets, until the next event; None if that
-        depends on who asks. Those that get it without asking are to be entered before then."""
+        """The copy that every request for this model gets, until the next event, or that the first
+        gets, if it is exclusive; None if that depends on who asks. Those that get it without
+        asking are to be entered before then."""
         state = self._state
         entry = state.models.find(model, version)
         if entry is None or state.closed_at is not None or state.queue.has_waiters_for(entry.key):
             return None
         rules = entry.model
-        if rules.exclusive or rules.copies > 1 or rules.max_runs is not None:
+        if rules.copies > 1 or rules.max_runs is not None:
             return None
         copy = state.residents.least_loaded(entry.key)
         return None if copy is None else copy.id

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 from dataclasses import replace
+from typing import Any
 
 from sojourn.errors import ModelError
 from sojourn.pool.decisions import explain, serving, sparing
@@ -87,15 +88,16 @@ class Scheduler(LeaseEvents, CopyEvents, SpareEvents):
                 serving.retire(state, entry, now, why)
         return state.take_effects()
 
-    def on_keep(self, key: str, seconds: float | None, now: float) -> Effects:
-        """Idle copies of a version stay for so long from now on."""
+    def on_change(self, key: str, now: float, **rules: Any) -> Effects:
+        """A version goes by other rules from now on, and so do the copies that are there."""
         state = self._state
         entry = state.models[key]
-        entry.model = replace(entry.model, keep_seconds=seconds)
+        entry.model = replace(entry.model, **rules)
         for copy in state.residents.of(key):
             copy.model = entry.model
             if copy.is_idle:
                 state.watch_idle(copy)
+        serving.dispatch(state, now)
         return state.take_effects()
 
     # -- questions ----------------------------------------------------------------------------
@@ -157,8 +159,10 @@ class Scheduler(LeaseEvents, CopyEvents, SpareEvents):
         copy = self._state.residents.current(copy_id)
         return copy is not None and not copy.is_leaving
 
-    def status(self) -> PoolStatus:
-        return self._state.status()
+    def status(self, now: float | None = None) -> PoolStatus:
+        """The pool at this moment; what is waited for can be told only with a time."""
+        taken = self._state.status()
+        return taken if now is None else replace(taken, waits=explain.waits(self._state, now))
 
     def __repr__(self) -> str:
         return str(self.status())

@@ -171,6 +171,7 @@ class PoolState:
             self.policy.limit_bytes,
             asdict(self.counters),
             self.spares,
+            self.leaves_at,
         )
 
     def world(self) -> deadlock.World:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -49,6 +49,9 @@ class CopyStatus:
     holders: tuple[Place, ...]
     device: str = ""
     park_error: str = ""  # why it could not be parked and therefore stays
+    pinned: bool = False
+    opened_at: float = 0.0  # by time.monotonic(), as is the next
+    leaves_at: float | None = None  # when it will have been idle for long enough
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,19 @@ class ModelStatus:
     waiting: int
     wait_counts: tuple[int, ...] = ()  # how many leases waited so long, by WAIT_SECONDS
     wait_seconds: float = 0.0  # all their waits together
+    memory_bytes: int | None = None  # what a copy may allocate, if that was declared
+    pinned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WaitStatus:
+    """Those who wait for one version of a model, and what the first of them waits for."""
+
+    name: str
+    version: int
+    waiting: int
+    seconds: float  # that the first has waited
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +105,7 @@ class PoolStatus:
     spares: tuple[SpareStatus, ...] = ()
     copies: tuple[CopyStatus, ...] = ()
     models: tuple[ModelStatus, ...] = ()
+    waits: tuple[WaitStatus, ...] = ()
     counters: Mapping[str, int] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -96,7 +113,10 @@ class PoolStatus:
         plain = asdict(self)
         for copy, facts in zip(self.copies, plain["copies"], strict=True):
             facts["holders"] = [str(place) for place in copy.holders]
-        return {**plain, **{key: list(plain[key]) for key in ("spares", "copies", "models")}}
+        return {
+            **plain,
+            **{key: list(plain[key]) for key in ("spares", "copies", "models", "waits")},
+        }
 
     def __str__(self) -> str:
         size = self.charged_bytes if self.limit_bytes is None else self.limit_bytes
@@ -123,6 +143,7 @@ def take_status(
     limit_bytes: int | None,
     counters: Mapping[str, int],
     spares: Spares,
+    leaves_at: Callable[[Copy], float | None],
 ) -> PoolStatus:
     copies = list(residents)
     return PoolStatus(
@@ -151,6 +172,9 @@ def take_status(
                 holders=tuple(places(copy, leases)),
                 device=copy.device,
                 park_error=copy.park_error,
+                pinned=copy.model.pinned,
+                opened_at=copy.opened_at,
+                leaves_at=leaves_at(copy) if copy.is_idle else None,
             )
             for copy in copies
         ),
@@ -165,6 +189,8 @@ def take_status(
                 waiting=queue.count(entry.key),
                 wait_counts=tuple(entry.waits.counts),
                 wait_seconds=entry.waits.seconds,
+                memory_bytes=entry.model.memory_bytes,
+                pinned=entry.model.pinned,
             )
             for entry in models
         ),
@@ -230,5 +256,5 @@ def holdings(residents: Residents, leases: Leases, budget: Budget, now: float) -
             standing += ", pinned"
         account.append(Holding(label(copy), budget.charge_of(copy.id), standing))
     for gone, left in budget.residue.items():
-        account.append(Holding(gone.model, left, "closed, but never given back"))
+        account.append(Holding(gone.model, left, "closed, but its memory is still in use"))
     return account

@@ -56,11 +56,12 @@ class GrpcDoor:
         self._reports = reports
         self._for_admins = for_admins  # whether there is anything for them at this door
         self._server: Any = None
-        self._health: Health | None = None
+        self._stops: asyncio.Event | None = None
 
     async def start(self, handler: Handler) -> str:
         """Listen; returns the address, with the port that was picked."""
         limits = self._limits
+        self._stops = asyncio.Event()
         self._server = grpc.aio.server(
             maximum_concurrent_rpcs=_MOST_CALLS,
             options=[
@@ -72,7 +73,7 @@ class GrpcDoor:
                 ("grpc.so_reuseport", 0),  # a port that is taken is an error
             ],
         )
-        for service in self._services(handler):
+        for service in self._services(handler, self._stops):
             self._server.add_generic_rpc_handlers((self._generic(service),))
         host = self._address.rpartition(":")[0]
         try:
@@ -88,8 +89,8 @@ class GrpcDoor:
         """Take no more calls, and give those that are under way `grace` seconds."""
         if self._server is None:
             return
-        if self._health is not None:
-            self._health.end()
+        if self._stops is not None:
+            self._stops.set()
         await self._server.stop(grace)
         self._server = None
 
@@ -107,19 +108,16 @@ class GrpcDoor:
                 f"cannot listen at {self._address}: the port is taken, or not ours"
             ) from error
 
-    def _services(self, handler: Handler) -> list[Service]:
+    def _services(self, handler: Handler, stops: asyncio.Event) -> list[Service]:
         offered = [
             made.service() for made in (KServe(handler), Predictions(handler), Models(handler))
         ]
         names = [service.descriptor.full_name for service in offered]
-        self._health = Health(handler.is_ready, names)
-        offered.append(self._health.service())
-        names.append(offered[-1].descriptor.full_name)
-        for file in (REFLECTION, REFLECTION_ALPHA):
-            reflection = Reflection(file, names).service()
-            offered.append(reflection)
-            names.append(reflection.descriptor.full_name)
-        return offered
+        files = (REFLECTION, REFLECTION_ALPHA)
+        listed = [f"{file.descriptor.package}.ServerReflection" for file in files]
+        offered.append(Health(handler.is_ready, names, stops).service())
+        names += [offered[-1].descriptor.full_name, *listed]
+        return offered + [Reflection(file, names).service() for file in files]
 
     # -- calls -----------------------------------------------------------------------------------
 
@@ -177,7 +175,7 @@ class GrpcDoor:
                 given = (
                     _parsed(asked, body)
                     if isinstance(body, bytes)
-                    else _all_parsed(asked, body, seen)
+                    else self._all_parsed(asked, body, seen)
                 )
                 async for response in method.answer(given, call):
                     sent = bytes(response.SerializeToString())
@@ -192,6 +190,28 @@ class GrpcDoor:
                 self._tell(seen, context)
 
         return answer
+
+    async def _all_parsed(
+        self, asked: Any, bodies: AsyncIterator[bytes], seen: _Seen
+    ) -> AsyncIterator[Any]:
+        """The messages of a stream, until the client ends it or the server stops: a stream that is
+        silent must not hold that up."""
+        assert self._stops is not None
+        stops = asyncio.ensure_future(self._stops.wait())
+        try:
+            while True:
+                reading = asyncio.ensure_future(_next(bodies))
+                await asyncio.wait((reading, stops), return_when=asyncio.FIRST_COMPLETED)
+                if not reading.done():
+                    reading.cancel()
+                    return
+                body = reading.result()
+                if body is None:
+                    return
+                seen.received += len(body)
+                yield _parsed(asked, body)
+        finally:
+            stops.cancel()
 
     def _call(self, role: Role, context: Any, seen: _Seen) -> Call:
         metadata: dict[str, str] = dict(context.invocation_metadata() or ())
@@ -266,7 +286,8 @@ def _parsed(asked: Any, body: bytes) -> Any:
         raise invalid(f"the message is not a {asked.DESCRIPTOR.full_name}") from None
 
 
-async def _all_parsed(asked: Any, bodies: AsyncIterator[bytes], seen: _Seen) -> AsyncIterator[Any]:
+async def _next(bodies: AsyncIterator[bytes]) -> bytes | None:
+    """None at the end: an exception would stay with its task, and with the task all that it saw."""
     async for body in bodies:
-        seen.received += len(body)
-        yield _parsed(asked, body)
+        return body
+    return None

@@ -18,10 +18,12 @@ _SERVING, _NOT_SERVING, _UNKNOWN = 1, 2, 3
 class Health:
     """Says of the whole server (the empty name) and of each service whether it answers."""
 
-    def __init__(self, is_ready: Callable[[], bool], services: Collection[str]) -> None:
+    def __init__(
+        self, is_ready: Callable[[], bool], services: Collection[str], stops: asyncio.Event
+    ) -> None:
         self._is_ready = is_ready
         self._services = {"", *services}
-        self._ends = asyncio.Event()
+        self._stops = stops  # set when the server stops: it says so, and ends the watches
 
     def service(self) -> Service:
         return Service(
@@ -33,12 +35,8 @@ class Health:
             },
         )
 
-    def end(self) -> None:
-        """The server stops: say so from now on, and end the watches."""
-        self._ends.set()
-
     def _status(self) -> int:
-        return _SERVING if self._is_ready() and not self._ends.is_set() else _NOT_SERVING
+        return _SERVING if self._is_ready() and not self._stops.is_set() else _NOT_SERVING
 
     async def _check(self, request: Any, call: Call) -> Any:
         if request.service not in self._services:
@@ -49,13 +47,14 @@ class Health:
         known = request.service in self._services
         said = None
         while True:
+            is_last = self._stops.is_set()
             status = self._status() if known else _UNKNOWN
             if status != said:
                 said = status
                 yield HEALTH.HealthCheckResponse(status=status)
-            if self._ends.is_set():
+            if is_last:
                 return
             try:
-                await asyncio.wait_for(self._ends.wait(), _LOOK_SECONDS)
+                await asyncio.wait_for(self._stops.wait(), _LOOK_SECONDS)
             except (TimeoutError, asyncio.TimeoutError):
                 pass

@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
-from sojourn import __version__
+from sojourn._version import __version__
 from sojourn.service.datatypes import datatype_named
 from sojourn.service.failures import Refused, Status
 from sojourn.service.grpc import contents
@@ -15,7 +15,7 @@ from sojourn.service.grpc.elements import invalid
 from sojourn.service.grpc.messages import KSERVE
 from sojourn.service.handler import Handler
 from sojourn.service.http.router import Role
-from sojourn.service.inference import Inference, ModelRef
+from sojourn.service.inference import Inference, ModelRef, keep_alive_of
 from sojourn.service.served import ModelMetadata, State
 from sojourn.service.statistics import ModelStatistics
 from sojourn.values import Signature, TensorSpec
@@ -187,6 +187,7 @@ def _inference(request: Any, call: Call) -> Inference:
         None,
         deadline,
         request.id or call.request_id,
+        keep_alive_of(parameters.get("keep_alive")),
     )
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
+
+import msgspec
 
 from sojourn.service import classifying, examples
 from sojourn.service.classifying import Classified, Regressed, Task
@@ -15,6 +18,7 @@ from sojourn.service.grpc.messages import TFSERVING
 from sojourn.service.handler import Handler
 from sojourn.service.http.router import Role
 from sojourn.service.inference import Inference, ModelRef
+from sojourn.service.rules import ModelRules
 from sojourn.values import Signature, TensorSpec
 
 _SIGNATURES = "signature_def"
@@ -153,7 +157,40 @@ class Models:
         return response
 
     async def _reload(self, request: Any, call: Call) -> Any:
-        return TFSERVING.ReloadConfigResponse()
+        if request.config.WhichOneof("config") != "model_config_list":
+            raise invalid("a request must have a list of models")
+        known = self._handler.catalogue.rules()
+        wanted = {}
+        for config in request.config.model_config_list.config:
+            if config.name not in known:
+                raise Refused(Status.NOT_FOUND, f"no model {config.name[:100]!r} is set up here")
+            wanted[config.name] = _changed(known[config.name], config)
+        await self._handler.serve_only(wanted)
+        response = TFSERVING.ReloadConfigResponse()
+        response.status.error_code = 0  # there, and OK
+        return response
+
+
+def _changed(rules: ModelRules, config: Any) -> ModelRules:
+    """The rules with what a request may say of them: no path of it is ever used."""
+    if config.base_path and os.path.abspath(config.base_path) != os.path.abspath(rules.path):
+        raise Refused(
+            Status.PERMISSION_DENIED, f"{config.name!r}: a request cannot set the base_path"
+        )
+    policy = config.model_version_policy
+    choice = policy.WhichOneof("policy_choice")
+    versions: Any = rules.versions
+    if choice == "latest":
+        versions = f"latest {max(1, policy.latest.num_versions)}"
+    elif choice == "specific":
+        versions = sorted(set(policy.specific.versions))
+    elif choice is not None:
+        versions = "all"
+    labels = dict(config.version_labels) or rules.labels
+    try:
+        return msgspec.structs.replace(rules, versions=versions, labels=labels)
+    except ValueError as error:
+        raise invalid(f"{config.name!r}: {error}") from None
 
 
 def _ref(spec: Any) -> ModelRef:

@@ -6,6 +6,7 @@ Only for admins. It can be off, or at an address of its own.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Annotated, Any
 
@@ -15,8 +16,9 @@ from sojourn.service.failures import Refused, Status
 from sojourn.service.handler import Handler
 from sojourn.service.http.messages import Request, Response, json_response
 from sojourn.service.http.router import Role, Router
+from sojourn.service.inference import ModelRef
 from sojourn.service.log_lines import KEPT_LINES, LogLines
-from sojourn.service.served import VersionStatus
+from sojourn.service.served import Served, State, VersionStatus
 from sojourn.values import Receipt
 
 EVICT_SECONDS = 30.0
@@ -55,13 +57,30 @@ class Admin:
             ("POST", "/admin/models/{name}/load", self.load, "Have a model in service"),
             ("POST", "/admin/models/{name}/unload", self.unload, "Take a model out of service"),
             ("POST", "/admin/models/{name}/evict", self.evict, "Give a model's memory back"),
+            ("POST", "/admin/models/{name}/pin", self.pin, "Never close it for others"),
+            ("POST", "/admin/models/{name}/unpin", self.unpin, "Close it for others again"),
         ):
             router.add(method, path, answer, role=Role.ADMIN, summary=summary)
 
     async def status(self, request: Request) -> Response:
         stats = self._pool.stats()
         memory = {"charged_bytes": stats.charged_bytes, "limit_bytes": stats.limit_bytes}
-        models = [_plain(one) for one in self._handler.statuses()]
+        now, second_names = time.monotonic(), self._handler.catalogue.second_names
+        pinned, leaves = set(), {}
+        for copy in stats.copies:
+            name = copy.model.rpartition("#")[0] if copy.model in second_names else copy.model
+            if copy.pinned:
+                pinned.add((name, copy.version))
+            if copy.leaves_at is not None:
+                leaves[name, copy.version] = max(0.0, copy.leaves_at - now)
+        models = [
+            {
+                **_plain(one),
+                "pinned": (one.name, one.version) in pinned,
+                "leaves_in_seconds": leaves.get((one.name, one.version)),
+            }
+            for one in self._handler.statuses()
+        ]
         return json_response({**self._facts(), "memory": memory, "models": models})
 
     async def load(self, request: Request) -> Response:
@@ -75,9 +94,19 @@ class Admin:
         return json_response({"receipts": [_told(receipt) for receipt in receipts]})
 
     async def evict(self, request: Request) -> Response:
-        name, version = self._known(request)
-        is_gone = await asyncio.to_thread(self._pool.evict, name, EVICT_SECONDS, version=version)
-        return json_response({"evicted": is_gone})
+        are_gone = [
+            await asyncio.to_thread(
+                self._pool.evict, served.pool_name, EVICT_SECONDS, version=served.version
+            )
+            for served in self._served(request)
+        ]
+        return json_response({"evicted": all(are_gone)})
+
+    async def pin(self, request: Request) -> Response:
+        return self._pinned(request, True)
+
+    async def unpin(self, request: Request) -> Response:
+        return self._pinned(request, False)
 
     async def drain(self, request: Request) -> Response:
         if self._drain is None:
@@ -105,10 +134,22 @@ class Admin:
             return Response(200, text.encode(), content_type)
         return Response(200, _encoded(self._log.follow(count)), content_type)
 
-    def _known(self, request: Request) -> tuple[str, int | None]:
+    def _pinned(self, request: Request, pinned: bool) -> Response:
+        for served in self._served(request):
+            self._pool.pin(served.pool_name, pinned, version=served.version)
+        return json_response({"pinned": pinned})
+
+    def _served(self, request: Request) -> list[Served]:
+        """The versions in service that were asked for. Refused if there are none."""
         name, version = _wished(request)
-        self._handler.statuses(name)  # Refused if there is none
-        return name, version
+        found: list[int | None] = [
+            one.version
+            for one in self._handler.statuses(name)
+            if one.state is State.AVAILABLE and version in (None, one.version)
+        ]
+        resolve = self._handler.catalogue.resolve
+        numbers: list[int | None] = [*found] or [version]
+        return [resolve(ModelRef(name, number)) for number in numbers]
 
 
 def _wished(request: Request) -> tuple[str, int | None]:

@@ -24,6 +24,7 @@ _REASONS = {status.value: status.phrase for status in HTTPStatus} | {499: "Clien
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _BODILESS = frozenset({204, 304})
 _LINGER_SECONDS = 2.0  # so that a client that still sends reads why it was refused
+_NAMES_REMEMBERED = 256
 _LARGE_BYTES = 2**14  # from here on a body is not copied behind its head
 
 
@@ -37,6 +38,15 @@ class Phase(enum.Enum):
     OVER = enum.auto()  # the client to go
 
 
+class Bodies:
+    """The bytes of all bodies that the connections of a door hold."""
+
+    __slots__ = ("held_bytes",)
+
+    def __init__(self) -> None:
+        self.held_bytes = 0
+
+
 class Connection(asyncio.Protocol):
     """From the client's coming to its going."""
 
@@ -47,12 +57,14 @@ class Connection(asyncio.Protocol):
         clock: Callable[[], float],
         gone: Callable[[Connection], None],
         is_welcome: Callable[[Connection], bool],
+        bodies: Bodies,
     ) -> None:
         self._answer = answer
         self._limits = limits
         self._clock = clock  # coarse, and so cheap
         self._gone = gone
         self._is_welcome = is_welcome
+        self._bodies = bodies
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
         self._loop: asyncio.AbstractEventLoop = cast(asyncio.AbstractEventLoop, None)
         self._parser = httptools.HttpRequestParser(self)
@@ -63,9 +75,11 @@ class Connection(asyncio.Protocol):
         self._url = b""
         self._headers: dict[str, str] = {}
         self._header_count = 0
-        self._head_bytes = 0
+        self._named_bytes = 0  # of its headers so far
+        self._head_bytes = 0  # of everything, as long as it is not complete
         self._pieces: list[bytes] = []
         self._body_bytes = 0
+        self._held_bytes = 0  # of all its requests that have no answer yet
         # Requests that have been read.
         self._waiting: deque[tuple[Request, bool]] = deque()
         self._serving: asyncio.Task[None] | None = None
@@ -83,11 +97,12 @@ class Connection(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         self._peer = peer[0] if isinstance(peer, tuple) else "unix"
         if not self._is_welcome(self):
-            self._refuse(503, "the server has as many connections as it takes", retry_after="1")
+            self._refuse(503, "the server has as many connections as it takes")
 
     def connection_lost(self, error: Exception | None) -> None:
         self.phase = Phase.OVER
         self._waiting.clear()
+        self._give_back(self._held_bytes)
         if self._can_write is not None:
             self._can_write.set()
         if self._serving is not None:
@@ -135,7 +150,7 @@ class Connection(asyncio.Protocol):
         self._url = b""
         self._headers = {}
         self._header_count = 0
-        self._head_bytes = 0
+        self._head_bytes = self._named_bytes = 0
         self._pieces = []
         self._body_bytes = 0
         self._enter(Phase.HEAD)
@@ -147,15 +162,16 @@ class Connection(asyncio.Protocol):
         self._header_count += 1
         if self._header_count > self._limits.headers:
             raise _Refusal(431, f"a request has at most {self._limits.headers} headers")
-        key = name.decode("latin-1").lower()
+        self._named_bytes += len(name) + len(value)
+        key = _names.get(name) or _new_name(name)
         text = value.decode("latin-1")
+        headers = self._headers
         # One that is there twice is a list, by the rules of HTTP.
-        self._headers[key] = f"{self._headers[key]}, {text}" if key in self._headers else text
+        headers[key] = f"{headers[key]}, {text}" if key in headers else text
 
     def on_headers_complete(self) -> None:
         limits, headers = self._limits, self._headers
-        size = len(self._url) + sum(len(name) + len(text) for name, text in headers.items())
-        if size > limits.header_bytes:
+        if len(self._url) + self._named_bytes > limits.header_bytes:
             raise _Refusal(431, f"a head has at most {limits.header_bytes} bytes")
         length = headers.get("content-length")
         if length is not None and int(length) > limits.body_bytes:
@@ -171,6 +187,10 @@ class Connection(asyncio.Protocol):
         self._body_bytes += len(piece)
         if self._body_bytes > self._limits.body_bytes:
             raise self._too_large()
+        self._held_bytes += len(piece)
+        self._bodies.held_bytes += len(piece)
+        if self._bodies.held_bytes > max(self._limits.bodies_bytes, self._limits.body_bytes):
+            raise _Refusal(503, "the server holds as many requests as it can")
         self._pieces.append(piece)
 
     def on_message_complete(self) -> None:
@@ -184,6 +204,7 @@ class Connection(asyncio.Protocol):
             self._headers,
             pieces[0] if len(pieces) == 1 else b"".join(pieces),
             self._peer,
+            size=self._body_bytes,
         )
         self._pieces = []
         keeps = self._parser.should_keep_alive()
@@ -205,10 +226,13 @@ class Connection(asyncio.Protocol):
             while True:
                 response = await self._answer(request)
                 keeps = keeps and not self._is_draining
-                if isinstance(response.body, bytes):
-                    self._write(request, response, response.body, keeps)
-                else:
+                if not isinstance(response.body, bytes):
                     await self._stream(request, response, response.body, keeps)
+                elif not self._transport.is_closing():
+                    self._write(request, response, response.body, keeps)
+                if self._transport.is_closing():
+                    return  # the client has left; `connection_lost` comes right after
+                self._give_back(request.size)
                 if not keeps:
                     self._finish()
                     return
@@ -225,6 +249,11 @@ class Connection(asyncio.Protocol):
             self._enter(Phase.IDLE)
         if self._is_draining:
             self.leave_when_idle()
+
+    def _give_back(self, count: int) -> None:
+        """So many bytes of bodies are not held any more."""
+        self._held_bytes -= count
+        self._bodies.held_bytes -= count
 
     def _write(self, request: Request, response: Response, body: bytes, keeps: bool) -> None:
         status = response.status
@@ -247,10 +276,13 @@ class Connection(asyncio.Protocol):
             f"content-type: {response.content_type}\r\ntransfer-encoding: chunked\r\n"
             f"{_more_lines(response, keeps)}"
         )
-        self._transport.write(head.encode("latin-1"))
         try:
+            if not self._transport.is_closing():
+                self._transport.write(head.encode("latin-1"))
             if request.method != "HEAD":
                 async for piece in pieces:
+                    if self._transport.is_closing():
+                        return
                     if piece:
                         self._transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
                     if self._can_write is not None:
@@ -263,14 +295,14 @@ class Connection(asyncio.Protocol):
 
     # -- ends ------------------------------------------------------------------------------------
 
-    def _refuse(self, status: int, why: str, **headers: str) -> None:
+    def _refuse(self, status: int, why: str) -> None:
         """Answer what cannot be read with this, and read no more."""
         if self._serving is not None:  # answers before this one are still under way
             self._is_draining = True
             self.phase = Phase.OVER
             return
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        response = json_response({"error": why}, status, **named)
+        retry = {"retry-after": "1"} if status == 503 else {}
+        response = json_response({"error": why}, status, **retry)
         assert isinstance(response.body, bytes)
         self._write(Request("", ""), response, response.body, keeps=False)
         self._finish()
@@ -280,6 +312,9 @@ class Connection(asyncio.Protocol):
         kernel takes back what it has not read yet."""
         is_reading = self.phase in (Phase.HEAD, Phase.BODY) or bool(self._waiting)
         self._enter(Phase.OVER)
+        self._waiting.clear()
+        self._pieces = []
+        self._give_back(self._held_bytes)
         if is_reading and self._transport.can_write_eof():
             self._transport.write_eof()
         else:
@@ -334,6 +369,17 @@ class Connection(asyncio.Protocol):
 
 class _Refusal(Exception):
     """A request that cannot be read on: the status and why."""
+
+
+_names: dict[bytes, str] = {}
+
+
+def _new_name(name: bytes) -> str:
+    """The name of a header in lower case; those that come again are remembered."""
+    key = name.decode("latin-1").lower()
+    if len(_names) < _NAMES_REMEMBERED:
+        _names[name] = key
+    return key
 
 
 def _more_lines(response: Response, keeps: bool) -> str:

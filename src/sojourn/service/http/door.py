@@ -8,18 +8,20 @@ import ssl
 import time
 from collections.abc import Callable
 
+from sojourn.process.aside import aside
 from sojourn.service.access_log import request_id
 from sojourn.service.addresses import listening, name_of
 from sojourn.service.failures import Status, refusal
 from sojourn.service.handler import Handler
 from sojourn.service.http import bodies
-from sojourn.service.http.connection import Connection
+from sojourn.service.http.connection import Bodies, Connection
 from sojourn.service.http.gate import Gate
 from sojourn.service.http.limits import Limits
 from sojourn.service.http.messages import Request, Response, json_response
 from sojourn.service.http.router import Router
 
 _LOOK_SECONDS = 0.5
+_FOLDED_BYTES = 2**14  # from here on a body is decompressed on a thread: it may be much larger
 _log = logging.getLogger("sojourn.service")
 
 Observer = Callable[[Request, Response, float], None]
@@ -44,6 +46,7 @@ class HttpDoor:
         self._gate = gate
         self._server: asyncio.AbstractServer | None = None
         self._connections: set[Connection] = set()
+        self._bodies = Bodies()
         self._looking: asyncio.TimerHandle | None = None
         self._now = time.monotonic()
         self._everybody_left: asyncio.Event | None = None
@@ -60,7 +63,11 @@ class HttpDoor:
         bound = listening(self._address)
         try:
             self._server = await loop.create_server(
-                self._connection, sock=bound, ssl=self._tls, backlog=1024
+                self._connection,
+                sock=bound,
+                ssl=self._tls,
+                backlog=1024,
+                ssl_handshake_timeout=None if self._tls is None else self._limits.header_seconds,
             )
         except BaseException:
             bound.close()
@@ -93,8 +100,11 @@ class HttpDoor:
 
     def _connection(self) -> Connection:
         return Connection(
-            self.answer, self._limits, lambda: self._now, self._leave, self._is_welcome
+            self.answer, self._limits, self._clock, self._leave, self._is_welcome, self._bodies
         )
+
+    def _clock(self) -> float:
+        return self._now
 
     def _is_welcome(self, connection: Connection) -> bool:
         self._connections.add(connection)
@@ -136,7 +146,11 @@ class HttpDoor:
         if self._gate is not None:
             self._gate.check(request, route)
         if "content-encoding" in request.headers:
-            request.body = bodies.decompressed(request, self._limits.body_bytes)
+            most = self._limits.body_bytes
+            if len(request.body) < _FOLDED_BYTES:
+                request.body = bodies.decompressed(request, most)
+            else:
+                request.body = await aside(lambda: bodies.decompressed(request, most))
         return await route.answer(request)
 
     def _unknown(self, request: Request) -> Response:

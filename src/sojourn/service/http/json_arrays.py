@@ -95,7 +95,12 @@ def as_array(values: Any, dtype: np.dtype, name: str) -> np.ndarray:
             return array.astype(dtype)
         if dtype.kind in "iu":
             return np.asarray(values, dtype)  # raises where one does not fit
-        return array.astype(dtype)
+        with np.errstate(over="raise"):
+            return array.astype(dtype)
+    except FloatingPointError:
+        raise Refused(
+            Status.INVALID_ARGUMENT, f"input {name!r}: a number does not fit into {dtype}"
+        ) from None
     except (ValueError, TypeError, OverflowError) as error:
         raise Refused(Status.INVALID_ARGUMENT, f"input {name!r}: {error}") from None
 

@@ -3,48 +3,25 @@
 from __future__ import annotations
 
 import math
-import time
-from typing import Any, cast
+from time import monotonic as clock
+from typing import Any
 
-import msgspec
 import numpy as np
 
 from sojourn.service import datatypes
 from sojourn.service.failures import Refused, Status
 from sojourn.service.handler import Handler
 from sojourn.service.http import json_arrays
+from sojourn.service.http import kserve_bodies as bodies
 from sojourn.service.http.messages import Request, Response, json_response
 from sojourn.service.http.router import Role, Router
-from sojourn.service.inference import Answer, Inference, ModelRef
+from sojourn.service.inference import Inference, ModelRef
 from sojourn.service.served import ModelMetadata, State
 from sojourn.service.statistics import ModelStatistics
 from sojourn.values import Signature, TensorSpec
 
-HEADER_LENGTH = "inference-header-content-length"
-EXTENSIONS = ["binary_tensor_data", "model_repository", "statistics"]
-
-
-class _Input(msgspec.Struct, gc=False):
-    name: str
-    shape: list[int]
-    datatype: str
-    parameters: dict[str, Any] | None = None
-    data: msgspec.Raw = msgspec.Raw()
-
-
-class _Output(msgspec.Struct, gc=False):
-    name: str
-    parameters: dict[str, Any] | None = None
-
-
-class _Body(msgspec.Struct, gc=False):
-    inputs: list[_Input]
-    id: str = ""
-    parameters: dict[str, Any] | None = None
-    outputs: list[_Output] | None = None
-
-
-_bodies = msgspec.json.Decoder(_Body)
+HEADER_LENGTH = bodies.HEADER_LENGTH.lower()
+EXTENSIONS = ["binary_tensor_data", "model_configuration", "model_repository", "statistics"]
 
 
 class KServe:
@@ -61,6 +38,7 @@ class KServe:
         for model in ("/v2/models/{name}", "/v2/models/{name}/versions/{version}"):
             router.add("POST", f"{model}/infer", self.infer, summary="Run a model")
             router.add("GET", model, self.metadata, summary="What a model takes and gives")
+            router.add("GET", f"{model}/config", self.config, summary="The same, as Triton has it")
             router.add("GET", f"{model}/ready", self.model_ready, summary="Is a model ready?")
             router.add("GET", f"{model}/stats", self.statistics, summary="What a model has done")
         router.add("GET", "/v2/models/stats", self.statistics, summary="What all have done")
@@ -74,7 +52,7 @@ class KServe:
     # -- the server and its models ---------------------------------------------------------------
 
     async def server(self, request: Request) -> Response:
-        from sojourn import __version__
+        from sojourn._version import __version__
 
         return json_response({"name": "sojourn", "version": __version__, "extensions": EXTENSIONS})
 
@@ -101,6 +79,21 @@ class KServe:
                 "platform": found.platform,
                 "inputs": _tensors(signature.inputs),
                 "outputs": _tensors(signature.outputs),
+            }
+        )
+
+    async def config(self, request: Request) -> Response:
+        found = await self._handler.metadata(ref_of(request))
+        signature = default_signature(found)
+        # A batch size of 0 says that shapes have all their dimensions, the batch's among them.
+        return json_response(
+            {
+                "name": found.name,
+                "platform": found.platform,
+                "backend": found.engine,
+                "max_batch_size": 0,
+                "input": _config_tensors(signature.inputs),
+                "output": _config_tensors(signature.outputs),
             }
         )
 
@@ -147,27 +140,22 @@ class KServe:
     async def infer(self, request: Request) -> Response:
         header_length = request.headers.get(HEADER_LENGTH)
         if header_length is None:
-            body, raw = _parsed(request.body), memoryview(b"")
+            asked, raw = bodies.in_json(request.body)
+        elif header_length == "0":
+            return await self._infer_raw(request)
         else:
-            length = _whole(header_length, len(request.body))
-            if length == 0:
-                return await self._infer_raw(request)
-            body, raw = _parsed(request.body[:length]), memoryview(request.body)[length:]
-        parameters = body.parameters or {}
-        inference = Inference(
-            ref_of(request),
-            _arrays(body.inputs, raw),
-            None if not body.outputs else tuple(output.name for output in body.outputs),
-            deadline=_deadline(parameters, request),
-            request_id=body.id or request.request_id,
+            asked, raw = bodies.in_bytes(request.body, header_length)
+        answer = await self._handler.infer(
+            Inference(
+                ref_of(request),
+                asked.arrays(raw),
+                asked.outputs,
+                deadline=request.deadline if asked.seconds is None else clock() + asked.seconds,
+                request_id=asked.id or request.request_id,
+                keep_alive=asked.keep_alive,
+            )
         )
-        answer = await self._handler.infer(inference)
-        wants_raw = _is_true(parameters, "binary_data_output")
-        raws = {
-            output.name: _is_true(output.parameters or {}, "binary_data", wants_raw)
-            for output in body.outputs or ()
-        }
-        return _response(answer, body.id, raws, wants_raw)
+        return bodies.response(answer, asked)
 
     async def _infer_raw(self, request: Request) -> Response:
         """The body is the only input's data and nothing else; so is the answer."""
@@ -180,7 +168,7 @@ class KServe:
         ((name, spec),) = signature.inputs.items()
         inference = Inference(ref, {name: _from_body(request.body, name, spec)})
         answer = await self._handler.infer(inference)
-        return _response(answer, "", {}, wants_raw=True)
+        return bodies.response(answer, bodies.RAW)
 
 
 def default_signature(metadata: ModelMetadata) -> Signature:
@@ -199,54 +187,6 @@ def ref_of(request: Request) -> ModelRef:
     return ModelRef(name, int(version))
 
 
-def _parsed(text: bytes) -> _Body:
-    try:
-        return _bodies.decode(text)
-    except msgspec.ValidationError as error:
-        raise _wrong(f"the request: {error}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        if b"NaN" in text or b"Infinity" in text:
-            return _with_special_numbers(text)
-        json_arrays.refuse_json(error)
-
-
-def _with_special_numbers(text: bytes) -> _Body:
-    """A body with NaN or Infinity, which JSON proper does not know and other servers take."""
-    values = json_arrays.parsed(text)
-    try:
-        arrays = [each.pop("data", None) for each in values["inputs"]]
-        body = msgspec.convert(values, _Body)
-    except (msgspec.ValidationError, AttributeError, KeyError, TypeError) as error:
-        raise _wrong(f"the request: {error}") from None
-    for each, data in zip(body.inputs, arrays, strict=True):
-        each.data = msgspec.Raw() if data is None else cast(msgspec.Raw, json_arrays.Parsed(data))
-    return body
-
-
-def _arrays(inputs: list[_Input], raw: memoryview) -> dict[str, np.ndarray]:
-    arrays: dict[str, np.ndarray] = {}
-    at = 0
-    for each in inputs:
-        name = each.name
-        shape = datatypes.checked_shape(each.shape, name)
-        size = None if each.parameters is None else each.parameters.get("binary_data_size")
-        if name in arrays:
-            raise _wrong(f"input {name!r} is given twice")
-        if size is not None:
-            if type(size) is not int or not 0 <= size <= len(raw) - at:
-                raise _wrong(f"input {name!r}: the body does not have {str(size)[:30]} more bytes")
-            arrays[name] = datatypes.from_raw(raw[at : at + size], each.datatype, shape, name)
-            at += size
-            continue
-        if not each.data:
-            raise _wrong(f"input {name!r} has no data")
-        dtype = datatypes.dtype_of(each.datatype, name)
-        arrays[name] = json_arrays.from_data(each.data, dtype, shape, name)
-    if at != len(raw):
-        raise _wrong(f"{len(raw) - at} bytes behind the inputs belong to none of them")
-    return arrays
-
-
 def _from_body(body: bytes, name: str, spec: TensorSpec) -> np.ndarray:
     datatype = datatypes.datatype_named(spec.dtype)
     dtype = datatypes.dtype_of(datatype, name)
@@ -263,38 +203,15 @@ def _from_body(body: bytes, name: str, spec: TensorSpec) -> np.ndarray:
     return datatypes.from_raw(body, datatype, filled, name)
 
 
-def _response(answer: Answer, request_id: str, raws: dict[str, bool], wants_raw: bool) -> Response:
-    outputs: list[dict[str, Any]] = []
-    pieces: list[bytes] = []
-    is_plain = True
-    for name, array in answer.outputs.items():
-        array = np.asarray(array)
-        entry: dict[str, Any] = {
-            "name": name,
-            "datatype": datatypes.datatype_of(array, name),
-            "shape": array.shape,
+def _config_tensors(specs: Any) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": each["name"],
+            "data_type": "TYPE_" + each["datatype"].replace(datatypes.BYTES, "STRING"),
+            "dims": each["shape"],
         }
-        if raws.get(name, wants_raw):
-            piece = datatypes.to_raw(array)
-            entry["parameters"] = {"binary_data_size": len(piece)}
-            pieces.append(piece)
-        else:
-            is_plain = is_plain and json_arrays.is_plain(array)
-            entry["data"] = json_arrays.listed(array.reshape(-1))
-        outputs.append(entry)
-    head: dict[str, Any] = {"model_name": answer.model, "model_version": str(answer.version)}
-    if request_id:
-        head["id"] = request_id
-    head["outputs"] = outputs
-    text = json_arrays.encoded(head, is_plain)
-    if not pieces:
-        return Response(200, text)
-    return Response(
-        200,
-        b"".join((text, *pieces)),
-        "application/octet-stream",
-        {"Inference-Header-Content-Length": str(len(text))},
-    )
+        for each in _tensors(specs)
+    ]
 
 
 def _statistics(of: ModelStatistics) -> dict[str, Any]:
@@ -330,23 +247,6 @@ def _statistics(of: ModelStatistics) -> dict[str, Any]:
     }
 
 
-def _deadline(parameters: dict[str, Any], request: Request) -> float | None:
-    """The client's timeout, which it gives in microseconds."""
-    timeout = parameters.get("timeout")
-    if timeout is None:
-        return request.deadline
-    if type(timeout) is not int or timeout < 0:
-        raise _wrong("timeout must be a number of microseconds")
-    return None if timeout == 0 else time.monotonic() + timeout / 1e6
-
-
-def _is_true(parameters: dict[str, Any], name: str, default: bool = False) -> bool:
-    value = parameters.get(name, default)
-    if type(value) is not bool:
-        raise _wrong(f"{name} must be true or false")
-    return value
-
-
 def _tensors(specs: Any) -> list[dict[str, Any]]:
     return [
         {
@@ -356,12 +256,6 @@ def _tensors(specs: Any) -> list[dict[str, Any]]:
         }
         for name, spec in specs.items()
     ]
-
-
-def _whole(text: str, most: int) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 19) or int(text) > most:
-        raise _wrong(f"{HEADER_LENGTH} must be between 0 and the length of the body")
-    return int(text)
 
 
 def _wrong(message: str) -> Refused:

@@ -10,6 +10,7 @@ class Limits:
     """Beyond these a client is refused or cut off. Sizes in bytes, times in seconds."""
 
     body_bytes: int = 256 * 2**20  # also of what a compressed one unfolds to
+    bodies_bytes: int = 2 * 2**30  # of all requests that are read or wait for their answer
     header_bytes: int = 32 * 2**10
     headers: int = 100
     connections: int = 4096

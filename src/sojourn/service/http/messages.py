@@ -23,6 +23,7 @@ class Request:
     route: str = ""  # the pattern that it was found by
     deadline: float | None = None
     request_id: str = ""
+    size: int = 0  # of the body as it came, in bytes
 
     def parameters(self) -> dict[str, str]:
         """The query's parameters; of one that is there twice, the last."""

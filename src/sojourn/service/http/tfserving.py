@@ -13,7 +13,7 @@ from sojourn.service.handler import Handler
 from sojourn.service.http import json_arrays
 from sojourn.service.http.messages import Request, Response, json_response
 from sojourn.service.http.router import Router
-from sojourn.service.inference import Inference, ModelRef
+from sojourn.service.inference import Inference, ModelRef, keep_alive_of
 from sojourn.service.served import VersionStatus
 from sojourn.values import Signature, TensorSpec
 from sojourn.values.dtypes import BY_NAME, STRING
@@ -53,6 +53,7 @@ class _Predict(msgspec.Struct, gc=False):
     signature_name: str = ""
     instances: msgspec.Raw = msgspec.Raw()
     inputs: msgspec.Raw = msgspec.Raw()
+    keep_alive: float | str | None = None  # not in TensorFlow Serving; as Ollama has it
 
 
 _predicts = msgspec.json.Decoder(_Predict)
@@ -92,6 +93,7 @@ class TfServing:
                 signature=signature_name,
                 deadline=request.deadline,
                 request_id=request.request_id,
+                keep_alive=keep_alive_of(asked.keep_alive),
             )
         )
         outputs = {name: np.asarray(array) for name, array in answer.outputs.items()}
@@ -176,6 +178,7 @@ def _parsed(body: bytes) -> _Predict:
         if not isinstance(values, dict):
             raise _wrong("the body must be a JSON object") from None
         asked = _Predict(str(values.get("signature_name", "")))
+        asked.keep_alive = keep_alive_of(values.get("keep_alive"))
         asked.instances, asked.inputs = (
             cast(msgspec.Raw, json_arrays.Parsed(values[name])) if name in values else msgspec.Raw()
             for name in ("instances", "inputs")
@@ -235,8 +238,9 @@ def _numbers(raw: msgspec.Raw, spec: TensorSpec) -> np.ndarray | None:
         return None
     try:
         values = _LIST_OF_ROWS[rank - 1].decode(raw)
-        return np.array(values, dtype) if values else None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError):
+        with np.errstate(over="raise"):
+            return np.array(values, dtype) if values else None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError, ArithmeticError):
         return None
 
 

@@ -26,7 +26,7 @@ from sojourn.session.conversion.candidates import Examined
 FOLDER = "SOJOURN_CACHE"
 MOST_BYTES = 4 << 30
 _VERDICTS = "verdicts.json"
-_FORMAT = 1
+_FORMAT = 2
 _CHUNK_BYTES = 2**20
 _PACKAGES = (
     *("tensorflow", "tensorflow-cpu", "tf2onnx", "onnxruntime", "ai-edge-litert"),
@@ -99,10 +99,11 @@ def new_entry() -> Iterator[Path]:
         shutil.rmtree(entry, ignore_errors=True)
 
 
-def keep(entry: Path, key: str, examined: Examined) -> Examined:
-    """Make the entry what `find` finds."""
-    (entry / _VERDICTS).write_bytes(msgspec.json.encode(examined))
-    target = folder() / key
+def keep(entry: Path, key: str, examined: Examined, *, is_found_again: bool = True) -> Examined:
+    """Make the entry what `find` finds; or keep its files alone, for this process."""
+    if is_found_again:
+        (entry / _VERDICTS).write_bytes(msgspec.json.encode(examined))
+    target = folder() / (key if is_found_again else f"{key}-{secrets.token_hex(4)}")
     with contextlib.suppress(OSError):
         shutil.rmtree(target, ignore_errors=True)  # damaged, or it would have been found
         entry.rename(target)

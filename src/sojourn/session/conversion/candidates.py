@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from statistics import geometric_mean
-
 import msgspec
 
 TENSORFLOW, FASTEST = "tensorflow", "fastest"
 # engine -> the kind of model it runs, and the package that it comes in
 ENGINES = {"onnxruntime": ("onnx", "onnxruntime"), "litert": ("tflite", "ai-edge-litert")}
-# A switch must pay at every batch size that was timed, and clearly.
-_CLEAR_WIN = 0.8
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,6 +15,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     engine: str
     version: str
     refusal: str = ""  # why it is not to be used
+    is_passing: bool = False  # which may be otherwise the next time
+    threads: int | None = None  # that it was fastest with; None for one on each core
     file: str = ""  # in the folder of the entry
     sha256: str = ""
     checks: int = 0  # inputs that it was compared with TensorFlow on
@@ -34,16 +32,29 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
         """Whether it gives the same answers."""
         return not self.refusal
 
-    def __str__(self) -> str:
-        name = f"{self.engine} {self.version}".strip()
-        if self.refusal:
-            return f"{name}: refused: {self.refusal}"
-        proof = f"(worst difference {self.worst:.0e}, tolerance {self.tolerance:.0e})"
-        if not self.ratios:
-            return f"{name} {proof}"
-        batch, ratio = min(self.ratios.items())
+    @property
+    def name(self) -> str:
+        """With its version."""
+        return f"{self.engine} {self.version}".strip()
+
+    @property
+    def proof(self) -> str:
+        """How well it agrees."""
+        return f"(worst difference {self.worst:.0e}, tolerance {self.tolerance:.0e})"
+
+    def gain(self, batch: int) -> str:
+        """How it does at a batch size."""
+        ratio = self.ratios[batch]
         faster = f"{1 / ratio:.1f}x faster" if ratio < 1 else f"{ratio:.1f}x slower"
-        return f"{name}: {faster} than tensorflow at batch {batch} {proof}"
+        alone = " on one thread" if self.threads == 1 else ""
+        return f"{faster} than tensorflow at batch {batch}{alone}"
+
+    def __str__(self) -> str:
+        if self.refusal:
+            return f"{self.name}: refused: {self.refusal}"
+        if not self.ratios:
+            return f"{self.name} {self.proof}"
+        return f"{self.name}: {self.gain(min(self.ratios))} {self.proof}"
 
 
 class Examined(msgspec.Struct, frozen=True):
@@ -55,17 +66,6 @@ class Examined(msgspec.Struct, frozen=True):
     held_bytes: int = 0  # by TensorFlow's session
     open_seconds: float = 0.0
     folder: str = ""  # where the files are
-
-    def fastest(self) -> Candidate | None:
-        """The one to switch to; None if TensorFlow is as good."""
-        better = [
-            candidate
-            for candidate in self.candidates
-            if candidate.agrees
-            and candidate.ratios
-            and max(candidate.ratios.values()) <= _CLEAR_WIN
-        ]
-        return min(better, key=lambda one: geometric_mean(one.ratios.values()), default=None)
 
     def of(self, engine: str) -> Candidate:
         """What is known of one engine."""

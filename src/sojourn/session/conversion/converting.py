@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -11,15 +12,17 @@ import numpy as np
 
 from sojourn import events
 from sojourn.errors import ModelError
-from sojourn.kinds import KINDS, Load
+from sojourn.kinds import KINDS, Load, engines_of, framework_of
 from sojourn.session.conversion import cache
+from sojourn.session.conversion.attempt import Attempt
 from sojourn.session.conversion.candidates import ENGINES, FASTEST, TENSORFLOW, Candidate, Examined
+from sojourn.session.conversion.choosing import Use, fastest, words_for
 from sojourn.session.conversion.examining import examine
 from sojourn.session.session import Session
 from sojourn.values import Signature
 
 Arrays = list[np.ndarray]
-Trial = Callable[[Load, Arrays], Session]
+Open = Callable[[Load, Arrays], Session]
 
 
 def conversion_for(
@@ -28,7 +31,7 @@ def conversion_for(
     arrays: Arrays,
     samples: Sequence[Mapping[str, Any]] | None,
     tolerance: float | None,
-    timeout: float | None,
+    shadow: float | None,
     isolation: str,
     is_confined: bool,
 ) -> Conversion | None:
@@ -38,8 +41,8 @@ def conversion_for(
         raise ValueError(f"engine must be one of {', '.join(choices)}, not {engine!r}")
     kind = KINDS[load.kind]
     if engine is None or engine == kind.engine:
-        if samples is not None or tolerance is not None:
-            raise ValueError("samples= and tolerance= are for engine=, which is not given")
+        if samples is not None or tolerance is not None or shadow is not None:
+            raise ValueError("samples=, tolerance= and shadow= are for another engine=")
         return None
     if kind.framework != TENSORFLOW:
         raise ModelError(f"{kind.what} is run by {kind.engine}, not by {engine}")
@@ -48,7 +51,9 @@ def conversion_for(
         raise ValueError(f"{what} runs on TensorFlow: nothing is converted for it")
     if tolerance is not None and not 0 < tolerance < 1:
         raise ValueError(f"tolerance must be between 0 and 1, not {tolerance!r}")
-    return Conversion(engine, load, arrays, samples, tolerance, timeout)
+    if shadow is not None and not 0 < shadow <= 1:
+        raise ValueError(f"shadow must be a fraction of the steps, up to 1, not {shadow!r}")
+    return Conversion(engine, load, arrays, samples, tolerance, shadow)
 
 
 class Conversion:
@@ -61,10 +66,10 @@ class Conversion:
         arrays: Arrays,
         samples: Sequence[Mapping[str, Any]] | None,
         tolerance: float | None,
-        timeout: float | None,
+        shadow: float | None,
     ) -> None:
         self._wanted = wanted
-        self._timeout = timeout
+        self._shadow = shadow
         self._load = load
         self._arrays = arrays
         self._samples = samples
@@ -73,9 +78,9 @@ class Conversion:
         self._lock = threading.Lock()
         self._examined: Examined | None = None
 
-    def examined(self, trial: Trial) -> Examined:
+    def examined(self, attempt: Attempt, open_trial: Open) -> Examined:
         """What is known of the engines: from this process, from the cache, or by trying."""
-        with self._lock:
+        with attempt.holding(self._lock):
             found = self._examined
             if found is not None and all(
                 Path(found.folder, one.file).is_file() for one in found.candidates if one.file
@@ -85,30 +90,61 @@ class Conversion:
             found = cache.find(key)
             if found is None:
                 with cache.new_entry() as entry:
-                    opener = _Opener(trial, self._load, self._arrays, self._timeout)
+                    opener = _Opener(attempt, open_trial, self._load, self._arrays)
                     samples, tolerance = self._samples, self._tolerance
                     found = examine(opener, self._engines, entry, samples, tolerance)
-                    found = cache.keep(entry, key, found)
+                    attempt.check()  # what was cut off is no refusal
+                    is_passing = any(one.is_passing for one in found.candidates)
+                    found = cache.keep(entry, key, found, is_found_again=not is_passing)
             self._examined = found
             return found
 
-    def chosen(self, trial: Trial, name: str) -> tuple[Load, Arrays, str]:
+    def chosen(self, attempt: Attempt, open_trial: Open, name: str) -> tuple[Load, Arrays, str]:
         """What to load, with which arrays, and what to say of it.
 
         Raises ModelError if the engine that was asked for by name is refused.
         """
-        found = self.examined(trial)
-        winner = found.fastest() if self._wanted == FASTEST else found.of(self._wanted)
-        if winner is not None and winner.agrees:
-            events.emit("engine.chosen", name, engine=winner.engine, why=str(winner))
-            path = Path(found.folder, winner.file)
-            load = _converted_load(self._load, winner.engine, path, found.inputs, found.outputs)
-            return load, [], str(winner)
+        found = self.examined(attempt, open_trial)
+        if self._wanted == FASTEST:
+            uses = fastest(found)
+        else:
+            uses = (Use(self._wanted),) if found.of(self._wanted).agrees else ()
+        if uses:
+            words = words_for(found, uses)
+            load, arrays = self._load_for(found, uses)
+            events.emit("engine.chosen", name, engine=engines_of(load), why=words)
+            return load, arrays, words
         why = "; ".join(_why_not(one) for one in found.candidates)
         events.emit("engine.refused", name, engine=self._wanted, why=why)
         if self._wanted != FASTEST:
             raise ModelError(f"the model cannot be run by {why}")
         return self._load, self._arrays, f"{TENSORFLOW}: {why}"
+
+    def _load_for(self, found: Examined, uses: Sequence[Use]) -> tuple[Load, Arrays]:
+        """What a worker loads for this choice."""
+        parts = []
+        for engine, _ in uses:
+            if engine == TENSORFLOW:
+                parts.append(self._load)
+                continue
+            one = found.of(engine)
+            path = Path(found.folder, one.file)
+            names = found.inputs, found.outputs
+            parts.append(_converted_load(self._load, engine, path, *names, one.threads))
+        load = parts[0]
+        if len(parts) > 1:
+            load = Load(kind="by_rows", parts=parts, most_rows=uses[0].most_rows or 0)
+        if self._shadow is not None:
+            tolerances = [
+                found.of(use.engine).tolerance for use in uses if use.engine != TENSORFLOW
+            ]
+            load = Load(
+                kind="shadowed",
+                parts=[self._load, load],
+                every=round(1 / self._shadow),
+                tolerance=max(tolerances),
+            )
+        return load, self._arrays if framework_of(load) == TENSORFLOW else []
 
     def _key(self) -> str:
         more = f"{self._engines} {self._tolerance}"
@@ -121,14 +157,20 @@ class Conversion:
 
 
 def _why_not(candidate: Candidate) -> str:
-    return str(candidate) if candidate.refusal else f"{candidate}, which is not a clear win"
+    if candidate.refusal:
+        return str(candidate)
+    least = max(candidate.ratios, key=lambda batch: candidate.ratios[batch])
+    return f"{candidate}, {candidate.gain(least)}, which is not a clear win"
 
 
 class _Opener:
     """The sessions that engines are tried with."""
 
-    def __init__(self, trial: Trial, load: Load, arrays: Arrays, timeout: float | None) -> None:
-        self.timeout = timeout
+    def __init__(self, attempt: Attempt, trial: Open, load: Load, arrays: Arrays) -> None:
+        self.attempt = attempt
+        # Small models gain nothing by a second thread, and lose what it takes to wake it.
+        is_open = load.threads is None and len(os.sched_getaffinity(0)) > 1
+        self.thread_counts: Sequence[int | None] = (None, 1) if is_open else (load.threads,)
         self._trial = trial
         self._load = load
         self._arrays = arrays
@@ -139,15 +181,23 @@ class _Opener:
     def frozen(self, graph_def: np.ndarray, signature: Signature) -> Session:
         inputs = _names("i", signature.inputs, ":0")
         outputs = _names("o", signature.outputs, ":0")
-        return self._trial(Load(kind="graph", inputs=inputs, outputs=outputs), [graph_def])
+        load = Load(kind="graph", inputs=inputs, outputs=outputs, threads=self._load.threads)
+        return self._trial(load, [graph_def])
 
-    def converted(self, engine: str, path: Path, signature: Signature) -> Session:
+    def converted(
+        self, engine: str, path: Path, signature: Signature, threads: int | None
+    ) -> Session:
         names = signature.inputs, signature.outputs
-        return self._trial(_converted_load(self._load, engine, path, *names), [])
+        return self._trial(_converted_load(self._load, engine, path, *names, threads), [])
 
 
 def _converted_load(
-    load: Load, engine: str, path: Path, inputs: Iterable[str], outputs: Iterable[str]
+    load: Load,
+    engine: str,
+    path: Path,
+    inputs: Iterable[str],
+    outputs: Iterable[str],
+    threads: int | None,
 ) -> Load:
     """How a converted model is loaded, so that it has the names of the one it was made from."""
     kind, _ = ENGINES[engine]
@@ -158,6 +208,7 @@ def _converted_load(
         inputs=_names("i", inputs, ending),
         outputs=_names("o", outputs, ending),
         deterministic=load.deterministic,
+        threads=threads,
     )
 
 

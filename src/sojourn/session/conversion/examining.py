@@ -9,26 +9,30 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import median
+from statistics import geometric_mean
 from typing import Any, Protocol
 
 import numpy as np
 
-from sojourn.errors import ModelError, SessionBroken
+from sojourn.errors import BudgetExceeded, ModelError, SessionBroken, StepTimeout
 from sojourn.session.conversion import cache, proof
+from sojourn.session.conversion.attempt import Attempt
 from sojourn.session.conversion.candidates import ENGINES, TENSORFLOW, Candidate, Examined
 from sojourn.session.conversion.inputs import Feeds, batch_of, generated
 from sojourn.session.session import Session
 from sojourn.values import Signature
 
 _TIMING_SECONDS = 0.5  # for each batch size
-_LEAST_ROUNDS, _MOST_ROUNDS = 5, 200
+_TURN_SECONDS = 0.02  # after one another, as a caller runs them: whoever waits spins for a while
+_LEAST_STEPS_IN_TURN, _MOST_STEPS_IN_TURN = 3, 50
+_LONG_STEP_SECONDS = 0.02  # what takes as long is worth every core
 
 
 class Opener(Protocol):
     """How sessions on this model are opened."""
 
-    timeout: float | None  # the most that a conversion may take
+    attempt: Attempt  # which may be called off
+    thread_counts: Sequence[int | None]  # to choose from
 
     def reference(self) -> Session:
         """On TensorFlow."""
@@ -36,7 +40,9 @@ class Opener(Protocol):
     def frozen(self, graph_def: np.ndarray, signature: Signature) -> Session:
         """On TensorFlow, with variables as constants."""
 
-    def converted(self, engine: str, path: Path, signature: Signature) -> Session:
+    def converted(
+        self, engine: str, path: Path, signature: Signature, threads: int | None
+    ) -> Session:
         """On another engine. The names in the file stand for those of the signature."""
 
 
@@ -57,7 +63,7 @@ def examine(
         if "convert" not in reference._stay.keeping.operations:
             raise ModelError("only models of TensorFlow can be converted, not a plain function")
         signature = reference.signature
-        tried, refusal = _tried(reference, samples)
+        tried, refusal = _tried(opener.attempt, reference, samples)
         if not refusal:
             if tolerance is None:
                 tolerance = proof.tolerance(_noise(opener, signature, tried))
@@ -77,20 +83,27 @@ def examine(
 Tried = list[tuple[int, Feeds, dict[str, np.ndarray]]]
 
 
-def _tried(reference: Session, samples: Sequence[Mapping[str, Any]] | None) -> tuple[Tried, str]:
+def _tried(
+    attempt: Attempt, reference: Session, samples: Sequence[Mapping[str, Any]] | None
+) -> tuple[Tried, str]:
     """Inputs with what TensorFlow makes of them, or why there are none.
 
     Not every input that can be made is one that the model takes.
     """
+
+    def run(feeds: Feeds) -> dict[str, np.ndarray]:
+        return reference.run(None, feeds, timeout=attempt.seconds_left)
+
     if samples is not None:
-        return [(batch_of(feeds), feeds, reference.run(None, feeds)) for feeds in samples], ""
+        return [(batch_of(feeds), feeds, run(feeds)) for feeds in samples], ""
     found: Tried = []
     refusal = ""
     try:
         for batch, feeds in generated(reference.signature):
             try:
-                found.append((batch, feeds, reference.run(None, feeds)))
-            except SessionBroken:
+                found.append((batch, feeds, run(feeds)))
+            except (SessionBroken, StepTimeout):
+                attempt.check()
                 raise
             except Exception as error:  # TensorFlow's own, of any type
                 refusal = f"it takes no input that could be made: {_first_line(error)}"
@@ -104,17 +117,20 @@ def _noise(opener: Opener, signature: Signature, tried: Tried) -> float:
     try:
         with opener.frozen(_converted(opener, TENSORFLOW), signature) as frozen:
             return max(
-                proof.difference(expected, frozen.run(None, feeds))[0]
+                proof.difference(
+                    expected, frozen.run(None, feeds, timeout=opener.attempt.seconds_left)
+                )[0]
                 for _, feeds, expected in tried
             )
     except Exception:
+        opener.attempt.check()
         return 0.0  # the engines that are tried next meet the same, and say so
 
 
 def _converted(opener: Opener, engine: str) -> np.ndarray:
     with opener.reference() as disposable:
         _, [made] = disposable._stay.call(
-            "convert", {"to": engine}, timeout=opener.timeout, counts=False
+            "convert", {"to": engine}, timeout=opener.attempt.seconds_left, counts=False
         )
         return made
 
@@ -133,40 +149,67 @@ def _examined(
         kind, _ = ENGINES[engine]
         path = entry / f"model.{kind}"
         path.write_bytes(made.data)
-        convert_seconds = time.perf_counter() - started
-        started = time.perf_counter()
-        with opener.converted(engine, path, reference.signature) as session:
-            open_seconds = time.perf_counter() - started
-            worst = 0.0
-            for _, feeds, expected in tried:
-                differs, wrong = proof.difference(expected, session.run(None, feeds))
-                worst = max(worst, differs)
-                if wrong or differs > tolerance:
-                    wrong = wrong or f"differs by {differs:.0e}, and {tolerance:.0e} is allowed"
-                    return _candidate(engine, refusal=wrong, worst=worst, tolerance=tolerance)
-            return _candidate(
-                engine,
-                file=path.name,
-                sha256=cache.sha256(path),
-                checks=len(tried),
-                worst=worst,
-                tolerance=tolerance,
-                ratios=_ratios(reference, session, tried),
-                held_bytes=session.footprint().host_bytes,
-                open_seconds=open_seconds,
-                convert_seconds=convert_seconds,
-            )
+        facts = {
+            "file": path.name,
+            "sha256": cache.sha256(path),
+            "convert_seconds": time.perf_counter() - started,
+        }
+        found = []
+        is_long = _seconds(reference, tried[0][1]) > _LONG_STEP_SECONDS
+        for threads in opener.thread_counts[: 1 if is_long else None]:
+            one = _proven(opener, engine, path, threads, reference, tried, tolerance, facts)
+            if not one.agrees:
+                return one
+            found.append(one)
+        return min(found, key=lambda one: geometric_mean(one.ratios.values()))
     except Exception as error:  # of the converter, of either engine, or the end of its worker
-        return _candidate(engine, refusal=_first_line(error))
+        opener.attempt.check()
+        return _candidate(engine, refusal=_first_line(error), is_passing=_may_pass(error))
+
+
+def _proven(
+    opener: Opener,
+    engine: str,
+    path: Path,
+    threads: int | None,
+    reference: Session,
+    tried: Tried,
+    tolerance: float,
+    facts: dict[str, Any],
+) -> Candidate:
+    """Compare and time the converted model, with so many threads."""
+    started = time.perf_counter()
+    with opener.converted(engine, path, reference.signature, threads) as session:
+        open_seconds = time.perf_counter() - started
+        worst = 0.0
+        for _, feeds, expected in tried:
+            got = session.run(None, feeds, timeout=opener.attempt.seconds_left)
+            differs, wrong = proof.difference(expected, got)
+            worst = max(worst, differs)
+            if wrong or differs > tolerance:
+                wrong = wrong or f"differs by {differs:.0e}, and {tolerance:.0e} is allowed"
+                return _candidate(engine, refusal=wrong, worst=worst, tolerance=tolerance)
+        return _candidate(
+            engine,
+            threads=threads,
+            checks=len(tried),
+            worst=worst,
+            tolerance=tolerance,
+            ratios=_ratios(opener.attempt, reference, session, tried),
+            held_bytes=session.footprint().host_bytes,
+            open_seconds=open_seconds,
+            **facts,
+        )
 
 
 def _candidate(engine: str, **facts: Any) -> Candidate:
     return Candidate(engine=engine, version=cache.version_of(ENGINES[engine][1]), **facts)
 
 
-def _ratios(reference: Session, other: Session, tried: Tried) -> dict[int, float]:
+def _ratios(attempt: Attempt, reference: Session, other: Session, tried: Tried) -> dict[int, float]:
     found: dict[int, float] = {}
     for batch, feeds, _ in tried:
+        attempt.check()
         if batch not in found:
             found[batch] = _ratio(feeds, reference, other)
     return found
@@ -175,14 +218,29 @@ def _ratios(reference: Session, other: Session, tried: Tried) -> dict[int, float
 def _ratio(feeds: Feeds, reference: Session, other: Session) -> float:
     times: tuple[list[float], list[float]] = ([], [])
     until = time.perf_counter() + _TIMING_SECONDS
-    while len(times[0]) < _LEAST_ROUNDS or (
-        time.perf_counter() < until and len(times[0]) < _MOST_ROUNDS
-    ):
+    while not times[0] or time.perf_counter() < until:
         for session, taken in zip((reference, other), times, strict=True):
-            started = time.perf_counter()
-            session.run(None, feeds)
-            taken.append(time.perf_counter() - started)
-    return median(times[1]) / median(times[0])
+            # The other has had the caches meanwhile, so the first does not count.
+            steps = int(_TURN_SECONDS / _seconds(session, feeds))
+            steps = min(_MOST_STEPS_IN_TURN, max(_LEAST_STEPS_IN_TURN, steps))
+            taken += [_seconds(session, feeds) for _ in range(steps)]
+    return _usual(times[1]) / _usual(times[0])
+
+
+def _seconds(session: Session, feeds: Feeds) -> float:
+    started = time.perf_counter()
+    session.run(None, feeds)
+    return time.perf_counter() - started
+
+
+def _usual(times: list[float]) -> float:
+    """What a step takes when nothing else happens on the machine."""
+    return sorted(times)[len(times) // 5]
+
+
+def _may_pass(error: Exception) -> bool:
+    """Whether it may go well the next time: with more memory, or if nobody ends the worker."""
+    return isinstance(error, BudgetExceeded) or "SIGKILL" in str(error)
 
 
 def _first_line(error: Exception) -> str:

@@ -37,7 +37,7 @@ class File:
         return self._descriptor
 
     def __getattr__(self, name: str) -> Any:
-        """The class of a message, or a constant of an enum."""
+        """The class of a message."""
         if name.startswith("_"):
             raise AttributeError(name)
         found = self.descriptor.message_types_by_name.get(name)

@@ -1,0 +1,283 @@
+"""Send spoilt requests of all five protocols to a server, and see that it takes no harm.
+
+`make fuzz` sends 100,000 with a seed of its own; a failure prints its seed and number, and
+`--seed S --number N` sends that one again. No answer may be an internal error, none may be
+missing, the workers must be those of the beginning, memory must not grow, and afterwards nothing
+may be left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import contextlib
+import json
+import os
+import random
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import psutil
+from fuzz_requests import PROTOCOLS, GrpcRequest, HttpRequest, X, request_number
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+
+THREADS = 4
+TIMEOUT = 60.0  # until an answer is missing; a busy machine may take long
+GROWTH_BYTES = 48 * 2**20
+# What is no fault of the client: nobody may see these but UNAVAILABLE, which is 503.
+WRONG_CODES = {"INTERNAL", "UNKNOWN", "DATA_LOSS", "missing"}
+LATE = "504"  # as DEADLINE_EXCEEDED right if it comes: a request may give itself a microsecond
+
+
+class Wire:
+    """One client, on a connection of each kind."""
+
+    def __init__(self, http: str, grpc_: str) -> None:
+        host, _, port = http.rpartition(":")
+        self._http = (host, int(port))
+        self._socket: socket.socket | None = None
+        self._channel = grpc.insecure_channel(grpc_)
+
+    def close(self) -> None:
+        self._channel.close()
+        self._hang_up()
+
+    def ask(self, request: HttpRequest | GrpcRequest) -> str:
+        """The status of the answer, or `closed` if the server hung up."""
+        if isinstance(request, GrpcRequest):
+            stub = self._channel.unary_unary(request.path)
+            began = time.monotonic()
+            try:
+                stub(request.body, timeout=TIMEOUT)
+            except grpc.RpcError as error:
+                took = time.monotonic() - began
+                return "missing" if took >= TIMEOUT else str(error.code().name)
+            return "OK"
+        if request.raw is None:
+            return self._ask_http(request.encoded(), request.method)
+        self._hang_up()  # it may be no request at all, or two
+        try:
+            return self._ask_http(request.raw, "", is_last=True)
+        finally:
+            self._hang_up()
+
+    def _ask_http(self, content: bytes, method: str, *, is_last: bool = False) -> str:
+        for attempt in (1, 2):
+            is_new = self._socket is None
+            if self._socket is None:
+                self._socket = socket.create_connection(self._http, timeout=TIMEOUT)
+            try:
+                self._socket.sendall(content)
+                if is_last:
+                    self._socket.shutdown(socket.SHUT_WR)
+                return self._read(method)
+            except TimeoutError:
+                self._hang_up()
+                return "missing"
+            except OSError:
+                self._hang_up()
+                if is_new or attempt == 2:
+                    return "closed"  # after what came before it, if that was malformed
+        raise AssertionError
+
+    def _read(self, method: str) -> str:
+        assert self._socket is not None
+        head, body = b"", b""
+        while not head or head.split()[1] == b"100":
+            while b"\r\n\r\n" not in body:
+                piece = self._socket.recv(2**16)
+                if not piece:
+                    raise ConnectionError
+                body += piece
+            head, _, body = body.partition(b"\r\n\r\n")
+        headers = dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:])
+        length = 0 if method == "HEAD" else int(headers.get(b"content-length", 0))
+        while len(body) < length:
+            piece = self._socket.recv(2**16)
+            if not piece:
+                raise ConnectionError
+            body += piece
+        if headers.get(b"connection") == b"close":
+            self._hang_up()
+        return head.split()[1].decode()
+
+    def _hang_up(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
+def is_wrong(status: str) -> bool:
+    """Whether a client should never see this."""
+    if status.isdigit():
+        return int(status) >= 500 and status not in ("503", LATE)
+    return status in WRONG_CODES
+
+
+class Run:
+    """Some requests, sent by several clients."""
+
+    def __init__(self, seed: int, addresses: dict[str, str]) -> None:
+        self.seed = seed
+        self.statuses: collections.Counter[str] = collections.Counter()
+        self.wrong: list[str] = []
+        self._addresses = addresses
+
+    def send(self, numbers: range) -> None:
+        threads = [
+            threading.Thread(target=self._send, args=(numbers[first::THREADS],))
+            for first in range(THREADS)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def _send(self, numbers: range) -> None:
+        with contextlib.closing(self.wire()) as wire:
+            for number in numbers:
+                if len(self.wrong) > 20:
+                    return
+                protocol, request = request_number(self.seed, number)
+                status = wire.ask(request)
+                self.statuses[f"{protocol} {status}"] += 1
+                if is_wrong(status):
+                    self.wrong.append(f"--seed {self.seed} --number {number}: {protocol} {status}")
+
+    def wire(self) -> Wire:
+        return Wire(self._addresses["http"], self._addresses["grpc"])
+
+    def answers_rightly(self) -> bool:
+        """Whether a valid request still gets its answer."""
+        body = json.dumps({"instances": X.tolist()}).encode()
+        with contextlib.closing(self.wire()) as wire:
+            return wire.ask(HttpRequest("POST", "/v1/models/numbers:predict", body)) == "200"
+
+
+@contextlib.contextmanager
+def running_server(folder: str) -> Iterator[tuple[psutil.Process, dict[str, str]]]:
+    """A server in a process of its own, so that its memory can be told from ours."""
+    child = subprocess.Popen(
+        [sys.executable, __file__, "--serve", folder],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdin is not None
+    assert child.stdout is not None
+    try:
+        yield psutil.Process(child.pid), json.loads(child.stdout.readline())
+    finally:
+        child.stdin.close()
+        if child.wait(60):
+            raise SystemExit(f"the server ended with {child.returncode}")
+        child.stdout.close()
+
+
+def serve(folder: str) -> None:
+    """Until standard input ends."""
+    import sojourn
+    from sojourn.service.catalogue import Catalogue
+    from sojourn.service.rules import ModelRules
+
+    entries = {
+        "numbers": ModelRules(path=f"{folder}/numbers", versions="all", labels={"stable": 1}),
+        "examples": ModelRules(path=f"{folder}/examples"),
+    }
+    with (
+        sojourn.Pool() as pool,
+        sojourn.Server(Catalogue(pool, entries), http="127.0.0.1:0", grpc="127.0.0.1:0") as server,
+    ):
+        print(json.dumps(server.addresses), flush=True)
+        sys.stdin.read()
+
+
+def bytes_of(server: psutil.Process) -> int:
+    """What the server and its workers hold for themselves."""
+    held = 0
+    for process in (server, *server.children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            held += process.memory_full_info().uss
+    return held
+
+
+def workers_of(server: psutil.Process) -> set[int]:
+    return {child.pid for child in server.children(recursive=True)}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--requests", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--number", type=int, help="send only this one, and print it")
+    parser.add_argument("--serve", metavar="FOLDER", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.serve:
+        serve(options.serve)
+        return 0
+    seed = random.randrange(2**31) if options.seed is None else options.seed
+    with tempfile.TemporaryDirectory() as folder:
+        import example_models
+        import sojourn
+
+        sojourn.isolated(example_models.save)(folder)
+        with running_server(folder) as (server, addresses):
+            run = Run(seed, addresses)
+            if options.number is not None:
+                run.send(range(options.number, options.number + 1))
+                print(request_number(seed, options.number), run.statuses)
+                return bool(run.wrong)
+            told = fuzz(run, server, options.requests)
+    print(json.dumps(told, indent=2))
+    for line in run.wrong:
+        print(line, file=sys.stderr)
+    return 0 if not run.wrong and not told["faults"] else 1
+
+
+def fuzz(run: Run, server: psutil.Process, requests: int) -> dict[str, Any]:
+    """Send them; the first part of them shows what memory the rest may have."""
+    faults = []
+    first = max(1, requests // 5)
+    run.send(range(first))
+    before, workers = bytes_of(server), workers_of(server)
+    began = time.monotonic()
+    run.send(range(first, requests))
+    seconds = time.monotonic() - began
+    if not run.answers_rightly():
+        faults.append("a valid request gets no answer afterwards")
+    if workers_of(server) != workers:
+        faults.append(f"workers have died or come: {workers} before, {workers_of(server)} after")
+    growth = bytes_of(server) - before
+    if growth > GROWTH_BYTES:
+        faults.append(f"memory has grown by {growth / 2**20:.0f} MiB")
+    by_protocol = {
+        protocol: {
+            key.split()[1]: count
+            for key, count in sorted(run.statuses.items())
+            if key.startswith(f"{protocol} ")
+        }
+        for protocol in PROTOCOLS
+    }
+    return {
+        "seed": run.seed,
+        "requests": sum(run.statuses.values()),
+        "per_second": round((requests - first) / max(seconds, 1e-9)),
+        "growth_mib": round(growth / 2**20, 1),
+        "answers": by_protocol,
+        "wrong": len(run.wrong),
+        "faults": faults,
+    }
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    sys.exit(main())

@@ -1,0 +1,41 @@
+"""Whether two engines give the same answers. Pure.
+
+Floats agree if their largest difference, by the largest magnitude of the output, is within a
+tolerance: near zero, relative differences of single elements mean nothing. Integers and truth
+values agree if they are equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+Outputs = Mapping[str, np.ndarray]
+
+
+def difference(expected: Outputs, got: Outputs) -> tuple[float, str]:
+    """The worst difference of the floats, and what else is wrong."""
+    if list(expected) != list(got):
+        return 0.0, f"it gives {list(got)} instead of {list(expected)}"
+    worst = 0.0
+    for name, array in expected.items():
+        one, other = np.asarray(array), np.asarray(got[name])
+        if one.dtype != other.dtype or one.shape != other.shape:
+            return worst, (
+                f"{name!r} is {other.dtype}{list(other.shape)} instead of "
+                f"{one.dtype}{list(one.shape)}"
+            )
+        if one.dtype.kind not in "fc":
+            if not np.array_equal(one, other):
+                return worst, f"{name!r} has {int((one != other).sum())} other values"
+            continue
+        finite = np.isfinite(one)
+        if not np.array_equal(finite, np.isfinite(other)):
+            return worst, f"{name!r} is finite in other places"
+        if not np.array_equal(one[~finite], other[~finite], equal_nan=True):
+            return worst, f"{name!r} has other infinities"
+        if finite.any():
+            scale = float(np.abs(one[finite]).max()) or 1.0
+            worst = max(worst, float(np.abs(one[finite] - other[finite]).max()) / scale)
+    return worst, ""

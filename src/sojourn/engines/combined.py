@@ -1,0 +1,136 @@
+"""One model on two engines in one worker: by the number of rows, or one to check the other.
+
+What is combined here has been proven to agree, and keeps no state.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+
+from sojourn.engines.agreement import difference
+from sojourn.engines.base import Arrays, CallBack, Engine, Operation, Plan, load_model
+from sojourn.kinds import KINDS, Load
+
+
+class _TwoEngines:
+    """Both parts, loaded."""
+
+    def __init__(self, load: Load, arrays: Arrays) -> None:
+        assert load.parts is not None
+        self._engines: list[Engine] = [
+            # Arrays belong to the model that the others were made from.
+            load_model(part, arrays if KINDS[part.kind].framework == "tensorflow" else ())
+            for part in load.parts
+        ]
+        self.signature = self._engines[0].signature
+
+    def _plans(self, feeds: Sequence[str], fetches: Sequence[str]) -> list[Plan]:
+        return [engine.plan(feeds, fetches) for engine in self._engines]
+
+    def operations(self) -> dict[str, Operation]:
+        return {}  # neither of them has state that could be saved
+
+    def close(self) -> None:
+        for engine in self._engines:
+            engine.close()
+
+
+class ByRowsEngine(_TwoEngines):
+    """The first runs what has few rows, the second what has more."""
+
+    def __init__(self, load: Load, arrays: Arrays) -> None:
+        super().__init__(load, arrays)
+        self._most_rows = load.most_rows
+
+    @classmethod
+    def load(cls, load: Load, arrays: Arrays) -> ByRowsEngine:
+        """From both parts."""
+        return cls(load, arrays)
+
+    def plan(self, feeds: Sequence[str], fetches: Sequence[str]) -> Plan:
+        return _ByRows(self._plans(feeds, fetches), self._most_rows)
+
+
+class ShadowedEngine(_TwoEngines):
+    """The second computes; of some steps the first does so too. Once they disagree, it does all."""
+
+    def __init__(self, load: Load, arrays: Arrays) -> None:
+        super().__init__(load, arrays)
+        self._tolerance = load.tolerance
+        self._every = load.every
+        self._steps = itertools.count()  # whose next is one operation for all threads
+        self._call_back: CallBack | None = None
+        self.has_disagreed = False
+
+    @classmethod
+    def load(cls, load: Load, arrays: Arrays) -> ShadowedEngine:
+        """From both parts, the one that is right first."""
+        return cls(load, arrays)
+
+    def plan(self, feeds: Sequence[str], fetches: Sequence[str]) -> Plan:
+        return _Shadowed(self._plans(feeds, fetches), self, list(fetches))
+
+    def connect(self, call_back: CallBack) -> None:
+        """How to tell the client of a disagreement."""
+        self._call_back = call_back
+
+    def is_due(self) -> bool:
+        """Whether this step is one to compare."""
+        return next(self._steps) % self._every == 0
+
+    def judge(self, names: list[str], expected: Arrays, got: Arrays) -> bool:
+        """Whether they agree. The client is told if they do not."""
+        differs, wrong = difference(
+            dict(zip(names, expected, strict=True)), dict(zip(names, got, strict=True))
+        )
+        if not wrong and differs <= self._tolerance:
+            return True
+        if not self.has_disagreed:
+            self.has_disagreed = True
+            words = wrong or f"differs by {differs:.0e}, and {self._tolerance:.0e} is allowed"
+            if self._call_back is not None:
+                self._call_back(words.encode(), ())
+        return False
+
+
+class _TwoPlans:
+    changes_state = False
+
+    def __init__(self, plans: list[Plan]) -> None:
+        self._runs = [plan.run for plan in plans]
+        self.inputs, self.outputs, self.slots = plans[0].inputs, plans[0].outputs, plans[0].slots
+        self.adoptable = all(plan.adoptable for plan in plans)
+        self.may_echo = any(plan.may_echo for plan in plans)
+        self.prints = any(plan.prints for plan in plans)
+        self.may_wait = any(plan.may_wait for plan in plans)
+
+
+class _ByRows(_TwoPlans):
+    def __init__(self, plans: list[Plan], most_rows: int) -> None:
+        super().__init__(plans)
+        self._most_rows = most_rows
+        free = (i for i, spec in enumerate(self.inputs) if spec.shape and spec.shape[0] is None)
+        self._first = next(free, 0)  # the input whose rows are counted
+
+    def run(self, arrays: Arrays) -> Sequence[np.ndarray]:
+        return self._runs[len(arrays[self._first]) > self._most_rows](arrays)
+
+
+class _Shadowed(_TwoPlans):
+    def __init__(self, plans: list[Plan], engine: ShadowedEngine, names: list[str]) -> None:
+        super().__init__(plans)
+        self._engine = engine
+        self._names = names
+
+    def run(self, arrays: Arrays) -> Sequence[np.ndarray]:
+        right, quick = self._runs
+        if self._engine.has_disagreed:
+            return right(arrays)
+        got = quick(arrays)
+        if not self._engine.is_due():
+            return got
+        expected = right(arrays)
+        return got if self._engine.judge(self._names, expected, got) else expected

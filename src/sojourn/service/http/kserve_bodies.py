@@ -1,0 +1,262 @@
+"""The bodies of KServe's inference requests and responses: JSON, and raw tensors behind it.
+
+Clients that send raw tensors send the same head again and again, and get the same one back: heads
+that were seen are remembered.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import msgspec
+import numpy as np
+
+from sojourn.service import datatypes
+from sojourn.service.failures import Refused, Status
+from sojourn.service.http import json_arrays
+from sojourn.service.http.messages import Response
+from sojourn.service.inference import Answer, keep_alive_of
+
+HEADER_LENGTH = "Inference-Header-Content-Length"
+_REMEMBERED = 256  # heads
+_LONGEST_REMEMBERED = 4096  # bytes
+_NOTHING = memoryview(b"")
+_LONGEST_TIMEOUT = 10**12  # microseconds: more is for ever
+# A client that asks for these wants another answer than it would get.
+_NOT_OFFERED = ("sequence_id", "sequence_start", "sequence_end", "classification")
+
+
+class _Input(msgspec.Struct, gc=False):
+    name: str
+    shape: list[int]
+    datatype: str
+    parameters: dict[str, Any] | None = None
+    data: msgspec.Raw = msgspec.Raw()
+
+
+class _Output(msgspec.Struct, gc=False):
+    name: str
+    parameters: dict[str, Any] | None = None
+
+
+class _Body(msgspec.Struct, gc=False):
+    inputs: list[_Input]
+    id: str = ""
+    parameters: dict[str, Any] | None = None
+    outputs: list[_Output] | None = None
+
+
+_bodies = msgspec.json.Decoder(_Body)
+
+
+class Asked:
+    """What the head of a request says, checked."""
+
+    __slots__ = ("_inputs", "_raws", "_wants_raw", "id", "keep_alive", "outputs", "seconds")
+
+    def __init__(self, body: _Body) -> None:
+        parameters = body.parameters or {}
+        for name in _NOT_OFFERED:
+            if parameters.get(name):
+                raise _wrong(f"{name} is not offered here")
+        self.id = body.id
+        self.outputs = tuple(output.name for output in body.outputs or ()) or None
+        self.seconds = _seconds(parameters.get("timeout"))
+        self.keep_alive = keep_alive_of(parameters.get("keep_alive"))
+        self._wants_raw = _is_true(parameters, "binary_data_output", False)
+        self._raws = {
+            output.name: _is_raw(output, self._wants_raw) for output in body.outputs or ()
+        }
+        self._inputs = [
+            (
+                each.name,
+                each.datatype,
+                datatypes.dtype_of(each.datatype, each.name),
+                datatypes.checked_shape(each.shape, each.name),
+                _size(each),
+                each.data,
+            )
+            for each in body.inputs
+        ]
+        names = [each.name for each in body.inputs]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise _wrong(f"input {twice!r} is given twice")
+
+    def is_raw(self, output: str) -> bool:
+        """Whether this output goes behind the JSON."""
+        return self._raws.get(output, self._wants_raw)
+
+    @property
+    def has_data(self) -> bool:
+        """Whether an input is in the head itself."""
+        return any(size is None for *_, size, _ in self._inputs)
+
+    def arrays(self, raw: memoryview) -> dict[str, np.ndarray]:
+        """The inputs, of which some lie in these bytes, one behind the other."""
+        arrays: dict[str, np.ndarray] = {}
+        at = 0
+        for name, datatype, dtype, shape, size, data in self._inputs:
+            if size is None:
+                arrays[name] = json_arrays.from_data(data, dtype, shape, name)
+                continue
+            end = at + size
+            if end > len(raw):
+                raise _wrong(f"input {name!r}: the body does not have {size} more bytes")
+            arrays[name] = datatypes.from_raw(raw[at:end], datatype, shape, name)
+            at = end
+        if at != len(raw):
+            raise _wrong(f"{len(raw) - at} bytes behind the inputs belong to none of them")
+        return arrays
+
+
+_asked_before: dict[bytes, Asked] = {}
+
+
+def in_json(body: bytes) -> tuple[Asked, memoryview]:
+    """A request that is all JSON; nothing lies behind it."""
+    return Asked(_parsed(body)), _NOTHING
+
+
+def in_bytes(body: bytes, header_length: str) -> tuple[Asked, memoryview]:
+    """A request whose tensors, or some, lie behind its head; and the bytes there."""
+    if not (header_length.isascii() and header_length.isdigit() and len(header_length) < 19):
+        raise _wrong(f"{HEADER_LENGTH} must be between 0 and the length of the body")
+    length = int(header_length)
+    if length > len(body):
+        raise _wrong(f"{HEADER_LENGTH} must be between 0 and the length of the body")
+    head = body[:length]
+    asked = _asked_before.get(head)
+    if asked is None:
+        asked = Asked(_parsed(head))
+        if length <= _LONGEST_REMEMBERED and not asked.id and not asked.has_data:
+            if len(_asked_before) >= _REMEMBERED:
+                _asked_before.clear()
+            _asked_before[head] = asked
+    return asked, memoryview(body)[length:]
+
+
+def _parsed(text: bytes) -> _Body:
+    try:
+        return _bodies.decode(text)
+    except msgspec.ValidationError as error:
+        raise _wrong(f"the request: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        if b"NaN" in text or b"Infinity" in text:
+            return _with_special_numbers(text)
+        json_arrays.refuse_json(error)
+
+
+def _with_special_numbers(text: bytes) -> _Body:
+    """A body with NaN or Infinity, which JSON proper does not know and other servers take."""
+    values = json_arrays.parsed(text)
+    try:
+        arrays = [each.pop("data", None) for each in values["inputs"]]
+        body = msgspec.convert(values, _Body)
+    except (msgspec.ValidationError, AttributeError, KeyError, TypeError) as error:
+        raise _wrong(f"the request: {error}") from None
+    for each, data in zip(body.inputs, arrays, strict=True):
+        each.data = msgspec.Raw() if data is None else cast(msgspec.Raw, json_arrays.Parsed(data))
+    return body
+
+
+def _seconds(timeout: Any) -> float | None:
+    """The client's timeout, which it gives in microseconds."""
+    if timeout is None or timeout == 0:
+        return None
+    if type(timeout) is not int or timeout < 0:
+        raise _wrong("timeout must be a number of microseconds")
+    return timeout / 1e6 if timeout < _LONGEST_TIMEOUT else None
+
+
+def _size(given: _Input) -> int | None:
+    size = None if given.parameters is None else given.parameters.get("binary_data_size")
+    if size is None and not given.data:
+        raise _wrong(f"input {given.name!r} has no data")
+    if size is not None and (type(size) is not int or size < 0):
+        raise _wrong(f"input {given.name!r}: binary_data_size must be a number of bytes")
+    return size
+
+
+def _is_raw(output: _Output, default: bool) -> bool:
+    parameters = output.parameters or {}
+    for name in parameters:
+        if name != "binary_data":
+            raise _wrong(f"output {output.name!r}: {name[:40]} is not offered here")
+    return _is_true(parameters, "binary_data", default)
+
+
+def _is_true(parameters: dict[str, Any], name: str, default: bool) -> bool:
+    value = parameters.get(name, default)
+    if type(value) is not bool:
+        raise _wrong(f"{name} must be true or false")
+    return value
+
+
+RAW = Asked(_Body([], parameters={"binary_data_output": True}))  # by a request without a head
+
+
+# -- responses -----------------------------------------------------------------------------------
+
+_heads_before: dict[Any, bytes] = {}
+
+
+def response(answer: Answer, asked: Asked) -> Response:
+    """The outputs, each where the client wants it."""
+    outputs = {name: np.asarray(array) for name, array in answer.outputs.items()}
+    is_in_bytes = [asked.is_raw(name) for name in outputs]
+    if not any(is_in_bytes):
+        return Response(200, _head(answer, outputs, asked, {}))
+    pieces = {
+        name: datatypes.to_raw(array)
+        for (name, array), is_raw in zip(outputs.items(), is_in_bytes, strict=True)
+        if is_raw
+    }
+    head = None
+    key = None
+    if not asked.id and all(is_in_bytes):
+        shapes = [
+            (name, array.dtype, array.shape, len(pieces[name])) for name, array in outputs.items()
+        ]
+        key = (answer.model, answer.version, *shapes)
+        head = _heads_before.get(key)
+    if head is None:
+        head = _head(answer, outputs, asked, pieces)
+        if key is not None:
+            if len(_heads_before) >= _REMEMBERED:
+                _heads_before.clear()
+            _heads_before[key] = head
+    return Response(
+        200,
+        b"".join((head, *pieces.values())),
+        "application/octet-stream",
+        {HEADER_LENGTH: str(len(head))},
+    )
+
+
+def _head(
+    answer: Answer, outputs: dict[str, np.ndarray], asked: Asked, pieces: dict[str, bytes]
+) -> bytes:
+    entries: list[dict[str, Any]] = []
+    is_plain = True
+    for name, array in outputs.items():
+        entry: dict[str, Any] = {
+            "name": name,
+            "datatype": datatypes.datatype_of(array, name),
+            "shape": array.shape,
+        }
+        if name in pieces:
+            entry["parameters"] = {"binary_data_size": len(pieces[name])}
+        else:
+            is_plain = is_plain and json_arrays.is_plain(array)
+            entry["data"] = json_arrays.listed(array.reshape(-1))
+        entries.append(entry)
+    head: dict[str, Any] = {"model_name": answer.model, "model_version": str(answer.version)}
+    if asked.id:
+        head["id"] = asked.id
+    head["outputs"] = entries
+    return json_arrays.encoded(head, is_plain)
+
+
+def _wrong(message: str) -> Refused:
+    return Refused(Status.INVALID_ARGUMENT, message)

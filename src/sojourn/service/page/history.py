@@ -1,0 +1,247 @@
+"""What was: the last hour in memory and, where a file was named, longer in sqlite.
+
+The file is bounded in age and size, and nothing waits for it: one thread writes what has come
+meanwhile. A disk that is full or read-only costs the history, never an answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import sqlite3
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import msgspec
+
+from sojourn.service.page.points import Point
+
+HOUR = 3600.0
+MEMORY_SECONDS = HOUR
+MEMORY_RECEIPTS = 500
+KEEP_SECONDS = 14 * 24 * HOUR
+MAX_BYTES = 256 * 2**20
+PRUNE_SECONDS = 600.0
+_SCHEMA = 1
+_log = logging.getLogger("sojourn.service")
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Point).decode
+_decode_any = msgspec.msgpack.Decoder().decode
+_Read = TypeVar("_Read")
+
+
+class History:
+    """Points and receipts. It is used on one event loop, between `open` and `close`."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        keep_seconds: float = KEEP_SECONDS,
+        max_bytes: int = MAX_BYTES,
+        prune_seconds: float = PRUNE_SECONDS,
+    ) -> None:
+        self.problem = ""  # why the file is not written, for people
+        self._path = None if path is None else os.fspath(path)
+        self._keep_seconds = keep_seconds
+        self._max_bytes = max_bytes
+        self._prune_seconds = prune_seconds  # it is looked through whole
+        self._prune_at = 0.0
+        self._points: dict[str, deque[Point]] = {}
+        self._receipts: deque[dict[str, Any]] = deque(maxlen=MEMORY_RECEIPTS)
+        self._unwritten: list[tuple[str, Any]] = []
+        self._file: sqlite3.Connection | None = None
+        self._thread: ThreadPoolExecutor | None = None
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether it is in a file, and survives a restart."""
+        return self._file is not None
+
+    async def open(self) -> None:
+        """Take up what the file has."""
+        if self._path is None:
+            return
+        self._thread = ThreadPoolExecutor(1, "sojourn-page-history")
+        since = time.time() - MEMORY_SECONDS
+        for point in await self._in_file(lambda: self._begin(since)) or ():
+            self._remember(point)
+        if self._file is not None:
+            self._receipts.extend(reversed(await self._in_file(self._last_receipts) or []))
+
+    async def close(self) -> None:
+        """Write what has not been written. May be called twice."""
+        if self._thread is not None:
+            await self.write()
+            file, self._file = self._file, None
+            if file is not None:
+                await self._in_file(file.close)
+            self._thread.shutdown()
+            self._thread = None
+
+    # -- what comes in ------------------------------------------------------------------------
+
+    def add(self, points: Iterable[Point]) -> None:
+        """Remember these."""
+        for point in points:
+            self._remember(point)
+            self._note("points", point)
+
+    def add_receipt(self, receipt: dict[str, Any]) -> None:
+        """Remember the account of a close: plain values, with `at` and `session`."""
+        self._receipts.append(receipt)
+        self._note("receipts", receipt)
+
+    async def write(self) -> None:
+        """Have what came in written."""
+        if self._file is not None and self._unwritten:
+            noted, self._unwritten = self._unwritten, []
+            await self._in_file(lambda: self._write(noted))
+
+    # -- questions ----------------------------------------------------------------------------
+
+    def last(self, model: str) -> Point | None:
+        """The newest point of a model."""
+        points = self._points.get(model)
+        return points[-1] if points else None
+
+    async def points(self, model: str, seconds: float) -> list[Point]:
+        """The points of a model in the last `seconds`, the oldest first."""
+        since = time.time() - seconds
+        if self._file is not None and seconds > MEMORY_SECONDS:
+            await self.write()
+            return await self._in_file(lambda: self._read_points(model, since)) or []
+        return [point for point in self._points.get(model, ()) if point.at >= since]
+
+    async def receipts(self, most: int, is_wanted: Callable[[str], bool]) -> list[dict[str, Any]]:
+        """The newest receipts of the sessions whose names are wanted, the newest first."""
+        if self._file is not None and most > MEMORY_RECEIPTS:
+            await self.write()
+            found = await self._in_file(lambda: self._read_receipts(most, is_wanted))
+            if found is not None:
+                return found
+        fitting = [r for r in reversed(self._receipts) if is_wanted(str(r["session"]))]
+        return fitting[:most]
+
+    # -- memory -------------------------------------------------------------------------------
+
+    def _remember(self, point: Point) -> None:
+        points = self._points.setdefault(point.model, deque())
+        points.append(point)
+        while points and points[0].at < point.at - MEMORY_SECONDS:
+            points.popleft()
+        for model in [m for m, kept in self._points.items() if kept[-1].at < point.at - HOUR]:
+            del self._points[model]  # it is no longer served
+
+    def _note(self, table: str, row: Any) -> None:
+        if self._file is not None:
+            self._unwritten.append((table, row))
+
+    # -- the file, on its thread ----------------------------------------------------------------
+
+    async def _in_file(self, work: Callable[[], _Read]) -> _Read | None:
+        assert self._thread is not None
+        try:
+            done = await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        except (sqlite3.Error, OSError, msgspec.MsgspecError) as error:
+            problem = f"{self._path}: {error}"
+            if problem != self.problem:
+                _log.warning("the page's history is not kept: %s", problem)
+            self.problem = problem
+            return None
+        self.problem = ""
+        return done
+
+    def _begin(self, since: float) -> list[Point]:
+        assert self._path is not None
+        file = sqlite3.connect(self._path, timeout=5, check_same_thread=False)
+        try:
+            file.execute("PRAGMA journal_mode = WAL")
+            file.execute("PRAGMA synchronous = NORMAL")
+            [schema] = file.execute("PRAGMA user_version").fetchone()
+            if schema not in (0, _SCHEMA):
+                raise sqlite3.DatabaseError(f"is of another version of sojourn (schema {schema})")
+            with file:
+                file.execute(
+                    "CREATE TABLE IF NOT EXISTS points (model TEXT, at REAL, body BLOB,"
+                    " PRIMARY KEY (model, at)) WITHOUT ROWID"
+                )
+                file.execute(
+                    "CREATE TABLE IF NOT EXISTS receipts (at REAL, session TEXT, body BLOB)"
+                )
+                file.execute("CREATE INDEX IF NOT EXISTS receipts_by_time ON receipts (at)")
+                file.execute(f"PRAGMA user_version = {_SCHEMA}")
+            rows = file.execute("SELECT body FROM points WHERE at >= ? ORDER BY at", (since,))
+            found = list(_points(rows))
+        except BaseException:
+            file.close()
+            raise
+        self._file = file
+        return found
+
+    def _write(self, noted: list[tuple[str, Any]]) -> None:
+        assert self._file is not None
+        with self._file as file:
+            for table, row in noted:
+                if table == "points":
+                    values = (row.model, row.at, _encode(row))
+                    file.execute("INSERT OR REPLACE INTO points VALUES (?, ?, ?)", values)
+                else:
+                    values = (row["at"], row["session"], _encode(row))
+                    file.execute("INSERT INTO receipts VALUES (?, ?, ?)", values)
+            if time.monotonic() >= self._prune_at:
+                self._prune_at = time.monotonic() + self._prune_seconds
+                oldest = time.time() - self._keep_seconds
+                for table in ("points", "receipts"):
+                    file.execute(f"DELETE FROM {table} WHERE at < ?", (oldest,))
+                if self._used_bytes() > self._max_bytes:
+                    self._forget_a_tenth()
+
+    def _used_bytes(self) -> int:
+        pages, free, size = (
+            self._pragma(name) for name in ("page_count", "freelist_count", "page_size")
+        )
+        return (pages - free) * size
+
+    def _pragma(self, name: str) -> int:
+        assert self._file is not None
+        return int(self._file.execute(f"PRAGMA {name}").fetchone()[0])
+
+    def _forget_a_tenth(self) -> None:
+        assert self._file is not None
+        for table in ("points", "receipts"):
+            [first, last] = self._file.execute(f"SELECT min(at), max(at) FROM {table}").fetchone()
+            if first is not None:
+                until = first + (last - first) / 10
+                self._file.execute(f"DELETE FROM {table} WHERE at <= ?", (until,))
+
+    def _read_points(self, model: str, since: float) -> list[Point]:
+        assert self._file is not None
+        question = "SELECT body FROM points WHERE model = ? AND at >= ? ORDER BY at"
+        return list(_points(self._file.execute(question, (model, since))))
+
+    def _last_receipts(self) -> list[dict[str, Any]]:
+        return self._read_receipts(MEMORY_RECEIPTS, lambda session: True)
+
+    def _read_receipts(self, most: int, is_wanted: Callable[[str], bool]) -> list[dict[str, Any]]:
+        assert self._file is not None
+        found: list[dict[str, Any]] = []
+        question = "SELECT session, body FROM receipts ORDER BY at DESC"
+        for session, body in self._file.execute(question):
+            if is_wanted(session):
+                found.append(_decode_any(body))
+            if len(found) == most:
+                break
+        return found
+
+
+def _points(rows: Iterable[tuple[bytes]]) -> Iterator[Point]:
+    """What can be read: one that is damaged costs no other."""
+    for (body,) in rows:
+        with contextlib.suppress(msgspec.MsgspecError):
+            yield _decode(body)

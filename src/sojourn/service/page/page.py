@@ -1,0 +1,282 @@
+"""The page of one server: it looks at the parts, remembers, and tells those who look at it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from sojourn._version import __version__
+from sojourn.audit.event_report.story import Story, tell
+from sojourn.pool.decisions.status import PoolStatus
+from sojourn.service.handler import Handler
+from sojourn.service.http.router import Router
+from sojourn.service.page import snapshot, stays
+from sojourn.service.page.guard import Guard
+from sojourn.service.page.history import History
+from sojourn.service.page.numbers import added, by_model, counts_of, versions_of
+from sojourn.service.page.points import EVERYTHING, Counts, Point, columns, difference, sparse
+from sojourn.service.page.snapshot import Clock, Snapshot
+from sojourn.service.page.stream import Stream
+from sojourn.service.page.watching import Watching
+from sojourn.values import format_bytes
+
+LOOK_SECONDS = 1.0  # while somebody looks
+SOON_SECONDS = 0.1  # after something has happened
+POINT_SECONDS = 10.0
+_encode = msgspec.json.Encoder(enc_hook=str).encode
+
+
+class Page:
+    """What a server shows of itself, from `start` to `stop`, on the server's loop.
+
+    `history` is a file that keeps it over a restart, `events` the file that SOJOURN_EVENTS names;
+    `hosts` are names, besides its own, by which browsers may ask for the page.
+    """
+
+    def __init__(
+        self,
+        handler: Handler,
+        *,
+        history: str | os.PathLike[str] | None = None,
+        events: str | os.PathLike[str] | None = None,
+        hosts: Iterable[str] = (),
+        wants_token: Callable[[], bool] = bool,
+        addresses: Mapping[str, str] | None = None,
+        drain: Callable[[], None] | None = None,
+        reload: Callable[[], Awaitable[list[str]]] | None = None,
+        cluster: Callable[[], Mapping[str, Any]] | None = None,
+        point_seconds: float = POINT_SECONDS,
+    ) -> None:
+        self.handler = handler
+        self.pool = handler.catalogue.pool
+        self.guard = Guard(hosts)
+        self.history = History(history)
+        self.stream = Stream()
+        self.watching = Watching(self._changed, self._closed)
+        self.drain = drain
+        self.reload = reload
+        self._events = os.fspath(events) if events else os.environ.get("SOJOURN_EVENTS", "")
+        self._wants_token = wants_token
+        self._addresses = {} if addresses is None else addresses
+        self._cluster = cluster
+        self._asking: asyncio.Task[None] | None = None  # the cluster
+        self._point_seconds = point_seconds
+        self._started = time.time()
+        self._clock = Clock(self._started - time.monotonic())
+        self._before: dict[str, Counts] = {}
+        self._sampled_at = time.monotonic()
+        self._receipts = 0
+        self._woken = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._looking: asyncio.Task[None] | None = None
+
+    def add_to(self, router: Router, *, can_act: bool = True) -> None:
+        """Answer for its paths, those of actions only if it `can_act`."""
+        from sojourn.service.page.routes import Routes
+
+        Routes(self, can_act).add_to(router)
+
+    async def start(self) -> None:
+        """Begin to look and to listen."""
+        self._loop = asyncio.get_running_loop()
+        await self.history.open()
+        self._before = self._counts()
+        self._sampled_at = time.monotonic()
+        self.watching.start()
+        self._looking = asyncio.create_task(self._look_on())
+
+    async def stop(self) -> None:
+        """Let those who look go, and write what is not written. May be called twice."""
+        self.watching.stop()
+        self.stream.end()
+        if self._looking is not None:
+            self._looking.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._looking
+            self._looking = None
+            self._sample()
+        if self._asking is not None:
+            await self._asking
+        await self.history.close()
+        self._loop = None
+
+    # -- questions ----------------------------------------------------------------------------
+
+    def snapshot(self) -> Snapshot:
+        """What is to be seen now."""
+        return snapshot.take(
+            self.pool.stats(),
+            versions_of(self.handler.statuses()),
+            counts_of(self.handler.statistics()),
+            self.watching.held(),
+            self.watching.broken(),
+            self.watching.is_over_at,
+            self.watching.incidents(),
+            self._clock,
+            time.monotonic(),
+            self.history.problem,
+        )
+
+    def server(self) -> dict[str, Any]:
+        """What does not change while it serves."""
+        return {
+            "version": __version__,
+            "name": socket.gethostname(),
+            "started": round(self._started, 1),
+            "secret": self.guard.secret,
+            "wants_token": self._wants_token(),
+            "addresses": dict(self._addresses),
+            "history": "History is kept in a file."
+            if self.history.is_kept
+            else "History: the last hour, until the server stops.",
+            "can_reload": self.reload is not None,
+            "can_drain": self.drain is not None,
+        }
+
+    def latest(self) -> dict[str, dict[str, Any]]:
+        """The newest point of every model, and of all together."""
+        names = [EVERYTHING, *{status.name for status in self.handler.statuses()}]
+        found = {name: self.history.last(name) for name in names}
+        return {
+            name: {key: values[0] for key, values in columns([point]).items()}
+            for name, point in found.items()
+            if point is not None
+        }
+
+    async def story(self) -> tuple[Story, str]:
+        """The stays that the events tell of, and where those come from."""
+        if self._events and os.path.exists(self._events):
+            story = await asyncio.to_thread(stays.story_of_file, self._events)
+            most = format_bytes(stays.MOST_BYTES)
+            return story, f"From the file of events, its last {most}"
+        story = await asyncio.to_thread(tell, self.watching.lines())
+        return story, "From the events since the server began"
+
+    def show(self) -> None:
+        """Have those who look see what is."""
+        if self._cluster is not None and (self._asking is None or self._asking.done()):
+            self._asking = asyncio.create_task(self._ask_cluster(self._cluster))
+        taken = self.snapshot()
+        for part in ("budget", "blocks", "models", "waits", "incidents", "notice"):
+            self.stream.put(part, _encode(getattr(taken, part)))
+        self.stream.put("server", _encode(self.server()))
+        self.stream.put("latest", _encode(self.latest()))
+        self.stream.put("closed", b"%d" % self._receipts)
+
+    # -- what happens meanwhile -----------------------------------------------------------------
+
+    async def _look_on(self) -> None:
+        while True:
+            due = self._sampled_at + self._point_seconds - time.monotonic()
+            if due <= 0:
+                self._sample()
+                await self.history.write()
+                due = self._point_seconds
+            if self.stream.has_clients:
+                self.show()
+                due = min(due, LOOK_SECONDS)
+            try:
+                await asyncio.wait_for(self._woken.wait(), due)
+            except (TimeoutError, asyncio.TimeoutError):
+                continue
+            await asyncio.sleep(SOON_SECONDS)  # what happens together is told together
+            self._woken.clear()
+
+    async def _ask_cluster(self, status: Callable[[], Mapping[str, Any]]) -> None:
+        try:
+            shown = dict(await asyncio.to_thread(status))
+        except Exception as error:  # of whatever kind: it is shown
+            shown = {"nodes": [], "lost": [], "problem": str(error)}
+        self.stream.put("cluster", _encode(shown))
+
+    def _sample(self) -> None:
+        now = time.monotonic()
+        seconds = now - self._sampled_at
+        if seconds <= 0:
+            return
+        self._sampled_at = now
+        counts, status = self._counts(), self.pool.stats()
+        queued: dict[str, int] = {}
+        for one in self.handler.statistics():
+            queued[one.name] = queued.get(one.name, 0) + one.waiting
+        queued[EVERYTHING] = sum(queued.values())
+        names = {model.name for model in status.models} | counts.keys() | {EVERYTHING}
+        at = round(time.time(), 1)
+        held = self.watching.held()
+        self.history.add(
+            _point(name, at, seconds, self._since(name, counts), status, queued.get(name, 0), held)
+            for name in sorted(names)
+        )
+        self._before = counts
+
+    def _since(self, name: str, counts: Mapping[str, Counts]) -> Counts:
+        return difference(counts.get(name, Counts()), self._before.get(name, Counts()))
+
+    def _counts(self) -> dict[str, Counts]:
+        counts = by_model(counts_of(self.handler.statistics()))
+        total = Counts()
+        for done in counts.values():
+            total = added(total, done)
+        return {**counts, EVERYTHING: total}
+
+    # -- events, on whatever thread ---------------------------------------------------------------
+
+    def _changed(self) -> None:
+        self._on_loop(self._woken.set)
+
+    def _closed(self, receipt: dict[str, Any]) -> None:
+        self._on_loop(lambda: self._take_receipt(receipt))
+
+    def _take_receipt(self, receipt: dict[str, Any]) -> None:
+        self._receipts += 1
+        self.history.add_receipt(receipt)
+        self._woken.set()
+
+    def _on_loop(self, do: Callable[[], None]) -> None:
+        loop = self._loop
+        if loop is not None:
+            with contextlib.suppress(RuntimeError):  # it is closed: nobody looks any more
+                loop.call_soon_threadsafe(do)
+
+
+def _point(
+    name: str,
+    at: float,
+    seconds: float,
+    done: Counts,
+    status: PoolStatus,
+    queued: int,
+    measured: Mapping[str, int],
+) -> Point:
+    """Of all together, what is charged; of a model, what it was measured to hold."""
+    models = [model for model in status.models if name in (EVERYTHING, model.name)]
+    held = status.charged_bytes
+    limit = status.limit_bytes
+    if name != EVERYTHING:
+        copies = [copy for copy in status.copies if copy.model == name]
+        held = sum(
+            measured.get(copy.name, 0 if copy.state == "being opened" else copy.bytes)
+            for copy in copies
+        )
+        limits = [m.memory_bytes * max(1, m.copies) for m in models if m.memory_bytes is not None]
+        limit = sum(limits) if limits and len(limits) == len(models) else None
+    return Point(
+        at,
+        name,
+        seconds,
+        done.requests,
+        done.failures,
+        done.batches,
+        done.rows,
+        held,
+        limit,
+        sum(model.waiting for model in models) + queued,
+        sparse(done.histogram),
+    )

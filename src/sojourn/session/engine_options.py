@@ -1,0 +1,34 @@
+"""`engine_options=` of `sojourn.open`: how an engine computes, not what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sojourn.values import arguments
+
+_TENSORFLOW = "tensorflow"
+NAMES = ("threads", "jit_compile")
+
+
+def checked(options: Any, engine: str, inline: bool) -> dict[str, Any]:
+    """The options as fields of a `Load`. Raises TypeError or ValueError for what makes no sense."""
+    if options is None:
+        return {}
+    if not isinstance(options, Mapping):
+        raise TypeError(f"engine_options must be a mapping, as {{'threads': 2}}, not {options!r}")
+    for name in options:
+        if name not in NAMES:
+            known = " and ".join(map(repr, NAMES))
+            raise ValueError(f"engine_options may have {known}, not {name!r}")
+    if inline and engine == _TENSORFLOW:
+        raise ValueError("engine_options are for a worker: this process has chosen its own")
+    found = dict(options)
+    if found.get("threads") is not None:
+        found["threads"] = arguments.whole("threads", found["threads"])
+    jit_compile = found.get("jit_compile", False)
+    if not isinstance(jit_compile, bool):
+        raise TypeError(f"jit_compile must be True or False, not {jit_compile!r}")
+    if jit_compile and engine != _TENSORFLOW:
+        raise ValueError(f"jit_compile is for {_TENSORFLOW}, not for {engine}")
+    return found

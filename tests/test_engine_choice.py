@@ -1,0 +1,191 @@
+"""Two engines for one model: by the number of rows, or one to check the other."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sojourn
+from sojourn import events
+from sojourn.session.conversion import cache, converting
+from sojourn.session.conversion.candidates import Candidate, Examined
+from sojourn.session.conversion.choosing import Use, fastest, words_for
+from sojourn.session.listing import Lister
+from sojourn.session.opening import Blueprint
+from sojourn.values import caller
+
+needs_engines = pytest.mark.skipif(
+    any(
+        importlib.util.find_spec(name) is None
+        for name in ("onnxruntime", "ai_edge_litert", "tf2onnx")
+    ),
+    reason="the engines or converters are not installed",
+)
+X = np.random.default_rng(1).normal(size=(9, 16)).astype(np.float32)
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(cache.FOLDER, str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def heard() -> Iterator[list[events.Event]]:
+    found: list[events.Event] = []
+    stop = events.subscribe(found.append)
+    yield found
+    stop()
+
+
+def dense() -> Any:
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+    x = v1.placeholder(tf.float32, [None, 16], name="x")
+    w = v1.get_variable("w", [16, 4], initializer=v1.random_normal_initializer(seed=1))
+    y = tf.nn.tanh(tf.matmul(x, w))
+    return {"x": x}, {"y": y, "best": tf.argmax(y, axis=1)}
+
+
+def largest() -> Any:
+    """Of numbers both engines find the same; where one is none, they do not."""
+    import tensorflow as tf
+
+    x = tf.compat.v1.placeholder(tf.float32, [None, 16], name="x")
+    return {"x": x}, {"y": tf.reduce_max(x, axis=1)}
+
+
+# Decisions
+
+
+def examined(held: int = 100, **ratios: dict[int, float]) -> Examined:
+    found = [
+        Candidate(engine=name, version="1", ratios=r, held_bytes=50, worst=1e-7, tolerance=1e-5)
+        for name, r in ratios.items()
+    ]
+    return Examined(found, [], [], held_bytes=held)
+
+
+def test_two_engines_are_kept_where_each_wins_clearly_for_its_rows() -> None:
+    found = examined(litert={1: 0.1, 4: 0.2, 64: 0.7}, onnxruntime={1: 0.5, 4: 0.5, 64: 0.2})
+    uses = fastest(found)
+    assert uses == (Use("litert", 16), Use("onnxruntime"))
+    assert words_for(found, uses) == (
+        "litert 1 up to 16 rows, onnxruntime 1 above: 10.0x faster than tensorflow at batch 1, "
+        "5.0x faster than tensorflow at batch 64; both hold 100 B "
+        "(worst difference 1e-07, tolerance 1e-05)"
+    )
+
+
+def test_tensorflow_itself_may_be_one_of_the_two() -> None:
+    found = examined(held=400, litert={1: 0.1, 64: 1.4})
+    assert fastest(found) == (Use("litert", 8), Use("tensorflow"))
+    assert "litert 1 up to 8 rows, tensorflow above" in words_for(found, fastest(found))
+
+
+def test_a_second_engine_that_gains_little_or_holds_much_is_not_kept() -> None:
+    close = {"litert": {1: 0.30, 64: 0.32}, "onnxruntime": {1: 0.35, 64: 0.28}}
+    assert fastest(examined(**close)) == (Use("litert"),)
+    apart = {"litert": {1: 0.1, 64: 0.7}, "onnxruntime": {1: 0.5, 64: 0.2}}
+    assert len(fastest(examined(held=67, **apart))) == 2
+    assert len(fastest(examined(held=66, **apart))) == 1
+    assert fastest(examined(litert={1: 0.9, 64: 1.1})) == ()
+
+
+# Sessions
+
+
+def choose(monkeypatch: pytest.MonkeyPatch, *uses: Use) -> None:
+    monkeypatch.setattr(converting, "fastest", lambda found: uses)
+
+
+@needs_engines
+@pytest.mark.parametrize("other", ["onnxruntime", "tensorflow"])
+def test_a_session_on_two_engines_answers_as_on_one(
+    other: str, monkeypatch: pytest.MonkeyPatch, heard: list[events.Event]
+) -> None:
+    with sojourn.open(dense, seed=1) as session:
+        expected, signature = session.run(None, {"x": X}), session.signature
+    choose(monkeypatch, Use("litert", 4), Use(other))
+    with sojourn.open(dense, seed=1, engine="fastest") as session:
+        assert session.engine.startswith("litert ")
+        assert f" up to 4 rows, {other}" in session.engine
+        assert session.signature == signature
+        for rows in (1, 4, 5, 9):
+            got = session.run(None, {"x": X[:rows]})
+            assert np.allclose(got["y"], expected["y"][:rows], atol=1e-6)
+            assert np.array_equal(got["best"], expected["best"][:rows])
+        assert session.run("best", {"x": X}).dtype == np.int64
+        with open(f"/proc/{session.pid}/maps") as maps:
+            assert ("tensorflow/python" in maps.read()) == (other == "tensorflow")
+        [listed] = [one for one in Lister().list() if one.name == session.name]
+        assert listed.engine == session.engine.partition(":")[0]
+    [ready] = [e for e in heard if e.kind == "session.ready" and e.session == session.name]
+    assert ready.detail["engine"] == session.engine
+    [chosen] = [event for event in heard if event.kind == "engine.chosen"]
+    assert chosen.detail["engine"] == f"litert, {other}"
+    assert session.receipt.clean
+
+
+@needs_engines
+def test_in_shadow_mode_answers_that_agree_change_nothing(heard: list[events.Event]) -> None:
+    with sojourn.open(dense, seed=1) as session:
+        expected = session.run("y", {"x": X})
+    with sojourn.open(dense, seed=1, engine="litert", shadow=0.5) as session:
+        for _ in range(5):
+            assert np.allclose(session.run("y", {"x": X}), expected, atol=1e-6)
+        assert session.engine.startswith("litert ")
+    assert not [event for event in heard if event.kind == "engine.disagreed"]
+    assert session.receipt.clean
+
+
+@needs_engines
+def test_in_shadow_mode_a_disagreement_is_an_event_and_tensorflow_computes_from_then_on(
+    heard: list[events.Event],
+) -> None:
+    odd = X.copy()
+    odd[0, 3] = np.nan
+    with sojourn.open(largest, engine="litert") as session:
+        assert not np.isnan(session.run("y", {"x": odd})[0])
+    with sojourn.open(largest, engine="litert", shadow=1.0) as session:
+        assert np.array_equal(session.run("y", {"x": X}), X.max(axis=1))
+        for _ in range(2):
+            assert np.isnan(session.run("y", {"x": odd})[0])  # as TensorFlow has it
+        assert np.array_equal(session.run("y", {"x": X}), X.max(axis=1))
+        assert session.engine.startswith("tensorflow: litert ")
+        assert session.engine.endswith("'y' is finite in other places")
+        [listed] = [one for one in Lister().list() if one.name == session.name]
+        assert listed.engine == "tensorflow"
+    [told] = [event for event in heard if event.kind == "engine.disagreed"]
+    assert (told.session, told.detail["engine"]) == (session.name, "tensorflow")
+    assert "'y' is finite in other places" in told.detail["why"]
+    assert session.receipt.clean
+
+
+@needs_engines
+def test_a_shadow_that_makes_no_sense_is_refused() -> None:
+    for options, told in (
+        ({"shadow": 0.1}, "samples=, tolerance= and shadow= are for another engine="),
+        ({"shadow": 0, "engine": "litert"}, "shadow must be a fraction of the steps"),
+        ({"shadow": 2, "engine": "litert"}, "shadow must be a fraction of the steps"),
+        (
+            {"shadow": 1, "engine": "litert", "restart": "from-checkpoint"},
+            "shadow= is not for a session with restart=",
+        ),
+    ):
+        with pytest.raises(ValueError, match=told):
+            sojourn.open(dense, **options)
+
+
+@needs_engines
+def test_the_number_of_threads_is_chosen_by_timing_unless_it_is_given() -> None:
+    for options, expected in (({}, (None, 1)), ({"threads": 3}, (3,))):
+        blueprint = Blueprint(dense, seed=1, engine="litert", engine_options=options)
+        [candidate] = blueprint.examine(caller()).candidates
+        assert candidate.agrees
+        assert candidate.threads in expected

@@ -1,0 +1,52 @@
+"""Every error has one status, the same in all protocols."""
+
+from __future__ import annotations
+
+import pytest
+
+from sojourn import errors
+from sojourn.service.failures import Refused, Status, refusal
+
+
+class OpError(Exception):
+    """Like those of TensorFlow."""
+
+    error_code = 8
+    message = "no room for it"
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "http"),
+    [
+        (errors.InputError("x"), Status.INVALID_ARGUMENT, 400),
+        (errors.StepTimeout("x"), Status.DEADLINE_EXCEEDED, 504),
+        (errors.PoolTimeout("x"), Status.DEADLINE_EXCEEDED, 504),
+        (errors.SessionBroken("x"), Status.UNAVAILABLE, 503),
+        (errors.OutOfMemory("x"), Status.RESOURCE_EXHAUSTED, 429),
+        (errors.BudgetExceeded("x"), Status.RESOURCE_EXHAUSTED, 429),
+        (errors.ModelError("x"), Status.FAILED_PRECONDITION, 400),
+        (errors.EngineError("x"), Status.INVALID_ARGUMENT, 400),
+        (errors.EngineError("x", 3), Status.INVALID_ARGUMENT, 400),
+        (errors.EngineError("x", 8), Status.RESOURCE_EXHAUSTED, 429),
+        (errors.EngineError("x", 5), Status.INVALID_ARGUMENT, 400),  # a table, not our path
+        (errors.EngineError("x", 14), Status.INVALID_ARGUMENT, 400),  # not this server
+        (OpError(), Status.RESOURCE_EXHAUSTED, 429),
+        (KeyError("x"), Status.INTERNAL, 500),
+    ],
+)
+def test_every_error_has_its_status(error: Exception, status: Status, http: int) -> None:
+    told = refusal(error)
+    assert (told.status, told.status.http) == (status, http)
+
+
+def test_what_was_refused_stays_as_it_is() -> None:
+    refused = Refused(Status.NOT_FOUND, "no such model", 3.0)
+    assert refusal(refused) is refused
+
+
+def test_what_nobody_expected_is_not_told() -> None:
+    assert "secret" not in str(refusal(KeyError("secret")))
+
+
+def test_the_words_of_tensorflow_are_told() -> None:
+    assert str(refusal(OpError())) == "no room for it"

@@ -1,0 +1,135 @@
+"""Damaged requests at one connection: it always answers or closes, and keeps nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import random
+import time
+from typing import Any
+
+import pytest
+
+import sojourn
+import web
+from sojourn.service.http.limits import Limits
+from sojourn.service.http.messages import Request, Response, json_response
+
+TIGHT = Limits(body_bytes=1000, header_bytes=500, headers=10, pipelined=4)
+CONNECTIONS = 1500
+WHOLE = (
+    b"GET /v2 HTTP/1.1\r\nhost: a\r\n\r\n",
+    b"GET /v2 HTTP/1.0\r\n\r\n",
+    b"HEAD /v2 HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n",
+    b"POST /echo HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\nhello",
+    b"POST /echo HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\ncontent-length: 2\r\n\r\nab",
+    b"POST /echo HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+    b"GET / HTTP/1.1\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n",
+    b"CONNECT a:1 HTTP/1.1\r\n\r\n",
+    b"OPTIONS * HTTP/1.1\r\n\r\n",
+)
+INSERTED = (
+    b"\r\n",
+    b"\0",
+    b"content-length: 99999999999999999999\r\n",
+    b"transfer-encoding: chunked\r\n",
+    b"x" * 600,
+    b"a: b\r\n" * 12,
+)
+
+
+class Transport:
+    """A network that takes everything and sends nothing by itself."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+        self.is_closed = False
+
+    def get_extra_info(self, name: str) -> Any:
+        return ("127.0.0.1", 1)
+
+    def write(self, data: bytes) -> None:
+        assert not self.is_closed
+        self.written.append(data)
+
+    def writelines(self, pieces: list[bytes]) -> None:
+        self.write(b"".join(pieces))
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def pause_reading(self) -> None:
+        pass
+
+    resume_reading = pause_reading
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    abort = write_eof = close
+
+
+def damaged(draw: random.Random) -> bytes:
+    data = bytearray(b"".join(draw.choice(WHOLE) for _ in range(draw.randrange(1, 7))))
+    for _ in range(draw.randrange(4)):
+        at = draw.randrange(len(data) + 1)
+        how = draw.random()
+        if how < 0.5:
+            data[at : at + 1] = draw.randbytes(1)
+        elif how < 0.7:
+            del data[at : at + draw.randrange(1, 20)]
+        else:
+            data[at:at] = draw.choice(INSERTED)
+    return bytes(data)
+
+
+async def talk(door: Any, draw: random.Random) -> list[bytes]:
+    """One connection, from coming to going; returns what was answered."""
+    connection, transport = door._connection(), Transport()
+    connection.connection_made(transport)
+    data, at = damaged(draw), 0
+    while at < len(data) and not transport.is_closed:
+        size = draw.choice([1, 5, 20, len(data)])
+        connection.data_received(data[at : at + size])
+        at += size
+        if draw.random() < 0.3:
+            await asyncio.sleep(0)
+    for _ in range(50):
+        if connection._serving is None:
+            break
+        await asyncio.sleep(0)
+    if draw.random() < 0.3:
+        connection.look(time.monotonic() + 1000)
+    connection.connection_lost(None)
+    await asyncio.sleep(0)
+    return transport.written
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_comes_is_answered_or_closed_and_nothing_is_kept(seed: int) -> None:
+    draw = random.Random(seed)
+    failed: list[Any] = []
+    statuses: collections.Counter[bytes] = collections.Counter()
+
+    async def echo(request: Request) -> Response:
+        return json_response(len(request.body))
+
+    async def work(server: sojourn.Server) -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, facts: failed.append(facts))
+        door: Any = server._doors["http"]
+        for _ in range(CONNECTIONS // 3):
+            written = await talk(door, draw)
+            statuses.update(each[9:12] for each in written if each.startswith(b"HTTP/1.1 "))
+        assert door.connections == 0
+        assert door._bodies.held_bytes == 0
+
+    with web.serving(limits=TIGHT) as server:
+        server.router.add("POST", "/echo", echo)
+        server.call(lambda: work(server))
+    assert failed == []
+    assert statuses[b"200"] > 0
+    assert statuses[b"400"] > 0
+    assert not any(status.startswith(b"5") for status in statuses)
