@@ -138,6 +138,17 @@ def test_a_lease_that_nobody_renews_expires(
             session.run("output", {"a": 1, "b": 2})
 
 
+def test_a_lease_that_is_forgotten_is_reported_and_expires(
+    nodes: StandIn, everywhere: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    everywhere.register("add", models.adder)
+    monkeypatch.setattr(handle, "KEEP_SECONDS", 0.5)
+    with pytest.warns(ResourceWarning, match="lease of 'add' in the cluster, taken at .* never"):
+        everywhere.lease("add", timeout=30)
+    agents = [actor.agent for actor in nodes.nodes.actors.values()]
+    eventually(lambda: not any(agent._leases.count("add") for agent in agents))
+
+
 def test_a_lease_that_is_renewed_lasts(
     everywhere: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

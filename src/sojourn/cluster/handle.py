@@ -41,7 +41,7 @@ class Cluster:
 
     def __init__(self, control: Control) -> None:
         self._control = control
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a lease may be collected while we have it
         self._links: dict[str, Link] = {}
         self._routes: dict[str, list[str]] = {}
         self._plan = (0, 0)
