@@ -33,7 +33,7 @@ from sojourn.cluster.terms import (
 )
 from sojourn.cluster.wire import words
 from sojourn.cluster.wire.awaited import AgentEnd
-from sojourn.errors import SojournError
+from sojourn.errors import SessionBusy, SojournError
 from sojourn.pool import Pool
 from sojourn.pool.decisions.terms import CopyId
 from sojourn.process import crossing
@@ -122,7 +122,7 @@ class Agent:
         self._require(epoch)
         name = copy.model
         if name in self._copies:
-            raise StaleEpoch(f"{self._copies[name]} is here already")
+            raise SessionBusy(f"{self._copies[name]} is here already")
         self._copies[name] = copy
         try:
             stay = await asyncio.to_thread(self._open_now, copy, source, restores)

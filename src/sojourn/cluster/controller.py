@@ -69,6 +69,7 @@ class Member:
     report: AgentReport
     closing: set[asyncio.Task[Any]] = field(default_factory=set)
     look: asyncio.Task[None] | None = None
+    missing: set[CopyId] = field(default_factory=set)  # in its last report
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,7 @@ class Controller:
         self._epoch = Epoch(0, self._owner)
         self._members: dict[str, Member] = {}
         self._joining: dict[str, asyncio.Task[None]] = {}
+        self._agents: dict[str, Any] = {}  # of all nodes, also of those that have yet to answer
         self._sources: dict[str, ModelSource] = {}
         self._failures: dict[str, Exception] = {}
         self._lost: list[str] = []
@@ -234,7 +236,7 @@ class Controller:
 
     async def _meet(self, node: Mapping[str, Any]) -> Member:
         """The agent of a node, which from now on takes orders from nobody before us."""
-        agent = await asyncio.to_thread(self._nodes.agent, node)
+        agent = self._agents[node["NodeID"]] = await asyncio.to_thread(self._nodes.agent, node)
         facts = await agent.start.remote()
         while (seen := await agent.adopt.remote(self._epoch)) != self._epoch:
             self._epoch = Epoch(seen.number + 1, self._owner)
@@ -254,7 +256,7 @@ class Controller:
             await asyncio.sleep(_TICK_SECONDS)
             now = time.monotonic()
             alive = await asyncio.to_thread(self._nodes.alive)
-            for node_id in [n for n in self._members if n not in alive]:
+            for node_id in [n for n in self._agents if n not in alive]:
                 self._leave(node_id)
             for node_id, node in alive.items():
                 is_known = node_id in self._members or node_id in self._joining
@@ -279,11 +281,18 @@ class Controller:
             del self._joining[node_id]
 
     def _leave(self, node_id: str) -> None:
+        """Ray says that a node is dead: its agent must not be started anywhere again."""
+        self._forget(self._agents.pop(node_id))
+        if node_id in self._joining:
+            self._joining[node_id].cancel()
+        if node_id in self._members:
+            self._lose(node_id)
+
+    def _forget(self, agent: Any) -> None:
         try:
-            self._nodes.forget(self._members[node_id].agent)
+            self._nodes.forget(agent)
         except Exception:
             pass  # it is gone with its node
-        self._lose(node_id)
 
     async def _look_at(self, node_id: str, member: Member) -> None:
         """Take what an agent says for the truth."""
@@ -301,20 +310,27 @@ class Controller:
             self._lose(node_id)
             return
         member.report = report
-        self._take(node_id, report)
+        self._take(node_id, member, report)
 
     def _lose(self, node_id: str) -> None:
         del self._members[node_id]
         self._perform(self._planner.on_node_lost(node_id, time.monotonic()))
 
-    def _take(self, node_id: str, report: AgentReport) -> None:
+    def _take(self, node_id: str, member: Member, report: AgentReport) -> None:
         now, planner = time.monotonic(), self._planner
         there_are = {copy.copy for copy in report.copies}
-        for known in list(planner.books.places[node_id].copies.values()):
-            if known.is_open and not known.is_leaving and known.id not in there_are:
-                self._perform(planner.on_closed(known.id, now))  # its worker died
+        missing = {
+            known.id
+            for known in planner.books.places[node_id].copies.values()
+            if known.is_open and not known.is_leaving and known.id not in there_are
+        }
+        for copy_id in missing & member.missing:  # twice: a report may be older than it seems
+            self._perform(planner.on_closed(copy_id, now))  # its worker died
+        member.missing = missing
         for copy in report.copies:
             there = planner.books.copies.get(copy.copy)
+            if there is None and copy.is_open:  # nobody knows of it any more
+                self._spawn(_ignoring(member.agent.close.remote(self._epoch, copy.copy, True)))
             if there is None or not there.is_open or not copy.is_open:
                 continue
             if copy.changed:
@@ -447,15 +463,13 @@ class Controller:
 
     async def _end_all(self) -> None:
         """End the agents, and then this."""
-        if self._joining:
-            await asyncio.wait(self._joining.values(), timeout=_END_SECONDS)
+        for task in self._joining.values():
+            task.cancel()
         members, self._members = list(self._members.values()), {}
-        ends = [
-            asyncio.wait_for(_reply(member.agent.end.remote()), _END_SECONDS) for member in members
-        ]
+        ends = [asyncio.wait_for(_reply(m.agent.end.remote()), _END_SECONDS) for m in members]
         await asyncio.gather(*ends, return_exceptions=True)
-        for member in members:
-            self._nodes.forget(member.agent)
+        for agent in self._agents.values():
+            self._forget(agent)
         asyncio.get_running_loop().call_later(0.05, self._nodes.end)
 
     def _spawn(self, work: Any) -> asyncio.Task[Any]:

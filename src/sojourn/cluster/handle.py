@@ -28,6 +28,7 @@ from sojourn.values import Place, Receipt, arguments, caller
 KEEP_SECONDS = 10.0
 _ANSWER_SECONDS = 4.0  # after which an agent that has our leases is taken for lost
 _BEAT_SECONDS = 1.0
+_START_SECONDS = 300.0  # until all nodes have an agent, each with its zygote
 _UNKNOWN_BYTES = 256 * 2**20  # until a copy was measured, as a pool reserves
 _LOOK_SECONDS = 0.1
 
@@ -327,7 +328,7 @@ class Control:
         self._client = secrets.token_hex(8)
 
     def attach(self) -> Any:
-        return self._call("attach", self._client, timeout=None)
+        return self._call("attach", self._client, timeout=_START_SECONDS)
 
     def beat(self) -> Any:
         """The same, now and then; None if the controller does not answer just now."""
