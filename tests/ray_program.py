@@ -71,12 +71,6 @@ class Program:
             **options,
             "node_ip_address": "127.0.0.2",
             "include_dashboard": False,
-            "_system_config": {
-                "health_check_initial_delay_ms": 0,
-                "health_check_period_ms": 500,
-                "health_check_timeout_ms": 2000,
-                "health_check_failure_threshold": 3,
-            },
         }
         self.options = options
         self.ray = Cluster(initialize_head=True, head_node_args=head)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import socket
 import threading
 import time
@@ -134,6 +136,17 @@ def test_a_lease_that_nobody_renews_expires(
         eventually(lambda: node._leases.count("add") == 0)
         with pytest.raises(sojourn.LeaseExpired, match=r"nobody renewed it for 0\.5 s"):
             session.run("output", {"a": 1, "b": 2})
+
+
+def test_a_lease_that_is_forgotten_is_reported_and_expires(
+    nodes: StandIn, everywhere: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    everywhere.register("add", models.adder)
+    monkeypatch.setattr(handle, "KEEP_SECONDS", 0.5)
+    with pytest.warns(ResourceWarning, match="lease of 'add' in the cluster, taken at .* never"):
+        everywhere.lease("add", timeout=30)
+    agents = [actor.agent for actor in nodes.nodes.actors.values()]
+    eventually(lambda: not any(agent._leases.count("add") for agent in agents))
 
 
 def test_a_lease_that_is_renewed_lasts(
@@ -295,6 +308,31 @@ def test_what_has_to_leave_comes_back_on_another_node_bit_for_bit(tmp_path: Path
             assert session.run("w").tobytes() != before.tobytes()
 
 
+def test_a_copy_whose_worker_died_comes_back_with_the_state_that_was_kept(tmp_path: Path) -> None:
+    storage = f"file://{tmp_path}/states"
+    with stand_in("a", storage=storage) as nodes, nodes.connect() as everywhere:
+        everywhere.register("counter", models.counter)
+
+        async def evict() -> None:
+            controller = nodes.controller
+            [copy] = controller._planner.books.copies
+            controller._perform(controller._planner._evict([copy], time.monotonic()))
+
+        with everywhere.lease("counter", timeout=30) as session:
+            session.run("total", {"amount": 3.0})
+        nodes.do(evict())  # before any report has said that it has changed
+        eventually(lambda: copies_of(everywhere, "counter") == [])
+        with everywhere.lease("counter", timeout=30) as session:
+            assert session.run("value") == 3.0
+            os.kill(session.pid, signal.SIGKILL)
+            with pytest.raises((sojourn.SessionBroken, sojourn.LeaseExpired)):
+                session.run("total", {"amount": 1.0})
+        with everywhere.lease("counter", timeout=30) as session:
+            assert session.run("value") == 3.0
+        everywhere.unregister("counter")
+        eventually(lambda: not list((tmp_path / "states").rglob("current")))
+
+
 def test_state_is_saved_to_and_restored_from_a_url(everywhere: Cluster, tmp_path: Path) -> None:
     everywhere.register("counter", models.counter)
     with everywhere.lease("counter", timeout=30) as session:
@@ -334,6 +372,7 @@ def test_memory_that_a_step_still_reads_is_not_received_into_again() -> None:
     address = second.ctypes.data
     del second
     assert end.room_for(size).ctypes.data == address  # nobody had it any more
+    del array, end
 
 
 def test_the_last_caller_takes_everything_along(nodes: StandIn) -> None:

@@ -25,18 +25,17 @@ HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    folder = tmp_path_factory.mktemp("r")
+def found() -> dict[str, Any]:
     mark = f"{os.environ[RUN]}.ray"
     # A path of a Unix socket has 107 characters at most, and Ray's own take sixty.
     short = f"/tmp/r{os.getpid()}"
+    os.mkdir(short)
     environment = {
         **os.environ,
         RUN: mark,
-        "HOME": str(folder),
+        "HOME": short,
         "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_raylet_start_wait_time_s": "180",  # where the machine is busy
-        "TMPDIR": str(folder),
+        "TMPDIR": short,
         "RAY_TMPDIR": short,
         "PYTHONPATH": str(HERE),
     }

@@ -72,6 +72,9 @@ class AgentActor:
     async def close(self, epoch: Epoch, copy: CopyId, parks: bool) -> bool:
         return await self._agent.close(epoch, copy, parks)
 
+    async def drop(self, epoch: Epoch, name: str, slots: int) -> None:
+        self._agent.drop(epoch, name, slots)
+
     async def set_routes(self, epoch: Epoch, plan: int, routes: dict[str, list[str]]) -> None:
         self._agent.set_routes(epoch, plan, routes)
 

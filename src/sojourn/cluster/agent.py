@@ -33,9 +33,12 @@ from sojourn.cluster.terms import (
 )
 from sojourn.cluster.wire import words
 from sojourn.cluster.wire.awaited import AgentEnd
+from sojourn.errors import SessionBusy, SojournError
 from sojourn.pool import Pool
 from sojourn.pool.decisions.terms import CopyId
 from sojourn.process import crossing
+from sojourn.session.states import State
+from sojourn.session.stay import Stay
 
 _OPEN_SECONDS = 300.0
 _PARK_SECONDS = 60.0
@@ -63,7 +66,7 @@ class Agent:
         self._pool = Pool(budget_bytes, idle_seconds=None)
         self._epoch = Epoch(0, "")
         self._copies: dict[str, CopyId] = {}  # by model: what is open here, or being opened
-        self._open: set[CopyId] = set()
+        self._open: dict[CopyId, Stay] = {}  # those that can be leased
         self._routes: dict[str, list[str]] = {}
         self._plan = 0
         self._sources: dict[str, ModelSource] = {}  # for a controller that starts anew
@@ -119,48 +122,61 @@ class Agent:
         self._require(epoch)
         name = copy.model
         if name in self._copies:
-            raise StaleEpoch(f"{self._copies[name]} is here already")
+            raise SessionBusy(f"{self._copies[name]} is here already")
         self._copies[name] = copy
         try:
-            await asyncio.to_thread(self._open_now, copy, source, restores)
+            stay = await asyncio.to_thread(self._open_now, copy, source, restores)
         except BaseException:
             if self._copies.get(name) == copy:
                 del self._copies[name]
             raise
-        self._open.add(copy)
+        self._open[copy] = stay
         return next(r.bytes for r in self.report().copies if r.copy == copy)
 
-    def _open_now(self, copy: CopyId, source: ModelSource, restores: bool) -> None:
+    def _open_now(self, copy: CopyId, source: ModelSource, restores: bool) -> Stay:
         name = copy.model
         model = source.path or pickle.loads(source.pickled)
         self._pool.register(name, model, pinned=True, **source.options)
         try:
-            self._pool.preload(name, timeout=_OPEN_SECONDS)
-            if restores:
-                with _Folder(self._folder) as folder:
-                    if self._storage.get(folder, name, copy.slot):
-                        with self._pool.lease(name, timeout=_PARK_SECONDS) as session:
+            with self._pool.lease(name, timeout=_OPEN_SECONDS) as session:
+                if restores:
+                    with _Folder(self._folder) as folder:
+                        if self._storage.get(folder, name, copy.slot):
                             session.restore(folder)
+                            session._stay.changed = False  # it is what the next open gives, too
+                return session._stay
         except BaseException:
             self._pool.unregister(name, timeout=_PARK_SECONDS)
             raise
 
     async def close(self, epoch: Epoch, copy: CopyId, parks: bool) -> bool:
-        """Close a copy; with `parks` its state is kept first. Whether it was."""
+        """Close a copy; whether its state was kept. With `parks` it is, if it has changed."""
         self._require(epoch)
+        stay = self._open.pop(copy, None)  # no new leases
         if self._copies.get(copy.model) != copy:
             return False
-        self._open.discard(copy)  # no new leases
+        parks = parks and stay is not None and self._leases.has_changed(copy.model)
         try:
             if parks:
                 await asyncio.to_thread(self._park_now, copy)
         except BaseException:
-            self._open.add(copy)
+            assert stay is not None
+            self._open[copy] = stay
             raise
-        self._leases.end_of(copy.model, "its model was closed on this node")
-        await asyncio.to_thread(self._pool.unregister, copy.model, timeout=_PARK_SECONDS)
-        self._copies.pop(copy.model, None)
+        await self._let_go(copy, "its model was closed on this node")
         return parks
+
+    def drop(self, epoch: Epoch, name: str, slots: int) -> None:
+        """Forget what was kept of a model that is registered no longer."""
+        self._require(epoch)
+        for slot in range(slots):
+            self._storage.drop(name, slot)
+
+    async def _let_go(self, copy: CopyId, why: str) -> None:
+        self._leases.end_of(copy.model, why)
+        await asyncio.to_thread(self._pool.unregister, copy.model, timeout=_PARK_SECONDS)
+        if self._copies.get(copy.model) == copy:
+            del self._copies[copy.model]
 
     def _park_now(self, copy: CopyId) -> None:
         with _Folder(self._folder) as folder:
@@ -183,7 +199,12 @@ class Agent:
         return self._sources
 
     def report(self) -> AgentReport:
-        """What is here."""
+        """What is here. A copy whose worker died is let go: the pool would open it anew, without
+        the state that was kept of it."""
+        for copy, stay in list(self._open.items()):
+            if stay.lifecycle.state in (State.BROKEN, State.CLOSED):
+                del self._open[copy]
+                self._spawn(self._let_go(copy, "its worker died"))
         found = {status.name.partition("[")[0]: status for status in self._pool.stats().copies}
         copies = []
         for name, copy in self._copies.items():
@@ -241,8 +262,16 @@ class Agent:
         copy = self._copies.get(ask.model)
         if copy is None or copy not in self._open:
             return words.Moved((self._epoch.number, self._plan), self._routes.get(ask.model, []))
-        held = await self._leases.take(ask)
-        stay = held.lease._stay
+        try:
+            held = await self._leases.take(ask)
+        except SojournError:
+            if copy in self._open:
+                raise
+            return words.Moved((self._epoch.number, self._plan), [])  # it was let go meanwhile
+        stay = held.lease._terms.stay
+        if stay is not self._open.get(copy):  # the pool has opened it anew
+            self._leases.end(held.number, "its worker died")
+            return words.Moved((self._epoch.number, self._plan), [])
         return words.Leased(
             held.number,
             stay.name,

@@ -21,7 +21,6 @@ from sojourn.cluster.planner import (
     Node,
     Open,
     Order,
-    Park,
     Planner,
     Rules,
 )
@@ -37,8 +36,9 @@ from sojourn.errors import ModelError, PoolTimeout, SojournError
 from sojourn.pool.decisions.terms import CopyId
 
 _TICK_SECONDS = 0.2
-_REPORT_SECONDS = 2.0
+_REPORT_SECONDS = 10.0  # an agent that died is known at once; this is for one that is silent
 _END_SECONDS = 20.0
+_PARK_AGAIN_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,8 @@ class Member:
     facts: AgentFacts
     report: AgentReport
     closing: set[asyncio.Task[Any]] = field(default_factory=set)
+    look: asyncio.Task[None] | None = None
+    missing: set[CopyId] = field(default_factory=set)  # in its last report
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +92,11 @@ class Controller:
         self._epoch = Epoch(0, self._owner)
         self._members: dict[str, Member] = {}
         self._joining: dict[str, asyncio.Task[None]] = {}
+        self._agents: dict[str, Any] = {}  # of all nodes, also of those that have yet to answer
         self._sources: dict[str, ModelSource] = {}
         self._failures: dict[str, Exception] = {}
         self._lost: list[str] = []
+        self._trouble: dict[str, str] = {}
         self._clients: dict[str, float] = {}
         self._plan = 0
         self._published: dict[str, list[str]] = {}
@@ -138,11 +142,16 @@ class Controller:
     async def unregister(self, name: str) -> None:
         """Let a model go: its copies are closed, and callers are refused."""
         await self._ready()
-        if self._sources.pop(name, None) is None:
-            raise KeyError(name)
+        source = self._sources.pop(name, None)
+        if source is None:
+            raise ModelError(f"no model {name!r} is registered with the cluster")
         self._failures.pop(name, None)
         self._perform(self._planner.on_model_gone(name, time.monotonic()))
         await self._remember()
+        dropped = [
+            m.agent.drop.remote(self._epoch, name, source.copies) for m in self._members.values()
+        ]
+        await asyncio.gather(*map(_reply, dropped), return_exceptions=True)
 
     async def locate(self, name: str, timeout: float | None) -> Table:
         """Have a model opened if it is not; the table once it is open somewhere."""
@@ -201,7 +210,7 @@ class Controller:
             "callers": len(self._clients),
             "models": sorted(self._sources),
             "nodes": nodes,
-            "lost": list(self._lost),
+            "lost": [*self._lost, *self._trouble.values()],
         }
 
     # -- nodes -----------------------------------------------------------------------------------
@@ -227,7 +236,7 @@ class Controller:
 
     async def _meet(self, node: Mapping[str, Any]) -> Member:
         """The agent of a node, which from now on takes orders from nobody before us."""
-        agent = await asyncio.to_thread(self._nodes.agent, node)
+        agent = self._agents[node["NodeID"]] = await asyncio.to_thread(self._nodes.agent, node)
         facts = await agent.start.remote()
         while (seen := await agent.adopt.remote(self._epoch)) != self._epoch:
             self._epoch = Epoch(seen.number + 1, self._owner)
@@ -247,13 +256,15 @@ class Controller:
             await asyncio.sleep(_TICK_SECONDS)
             now = time.monotonic()
             alive = await asyncio.to_thread(self._nodes.alive)
-            for node_id in [n for n in self._members if n not in alive]:
+            for node_id in [n for n in self._agents if n not in alive]:
                 self._leave(node_id)
             for node_id, node in alive.items():
                 is_known = node_id in self._members or node_id in self._joining
                 if not is_known and self._ending is None:
                     self._joining[node_id] = self._spawn(self._join_later(node_id, node))
-            await asyncio.gather(*(self._look_at(node_id) for node_id in list(self._members)))
+            for node_id, member in self._members.items():
+                if member.look is None or member.look.done():  # one that is slow delays no other
+                    member.look = self._spawn(self._look_at(node_id, member))
             self._perform(self._planner.plan(now))
             for client, seen in list(self._clients.items()):
                 if now - seen > self._settings.client_seconds:
@@ -270,15 +281,21 @@ class Controller:
             del self._joining[node_id]
 
     def _leave(self, node_id: str) -> None:
+        """Ray says that a node is dead: its agent must not be started anywhere again."""
+        self._forget(self._agents.pop(node_id))
+        if node_id in self._joining:
+            self._joining[node_id].cancel()
+        if node_id in self._members:
+            self._lose(node_id)
+
+    def _forget(self, agent: Any) -> None:
         try:
-            self._nodes.forget(self._members[node_id].agent)
+            self._nodes.forget(agent)
         except Exception:
             pass  # it is gone with its node
-        self._lose(node_id)
 
-    async def _look_at(self, node_id: str) -> None:
+    async def _look_at(self, node_id: str, member: Member) -> None:
         """Take what an agent says for the truth."""
-        member = self._members[node_id]
         try:
             report = await asyncio.wait_for(_reply(member.agent.report.remote()), _REPORT_SECONDS)
         except Exception:
@@ -293,25 +310,34 @@ class Controller:
             self._lose(node_id)
             return
         member.report = report
-        self._take(report)
+        self._take(node_id, member, report)
 
     def _lose(self, node_id: str) -> None:
         del self._members[node_id]
         self._perform(self._planner.on_node_lost(node_id, time.monotonic()))
 
-    def _take(self, report: AgentReport) -> None:
+    def _take(self, node_id: str, member: Member, report: AgentReport) -> None:
         now, planner = time.monotonic(), self._planner
+        there_are = {copy.copy for copy in report.copies}
+        missing = {
+            known.id
+            for known in planner.books.places[node_id].copies.values()
+            if known.is_open and not known.is_leaving and known.id not in there_are
+        }
+        for copy_id in missing & member.missing:  # twice: a report may be older than it seems
+            self._perform(planner.on_closed(copy_id, now))  # its worker died
+        member.missing = missing
         for copy in report.copies:
-            known = planner.books.copies.get(copy.copy)
-            if known is None or not known.is_open:
-                continue
-            if not copy.is_open:
+            there = planner.books.copies.get(copy.copy)
+            if there is None and copy.is_open:  # nobody knows of it any more
+                self._spawn(_ignoring(member.agent.close.remote(self._epoch, copy.copy, True)))
+            if there is None or not there.is_open or not copy.is_open:
                 continue
             if copy.changed:
                 planner.on_changed(copy.copy)
-            if copy.holders or known.holders:
+            if copy.holders or there.holders:
                 planner.on_holders(copy.copy, copy.holders, now)
-            if copy.bytes and copy.bytes != known.bytes:
+            if copy.bytes and copy.bytes != there.bytes:
                 self._perform(planner.on_measured(copy.copy, copy.bytes, now))
 
     # -- orders ----------------------------------------------------------------------------------
@@ -325,10 +351,11 @@ class Controller:
             elif isinstance(order, Open):
                 self._spawn(self._open(order.copy, order.node, order.restores))
             elif isinstance(order, Move):
-                leaving = self._begin_close(order.leaving, order.source, order.restores)
+                leaving = self._begin_close(order.leaving, order.source, True)
                 self._spawn(self._open(order.copy, order.target, order.restores, leaving))
             else:
-                self._begin_close(order.copy, order.node, isinstance(order, Park))
+                # What has changed since the last report is kept as well, unless the model is gone.
+                self._begin_close(order.copy, order.node, order.copy.model in self._sources)
         self._publish()
 
     def _begin_close(self, copy: CopyId, node_id: str, parks: bool) -> asyncio.Task[Any]:
@@ -349,6 +376,7 @@ class Controller:
         if after is not None or member.closing:
             waits_for = {*member.closing, *([after] if after is not None else [])}
             await asyncio.wait(waits_for)
+            restores = restores or (after is not None and after.result())
         try:
             held = await member.agent.open.remote(self._epoch, copy, source, restores)
         except Exception as error:
@@ -363,21 +391,27 @@ class Controller:
             self._perform(self._planner.on_opened(copy, held, time.monotonic()))
         await self._announce()
 
-    async def _close(self, copy: CopyId, node_id: str, parks: bool) -> None:
-        member = self._members.get(node_id)
-        if member is None:
-            return
+    async def _close(self, copy: CopyId, node_id: str, parks: bool) -> bool:
+        """Whether its state was kept. One that cannot be kept stays until it can."""
         parked = False
-        try:
-            parked = await member.agent.close.remote(self._epoch, copy, parks)
-        except Exception as error:
-            cause = _cause(error)
-            if isinstance(cause, StaleEpoch):
-                self._step_down()
-            elif isinstance(cause, SojournError):
-                self._lost.append(f"{copy.model}: it could not be parked: {cause}")
+        while (member := self._members.get(node_id)) is not None:
+            try:
+                parked = bool(await member.agent.close.remote(self._epoch, copy, parks))
+                break
+            except Exception as error:
+                cause = _cause(error)
+                if isinstance(cause, StaleEpoch):
+                    self._step_down()
+                if not isinstance(cause, SojournError):
+                    return False  # the agent is gone, and whoever looks at it says so
+                self._trouble[copy.model] = f"{copy.model}: it cannot be parked: {cause}"
+                await asyncio.sleep(_PARK_AGAIN_SECONDS)
+        else:
+            return False
+        self._trouble.pop(copy.model, None)
         self._perform(self._planner.on_closed(copy, time.monotonic(), parked=parked))
         await self._announce()
+        return parked
 
     def _step_down(self) -> None:
         """A later controller has taken over. Nothing is ended: it is no longer ours."""
@@ -429,15 +463,13 @@ class Controller:
 
     async def _end_all(self) -> None:
         """End the agents, and then this."""
-        if self._joining:
-            await asyncio.wait(self._joining.values(), timeout=_END_SECONDS)
+        for task in self._joining.values():
+            task.cancel()
         members, self._members = list(self._members.values()), {}
-        ends = [
-            asyncio.wait_for(_reply(member.agent.end.remote()), _END_SECONDS) for member in members
-        ]
+        ends = [asyncio.wait_for(_reply(m.agent.end.remote()), _END_SECONDS) for m in members]
         await asyncio.gather(*ends, return_exceptions=True)
-        for member in members:
-            self._nodes.forget(member.agent)
+        for agent in self._agents.values():
+            self._forget(agent)
         asyncio.get_running_loop().call_later(0.05, self._nodes.end)
 
     def _spawn(self, work: Any) -> asyncio.Task[Any]:

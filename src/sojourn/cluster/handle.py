@@ -28,6 +28,7 @@ from sojourn.values import Place, Receipt, arguments, caller
 KEEP_SECONDS = 10.0
 _ANSWER_SECONDS = 4.0  # after which an agent that has our leases is taken for lost
 _BEAT_SECONDS = 1.0
+_START_SECONDS = 300.0  # until all nodes have an agent, each with its zygote
 _UNKNOWN_BYTES = 256 * 2**20  # until a copy was measured, as a pool reserves
 _LOOK_SECONDS = 0.1
 
@@ -41,7 +42,7 @@ class Cluster:
 
     def __init__(self, control: Control) -> None:
         self._control = control
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a lease may be collected while we have it
         self._links: dict[str, Link] = {}
         self._routes: dict[str, list[str]] = {}
         self._plan = (0, 0)
@@ -215,7 +216,7 @@ class Cluster:
                 leases = list(self._leases)
             for link in links:
                 of_link = [lease for lease in leases if lease.link is link]
-                if of_link or link.calls:
+                if of_link or link.is_waited_for:
                     self._renew_at(link, of_link)
             del leases
 
@@ -299,7 +300,7 @@ class Cluster:
         for lease in leases:
             lease.close()
         for link in links:
-            link.close()
+            link.cut()
         self._control.detach()
 
     def _require_open(self) -> None:
@@ -327,7 +328,7 @@ class Control:
         self._client = secrets.token_hex(8)
 
     def attach(self) -> Any:
-        return self._call("attach", self._client, timeout=None)
+        return self._call("attach", self._client, timeout=_START_SECONDS)
 
     def beat(self) -> Any:
         """The same, now and then; None if the controller does not answer just now."""

@@ -37,6 +37,7 @@ class Link:
         self._lock = threading.Lock()
         self._idle: list[Line] = []
         self._busy: set[Line] = set()
+        self._awaited = 0
         self._ends: weakref.WeakKeyDictionary[Any, asyncio.Task[CallerEnd]] = (
             weakref.WeakKeyDictionary()
         )
@@ -44,6 +45,12 @@ class Link:
     @property
     def node(self) -> str:
         return self.facts.node
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether an answer is awaited, so that it must be known if the agent is there."""
+        with self._lock:
+            return bool(self._busy) or self._awaited > 0
 
     def ask(
         self,
@@ -83,32 +90,33 @@ class Link:
 
     async def aask(self, body: Any, arrays: Sequence[np.ndarray] = ()) -> tuple[Any, Any]:
         """The same, awaited, for as long as it takes."""
+        with self._lock:
+            self._awaited += 1
         try:
             end = await self._end_of_loop()
             answer = await end.ask(body, arrays)
         except OSError as error:
             raise NodeLost(f"node {self.node} does not answer any more: {error}") from None
+        finally:
+            with self._lock:
+                self._awaited -= 1
         return _checked(answer)
 
     def cut(self) -> None:
-        """The node is lost: whoever waits for it is told so."""
+        """It is of no use any more: whoever waits for an answer is told so."""
         with self._lock:
             self.is_cut = True
-            lines = [*self._idle, *self._busy]
-        for line in lines:
+            idle, self._idle = self._idle, []
+            busy = list(self._busy)
+        for line in idle:
+            line.close()
+        for line in busy:
             line.cut()
         for loop, task in list(self._ends.items()):
             try:
                 loop.call_soon_threadsafe(_abort, task)
             except RuntimeError:
                 pass  # that loop is closed
-
-    def close(self) -> None:
-        self.cut()
-        with self._lock:
-            for line in self._idle:
-                line.close()
-            self._idle.clear()
 
     def _take(self, deadline: float | None) -> Line:
         with self._lock:

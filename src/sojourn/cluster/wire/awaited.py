@@ -16,7 +16,6 @@ from sojourn.transport.placed import empty
 
 _BUFFER_BYTES = 256 * 2**10
 _PLACED_BYTES = 256 * 2**10
-_OURS = 3  # references to an array that is here and nowhere else: two names and the question
 
 
 class FrameReader(asyncio.BufferedProtocol, ABC):
@@ -134,6 +133,7 @@ class AgentEnd(FrameReader):
         self._serve = serve
         self._lost = lost
         self._last: np.ndarray | None = None
+        self._references = 0
 
     def begin(self) -> None:
         pass
@@ -142,11 +142,13 @@ class AgentEnd(FrameReader):
         """Large arrays are received where a worker reads them without another copy."""
         if size < _PLACED_BYTES:
             return super().room_for(size)
+        # Memory that nobody else refers to any more has its pages already. Views refer to what
+        # their array lies in, not to the array.
         last = self._last
-        # One that nobody else refers to any more has its pages already.
-        if last is None or len(last) != size or sys.getrefcount(last) > _OURS:
+        if last is None or len(last) != size or sys.getrefcount(last.base) != self._references:
             last = self._last = empty(size, np.uint8)
-        return last
+            self._references = sys.getrefcount(last.base)
+        return last[:]
 
     def prove(self, data: bytes) -> bool:
         assert self.transport is not None
