@@ -77,7 +77,7 @@ def test_what_commands_print_for_people(folder: Path) -> None:
         head, titles, thrice, times = called("ps").output.splitlines()
         assert head.startswith(f"{server.url}  pid {server.process.pid}, up ")
         assert head.endswith(" of 1.0 GiB")
-        assert titles.split()[:6] == ["model", "version", "state", "holds", "copies", "requests"]
+        assert titles.split()[:6] == ["model", "version", "state", "holds", "copies", "under"]
         assert thrice.split() == ["thrice", "3", "on", "demand", "-", "0", "0", "-"]
         assert times.split()[:3] == ["times", "2", "available"]
         assert called("load", "thrice").output.startswith("thrice, version 3: available, ")

@@ -20,12 +20,14 @@ from typing import Any
 
 from sojourn import events
 from sojourn.pool import Pool
+from sojourn.process.zygote import zygote_for
 from sojourn.service import notices, records, tokens, tracing
 from sojourn.service.access_log import timestamp
 from sojourn.service.addresses import parsed
 from sojourn.service.catalogue import Catalogue
 from sojourn.service.config import Config, ConfigError
 from sojourn.service.config_changes import changes
+from sojourn.service.folders import frameworks_of
 from sojourn.service.http.limits import Limits
 from sojourn.service.log_lines import LogLines
 from sojourn.service.operating import Operation
@@ -70,6 +72,10 @@ class Daemon:
         with contextlib.suppress(_Hurried), contextlib.ExitStack() as stack:
             stack.enter_context(self._signals())
             stack.enter_context(_logging(settings, self._lines))
+            # Importing takes seconds: from the first moment, so that the first request need not
+            # wait for all of it.
+            for framework in frameworks_of(rules.path for rules in self._entries.values()):
+                zygote_for(framework).start()
             tracer = None
             if settings.trace:
                 tracer, end = tracing.tracer()

@@ -77,8 +77,9 @@ class TfServing:
     # -- predict ---------------------------------------------------------------------------------
 
     async def predict(self, request: Request) -> Response:
-        asked = _parsed(request.body)
         ref = ref_of(request)
+        self._handler.catalogue.resolve(ref)  # a model that is not there counts before its body
+        asked = _parsed(request.body)
         signature_name = asked.signature_name or None
         signature = (await self._handler.signature(ref, signature_name)).spec
         in_rows = bool(asked.instances)
