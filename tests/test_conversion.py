@@ -82,6 +82,15 @@ def lstm() -> Any:
     return keras.Sequential(layers)
 
 
+def in_groups() -> Any:
+    """TensorFlow has no such convolution on a CPU, so Keras has it compiled."""
+    import keras
+
+    keras.utils.set_random_seed(1)
+    layers = [keras.Input((8, 8, 4), name="x"), keras.layers.Conv2D(4, 3, groups=2, name="y")]
+    return keras.Sequential(layers)
+
+
 def constant() -> Any:
     import tensorflow as tf
 
@@ -208,6 +217,15 @@ def test_an_lstm_runs_on_one_engine_and_is_refused_by_the_other() -> None:
         assert np.allclose(session.run("y", {"x": x}), expected, atol=1e-5)
     with pytest.raises(ModelError, match=r"cannot be run by litert .*TensorListReserve"):
         sojourn.open(lstm, engine="litert")
+
+
+@needs_engines
+def test_a_function_that_is_to_be_compiled_is_converted_too() -> None:
+    x = np.random.default_rng(3).normal(size=(2, 8, 8, 4)).astype(np.float32)
+    with sojourn.open(in_groups) as session:
+        expected = session.run("y", {"x": x})
+    with sojourn.open(in_groups, engine="onnxruntime") as session:
+        assert np.allclose(session.run("y", {"x": x}), expected, atol=1e-5)
 
 
 @needs_engines

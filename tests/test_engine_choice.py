@@ -95,13 +95,14 @@ def test_a_second_engine_that_gains_little_or_holds_much_is_not_kept() -> None:
     assert len(fastest(examined(held=67, **apart))) == 2
     assert len(fastest(examined(held=66, **apart))) == 1
     assert fastest(examined(litert={1: 0.9, 64: 1.1})) == ()
+    assert len(fastest(examined(**apart), alone=True)) == 1
 
 
 # Sessions
 
 
 def choose(monkeypatch: pytest.MonkeyPatch, *uses: Use) -> None:
-    monkeypatch.setattr(converting, "fastest", lambda found: uses)
+    monkeypatch.setattr(converting, "fastest", lambda found, alone: uses)
 
 
 @needs_engines
@@ -180,6 +181,9 @@ def test_a_shadow_that_makes_no_sense_is_refused() -> None:
     ):
         with pytest.raises(ValueError, match=told):
             sojourn.open(dense, **options)
+    for name in ("shadow", "tolerance"):
+        with pytest.raises(TypeError, match=f"{name} must be a number, not 'much'"):
+            sojourn.open(dense, engine="litert", **{name: "much"})
 
 
 @needs_engines

@@ -154,3 +154,20 @@ FOLDER = {folder}
 heard = []
 sojourn.events.subscribe(heard.append)
 {opened}"""
+
+
+def test_a_session_that_is_opened_as_its_zygote_ends_gets_another() -> None:
+    code = """
+os.environ["SOJOURN_ZYGOTE_SECONDS"] = "0.02"
+from sojourn.process.zygote import zygote
+pids = set()
+for n in range(12):
+    assert sojourn.isolated(int)(n) == n
+    pids.add(zygote.pid)
+    time.sleep(0.015 + n * 0.001)  # about when it ends
+tell(len(pids) > 1)
+"""
+    with client(code) as program:
+        assert told(program) == ["True"]
+        program.wait()
+        assert not remaining(program.pid)

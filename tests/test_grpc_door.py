@@ -117,6 +117,28 @@ def test_an_unexpected_error_is_logged_and_its_words_stay_here(client, handler, 
     caplog.clear()  # it refers to the call, and so to the server
 
 
+def test_a_failure_of_many_words_still_has_its_code(client, handler):
+    handler.error = lambda: InputError("é" * 100_000)
+    code, words = refused(client, f"{KS}/ModelInfer", infer_request(X))
+    assert code == "INVALID_ARGUMENT"
+    assert set(words) == {"é"}
+
+
+def test_a_client_that_leaves_its_stream_leaves_nothing_else(client, handler):
+    ends = threading.Event()
+    stub = client.channel.stream_stream(f"/{KS}/ModelStreamInfer")
+
+    def requests():
+        yield infer_request(X).SerializeToString()
+        ends.wait(20)
+
+    answers = stub(requests(), timeout=20)
+    next(answers)
+    answers.cancel()
+    ends.set()
+    assert client(f"{KS}/ServerLive").live
+
+
 def test_a_malformed_message_is_the_clients_fault(client):
     for path in (f"{KS}/ModelInfer", f"{TFS}/Predict", "grpc.health.v1.Health/Check"):
         code, words = refused(client, path, b"\xff\xff\xff")

@@ -163,6 +163,30 @@ def test_models_come_and_go_with_their_files(tmp_path):
     run(main)
 
 
+def test_a_model_that_is_replaced_in_place_is_opened_again_if_it_can_be(tmp_path):
+    file = tmp_path / "m.onnx"
+    file.write_bytes(times(3))
+
+    def replace(content: bytes) -> None:
+        (tmp_path / "new").write_bytes(content)
+        os.rename(tmp_path / "new", file)
+
+    async def main() -> None:
+        async with serving(**watched(tmp_path)) as catalogue:
+            assert await answer(catalogue) == 12
+            replace(b"\x08\x09\x12\x00nothing of the kind")
+            await until(lambda: "its new files cannot be used" in catalogue.statuses("m")[0].error)
+            assert await answer(catalogue) == 12
+            replace(times(5))
+            await until(lambda: catalogue.resolve(M).generation == 2)
+            assert await answer(catalogue) == 20
+            (status,) = catalogue.statuses("m")
+            assert (status.error, status.copies) == ("", 1)
+            assert catalogue.names() == ("m",)
+
+    run(main)
+
+
 def test_what_somebody_has_unloaded_stays_out_whatever_comes(tmp_path):
     write_version(tmp_path / "m", 1)
 
@@ -221,12 +245,12 @@ def test_what_somebody_has_changed_is_not_undone_by_what_is_new_in_a_folder(tmp_
 
 def test_a_model_stays_as_it_was_until_what_replaces_it_is_complete():
     before = {"m": Found(ModelRules(path="m.onnx"), {1: "m.onnx"})}
-    watcher = Watcher(dict, tuple, None, 1)
+    watcher = Watcher(dict, None, 1)
     watcher._last = before
     after = {"m": ModelRules(path="m")}
     half = Key("m", 3, "m/3")
     assert watcher._found(after, [half]) == before
-    watcher._quiet.take([half])
+    watcher._quiet.take({half: ()})
     assert watcher._found(after, [half]) == {"m": Found(after["m"], {3: "m/3"})}
     assert watcher._found(after, []) == {"m": Found(after["m"], {})}
 
@@ -251,14 +275,12 @@ def test_a_version_whose_files_still_change_is_not_taken():
     quiet = Quiet(1.0)
     key = Key("m", 2, "m/2")
     for second, size in enumerate([1, 2, 3, 3, 4]):
-        assert quiet.update([key], {key: (("f", size, 0),)}, second * 0.9) == set()
-    assert quiet.update([key], {key: (("f", 4, 0),)}, 4.7) == {key}
-    assert quiet.to_look_at([key], ()) == []
-    assert quiet.to_look_at([key], {("m", 2)}) == [key]  # it has failed
-    assert quiet.update([key], {key: (("f", 4, 0),)}, 9) == set()
-    assert quiet.update([key], {key: (("f", 5, 0),)}, 10) == set()
-    assert quiet.update([key], {key: (("f", 5, 0),)}, 11) == {key}
-    quiet.update([], {}, 12)
+        assert quiet.update({key: (("f", size, 0, 0),)}, second * 0.9) == set()
+    assert quiet.update({key: (("f", 4, 0, 0),)}, 4.7) == {key}
+    assert quiet.update({key: (("f", 4, 0, 0),)}, 9) == set()
+    assert quiet.update({key: (("f", 5, 0, 0),)}, 10) == set()  # and again
+    assert quiet.update({key: (("f", 5, 0, 0),)}, 11) == {key}
+    quiet.update({}, 12)
     assert quiet.taken == {}
 
 
@@ -273,7 +295,7 @@ def test_nothing_is_taken_before_it_has_been_quiet_for_long_enough(looks):
         if size != before:
             before, changed_at = size, now
         if key not in quiet.taken:
-            taken = quiet.update([key], {key: (("f", size, 0),)}, now)
+            taken = quiet.update({key: (("f", size, 0, 0),)}, now)
             assert bool(taken) == (now - changed_at >= 1.0)
 
 

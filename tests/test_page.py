@@ -19,11 +19,13 @@ from click.testing import CliRunner
 import models
 import sojourn
 import web
+from served_models import write_version
 from sojourn.cli import top_server
 from sojourn.cli.main import main
 from sojourn.cli.top_server_view import ServerView
 from sojourn.events import Event
 from sojourn.pool.decisions.status import CopyStatus, ModelStatus, PoolStatus, SpareStatus
+from sojourn.service.catalogue import Catalogue
 from sojourn.service.failures import Refused
 from sojourn.service.http.messages import Request
 from sojourn.service.operating import Operation
@@ -300,7 +302,6 @@ def test_actions_come_from_the_page_itself_or_not_at_all():
         {"host": "localhost:8501", "origin": "http://localhost:8501"},
         {"host": "[::1]:8501"},
         {"host": "models.example"},
-        {"host": "proxy.example", "authorization": "Bearer x"},
     ):
         guard.check_action(asked(guard, **fine))
     for foul in (
@@ -313,11 +314,14 @@ def test_actions_come_from_the_page_itself_or_not_at_all():
         {SECRET_HEADER: ""},
         {"host": "evil.example", "origin": "http://evil.example"},  # a name that leads here
         {"host": "evil.example:8501"},
+        {"host": "evil.example", "authorization": "Bearer made-up"},
         {"host": "127.0.0.1.evil.example"},
         {"host": ""},
     ):
         with pytest.raises(Refused):
             guard.check_action(asked(guard, **foul))
+    with_tokens = Guard(wants_token=lambda: True)  # a request that comes here has shown one
+    with_tokens.check_action(asked(with_tokens, host="proxy.example"))
 
 
 # -- a server -----------------------------------------------------------------------------------
@@ -421,6 +425,17 @@ def test_to_look_at_a_model_does_not_open_it(zygote: None):
         assert (about["signatures"], about["receipts"], about["errors"]) == ({}, [], [])
         assert got(server, "state")["snapshot"]["blocks"] == []
         assert ask(server, "GET", "/page/api/models/unknown")[0] == 404
+
+
+def test_what_a_models_files_tell_is_known_before_it_is_opened(zygote: None, tmp_path: Path):
+    with sojourn.Pool() as pool:
+        catalogue = Catalogue(pool, {"m": str(write_version(tmp_path / "m", 3))})
+        with web.serving(catalogue) as server:
+            about = got(server, "models/m")
+            assert about["platform"] == "onnxruntime_onnx"
+            inputs = about["signatures"]["serving_default"]["inputs"]
+            assert inputs == {"x": {"dtype": "float32", "shape": [None, 4]}}
+            assert pool.stats().copies == ()
 
 
 def test_each_action_says_how_it_went(zygote: None):

@@ -82,6 +82,7 @@ def look(browser: Any) -> Iterator[Callable[..., Any]]:
 
     def look_at(server: Server, where: str = "", wanted: str | None = None, **options: Any) -> Any:
         context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
+        context.set_default_timeout(90_000)  # tells "never" from "at once", on a busy machine too
         contexts.append(context)
         page = context.new_page()
         page.on("console", lambda m: complaints.append(m.text) if m.type == "error" else None)

@@ -143,6 +143,21 @@ def test_the_idle_make_room_and_the_leased_do_not():
         assert pool.stats().charged_bytes <= 600 * MiB
 
 
+def test_a_model_that_is_there_can_be_pinned_and_unpinned():
+    with sojourn.Pool(max_sessions=1) as pool:
+        pool.register("kept", models.adder)
+        pool.register("other", models.adder)
+        pool.preload("kept")
+        pool.pin("kept")
+        with pytest.raises(sojourn.BudgetExceeded, match="waiting cannot help"):
+            pool.lease("other")
+        pool.pin("kept", False)
+        with pool.lease("other"):
+            assert [copy.model for copy in pool.stats().copies] == ["other"]
+        with pytest.raises(sojourn.ModelError, match="no model named 'unknown'"):
+            pool.pin("unknown")
+
+
 def test_idle_sessions_leave_after_their_time_but_pinned_ones_stay():
     with sojourn.Pool(idle_seconds=0.1) as pool:
         pool.register("brief", models.adder)

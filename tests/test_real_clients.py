@@ -13,6 +13,7 @@ import pytest
 import example_models
 import sojourn
 from sojourn.service.catalogue import Catalogue
+from sojourn.service.grpc.messages import KSERVE
 from sojourn.service.rules import ModelRules
 from web import serving
 
@@ -31,7 +32,7 @@ def server(zygote: None, tmp_path: Path) -> Iterator[sojourn.Server]:
         yield server
 
 
-def run(python: Path | str, script: str, *arguments: str | None, path: Path | None = None) -> None:
+def run(python: Path | str, script: str, *arguments: object, path: Path | None = None) -> None:
     environment = dict(os.environ) if path is None else {**os.environ, "PYTHONPATH": str(path)}
     done = subprocess.run(
         [str(python), str(HERE / script), *map(str, arguments)],
@@ -43,11 +44,13 @@ def run(python: Path | str, script: str, *arguments: str | None, path: Path | No
     assert done.stdout.split() == ["ok"], done.stderr
 
 
-def test_tritonclient_gets_its_answers(server):
+def test_tritonclient_gets_its_answers(server, tmp_path):
     python = BUILT / "triton" / "bin" / "python"
     if not python.exists():
         pytest.skip(f"{python.parent.parent} is not there: `make clients` makes it")
-    run(python, "triton.py", server.grpc_address, server.http_address)
+    descriptor = tmp_path / "kserve.descriptor"
+    descriptor.write_bytes(KSERVE.descriptor.serialized_pb)
+    run(python, "triton.py", server.grpc_address, server.http_address, descriptor)
 
 
 def test_tensorflow_serving_api_gets_its_answers(server):

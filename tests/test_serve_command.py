@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 
@@ -76,7 +77,7 @@ def test_what_commands_print_for_people(folder: Path) -> None:
         head, titles, thrice, times = called("ps").output.splitlines()
         assert head.startswith(f"{server.url}  pid {server.process.pid}, up ")
         assert head.endswith(" of 1.0 GiB")
-        assert titles.split()[:6] == ["model", "version", "state", "holds", "copies", "requests"]
+        assert titles.split()[:6] == ["model", "version", "state", "holds", "copies", "under"]
         assert thrice.split() == ["thrice", "3", "on", "demand", "-", "0", "0", "-"]
         assert times.split()[:3] == ["times", "2", "available"]
         assert called("load", "thrice").output.startswith("thrice, version 3: available, ")
@@ -105,6 +106,8 @@ def test_predict_takes_json_arrays_files_and_standard_input(folder: Path) -> Non
             assert data_of("predict", "times", *words, input=given)["outputs"]["y"] == expected
         sent = data_of("predict", "times", json.dumps(kserve))
         assert sent["outputs"][0]["data"] == [8.0]
+        rows = json.dumps({"instances": [[1, 1, 1, 1]]})
+        assert data_of("predict", "times", rows) == {"predictions": [[8.0]]}
         for words, code, why in (
             (["times", "nonsense"], 2, "Data must be JSON"),
             (["times", "nowhere.npy"], 2, "No such file"),
@@ -147,6 +150,48 @@ def test_sigterm_answers_what_is_under_way_and_leaves_nothing(folder: Path) -> N
         assert all("does not answer" in why or "stop" in why for why in refused), refused
         assert remaining(server.process.pid) == []
         assert "SIGTERM: answering what is under way" in server.log.read_text()
+
+
+def test_both_doors_are_open_once_it_is_ready(folder: Path) -> None:
+    with serving(folder, str(folder / "models"), "--grpc=127.0.0.1:0") as server:
+        with grpc.insecure_channel(server.facts["grpc"]) as channel:
+            answer = channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=30)
+        assert answer == b"\x08\x01", "SERVING"
+        assert data_of("ps")["servers"][0]["grpc"] == server.facts["grpc"]
+        assert server.end() == 0
+        assert remaining(server.process.pid) == []
+
+
+def test_a_second_signal_hurries_a_server_that_waits_for_a_client(folder: Path) -> None:
+    rows = 2**20
+    head = json.dumps({
+        "inputs": [{"name": "x", "shape": [rows, 4], "datatype": "FP32",
+                    "parameters": {"binary_data_size": rows * 16}}],
+        "parameters": {"binary_data_output": True},
+    }).encode()  # fmt: skip
+    with serving(folder, str(folder / "models"), "--grace=600") as server:
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            host, _, port = server.facts["http"].rpartition(":")
+            client.connect((host, int(port)))
+            client.sendall(
+                b"POST /v2/models/times/infer HTTP/1.1\r\nhost: x\r\n"
+                b"inference-header-content-length: %d\r\ncontent-length: %d\r\n\r\n"
+                % (len(head), len(head) + rows * 16)
+                + head + np.ones((rows, 4), np.float32).tobytes()
+            )  # fmt: skip
+            assert client.recv(12) == b"HTTP/1.1 200"  # and it does not read on
+            server.process.send_signal(signal.SIGTERM)
+            until(lambda: "answering what is under way" in server.log.read_text())
+            with pytest.raises(subprocess.TimeoutExpired):
+                server.process.wait(0.5)
+            while server.process.poll() is None:
+                server.process.send_signal(signal.SIGTERM)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    server.process.wait(2)
+        assert server.process.returncode == 0
+        assert remaining(server.process.pid) == []
+        assert "Traceback" not in server.log.read_text()
 
 
 def test_ctrl_c_ends_it_as_well(folder: Path) -> None:
@@ -281,6 +326,9 @@ def test_a_wrong_configuration_is_told_with_its_line_and_is_a_wrong_call(folder:
     assert result.exit_code == 2
     assert f"{file}:2: no such setting: 'max_conections'; did you mean" in result.output
     assert f"{file}:5: " in result.output
+    result = called("serve")
+    assert result.exit_code == 2
+    assert "Name a folder of models" in result.output
     result = called("serve", str(folder / "models"), env={"SOJOURN_SERVE_COPIES": "many"})
     assert result.exit_code == 2
     assert "SOJOURN_SERVE_COPIES" in result.output

@@ -3,6 +3,7 @@ those who ask."""
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import os
@@ -251,7 +252,8 @@ def test_a_request_id_cannot_add_headers_or_lines(pool: sojourn.Pool, tmp_path: 
             else:
                 assert head.startswith("HTTP/1.1 400")
     entries = [json.loads(line) for line in log.read_text().splitlines()]
-    assert {entry["status"] for entry in entries} == {200}
+    assert len(entries) == 8
+    assert {entry["status"] for entry in entries} <= {200, 400}
     assert entries[0]["request_id"] == "mine-1"
 
 
@@ -278,6 +280,29 @@ def test_the_access_log_has_every_request_and_no_body_or_token(
     assert good["seconds"] > 0
     assert unknown["status"] == 404
     assert refused["status"] == 403
+
+
+def test_what_is_refused_before_it_was_read_is_counted_and_logged_too(
+    pool: sojourn.Pool, tmp_path: Path
+) -> None:
+    log = tmp_path / "access.jsonl"
+    with server_of(pool, tmp_path / "m", operation=Operation(access_log=str(log))) as server:
+        for said in (
+            b"nonsense\r\n\r\n",
+            b"POST /v2/models/times/infer HTTP/1.1\r\ncontent-length: 999999999999\r\n\r\n",
+        ):
+            with socket.create_connection(parsed(server.addresses["http"]), 30) as raw:
+                raw.sendall(said)
+                head = raw.makefile("rb").readline()
+            assert head.split()[1] in (b"400", b"413")
+        text = asked(server, "GET", "/metrics")[2].decode()
+    assert re.search(r'requests_total{model="",protocol="http",code="400"} 1\n', text)
+    assert re.search(r'requests_total{model="",protocol="kserve-rest",code="413"} 1\n', text)
+    shown = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [(one["status"], one["path"]) for one in shown[:2]] == [
+        (400, ""),
+        (413, "/v2/models/times/infer"),
+    ]
 
 
 # -- TLS -------------------------------------------------------------------------------------------
@@ -361,26 +386,35 @@ def health(server: Server, credentials: grpc.ChannelCredentials) -> bytes:
         return call(b"", timeout=30)
 
 
-def test_a_new_certificate_is_used_without_a_restart(pool: sojourn.Pool, tmp_path: Path) -> None:
+def test_a_new_certificate_is_used_by_both_doors_without_a_restart(
+    pool: sojourn.Pool, tmp_path: Path
+) -> None:
     authority = Authority(tmp_path / "ca")
-    certificate, key = authority.issue("server")
-    with server_of(pool, tmp_path / "m", tls=Tls(certificate, key)) as server:
-        before = serial(server, authority)
+    tls = Tls(*authority.issue("server"))
+    with server_of(pool, tmp_path / "m", tls=tls, grpc="127.0.0.1:0") as server:
+        before = serials(server, authority)
         authority.issue("server")
-        assert serial(server, authority) == before
+        assert serials(server, authority) == before
         server.reload_certificates()
-        assert serial(server, authority) != before
+        for _ in range(2):
+            after = serials(server, authority)
+            assert after["http"] == after["grpc"] != before["http"]
 
 
-def serial(server: Server, authority: Authority) -> str:
+def serials(server: Server, authority: Authority) -> dict[str, str]:
+    """Which certificate each door shows."""
     context = ssl.create_default_context(cafile=authority.certificate)
-    with (
-        socket.create_connection(parsed(server.addresses["http"]), 30) as raw,
-        context.wrap_socket(raw, server_hostname="127.0.0.1") as secure,
-    ):
-        shown = secure.getpeercert()
-        assert shown is not None
-        return str(shown["serialNumber"])
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    found = {}
+    for name, address in server.addresses.items():
+        with (
+            socket.create_connection(parsed(address), 30) as raw,
+            context.wrap_socket(raw, server_hostname="127.0.0.1") as secure,
+        ):
+            shown = secure.getpeercert()
+            assert shown is not None
+            found[name] = str(shown["serialNumber"])
+    return found
 
 
 # -- numbers ---------------------------------------------------------------------------------------
@@ -424,3 +458,35 @@ def test_a_server_that_stops_is_not_ready_but_alive(pool: sojourn.Pool, tmp_path
         assert asked(server, "GET", "/readyz")[0] == 503
         assert asked(server, "GET", "/healthz")[0] == 200
         assert asked(server, "HEAD", "/healthz")[2] == b""
+
+
+def test_while_models_are_loaded_it_is_alive_but_not_ready(
+    pool: sojourn.Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_load = threading.Event()
+    bring_up = Catalogue._bring_up
+
+    async def later(self: Catalogue, *given: Any, **more: Any) -> None:
+        await asyncio.to_thread(may_load.wait)
+        await bring_up(self, *given, **more)
+
+    monkeypatch.setattr(Catalogue, "_bring_up", later)
+    server = server_of(pool, tmp_path / "m")
+    starting = threading.Thread(target=server.start)
+    starting.start()
+    try:
+        while "http" not in server.addresses:
+            starting.join(0.01)
+        assert asked(server, "GET", "/healthz")[0] == 200
+        assert asked(server, "GET", "/readyz")[0] == 503
+        status, headers, said = asked(server, "GET", "/v2/models/times")
+        assert (status, headers["retry-after"]) == (503, "1")
+        assert b"is being loaded" in said
+        may_load.set()
+        starting.join()
+        assert asked(server, "GET", "/readyz")[0] == 200
+        assert asked(server, "GET", "/v2/models/times")[0] == 200
+    finally:
+        may_load.set()
+        starting.join()
+        server.close()

@@ -237,6 +237,7 @@ def test_a_compressed_body_is_unfolded() -> None:
         ("gzip", gzip.compress(b"folded")[:-9], "cut short"),
         ("br", b"x", "'br' is not supported"),
     ],
+    ids=["a bomb", "two that are one", "no gzip", "cut short", "brotli"],
 )
 def test_a_compressed_body_that_harms_is_refused(coding: str, body: bytes, why: str) -> None:
     with echoing(TIGHT) as server:

@@ -58,6 +58,9 @@ class Transport:
     def can_write_eof(self) -> bool:
         return True
 
+    def is_closing(self) -> bool:
+        return self.is_closed
+
     def get_write_buffer_size(self) -> int:
         return 0
 

@@ -78,6 +78,14 @@ def deadly() -> Any:
 ANY = TensorSpec("any", None)
 
 
+def running_sum() -> Any:
+    """Its first dimension is time, not a batch."""
+    import tensorflow as tf
+
+    x = tf.compat.v1.placeholder(tf.float32, [None], name="x")
+    return {"x": x}, {"y": tf.cumsum(x)}
+
+
 class Desk:
     """A handler of a pool's models, on a loop of this thread."""
 
@@ -196,6 +204,37 @@ def test_a_model_whose_rows_turn_out_to_be_none_is_asked_one_by_one(pool: sojour
             asked = [np.full(3, n, np.float32) for n in range(6)]
             got = await asyncio.gather(*(desk.ask("sums", x=each) for each in asked))
             assert [each.tolist() for each in got] == [[3.0 * n] for n in range(6)]
+
+    run(pool, work)
+
+
+def test_rows_that_depend_on_each_other_are_found_out_and_never_joined(
+    pool: sojourn.Pool, caplog: pytest.LogCaptureFixture
+) -> None:
+    pool.register("running", running_sum)
+
+    async def work(desk: Desk) -> None:
+        await desk.ask("running", x=np.ones(1, np.float32))
+        for _ in range(3):
+            asked = [np.full(2, n, np.float32) for n in range(6)]
+            got = await asyncio.gather(*(desk.ask("running", x=each) for each in asked))
+            assert [each.tolist() for each in got] == [[1.0 * n, 2.0 * n] for n in range(6)]
+
+    run(pool, work)
+    assert caplog.text.count("rows depend on each other") == 1
+
+
+def test_the_first_joined_steps_are_compared_and_then_believed(pool: sojourn.Pool) -> None:
+    pool.register("softmax", models.softmax_regression)
+
+    async def work(desk: Desk) -> None:
+        await desk.ask("softmax", x=rows(1))
+        for n in range(5):
+            await asyncio.gather(*(desk.ask("softmax", x=rows(n + 1)) for _ in range(4)))
+        assert desk.steps("softmax") == {1: 1, 4: 5}
+        (target,) = desk.handler._queues["softmax", 1]._targets._by_names.values()
+        assert target.proofs == 3
+        assert target.has_rows
 
     run(pool, work)
 

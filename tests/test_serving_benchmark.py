@@ -50,8 +50,8 @@ def test_every_protocol_is_sent_the_same_row(workload):
 def test_the_table_says_which_bars_are_met():
     table = module("table")
     fast, slow = (
-        {"p50": 1e-4, "rate": 20_000.0, "failed": 0},
-        {"p50": 2e-3, "rate": 2e3, "failed": 3},
+        {"p50": 1e-4, "rate": 20_000.0, "cpu": 5e-5, "failed": 0},
+        {"p50": 2e-3, "rate": 2e3, "cpu": 1e-3, "failed": 3},
     )
     score = {
         "protocols": {"kserve-binary": {"sojourn": fast, "pytriton": slow}},
@@ -64,8 +64,10 @@ def test_the_table_says_which_bars_are_met():
         "rounds": 1, "seconds": 2.0,
     }  # fmt: skip
     text = table.markdown(score)
-    assert "| HTTP, KServe binary | pytriton | 2.00 ms | 2,000 (3 failed) |" in text
+    assert "| HTTP, KServe binary | pytriton | 2.00 ms | 2,000 (3 failed) | 1.00 ms |" in text
     assert "p50 by that of `session.run` | 10.00 | at most 5 | not met |" in text
     assert "rate by the best peer's | 10.00 | at least 6.0 | met |" in text
     assert "| unload of 400 MB: share that is back | 1.00 | at least 0.99 | met |" in text
+    assert "busy" not in text
+    assert "busy" in table.markdown({**score, "load_before": 9.0})
     assert "Ray Serve: not measured, it cannot be installed." in text

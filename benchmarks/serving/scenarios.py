@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 import threading
 import time
@@ -9,7 +10,6 @@ import urllib.request
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
 import psutil
 from environments import NotMeasured
 from loading import Measured, load
@@ -26,8 +26,9 @@ Progress = Callable[[str], None]
 def in_turns(
     systems: Mapping[System, Running], rounds: int, seconds: float, progress: Progress
 ) -> dict[str, dict[str, dict[str, float]]]:
-    """By protocol and system: p50 of one connection, and the rate of 32."""
+    """By protocol and system: p50 of one connection, and of 32 the rate and the CPU time each."""
     found: dict[str, dict[str, dict[str, list[Measured]]]] = {}
+    spent: dict[tuple[str, str], list[float]] = {}
     for number in range(rounds):
         for protocol in PROTOCOLS:
             for system, target in systems.items():
@@ -39,7 +40,12 @@ def in_turns(
                 )
                 for key, connections in (("one", 1), ("many", 32)):
                     try:
+                        before = _cpu_seconds(target.process)
                         runs[key].append(load(target, protocol, connections, seconds))
+                        used = _cpu_seconds(target.process) - before
+                        if key == "many":
+                            count = runs[key][-1].rate * seconds
+                            spent.setdefault((protocol, system.name), []).append(used / count)
                     except NotMeasured as why:
                         progress(f"not measured: {why}")
     return {
@@ -47,6 +53,7 @@ def in_turns(
             name: {
                 "p50": statistics.median(run.p50 for run in runs["one"]),
                 "rate": statistics.median(run.rate for run in runs["many"]),
+                "cpu": statistics.median(spent[protocol, name]),
                 "failed": sum(run.failed for run in runs["one"] + runs["many"]),
             }
             for name, runs in by_system.items()
@@ -136,6 +143,16 @@ def big_model(target: Running, seconds: float, rounds: int = 3) -> dict[str, Any
     }
 
 
+def _cpu_seconds(process: psutil.Process) -> float:
+    """What the server and all its processes have computed: other programs do not change it much."""
+    used = 0.0
+    for one in (process, *process.children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            times = one.cpu_times()
+            used += times.user + times.system
+    return used
+
+
 def _ask(target: Running, model: str, what: str) -> None:
     url = f"http://127.0.0.1:{target.http}/v2/repository/models/{model}/{what}"
     with urllib.request.urlopen(urllib.request.Request(url, b""), timeout=120) as answer:
@@ -144,10 +161,8 @@ def _ask(target: Running, model: str, what: str) -> None:
 
 def _held_bytes(process: psutil.Process) -> int:
     """The private memory of the server and all its processes, as the kernel counts it."""
-    held = []
+    held = 0
     for one in (process, *process.children(recursive=True)):
-        try:
-            held.append(one.memory_full_info().uss)
-        except psutil.NoSuchProcess:
-            continue
-    return int(np.sum(held))
+        with contextlib.suppress(psutil.NoSuchProcess):
+            held += int(one.memory_full_info().uss)
+    return held

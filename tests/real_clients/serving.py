@@ -12,11 +12,19 @@ from tensorflow_serving.apis import (
     get_model_metadata_pb2,
     get_model_status_pb2,
     inference_pb2,
+    input_pb2,
+    model_management_pb2,
+    model_pb2,
     model_service_pb2_grpc,
     predict_pb2,
+    prediction_log_pb2,
     prediction_service_pb2_grpc,
     regression_pb2,
+    status_pb2,
 )
+from tensorflow_serving.config import model_server_config_pb2
+
+from sojourn.service.grpc.messages import TFSERVING
 
 X = np.array([[1.0, 2.0], [3.0, 4.0]], np.float32)
 
@@ -27,7 +35,30 @@ def example(*values: float) -> tf.train.Example:
     return tf.train.Example(features=tf.train.Features(feature=feature))
 
 
+def compare() -> None:
+    """Every field that we declare is one of theirs: its name, its number and its type."""
+    modules = (
+        classification_pb2, get_model_metadata_pb2, get_model_status_pb2, inference_pb2, input_pb2,
+        model_management_pb2, model_pb2, model_server_config_pb2, predict_pb2, prediction_log_pb2,
+        regression_pb2, status_pb2,
+    )  # fmt: skip
+    theirs = {}
+    for module in modules:
+        theirs |= module.DESCRIPTOR.message_types_by_name
+    compared = 0
+    for name, ours in TFSERVING.descriptor.message_types_by_name.items():
+        if name in theirs:
+            for field in ours.fields:
+                other = theirs[name].fields_by_name[field.name]
+                assert field.number == other.number, field.full_name
+                assert field.type == other.type, field.full_name
+                assert field.is_repeated == other.is_repeated, field.full_name
+                compared += 1
+    assert compared > 60, compared
+
+
 def main(address: str) -> None:
+    compare()
     with grpc.insecure_channel(address) as channel:
         ask(channel)
     print("ok")

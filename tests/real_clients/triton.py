@@ -1,6 +1,7 @@
 """Ask a server by tritonclient's four clients. Runs in an environment that has them.
 
-Arguments: the addresses of gRPC and HTTP. Prints `ok` if all went as promised.
+Arguments: the addresses of gRPC and HTTP, and a file with our descriptor of KServe's messages.
+Prints `ok` if all went as promised.
 """
 
 from __future__ import annotations
@@ -14,13 +15,16 @@ from typing import Any
 import numpy as np
 import tritonclient.grpc as sync_grpc
 import tritonclient.grpc.aio as aio_grpc
+from google.protobuf import descriptor_pb2
+from tritonclient.grpc import model_config_pb2, service_pb2
 from tritonclient.utils import InferenceServerException
 
 X = np.array([[1.0, 2.0]], np.float32)
 LETTERS = np.array(["a", "bcd"], object)
 
 
-def main(grpc_address: str, http_address: str) -> None:
+def main(grpc_address: str, http_address: str, descriptor: str) -> None:
+    compare(descriptor)
     ask_by_grpc(sync_grpc.InferenceServerClient(grpc_address))
     asyncio.run(ask_by_aio(aio_grpc, grpc_address))
     if http_address:
@@ -30,6 +34,31 @@ def main(grpc_address: str, http_address: str) -> None:
         ask_by_http(sync_http.InferenceServerClient(http_address), sync_http)
         asyncio.run(ask_by_aio(aio_http, http_address))
     print("ok")
+
+
+def compare(path: str) -> None:
+    """Every field that we declare is one of theirs: its name, its number and its type."""
+    with open(path, "rb") as file:
+        ours = descriptor_pb2.FileDescriptorProto.FromString(file.read())
+    theirs: dict[str, Any] = {}
+    for module in (service_pb2, model_config_pb2):
+        declared = descriptor_pb2.FileDescriptorProto()
+        module.DESCRIPTOR.CopyToProto(declared)
+        theirs |= fields(declared.message_type)
+    mine = fields(ours.message_type)
+    assert len(mine) > 100
+    assert mine == {name: theirs.get(name) for name in mine}
+
+
+def fields(messages: Any, scope: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for message in messages:
+        name = f"{scope}.{message.name}"
+        for field in message.field:
+            kind = (field.number, field.type, field.type_name, field.label)
+            found[f"{name}.{field.name}"] = kind
+        found |= fields(message.nested_type, name)
+    return found
 
 
 def given(module: Any, name: str, array: np.ndarray, datatype: str) -> Any:

@@ -59,7 +59,7 @@ def _text(server: dict[str, Any]) -> str:
     if memory["limit_bytes"] is not None:
         head += f" of {format_bytes(memory['limit_bytes'])}"
     rows: list[tuple[str, ...]] = [
-        ("model", "version", "state", "holds", "copies", "requests", "leaves in", "")
+        ("model", "version", "state", "holds", "copies", "under way", "leaves in", "")
     ]
     rows += [_row(model) for model in server["models"]]
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]

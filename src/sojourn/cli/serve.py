@@ -75,6 +75,8 @@ def command(
     if is_check:
         _check(found, as_json)
         return
+    if not found.models and not found.folders:
+        raise click.UsageError("Name a folder of models, a model, or a --config with some.")
     _run(read)
 
 

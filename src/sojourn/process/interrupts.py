@@ -28,7 +28,9 @@ def to_the_end(work: Callable[[], None], hurry: Callable[[], None]) -> None:
     def run() -> None:
         if not to_be_begun.acquire(blocking=False):
             return  # the one before us has started after all
-        _kept[:] = [thread for thread in _kept if not thread.ident or thread.is_alive()]
+        for ended in [thread for thread in _kept if not thread.is_alive()]:
+            with contextlib.suppress(ValueError):  # another was faster
+                _kept.remove(ended)
         try:
             work()
         except BaseException as error:
@@ -43,8 +45,8 @@ def to_the_end(work: Callable[[], None], hurry: Callable[[], None]) -> None:
         try:
             if thread is None:
                 starting = threading.Thread(target=run, name="sojourn-to-the-end")
-                _kept.append(starting)
                 starting.start()
+                _kept.append(starting)
                 thread = starting
             while answered < len(raised):
                 answered += 1

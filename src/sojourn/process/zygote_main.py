@@ -86,6 +86,7 @@ class _Zygote:
         self._client = client
         self._folder = folder
         self._idle_seconds = idle_seconds
+        self._was_asked = False
         self._workers: dict[int, int] = {}  # pid -> pidfd
         self._ended: dict[int, tuple[int, list[int]]] = {}  # pid -> status, orphans ended
         self._poll = select.poll()
@@ -110,7 +111,8 @@ class _Zygote:
         """For how long nothing may happen, in milliseconds; None if that does not matter."""
         if self._workers or self._idle_seconds > _MOST_IDLE_SECONDS:
             return None
-        return 1000 * self._idle_seconds
+        # Those who have started it are about to ask, however busy the machine is.
+        return 1000 * (self._idle_seconds if self._was_asked else max(10.0, self._idle_seconds))
 
     def _answer(self) -> None:
         try:
@@ -121,6 +123,7 @@ class _Zygote:
             return
         except (EOFError, ConnectionError):
             self._leave()
+        self._was_asked = True
         try:
             match message:
                 case Fork():

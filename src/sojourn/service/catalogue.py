@@ -71,7 +71,7 @@ class Catalogue(Lives):
             async with self._watcher.lock:  # what it has begun comes to its end
                 await self._stop_watching()
         if seconds:
-            self._watcher = Watcher(self._entries, self._failed, self._follow, seconds)
+            self._watcher = Watcher(self._entries, self._follow, seconds)
             await self._watcher.begin()
             self._watching = asyncio.create_task(self._watcher.run())
 
@@ -292,14 +292,6 @@ class Catalogue(Lives):
         if self._find_entries is not None:
             return self._find_entries()
         return self.rules()
-
-    def _failed(self) -> set[tuple[str, int]]:
-        return {
-            (model.name, version)
-            for model in self._models.values()
-            for version in model.known
-            if model.has_failed(version)
-        }
 
     async def _drop(self, model: Model) -> None:
         """Let a model go that is not served any more."""

@@ -20,12 +20,14 @@ from typing import Any
 
 from sojourn import events
 from sojourn.pool import Pool
+from sojourn.process.zygote import zygote_for
 from sojourn.service import notices, records, tokens, tracing
 from sojourn.service.access_log import timestamp
 from sojourn.service.addresses import parsed
 from sojourn.service.catalogue import Catalogue
 from sojourn.service.config import Config, ConfigError
 from sojourn.service.config_changes import changes
+from sojourn.service.folders import frameworks_of
 from sojourn.service.http.limits import Limits
 from sojourn.service.log_lines import LogLines
 from sojourn.service.operating import Operation
@@ -43,7 +45,7 @@ class _Hurried(BaseException):
 
 
 class Daemon:
-    """One server process. `run` returns when it has ended, and everything with it."""
+    """One server process. When `run` returns everything is closed, and the process is to exit."""
 
     def __init__(self, read: Callable[[], Config]) -> None:
         self._read = read
@@ -70,6 +72,10 @@ class Daemon:
         with contextlib.suppress(_Hurried), contextlib.ExitStack() as stack:
             stack.enter_context(self._signals())
             stack.enter_context(_logging(settings, self._lines))
+            # Importing takes seconds: from the first moment, so that the first request need not
+            # wait for all of it.
+            for framework in frameworks_of(rules.path for rules in self._entries.values()):
+                zygote_for(framework).start()
             tracer = None
             if settings.trace:
                 tracer, end = tracing.tracer()
@@ -199,12 +205,14 @@ class Daemon:
             else:
                 self._wishes.put(signal.Signals(number))
 
-        before = {number: signal.signal(number, on_signal) for number in (*_STOP, signal.SIGHUP)}
+        for number in (*_STOP, signal.SIGHUP):
+            signal.signal(number, on_signal)
         try:
             yield
         finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+            # Everything is closed and the process is about to exit: with its own code.
+            for number in (*_STOP, signal.SIGHUP):
+                signal.signal(number, signal.SIG_IGN)
 
     @contextlib.contextmanager
     def _announced(self, settings: Settings) -> Iterator[None]:

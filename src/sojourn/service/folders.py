@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterable
 
 from sojourn.errors import ModelError
 from sojourn.kinds import KINDS
@@ -43,6 +45,17 @@ def find_versions(path: str) -> dict[int, str]:
 def versions_at(path: str) -> dict[int, str]:
     """Every version of the model at `path`; one that is not in numbered folders is version 1."""
     return find_versions(path) or {1: path}
+
+
+def frameworks_of(paths: Iterable[str]) -> set[str]:
+    """What workers for the models at these paths must have imported. What is no model is left
+    out: whoever opens it says so."""
+    found = set()
+    for path in paths:
+        for model in versions_at(path).values():
+            with contextlib.suppress(ModelError, OSError):
+                found.add(recognise(model).kind.framework)
+    return found
 
 
 def name_of(path: str) -> str:

@@ -34,6 +34,7 @@ class Handler:
     def __init__(self, catalogue: Catalogue) -> None:
         self.catalogue = catalogue
         self._queues: dict[tuple[str, int], ModelQueue] = {}
+        self._leaving: list[ModelQueue] = []  # others have taken their places
         self.is_stopping = False
         self.failures: deque[Failure] = deque(maxlen=256)  # the last ones
 
@@ -65,6 +66,7 @@ class Handler:
         before = self._queues.get((served.name, served.version))
         if before is not None:
             queue.statistics = before.statistics
+            self._leaving = [old for old in (*self._leaving, before) if not old.is_idle]
         self._queues[served.name, served.version] = queue
         return queue
 
@@ -125,5 +127,5 @@ class Handler:
 
     async def close(self) -> None:
         """Cut off what is under way."""
-        for queue in self._queues.values():
+        for queue in (*self._leaving, *self._queues.values()):
             await queue.close()

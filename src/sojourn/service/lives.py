@@ -107,8 +107,9 @@ class Lives:
     ) -> None:
         """Have the versions in service that the rules choose, then let the others go.
 
-        `there` are those that can be taken, all on the disk unless it is given. Those in `again`
-        have failed before and are tried once more; where somebody has asked for it, all are.
+        `there` are those that can be taken, all on the disk unless it is given. The files of those
+        in `again` are new: they are opened again, or once more if they have failed before. Where
+        somebody has asked for it, all that have failed are.
         """
         async with model.lock:
             if is_asked:
@@ -130,7 +131,8 @@ class Lives:
                     continue
                 takes_over = bool(serving) and number not in serving
                 try:
-                    await self._ensure(model, number, there[number], is_asked or takes_over)
+                    must_load = is_asked or takes_over
+                    await self._ensure(model, number, there[number], must_load, number in again)
                 except Exception as error:
                     failures.append(error)
             if version is None:
@@ -157,12 +159,15 @@ class Lives:
             served = model.known.pop(version)
             self._by_key.pop(key_of(served.pool_name, version), None)
 
-    async def _ensure(self, model: Model, version: int, path: str, must_load: bool) -> None:
-        """Have one version in service, by the rules as they are now."""
+    async def _ensure(
+        self, model: Model, version: int, path: str, must_load: bool, is_changed: bool
+    ) -> None:
+        """Have one version in service, by the rules and from the files as they are now."""
         rules = model.rules
         before = model.known.get(version)
         if before is not None and before.state is State.AVAILABLE:
-            if model.is_pools or (before.path == path and before.options.is_like(rules)):
+            is_same = before.path == path and before.options.is_like(rules) and not is_changed
+            if model.is_pools or is_same:
                 before.options, before.error = rules, ""
                 if must_load:
                     await self._open(model, before, must_load)
@@ -178,9 +183,10 @@ class Lives:
         try:
             await self._open(model, served, must_load)
         except Exception as error:
-            before.error = f"its new settings cannot be used: {error}"
+            what = "files" if is_changed else "settings"
+            before.error = f"its new {what} cannot be used: {error}"
             raise
-        await self._retire(model, before, "it was opened again with new settings")
+        await self._retire(model, before, "it was opened again")
 
     async def _open(self, model: Model, served: Served, must_load: bool) -> None:
         """Bring one version into service; where it must be loaded first, requests that come

@@ -7,10 +7,10 @@ client that leaves takes nobody else's answer along.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -19,16 +19,15 @@ from sojourn.service.batching import Costs, Line
 from sojourn.service.catalogue import Catalogue
 from sojourn.service.failures import Refused, Status, refusal
 from sojourn.service.inference import Inference
+from sojourn.service.joining import PROOFS, NoRows, Outputs, agree, feeds_of, says_something, split
 from sojourn.service.served import Served
 from sojourn.service.statistics import ModelStatistics
 from sojourn.service.targets import Target, Targets
 from sojourn.session.lease import Lease
-from sojourn.values.rows import Rows
 
 _HOLD_SECONDS = 0.05  # a lease is given back after this, so that the pool has its say
 clock = time.monotonic
-
-Outputs = Mapping[str, np.ndarray]
+_log = logging.getLogger("sojourn.service")
 
 
 class Ask:
@@ -81,6 +80,11 @@ class ModelQueue:
     def waiting(self) -> int:
         """How many requests wait for a copy."""
         return len(self._line)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits and nothing is under way."""
+        return not self._busy and not self._line
 
     # -- one request -----------------------------------------------------------------------------
 
@@ -266,13 +270,11 @@ class ModelQueue:
     async def _step(self, session: Lease, batch: Sequence[Ask]) -> list[Outputs]:
         began = clock()
         target = batch[0].target
-        rows = batch[0].rows if len(batch) == 1 else sum(ask.rows for ask in batch)
-        feeds: dict[str, Any]
-        if len(batch) == 1:
-            feeds = dict(zip(target.feeds, batch[0].arrays, strict=True))
-        else:
-            columns = zip(*(ask.arrays for ask in batch), strict=True)
-            feeds = {name: Rows(parts) for name, parts in zip(target.feeds, columns, strict=True)}
+        sizes = [ask.rows for ask in batch]
+        rows = sum(sizes)
+        if len(batch) > 1 and not target.has_rows:
+            raise NoRows  # that was found while they waited
+        feeds = feeds_of(target, [ask.arrays for ask in batch])
         deadline = _latest([ask.deadline for ask in batch])
         timeout = None if deadline is None else max(0.0, deadline - began)
         values = await session.arun(target.fetches, feeds, timeout=timeout)
@@ -287,22 +289,27 @@ class ModelQueue:
             target.is_pure = rules.pure or session.changes_nothing(target.fetches, feeds)
         if len(batch) == 1:
             return [dict(zip(target.names, values, strict=True))]
-        return self._split(batch, values, rows)
-
-    def _split(self, batch: Sequence[Ask], values: list[Any], rows: int) -> list[Outputs]:
-        target = batch[0].target
-        if any(np.ndim(value) == 0 or len(value) != rows for value in values):
-            target.has_rows = False  # its first dimension is something else
-            raise ValueError(f"a step of {rows} rows gave something else")
-        answers: list[Outputs] = []
-        at = 0
-        for ask in batch:
-            end = at + ask.rows
-            answers.append(
-                {name: value[at:end] for name, value in zip(target.names, values, strict=True)}
-            )
-            at = end
+        try:
+            answers = split(target, values, sizes)
+            if target.proofs < PROOFS:
+                await self._compare(session, batch, answers)
+        except NoRows:
+            target.has_rows = False
+            _log.warning("%s: rows depend on each other, so requests are not joined", self.served)
+            raise
         return answers
+
+    async def _compare(
+        self, session: Lease, batch: Sequence[Ask], answers: Sequence[Outputs]
+    ) -> None:
+        """Ask once more for the first and the last of a batch, each alone."""
+        target = batch[0].target
+        for ask, joined in ((batch[0], answers[0]), (batch[-1], answers[-1])):
+            values = await session.arun(target.fetches, feeds_of(target, [ask.arrays]))
+            if not agree(dict(zip(target.names, values, strict=True)), joined):
+                raise NoRows
+        if says_something(batch[0].arrays):
+            target.proofs += 1
 
     # -- the end ---------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from sojourn.pool import Pool
 from sojourn.service.catalogue import Catalogue
@@ -32,6 +32,14 @@ class Door(Protocol):
 
     async def stop(self, grace: float) -> None:
         """Take nothing new, and give what is under way `grace` seconds."""
+
+
+@runtime_checkable
+class Renews(Protocol):
+    """A door that reads its certificate by itself."""
+
+    def reload_certificates(self) -> None:
+        """Read it again."""
 
 
 class Server:
@@ -129,10 +137,13 @@ class Server:
         loop.close()
 
     def reload_certificates(self) -> None:
-        """Have new HTTP connections get the certificate that is in its file now."""
+        """Have new connections get the certificate that is in its file now."""
         if self._tls is not None:
             files, context = self._tls
             files.reload(context)
+            for door in self._doors.values():
+                if isinstance(door, Renews):
+                    door.reload_certificates()
 
     def __enter__(self) -> Server:
         self.start()

@@ -34,6 +34,7 @@ class Target:
             )
         )
         self.is_pure: bool | None = None  # known once its step has been planned
+        self.proofs = 0  # joined steps that gave what each request gets alone
 
     def arrays(self, given: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         """What to feed, in order; every array fits its input."""

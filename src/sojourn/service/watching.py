@@ -22,7 +22,7 @@ _log = logging.getLogger("sojourn.service")
 QUIET_SECONDS = 1.0  # without a change, until something new is taken to be complete
 
 Entries = Mapping[str, ModelRules]
-Print = tuple[tuple[str, int, int], ...]
+Print = tuple[tuple[str, int, int, int], ...]  # of each file: size, time, and which it is
 
 
 class Key(NamedTuple):
@@ -38,36 +38,27 @@ class Quiet:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self.taken: dict[Key, Print | None] = {}  # with what it looked like when it had failed
+        self.taken: dict[Key, Print] = {}  # with what it looked like
         self._waiting: dict[Key, tuple[Print, float]] = {}  # since when it looks like this
 
-    def take(self, keys: Collection[Key]) -> None:
+    def take(self, prints: Mapping[Key, Print]) -> None:
         """These are complete: they were there when the server started."""
-        self.taken.update(dict.fromkeys(keys))
+        self.taken.update(prints)
 
-    def to_look_at(self, there: Collection[Key], failed: Collection[tuple[str, int]]) -> list[Key]:
-        """Which of those that are there must be looked at closely."""
-        return [key for key in there if key not in self.taken or (key.name, key.version) in failed]
-
-    def update(self, there: Collection[Key], prints: Mapping[Key, Print], now: float) -> set[Key]:
-        """What has become complete by now. What has failed is so again once it has changed."""
-        present = set(there)
-        self.taken = {key: seen for key, seen in self.taken.items() if key in present}
-        self._waiting = {key: seen for key, seen in self._waiting.items() if key in present}
+    def update(self, prints: Mapping[Key, Print], now: float) -> set[Key]:
+        """What has become complete by now, of those that are there: also what was so before, and
+        has been changed since."""
+        self.taken = {key: seen for key, seen in self.taken.items() if prints.get(key) == seen}
+        self._waiting = {key: since for key, since in self._waiting.items() if key in prints}
         complete = set()
-        for key, seen in prints.items():
-            if key in self.taken:
-                before = self.taken[key]
-                if before is None or before == seen:
-                    self.taken[key] = seen
-                    continue
-                del self.taken[key]
-            since = self._waiting.get(key)
-            if since is None or since[0] != seen:
+        for key in prints.keys() - self.taken.keys():
+            seen = prints[key]
+            before, since = self._waiting.setdefault(key, (seen, now))
+            if before != seen:
                 self._waiting[key] = seen, now
-            elif now - since[1] >= self._seconds:
+            elif now - since >= self._seconds:
                 del self._waiting[key]
-                self.taken[key] = None
+                self.taken[key] = seen
                 complete.add(key)
         return complete
 
@@ -112,12 +103,10 @@ class Watcher:
     def __init__(
         self,
         find: Callable[[], Entries],
-        has_failed: Callable[[], Collection[tuple[str, int]]],
         change: Callable[[News], Awaitable[None]],
         seconds: float,
     ) -> None:
         self._find = find
-        self._has_failed = has_failed
         self._change = change
         self._seconds = seconds
         self._quiet = Quiet(QUIET_SECONDS)
@@ -127,10 +116,9 @@ class Watcher:
 
     async def begin(self) -> None:
         """Everything that is there now is served already, or is not to be."""
-        entries = await asyncio.to_thread(self._find)
-        keys = await asyncio.to_thread(_keys, entries)
-        self._quiet.take(keys)
-        self._last = self._found(entries, keys)
+        entries, prints = await asyncio.to_thread(self._look_around)
+        self._quiet.take(prints)
+        self._last = self._found(entries, prints)
 
     async def run(self) -> None:
         """Look, for ever. A look that fails changes nothing, says why once, and is not the last."""
@@ -146,23 +134,26 @@ class Watcher:
                 self._said = str(error)
 
     async def _look(self) -> None:
-        entries = await asyncio.to_thread(self._find)
-        there = await asyncio.to_thread(_keys, entries)
-        keys = self._quiet.to_look_at(there, self._has_failed())
-        prints = await asyncio.to_thread(lambda: {key: _print(key.path) for key in keys})
-        complete = self._quiet.update(there, prints, time.monotonic())
-        before, self._last = self._last, self._found(entries, there)
+        entries, prints = await asyncio.to_thread(self._look_around)
+        complete = self._quiet.update(prints, time.monotonic())
+        before, self._last = self._last, self._found(entries, prints)
         news = compare(before, self._last, complete)
         if news:
             await self._change(news)
 
+    def _look_around(self) -> tuple[Entries, dict[Key, Print]]:
+        entries = self._find()
+        return entries, {key: _print(key.path) for key in _keys(entries)}
+
     def _found(self, entries: Entries, there: Collection[Key]) -> dict[str, Found]:
-        """Every model with those of its versions that are complete. As long as there are others
-        only, it is what it was before: nothing leaves for something half-written."""
+        """Every model with those of its versions that are complete, or were before. As long as
+        there are others only, it is what it was: nothing leaves for something half-written."""
         complete: dict[str, dict[int, str]] = {name: {} for name in entries}
         waits = set()
-        for key in there:
-            if key in self._quiet.taken:
+        for key in sorted(there):
+            before = self._last.get(key.name)
+            was_there = before is not None and before.versions.get(key.version) == key.path
+            if key in self._quiet.taken or was_there:
                 complete[key.name][key.version] = key.path
             else:
                 waits.add(key.name)
@@ -193,9 +184,9 @@ def _print(path: str) -> Print:
     return tuple(sorted(map(_entry, files)))
 
 
-def _entry(path: str) -> tuple[str, int, int]:
+def _entry(path: str) -> tuple[str, int, int, int]:
     try:
         found = os.stat(path)
     except OSError:
-        return path, -1, 0  # it is gone already, or a link to nothing
-    return path, found.st_size, found.st_mtime_ns
+        return path, -1, 0, 0  # it is gone already, or a link to nothing
+    return path, found.st_size, found.st_mtime_ns, found.st_ino

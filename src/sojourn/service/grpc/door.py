@@ -32,6 +32,7 @@ from sojourn.service.tokens import Tokens
 _log = logging.getLogger("sojourn.service")
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 _OK = 0
+_MOST_WORDS = 1000  # characters: clients refuse trailers of more than 8 KiB
 _MOST_CALLS = 4096  # under way at once; more are refused
 _MOST_CALLS_OF_CONNECTION = 1024  # more wait for others to end
 
@@ -51,6 +52,7 @@ class GrpcDoor:
     ) -> None:
         self._address = address
         self._tls = tls
+        self._certificate: Any = None  # one that new connections are to get
         self._gate = gate or Gate(Tokens())
         self._limits = limits or Limits()
         self._reports = reports
@@ -98,15 +100,31 @@ class GrpcDoor:
         try:
             if self._tls is None:
                 return int(self._server.add_insecure_port(self._address))
-            certificate, key, authority = self._tls.parts()
-            credentials = grpc.ssl_server_credentials(
-                [(key, certificate)], authority, require_client_auth=authority is not None
+            credentials = grpc.dynamic_ssl_server_credentials(
+                self._certificates(),
+                self._renewed,
+                require_client_authentication=self._tls.client_ca is not None,
             )
             return int(self._server.add_secure_port(self._address, credentials))
         except RuntimeError as error:
             raise OSError(
                 f"cannot listen at {self._address}: the port is taken, or not ours"
             ) from error
+
+    def reload_certificates(self) -> None:
+        """Have new connections get the certificate that is in its file now."""
+        if self._tls is not None:
+            self._certificate = self._certificates()
+
+    def _certificates(self) -> Any:
+        assert self._tls is not None
+        certificate, key, authority = self._tls.parts()
+        return grpc.ssl_server_certificate_configuration([(key, certificate)], authority)
+
+    def _renewed(self) -> Any:
+        """What gRPC asks for at each handshake, on a thread of its own: None is as before."""
+        renewed, self._certificate = self._certificate, None
+        return renewed
 
     def _services(self, handler: Handler, stops: asyncio.Event) -> list[Service]:
         offered = [
@@ -198,19 +216,18 @@ class GrpcDoor:
         silent must not hold that up."""
         assert self._stops is not None
         stops = asyncio.ensure_future(self._stops.wait())
+        reading = asyncio.ensure_future(_next(bodies))
         try:
             while True:
-                reading = asyncio.ensure_future(_next(bodies))
                 await asyncio.wait((reading, stops), return_when=asyncio.FIRST_COMPLETED)
-                if not reading.done():
-                    reading.cancel()
-                    return
-                body = reading.result()
+                body = reading.result() if reading.done() else None
                 if body is None:
                     return
                 seen.received += len(body)
                 yield _parsed(asked, body)
+                reading = asyncio.ensure_future(_next(bodies))
         finally:
+            reading.cancel()
             stops.cancel()
 
     def _call(self, role: Role, context: Any, seen: _Seen) -> Call:
@@ -236,7 +253,7 @@ class GrpcDoor:
         if told.retry_after is not None:
             trailing.append(("grpc-retry-pushback-ms", str(round(told.retry_after * 1000))))
         context.set_code(_CODES[told.status.grpc])
-        context.set_details(str(told))
+        context.set_details(str(told)[:_MOST_WORDS])
         context.set_trailing_metadata(tuple(trailing))
 
     def _tell(self, seen: _Seen, context: Any) -> None:

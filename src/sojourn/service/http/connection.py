@@ -25,6 +25,7 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _BODILESS = frozenset({204, 304})
 _LINGER_SECONDS = 2.0  # so that a client that still sends reads why it was refused
 _NAMES_REMEMBERED = 256
+_SHOWN_BYTES = 200  # of the path of a request that is refused
 _LARGE_BYTES = 2**14  # from here on a body is not copied behind its head
 
 
@@ -58,6 +59,7 @@ class Connection(asyncio.Protocol):
         gone: Callable[[Connection], None],
         is_welcome: Callable[[Connection], bool],
         bodies: Bodies,
+        refused: Callable[[Request, Response], None],
     ) -> None:
         self._answer = answer
         self._limits = limits
@@ -65,6 +67,7 @@ class Connection(asyncio.Protocol):
         self._gone = gone
         self._is_welcome = is_welcome
         self._bodies = bodies
+        self._refused = refused  # told of requests that could not be read
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
         self._loop: asyncio.AbstractEventLoop = cast(asyncio.AbstractEventLoop, None)
         self._parser = httptools.HttpRequestParser(self)
@@ -304,7 +307,10 @@ class Connection(asyncio.Protocol):
         retry = {"retry-after": "1"} if status == 503 else {}
         response = json_response({"error": why}, status, **retry)
         assert isinstance(response.body, bytes)
-        self._write(Request("", ""), response, response.body, keeps=False)
+        path = self._url.partition(b"?")[0][:_SHOWN_BYTES].decode("latin-1")
+        request = Request("", path, peer=self._peer)
+        self._refused(request, response)
+        self._write(request, response, response.body, keeps=False)
         self._finish()
 
     def _finish(self) -> None:

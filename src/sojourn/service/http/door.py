@@ -100,7 +100,13 @@ class HttpDoor:
 
     def _connection(self) -> Connection:
         return Connection(
-            self.answer, self._limits, self._clock, self._leave, self._is_welcome, self._bodies
+            self.answer,
+            self._limits,
+            self._clock,
+            self._leave,
+            self._is_welcome,
+            self._bodies,
+            self._refused,
         )
 
     def _clock(self) -> float:
@@ -135,6 +141,13 @@ class HttpDoor:
         for observer in self.observers:
             observer(request, response, time.perf_counter() - began)
         return response
+
+    def _refused(self, request: Request, response: Response) -> None:
+        """A request was refused before it had been read."""
+        request.request_id = request_id(None)
+        response.headers = {**response.headers, "x-request-id": request.request_id}
+        for observer in self.observers:
+            observer(request, response, 0.0)
 
     async def _routed(self, request: Request) -> Response:
         method = "GET" if request.method == "HEAD" else request.method

@@ -77,8 +77,9 @@ class TfServing:
     # -- predict ---------------------------------------------------------------------------------
 
     async def predict(self, request: Request) -> Response:
-        asked = _parsed(request.body)
         ref = ref_of(request)
+        self._handler.catalogue.resolve(ref)  # a model that is not there counts before its body
+        asked = _parsed(request.body)
         signature_name = asked.signature_name or None
         signature = (await self._handler.signature(ref, signature_name)).spec
         in_rows = bool(asked.instances)
@@ -237,7 +238,9 @@ def _numbers(raw: msgspec.Raw, spec: TensorSpec) -> np.ndarray | None:
     if type(raw) is not msgspec.Raw:
         return None
     try:
-        values = _LIST_OF_ROWS[rank - 1].decode(raw)
+        values: Any = _LIST_OF_ROWS[rank - 1].decode(raw)
+        if rank == 2 and len(values) == 1 and dtype == np.float32:
+            return json_arrays.floats(values[0]).reshape(1, -1)
         with np.errstate(over="raise"):
             return np.array(values, dtype) if values else None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError, ArithmeticError):

@@ -11,7 +11,7 @@ import hmac
 import ipaddress
 import secrets
 import socket
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from sojourn.service.failures import Refused, Status
 from sojourn.service.http.messages import Request
@@ -34,21 +34,25 @@ HEADERS = {
 
 
 class Guard:
-    """The checks of one server. `hosts` are names by which it may be asked for, besides its own."""
+    """The checks of one server. `hosts` are names by which it may be asked for, besides its own.
 
-    def __init__(self, hosts: Iterable[str] = ()) -> None:
+    Where the server `wants_token`, a request that comes here has shown one.
+    """
+
+    def __init__(self, hosts: Iterable[str] = (), wants_token: Callable[[], bool] = bool) -> None:
+        self._wants_token = wants_token
         self.secret = secrets.token_urlsafe(32)
         self._hosts = {"localhost", socket.gethostname().lower(), *(h.lower() for h in hosts)}
 
     def check(self, request: Request) -> None:
         """Raise Refused unless this may be read: a token was shown, or the host is our own."""
-        if "authorization" not in request.headers:
+        if not self._wants_token():
             name = _name(request.headers.get("host", ""))
             if not (name in self._hosts or name.endswith(".localhost") or _is_address(name)):
                 raise Refused(
                     Status.PERMISSION_DENIED,
-                    f"the page is not known as {name!r}: show a token, or name the host in the "
-                    "server's configuration",
+                    f"the page is not known as {name!r}: have the server want tokens, or name it "
+                    "in page_hosts",
                 )
 
     def check_action(self, request: Request) -> None:

@@ -105,10 +105,9 @@ class History:
 
     # -- questions ----------------------------------------------------------------------------
 
-    def last(self, model: str) -> Point | None:
-        """The newest point of a model."""
-        points = self._points.get(model)
-        return points[-1] if points else None
+    def newest(self) -> list[Point]:
+        """The newest point of each model, and of all together."""
+        return [points[-1] for points in self._points.values()]
 
     async def points(self, model: str, seconds: float) -> list[Point]:
         """The points of a model in the last `seconds`, the oldest first."""

@@ -56,7 +56,7 @@ class Page:
     ) -> None:
         self.handler = handler
         self.pool = handler.catalogue.pool
-        self.guard = Guard(hosts)
+        self.guard = Guard(hosts, wants_token)
         self.history = History(history)
         self.stream = Stream()
         self.watching = Watching(self._changed, self._closed)
@@ -72,6 +72,7 @@ class Page:
         self._clock = Clock(self._started - time.monotonic())
         self._before: dict[str, Counts] = {}
         self._sampled_at = time.monotonic()
+        self._shown_at = -1.0  # of what was sampled
         self._receipts = 0
         self._woken = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -142,12 +143,9 @@ class Page:
 
     def latest(self) -> dict[str, dict[str, Any]]:
         """The newest point of every model, and of all together."""
-        names = [EVERYTHING, *{status.name for status in self.handler.statuses()}]
-        found = {name: self.history.last(name) for name in names}
         return {
-            name: {key: values[0] for key, values in columns([point]).items()}
-            for name, point in found.items()
-            if point is not None
+            point.model: {key: values[0] for key, values in columns([point]).items()}
+            for point in self.history.newest()
         }
 
     async def story(self) -> tuple[Story, str]:
@@ -167,7 +165,9 @@ class Page:
         for part in ("budget", "blocks", "models", "waits", "incidents", "notice"):
             self.stream.put(part, _encode(getattr(taken, part)))
         self.stream.put("server", _encode(self.server()))
-        self.stream.put("latest", _encode(self.latest()))
+        if self._shown_at != self._sampled_at:
+            self._shown_at = self._sampled_at
+            self.stream.put("latest", _encode(self.latest()))
         self.stream.put("closed", b"%d" % self._receipts)
 
     # -- what happens meanwhile -----------------------------------------------------------------

@@ -109,13 +109,13 @@ def columns(points: Iterable[Point]) -> dict[str, list[Any]]:
 
 
 def bars(points: Sequence[Point]) -> list[dict[str, float]]:
-    """How many requests took how long: one bar for each bucket from the first to the last."""
+    """How many requests took how long: a bar for each bucket, and an empty one at either end."""
     if not points:
         return []
     counts = merged(points).histogram
     if not counts:
         return []
-    first, last = min(counts), max(counts)
+    first, last = max(0, min(counts) - 1), min(BUCKETS - 1, max(counts) + 1)
     return [
         {
             "from": bucket_seconds(bucket - 1) if bucket else 0.0,

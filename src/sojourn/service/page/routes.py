@@ -27,7 +27,7 @@ from sojourn.service.page.page import Page
 from sojourn.service.page.points import EVERYTHING, Point, bars, columns, thinned
 from sojourn.service.page.stream import Full
 from sojourn.service.page.watching import model_of
-from sojourn.service.signatures import platform_of
+from sojourn.service.signatures import platform_of, read_signatures
 
 MOST_POINTS = 720  # on a plot: more than a screen can show
 MOST_RECEIPTS = 10_000
@@ -192,16 +192,23 @@ class Routes:
         catalogue = page.handler.catalogue
         try:
             served = catalogue.resolve(ModelRef(name))
-            if not served.signatures and _is_resident(page.pool.stats(), name, served.version):
+            signatures = served.signatures
+            if not signatures and _is_resident(page.pool.stats(), name, served.version):
                 await catalogue.signature(served)
-        except SojournError:
+                signatures = served.signatures
+            elif not signatures and served.path:
+                rules = served.options
+                signatures = await asyncio.to_thread(
+                    read_signatures, served.path, rules.signature, rules.tags
+                )
+        except (SojournError, OSError):
             return {"engine": "", "platform": "", "why": "", "signatures": {}}
         chosen, why = page.watching.engine(name, served.version)
         return {
             "engine": served.engine or chosen or served.options.engine or "",
             "platform": platform_of(served.path) if served.path else "",
             "why": why,
-            "signatures": {key: _plain(one.spec) for key, one in served.signatures.items()},
+            "signatures": {key: _plain(one.spec) for key, one in signatures.items()},
         }
 
     async def _read_signature(self, request: Request) -> Response:

@@ -32,18 +32,18 @@ class Use(NamedTuple):
 Ratios = dict[int, float]  # batch size -> time by TensorFlow's
 
 
-def fastest(examined: Examined) -> tuple[Use, ...]:
-    """One engine, or two; none if TensorFlow is as good."""
+def fastest(examined: Examined, *, alone: bool = False) -> tuple[Use, ...]:
+    """One engine, or two unless it is to be alone; none if TensorFlow is as good."""
     timed = {one.engine: one.ratios for one in examined.candidates if one.agrees and one.ratios}
     if not timed:
         return ()
-    best, alone = TENSORFLOW, 1.0
+    best, least = TENSORFLOW, 1.0
     for engine, ratios in timed.items():
         mean = geometric_mean(ratios.values())
-        if max(ratios.values()) <= _NO_LOSS and mean <= _CLEAR_WIN and mean < alone:
-            best, alone = engine, mean
-    together, pair = min(_pairs(examined, timed), default=(1.0, ()))
-    if pair and together <= _CLEAR_WIN * alone:
+        if max(ratios.values()) <= _NO_LOSS and mean <= _CLEAR_WIN and mean < least:
+            best, least = engine, mean
+    together, pair = min([] if alone else _pairs(examined, timed), default=(1.0, ()))
+    if pair and together <= _CLEAR_WIN * least:
         return pair
     return () if best == TENSORFLOW else (Use(best),)
 

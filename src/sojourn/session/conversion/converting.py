@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,9 @@ def conversion_for(
     if isolation != "process" or is_confined:
         what = "an untrusted model" if is_confined else "an inline session"
         raise ValueError(f"{what} runs on TensorFlow: nothing is converted for it")
+    for what, value in (("tolerance", tolerance), ("shadow", shadow)):
+        if isinstance(value, bool) or not isinstance(value, Real | None):
+            raise TypeError(f"{what} must be a number, not {value!r}")
     if tolerance is not None and not 0 < tolerance < 1:
         raise ValueError(f"tolerance must be between 0 and 1, not {tolerance!r}")
     if shadow is not None and not 0 < shadow <= 1:
@@ -106,7 +110,8 @@ class Conversion:
         """
         found = self.examined(attempt, open_trial)
         if self._wanted == FASTEST:
-            uses = fastest(found)
+            # TensorFlow is there anyway, beside one that it is compared with.
+            uses = fastest(found, alone=self._shadow is not None)
         else:
             uses = (Use(self._wanted),) if found.of(self._wanted).agrees else ()
         if uses:
@@ -135,14 +140,11 @@ class Conversion:
         if len(parts) > 1:
             load = Load(kind="by_rows", parts=parts, most_rows=uses[0].most_rows or 0)
         if self._shadow is not None:
-            tolerances = [
-                found.of(use.engine).tolerance for use in uses if use.engine != TENSORFLOW
-            ]
             load = Load(
                 kind="shadowed",
                 parts=[self._load, load],
                 every=round(1 / self._shadow),
-                tolerance=max(tolerances),
+                tolerance=found.of(uses[0].engine).tolerance,
             )
         return load, self._arrays if framework_of(load) == TENSORFLOW else []
 

@@ -6,8 +6,13 @@ import * as format from "./format.js";
 const HEIGHT = 170;
 const shown = new Set();
 
+// A colour of the page as it is now, by day or by night: a canvas knows no variables.
 function colour(name) {
-  return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+  const probe = h("span", { style: { color: `var(--${name})` } });
+  document.body.append(probe);
+  const found = getComputedStyle(probe).color;
+  probe.remove();
+  return found;
 }
 
 // A plot of `curves` [{key, label, colour, fill, dash}] whose columns come by `show(columns)`.
@@ -68,7 +73,7 @@ export class Plot {
             width: 1.6,
             dash: curve.dash,
             spanGaps: false,
-            points: { show: false },
+            points: { size: 4 },
             value: (_, value) => (value === null || value === undefined ? "–" : this.unit(value)),
           })),
         ],
@@ -203,6 +208,7 @@ export class Ranged {
     const began = performance.now();
     this.plots.forEach((plot) => plot.show(series.columns));
     this.onSeries(series);
+    await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))); // it is drawn
     performance.measure("sojourn-plots", { start: began, end: performance.now() });
     this.element.dataset.drawn = seconds;
   }
