@@ -87,6 +87,9 @@ class Program:
         nodes = everywhere.status()["nodes"]
         return sum(c["state"] == "open" for node in nodes for c in node["copies"])
 
+    def has_left(self, everywhere: Any, address: str) -> bool:
+        return address not in [node["address"] for node in everywhere.status()["nodes"]]
+
     def run(self) -> None:
         ray.init(address=self.ray.address, _node_ip_address="127.0.0.2", log_to_driver=False)
         try:
@@ -117,10 +120,12 @@ class Program:
         with everywhere.lease("soft", timeout=SECONDS) as session:
             session.run("y", {"x": ONES})
             worker, begun = session.pid, time.monotonic()
+            address = "{}:{}".format(*session.link.facts.address)
             below(self.node_of(session), "ray::AgentActor").kill()
             eventually(lambda: is_gone(worker), "the worker ends with its agent")
             self.found["seconds until the worker was gone"] = time.monotonic() - begun
             session.run("y", {"x": ONES}, timeout=SECONDS)
+        eventually(lambda: self.has_left(everywhere, address), "the agent is known to be gone")
         eventually(lambda: len(everywhere.status()["nodes"]) == 3, "the agent is back")
         eventually(lambda: self.copies(everywhere) == 2, "its copy is back")
 

@@ -269,6 +269,20 @@ def test_a_controller_that_starts_anew_finds_everything_as_it_was(
         assert session.run("value") == 5.0
 
 
+def test_a_controller_that_starts_anew_waits_for_its_callers(
+    nodes: StandIn, everywhere: Cluster
+) -> None:
+    everywhere.register("add", models.adder, copies=2, pinned=True)
+    eventually(lambda: len(copies_of(everywhere, "add")) == 2)
+    nodes.stop_controller()
+    controller = nodes.new_controller()
+    nodes.do(controller.status())  # somebody looks at it before any caller is back
+    first = [member.report for member in controller._members.values()]
+    eventually(lambda: first[0] is not next(iter(controller._members.values())).report)
+    assert len(copies_of(everywhere, "add")) == 2
+    assert not nodes.nodes.has_ended.is_set()
+
+
 def test_orders_of_a_controller_that_was_replaced_are_refused(nodes: StandIn) -> None:
     agent = nodes.nodes.agent({"NodeID": "a"}).agent
     later, earlier = Epoch(2, "later"), Epoch(1, "earlier")

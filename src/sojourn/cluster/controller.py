@@ -98,6 +98,7 @@ class Controller:
         self._lost: list[str] = []
         self._trouble: dict[str, str] = {}
         self._clients: dict[str, float] = {}
+        self._started_at = 0.0
         self._plan = 0
         self._published: dict[str, list[str]] = {}
         self._ending: asyncio.Task[None] | None = None
@@ -232,6 +233,7 @@ class Controller:
         nodes = [_as_node(member.facts) for member in members]
         models = [_as_model(source) for source in self._sources.values()]
         self._perform(self._planner.recover(nodes, models, copies, time.monotonic()))
+        self._started_at = time.monotonic()
         self._spawn(self._watch())
 
     async def _meet(self, node: Mapping[str, Any]) -> Member:
@@ -269,7 +271,8 @@ class Controller:
             for client, seen in list(self._clients.items()):
                 if now - seen > self._settings.client_seconds:
                     del self._clients[client]
-            if not self._clients:
+            # One that has just started anew is not known to its callers yet.
+            if not self._clients and now - self._started_at > self._settings.client_seconds:
                 self._end()
 
     async def _join_later(self, node_id: str, node: Mapping[str, Any]) -> None:
