@@ -74,7 +74,7 @@ class Raw:
         v1.disable_eager_execution()
         inputs, outputs = dense()
         self._x, self._y = inputs["x"], outputs["y"]
-        self._session = v1.Session()
+        self._session = v1.Session()  # noqa: SOJ001 - it ends with its actor
         self._session.run(v1.global_variables_initializer())
 
     def run(self, x: np.ndarray) -> np.ndarray:

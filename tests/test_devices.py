@@ -357,8 +357,9 @@ def test_the_limit_of_memory_reaches_the_gpus_session():
         import numpy as np
 
         from sojourn.engines.tensorflow import session_config
+        from sojourn.kinds import Load
 
-        options = session_config(3 * 2**30).gpu_options
+        options = session_config(Load(kind="builder", gpu_bytes=3 * 2**30)).gpu_options
         limit = options.experimental.virtual_devices[0].memory_limit_mb[0]
         return lambda: np.array([limit, options.allow_growth])
 

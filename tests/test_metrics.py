@@ -115,10 +115,10 @@ def test_steps_are_counted_by_model_whatever_the_sessions_are_called():
             session.run(None, {"a": 1, "b": 2})
         assert steps_of("adder") == before + 2
     with sojourn.Pool() as pool:
-        pool.register("sums", models.adder)
-        with pool.lease("sums") as session:
+        pool.register("sums-of-two", models.adder)
+        with pool.lease("sums-of-two") as session:
             session.run(None, {"a": 1, "b": 2})
-        assert steps_of("sums") == 1
+        assert steps_of("sums-of-two") == 1
     sojourn.isolated(len)([1])
     assert steps_of("len") >= 1
     assert steps_of("adder") == before + 2

@@ -83,7 +83,7 @@ def test_a_pool_says_which_setting_is_wrong(
             "m",
             {"colour": "red"},
             TypeError,
-            r"in a pool has no option 'colour'; .* seed, sig",
+            r"in a pool has no option 'colour'; .* seed, shadow, sig",
         ),
     ],
 )
