@@ -21,7 +21,7 @@ from sojourn.service.catalogue import Catalogue
 from sojourn.service.failures import Refused, Status
 from sojourn.service.inference import ModelRef
 from sojourn.service.rules import ModelRules
-from sojourn.service.served import State
+from sojourn.service.served import VersionState
 
 pytestmark = pytest.mark.usefixtures("zygote")
 M = ModelRef("m")
@@ -51,7 +51,7 @@ async def answer(catalogue: Catalogue, ref: ModelRef = M) -> float:
         return float((await session.arun("y", {"x": X}))[0, 0])
 
 
-def states(catalogue: Catalogue) -> dict[int, State]:
+def states(catalogue: Catalogue) -> dict[int, VersionState]:
     return {status.version: status.state for status in catalogue.statuses("m")}
 
 
@@ -76,7 +76,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory, zygote: None) -> str:
 def test_a_lazy_model_is_in_service_at_once_and_opened_by_the_first_request(model):
     async def main() -> None:
         async with serving(m=model) as catalogue:
-            assert only(catalogue).state is State.AVAILABLE
+            assert only(catalogue).state is VersionState.AVAILABLE
             assert not only(catalogue).is_loaded
             assert await answer(catalogue) == 8
             assert only(catalogue).is_loaded
@@ -101,7 +101,7 @@ def test_an_unloaded_model_hands_over_its_receipt_and_comes_back_when_it_is_load
             assert receipt.clean
             assert receipt.runs == 1
             assert only(catalogue).receipt == receipt
-            assert only(catalogue).state is State.END
+            assert only(catalogue).state is VersionState.END
             assert await catalogue.unload("m") == ()  # twice is harmless
             with pytest.raises(
                 Refused, match=r"Latest\(m\); it was unloaded by request"
@@ -124,7 +124,7 @@ def test_unloading_waits_for_the_request_that_has_it_and_refuses_those_that_come
             served.enter()  # it waits in a queue, say
             unloading = asyncio.ensure_future(catalogue.unload("m"))
             await asyncio.sleep(0)
-            assert only(catalogue).state is State.UNLOADING
+            assert only(catalogue).state is VersionState.UNLOADING
             with pytest.raises(Refused, match="being unloaded"):
                 catalogue.resolve(M)
             async with catalogue.session(served) as session:

@@ -31,7 +31,7 @@ from sojourn.service.grpc.messages import TENSORS, TFSERVING
 from sojourn.service.handler import Handler
 from sojourn.service.inference import Inference, ModelRef
 from sojourn.service.rules import ModelRules
-from sojourn.service.served import State
+from sojourn.service.served import VersionState
 from sojourn.service.warming import RECORDED, read_records
 from sojourn.service.watching import Found, Key, Quiet, Watcher, compare
 
@@ -62,7 +62,7 @@ async def answer(catalogue: Catalogue, ref: ModelRef = M) -> float:
         return float((await session.arun("y", {"x": X}))[0, 0])
 
 
-def states(catalogue: Catalogue) -> dict[int, State]:
+def states(catalogue: Catalogue) -> dict[int, VersionState]:
     return {status.version: status.state for status in catalogue.statuses("m")}
 
 
@@ -105,7 +105,7 @@ def test_a_new_version_takes_over_without_a_failed_request_and_the_old_one_leave
             write_version(tmp_path / "m", 2)
             await asyncio.wait_for(asyncio.gather(*asking), 60)
             assert set(answers) == {(1, 4.0), (2, 8.0)}
-            await until(lambda: states(catalogue)[1] is State.END)
+            await until(lambda: states(catalogue)[1] is VersionState.END)
             old, new = catalogue.statuses("m")
             assert old.receipt.clean
             assert new.is_loaded
@@ -128,7 +128,7 @@ def test_a_version_that_cannot_be_loaded_leaves_the_old_one_in_service_until_it_
         async with serving(**watched(tmp_path)) as catalogue:
             assert await answer(catalogue) == 4
             write_version(tmp_path / "m", 2, b"\x08\x09\x12\x00nothing of the kind")
-            await until(lambda: states(catalogue).get(2) is State.END)
+            await until(lambda: states(catalogue).get(2) is VersionState.END)
             assert "model.onnx" in catalogue.statuses("m")[1].error
             for _ in range(5):
                 await asyncio.sleep(0.05)  # and it is not tried again and again
@@ -136,10 +136,14 @@ def test_a_version_that_cannot_be_loaded_leaves_the_old_one_in_service_until_it_
             with pytest.raises(Refused, match="cannot be loaded"):
                 catalogue.resolve(ModelRef("m", 2))
             (tmp_path / "m/2/model.onnx").write_bytes(times(2))
-            await until(lambda: states(catalogue) == {1: State.END, 2: State.AVAILABLE})
+            await until(
+                lambda: states(catalogue) == {1: VersionState.END, 2: VersionState.AVAILABLE}
+            )
             assert await answer(catalogue) == 8
             shutil.rmtree(tmp_path / "m/2")  # and back
-            await until(lambda: states(catalogue) == {1: State.AVAILABLE, 2: State.END})
+            await until(
+                lambda: states(catalogue) == {1: VersionState.AVAILABLE, 2: VersionState.END}
+            )
             assert await answer(catalogue) == 4
 
     run(main)
@@ -151,7 +155,10 @@ def test_models_come_and_go_with_their_files(tmp_path):
             assert catalogue.names() == ()
             (tmp_path / "m.onnx").write_bytes(times(3))
             await until(
-                lambda: "m" in catalogue.names() and State.AVAILABLE in states(catalogue).values()
+                lambda: (
+                    "m" in catalogue.names()
+                    and VersionState.AVAILABLE in states(catalogue).values()
+                )
             )
             assert await answer(catalogue) == 12
             os.remove(tmp_path / "m.onnx")
@@ -395,7 +402,7 @@ def test_a_version_is_run_with_what_was_recorded_beside_it(saved, tmp_path):
             record(model, ("serving_default", np.ones((3, 7), np.float32)))
             with pytest.raises(Exception, match=r"\[\?, 2\]"):
                 await catalogue.load("m")
-            assert catalogue.statuses("m")[0].state is State.END
+            assert catalogue.statuses("m")[0].state is VersionState.END
             record(model, ("nothing", rows))
             with pytest.raises(ModelError, match="no signature 'nothing'"):
                 await catalogue.load("m")
@@ -443,7 +450,7 @@ def test_a_server_starts_although_a_model_is_missing_and_says_so(tmp_path):
             assert await answer(catalogue) == 8
             for name, words in (("gone", "there is nothing at"), ("wrong", "name too long")):
                 (status,) = catalogue.statuses(name)
-                assert status.state is State.END
+                assert status.state is VersionState.END
                 assert words in status.error
                 with pytest.raises(Refused, match="cannot be loaded"):
                     catalogue.resolve(ModelRef(name))
@@ -461,7 +468,7 @@ def test_versions_that_left_long_ago_are_forgotten(tmp_path, monkeypatch):
                 shutil.rmtree(tmp_path / f"m/{number - 1}")
                 write_version(tmp_path / "m", number)
                 await catalogue.load("m")
-            assert states(catalogue) == {3: State.END, 4: State.AVAILABLE}
+            assert states(catalogue) == {3: VersionState.END, 4: VersionState.AVAILABLE}
 
     run(main)
 

@@ -23,7 +23,7 @@ Operation = Callable[[dict[str, Any], Arrays], tuple[Any, Arrays]]
 CallBack = Callable[[bytes, Arrays], tuple[int, bytes, Arrays]]
 
 
-class Plan(Protocol):
+class EnginePlan(Protocol):
     """One kind of step, prepared: the same feeds and fetches every time."""
 
     @property
@@ -67,7 +67,7 @@ class Engine(Protocol):
 
     signature: Signature
 
-    def plan(self, feeds: Sequence[str], fetches: Sequence[str]) -> Plan:
+    def plan(self, feeds: Sequence[str], fetches: Sequence[str]) -> EnginePlan:
         """Prepare a step. Raises InputError for a name that is not there."""
 
     def operations(self) -> dict[str, Operation]:
@@ -117,7 +117,7 @@ class Host:
         self._trusting = trusting
         self.engine: Engine | None = None
         self.refusal: Exception | None = None  # why nothing may be loaded here
-        self._plans: dict[int, Plan] = {}
+        self._plans: dict[int, EnginePlan] = {}
         self._numbers = itertools.count(1)
         self._operations: dict[str, Operation] = {
             "load": self._load,
@@ -134,7 +134,7 @@ class Host:
             raise InternalError(f"this engine has no operation {name!r}")
         return operation(arguments, arrays)
 
-    def step(self, number: int) -> Plan:
+    def step(self, number: int) -> EnginePlan:
         """The plan with this number."""
         return self._plans[number]
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 from sojourn.engines import code_serving, parcels, shortage
-from sojourn.engines.base import Arrays, Operation, Plan
+from sojourn.engines.base import Arrays, EnginePlan, Operation
 from sojourn.errors import InputError
 from sojourn.kinds import Load
 from sojourn.values import Signature
@@ -38,7 +38,7 @@ class CallingEngine:
         """Prepare the worker for the function; it comes with the call."""
         return cls()
 
-    def plan(self, feeds: Sequence[str], fetches: Sequence[str]) -> Plan:
+    def plan(self, feeds: Sequence[str], fetches: Sequence[str]) -> EnginePlan:
         raise InputError("an isolated function is called; it has no steps")
 
     def operations(self) -> dict[str, Operation]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sojourn.engines.agreement import difference
-from sojourn.engines.base import Arrays, CallBack, Engine, Operation, Plan, load_model
+from sojourn.engines.base import Arrays, CallBack, Engine, EnginePlan, Operation, load_model
 from sojourn.kinds import KINDS, Load
 
 
@@ -27,7 +27,7 @@ class _TwoEngines:
         ]
         self.signature = self._engines[0].signature
 
-    def _plans(self, feeds: Sequence[str], fetches: Sequence[str]) -> list[Plan]:
+    def _plans(self, feeds: Sequence[str], fetches: Sequence[str]) -> list[EnginePlan]:
         return [engine.plan(feeds, fetches) for engine in self._engines]
 
     def operations(self) -> dict[str, Operation]:
@@ -50,7 +50,7 @@ class ByRowsEngine(_TwoEngines):
         """From both parts."""
         return cls(load, arrays)
 
-    def plan(self, feeds: Sequence[str], fetches: Sequence[str]) -> Plan:
+    def plan(self, feeds: Sequence[str], fetches: Sequence[str]) -> EnginePlan:
         return _ByRows(self._plans(feeds, fetches), self._most_rows)
 
 
@@ -70,7 +70,7 @@ class ShadowedEngine(_TwoEngines):
         """From both parts, the one that is right first."""
         return cls(load, arrays)
 
-    def plan(self, feeds: Sequence[str], fetches: Sequence[str]) -> Plan:
+    def plan(self, feeds: Sequence[str], fetches: Sequence[str]) -> EnginePlan:
         return _Shadowed(self._plans(feeds, fetches), self, list(fetches))
 
     def connect(self, call_back: CallBack) -> None:
@@ -99,7 +99,7 @@ class ShadowedEngine(_TwoEngines):
 class _TwoPlans:
     changes_state = False
 
-    def __init__(self, plans: list[Plan]) -> None:
+    def __init__(self, plans: list[EnginePlan]) -> None:
         self._runs = [plan.run for plan in plans]
         self.inputs, self.outputs, self.slots = plans[0].inputs, plans[0].outputs, plans[0].slots
         self.adoptable = all(plan.adoptable for plan in plans)
@@ -109,7 +109,7 @@ class _TwoPlans:
 
 
 class _ByRows(_TwoPlans):
-    def __init__(self, plans: list[Plan], most_rows: int) -> None:
+    def __init__(self, plans: list[EnginePlan], most_rows: int) -> None:
         super().__init__(plans)
         self._most_rows = most_rows
         free = (i for i, spec in enumerate(self.inputs) if spec.shape and spec.shape[0] is None)
@@ -120,7 +120,7 @@ class _ByRows(_TwoPlans):
 
 
 class _Shadowed(_TwoPlans):
-    def __init__(self, plans: list[Plan], engine: ShadowedEngine, names: list[str]) -> None:
+    def __init__(self, plans: list[EnginePlan], engine: ShadowedEngine, names: list[str]) -> None:
         super().__init__(plans)
         self._engine = engine
         self._names = names

@@ -18,7 +18,7 @@ from sojourn.service.failures import Refused, Status
 from sojourn.service.inference import ModelRef
 from sojourn.service.lives import Lives, Model
 from sojourn.service.rules import ModelRules, keep_seconds
-from sojourn.service.served import ModelMetadata, Served, State, Use, VersionStatus, clock
+from sojourn.service.served import ModelMetadata, Served, Use, VersionState, VersionStatus, clock
 from sojourn.service.signatures import (
     DEFAULT,
     CallSignature,
@@ -107,7 +107,7 @@ class Catalogue(Lives):
 
         Opens it if need be, by the `deadline` of the monotonic clock.
         """
-        if served.state is not State.AVAILABLE and not served.uses:
+        if served.state is not VersionState.AVAILABLE and not served.uses:
             raise Refused(Status.UNAVAILABLE, f"{served} is out of service", 1.0)
         timeout = None if deadline is None else deadline - clock()
         return Use(served, self._lease(served, timeout))
@@ -336,12 +336,14 @@ class Catalogue(Lives):
         there = self._driver.versions(name)
         for version in there:
             if version not in model.known:
-                served = Served(name, version, model.rules, state=State.AVAILABLE, generation=1)
+                served = Served(
+                    name, version, model.rules, state=VersionState.AVAILABLE, generation=1
+                )
                 model.known[version] = self._by_key[key_of(name, version)] = served
         for version in model.known.keys() - set(there):
             del model.known[version]
         last = model.known[latest]
-        model.latest = last if last.state is State.AVAILABLE else None
+        model.latest = last if last.state is VersionState.AVAILABLE else None
         return model
 
     def _not_found(self, ref: ModelRef, model: Model | None) -> Refused:
@@ -355,9 +357,9 @@ class Catalogue(Lives):
         served = model.known.get(max(model.known) if version is None else version)
         if served is None:
             return Refused(Status.NOT_FOUND, missing)
-        if served.state in (State.START, State.LOADING):
+        if served.state in (VersionState.START, VersionState.LOADING):
             return Refused(Status.UNAVAILABLE, f"{served} is being loaded", 1.0)
-        if served.state is State.UNLOADING:
+        if served.state is VersionState.UNLOADING:
             return Refused(Status.UNAVAILABLE, f"{served} is being unloaded", 1.0)
         if served.error:
             return Refused(Status.UNAVAILABLE, f"{served} cannot be loaded: {served.error}")

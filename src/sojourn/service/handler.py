@@ -12,7 +12,7 @@ from sojourn.service.failures import Refused, refusal, refusing
 from sojourn.service.inference import Answer, Inference, ModelRef
 from sojourn.service.queueing import ModelQueue
 from sojourn.service.rules import ModelRules
-from sojourn.service.served import ModelMetadata, Served, State, VersionStatus
+from sojourn.service.served import ModelMetadata, Served, VersionState, VersionStatus
 from sojourn.service.signatures import CallSignature
 from sojourn.service.statistics import ModelStatistics
 from sojourn.values import Receipt
@@ -50,14 +50,14 @@ class Handler:
             self._note(inference, error)
             raise
         except Exception as error:
-            told = refusal(error)
-            self._note(inference, told)
-            raise told from error
+            refused = refusal(error)
+            self._note(inference, refused)
+            raise refused from error
         return Answer(served.name, served.version, outputs)
 
-    def _note(self, inference: Inference, told: Refused) -> None:
+    def _note(self, inference: Inference, refused: Refused) -> None:
         name = inference.model.name[:200]
-        self.failures.append(Failure(time.time(), name, told.status.name, str(told)[:1000]))
+        self.failures.append(Failure(time.time(), name, refused.status.name, str(refused)[:1000]))
 
     def _new_queue(self, served: Served) -> ModelQueue:
         # One that came back after it was unloaded, or whose rules were changed, is another, under
@@ -89,7 +89,7 @@ class Handler:
         if ref is None or self.is_stopping:
             return self.catalogue.is_started and not self.is_stopping
         try:
-            return self.catalogue.resolve(ref).state is State.AVAILABLE
+            return self.catalogue.resolve(ref).state is VersionState.AVAILABLE
         except Refused:
             return False
 

@@ -20,7 +20,7 @@ from sojourn.pool.pool import Pool
 from sojourn.service import folders, versions
 from sojourn.service.inference import ModelRef
 from sojourn.service.rules import ModelRules
-from sojourn.service.served import Served, State, clock
+from sojourn.service.served import Served, VersionState, clock
 from sojourn.service.signatures import DEFAULT, is_quickly_read, plain, read_signatures
 from sojourn.service.warming import warm_up
 from sojourn.values import Place, Receipt
@@ -46,12 +46,16 @@ class Model:
         return not self.rules.path
 
     def available(self) -> dict[int, Served]:
-        return {v: s for v, s in self.known.items() if s.state is State.AVAILABLE}
+        return {v: s for v, s in self.known.items() if s.state is VersionState.AVAILABLE}
 
     def is_available(self, latest: int) -> bool:
         """Whether this is its latest version, and in service."""
         served = self.latest
-        return served is not None and served.version == latest and served.state is State.AVAILABLE
+        return (
+            served is not None
+            and served.version == latest
+            and served.state is VersionState.AVAILABLE
+        )
 
     def find(self, ref: ModelRef) -> Served | None:
         """The version that a request gets, if it is in service."""
@@ -68,7 +72,7 @@ class Model:
     def has_failed(self, version: int) -> bool:
         """Whether this version could not be brought into service."""
         served = self.known.get(version)
-        return served is not None and served.state is State.END and bool(served.error)
+        return served is not None and served.state is VersionState.END and bool(served.error)
 
     def settle(self) -> None:
         """Something has changed: note which version requests by name get."""
@@ -147,14 +151,16 @@ class Lives:
         try:
             return await asyncio.to_thread(folders.versions_at, model.rules.path)
         except OSError as error:
-            served = model.known.setdefault(1, Served(model.name, 1, model.rules, state=State.END))
+            served = model.known.setdefault(
+                1, Served(model.name, 1, model.rules, state=VersionState.END)
+            )
             served.error = f"{model.rules.path}: {error.strerror or error}"
             events.emit("model.failed", model.name, version=1, error=served.error)
             return None
 
     def _forget_old(self, model: Model, there: Collection[int]) -> None:
         """Versions that have left and are not on the disk any more, but for the last few."""
-        gone = [v for v, s in sorted(model.known.items()) if s.state is State.END]
+        gone = [v for v, s in sorted(model.known.items()) if s.state is VersionState.END]
         for version in [v for v in gone if v not in there][:-KEPT_VERSIONS]:
             served = model.known.pop(version)
             self._by_key.pop(key_of(served.pool_name, version), None)
@@ -165,7 +171,7 @@ class Lives:
         """Have one version in service, by the rules and from the files as they are now."""
         rules = model.rules
         before = model.known.get(version)
-        if before is not None and before.state is State.AVAILABLE:
+        if before is not None and before.state is VersionState.AVAILABLE:
             is_same = before.path == path and before.options.is_like(rules) and not is_changed
             if model.is_pools or is_same:
                 before.options, before.error = rules, ""
@@ -176,7 +182,7 @@ class Lives:
         served = Served(model.name, version, rules, path, keep_seconds=rules.keep_seconds)
         if before is not None:
             served.generation, served.receipt = before.generation, before.receipt
-        if before is None or before.state is not State.AVAILABLE:
+        if before is None or before.state is not VersionState.AVAILABLE:
             model.known[version] = served
             await self._open(model, served, must_load or rules.load == "eager")
             return
@@ -191,11 +197,11 @@ class Lives:
     async def _open(self, model: Model, served: Served, must_load: bool) -> None:
         """Bring one version into service; where it must be loaded first, requests that come
         meanwhile get the others."""
-        is_new = served.state is State.START
+        is_new = served.state is VersionState.START
         began = clock()
         try:
             if is_new:
-                served.state = State.LOADING
+                served.state = VersionState.LOADING
                 if not model.is_pools:
                     await asyncio.to_thread(self._register, served)
                 self._by_key[key_of(served.pool_name, served.version)] = served
@@ -203,7 +209,7 @@ class Lives:
                 await self._load(served)
         except Exception as error:
             if is_new:
-                served.state, served.error = State.END, str(error) or type(error).__name__
+                served.state, served.error = VersionState.END, str(error) or type(error).__name__
                 if not model.is_pools:
                     await asyncio.to_thread(self._unregister, served)
             events.emit("model.failed", served.name, version=served.version, error=str(error))
@@ -212,7 +218,7 @@ class Lives:
             seconds = clock() - began
             events.emit("model.loaded", served.name, version=served.version, seconds=seconds)
         if is_new:
-            served.state = State.AVAILABLE
+            served.state = VersionState.AVAILABLE
             served.generation += 1
             model.known[served.version] = served
             model.settle()
@@ -248,7 +254,7 @@ class Lives:
             served.engine = session.engine
             if not served.signatures:
                 served.signatures = {DEFAULT: plain(DEFAULT, session.signature)}
-            if served.options.warm_up and served.state is State.LOADING and served.path:
+            if served.options.warm_up and served.state is VersionState.LOADING and served.path:
                 await warm_up(session, served.path, served.signatures)
         served.has_served()
 
@@ -258,9 +264,9 @@ class Lives:
     async def _retire(self, model: Model, served: Served, why: str) -> tuple[Receipt, ...]:
         """Take a version out of service: requests by name get another from now on, those that
         have it are answered, and its copies are closed."""
-        if served.state is not State.AVAILABLE:
+        if served.state is not VersionState.AVAILABLE:
             return ()
-        served.state, served.left_because = State.UNLOADING, why
+        served.state, served.left_because = VersionState.UNLOADING, why
         model.settle()
         served.receipts.clear()
         await served.wait_unused(DRAIN_SECONDS)
@@ -268,7 +274,7 @@ class Lives:
         try:
             await asyncio.to_thread(let_go, served.pool_name, version=served.version)
         finally:
-            served.state = State.END
+            served.state = VersionState.END
         events.emit("model.retired", served.name, version=served.version, why=why)
         return tuple(served.receipts)
 

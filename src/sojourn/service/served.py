@@ -22,7 +22,7 @@ _NOT_ITS_FAULT = (PoolTimeout, BudgetExceeded, InputError)
 clock = time.monotonic
 
 
-class State(enum.Enum):
+class VersionState(enum.Enum):
     """Where a version stands, with TensorFlow Serving's number for it."""
 
     START = 10
@@ -41,7 +41,7 @@ class Served:
     options: ModelRules
     path: str = ""
     pool_name: str = ""  # what it is registered as in the pool: its name, but for a second one
-    state: State = State.START
+    state: VersionState = VersionState.START
     error: str = ""  # why it could not be brought into service
     left_because: str = ""
     is_out: bool = False  # unloaded by request
@@ -192,7 +192,7 @@ class VersionStatus:
 
     name: str
     version: int
-    state: State
+    state: VersionState
     error: str = ""
     labels: tuple[str, ...] = ()
     receipt: Receipt | None = None  # of the last copy that left

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sojourn.errors import InputError
 from sojourn.process.deadlines import held
-from sojourn.session.plans import Fetches, Plan, PlanFacts, fetch_names, plain_name
+from sojourn.session.plans import Fetches, NamedPlan, PlanFacts, fetch_names, plain_name
 from sojourn.values import Signature
 
 if TYPE_CHECKING:
@@ -20,11 +20,11 @@ class Planning:
 
     def __init__(self, stay: Stay) -> None:
         self._stay = stay
-        self.known: dict[Any, Plan] = {}
+        self.known: dict[Any, NamedPlan] = {}
         self._lock = threading.Lock()
         self._under_way: dict[Any, Any] = {}  # plans that an event loop waits for
 
-    def make(self, fetches: Fetches, feeds: Mapping[str, Any], deadline: float | None) -> Plan:
+    def make(self, fetches: Fetches, feeds: Mapping[str, Any], deadline: float | None) -> NamedPlan:
         """Have the engine make the plan of a step, unless another thread has it made."""
         names, inputs = _plannable(fetches, feeds, self._stay.signature)
         with held(self._lock, deadline):
@@ -37,7 +37,7 @@ class Planning:
 
     async def amake(
         self, fetches: Fetches, feeds: Mapping[str, Any], deadline: float | None
-    ) -> Plan:
+    ) -> NamedPlan:
         """The same, awaited."""
         import asyncio
 
@@ -68,10 +68,10 @@ class Planning:
 
     def _from(
         self, facts: PlanFacts, fetches: Fetches, names: list[str], inputs: list[str]
-    ) -> Plan:
+    ) -> NamedPlan:
         if not facts.fits(len(inputs), len(names)):
             raise self._stay.broke_protocol("made a plan for something else")
-        plan = Plan(fetches, names, inputs, facts)
+        plan = NamedPlan(fetches, names, inputs, facts)
         return self.known.setdefault((fetches, tuple(inputs)), plan)
 
     def changes_nothing(self, fetches: Fetches, feeds: Iterable[str]) -> bool:

@@ -52,7 +52,7 @@ class StepPlan:
         self.changes_state = changes_state
 
 
-class Plan(StepPlan):
+class NamedPlan(StepPlan):
     """A step as the caller knows it: names in order, and how to shape the results."""
 
     def __init__(self, fetches: Fetches, names: list[str], feeds: list[str], facts: PlanFacts):

@@ -16,8 +16,8 @@ from sojourn.audit.lint.state import (
     OPEN,
     TAKEN,
     UNKNOWN,
+    PathState,
     Site,
-    State,
     Values,
     sites_in,
 )
@@ -50,13 +50,13 @@ class Expressions(ABC):
             return f"self.{node.attr}" if node.value.id == "self" else None
         return None
 
-    def hand_over(self, values: Values | frozenset[Site], state: State) -> None:
+    def hand_over(self, values: Values | frozenset[Site], state: PathState) -> None:
         """These sessions belong to other code from here on."""
         for site in values:
             if site is not None:
                 state.set([site], TAKEN)
 
-    def carried_by(self, node: ast.expr, state: State) -> frozenset[Site]:
+    def carried_by(self, node: ast.expr, state: PathState) -> frozenset[Site]:
         """The lent sessions that live on in the value of this expression."""
         found: set[Site] = set()
         for part in ast.walk(node):
@@ -81,7 +81,7 @@ class Expressions(ABC):
         parents = method.module.parents
         return not any(is_self(n) and not isinstance(parents[n], ast.Attribute) for n in names)
 
-    def value(self, node: ast.expr, state: State, as_context: bool = False) -> Values:
+    def value(self, node: ast.expr, state: PathState, as_context: bool = False) -> Values:
         """The sessions this expression may evaluate to; its effects are applied to `state`."""
         if isinstance(node, ast.Name | ast.Attribute):
             key = self.key(node)
@@ -128,10 +128,10 @@ class Expressions(ABC):
         return UNKNOWN
 
     @abstractmethod
-    def bind(self, target: ast.expr, values: Values, state: State) -> None:
+    def bind(self, target: ast.expr, values: Values, state: PathState) -> None:
         """Give a name, an attribute or a part of them these values."""
 
-    def _capture(self, node: ast.Lambda, state: State) -> None:
+    def _capture(self, node: ast.Lambda, state: PathState) -> None:
         """A lambda that only uses a session lives on with it; any other one may do anything."""
         kept: set[Site] = set()
         names = [n for n in ast.walk(node.body) if isinstance(n, ast.Name) and n.id in state.names]
@@ -146,13 +146,13 @@ class Expressions(ABC):
         if kept:
             self.lendings[node] = frozenset(kept)
 
-    def _attribute(self, node: ast.Attribute, state: State) -> None:
+    def _attribute(self, node: ast.Attribute, state: PathState) -> None:
         values = self.value(node.value, state)
         if node.attr in CLOSING or node.attr in _RUNNING:
             # `atexit.register(sess.close)`; and `return sess.run` keeps the session in use.
             self.hand_over(values, state)
 
-    def _call(self, node: ast.Call, state: State, as_context: bool) -> Values:
+    def _call(self, node: ast.Call, state: PathState, as_context: bool) -> Values:
         func = node.func
         if isinstance(func, ast.Attribute):
             owner = self.value(func.value, state)
@@ -185,7 +185,9 @@ class Expressions(ABC):
             return passed or UNKNOWN
         return UNKNOWN
 
-    def _method(self, node: ast.Call, func: ast.Attribute, owner: Values, state: State) -> Values:
+    def _method(
+        self, node: ast.Call, func: ast.Attribute, owner: Values, state: PathState
+    ) -> Values:
         for child in (*node.args, *(k.value for k in node.keywords)):
             self.hand_over(self.value(child, state), state)
         if func.attr in CLOSING:
@@ -198,7 +200,7 @@ class Expressions(ABC):
         self._go_on(owner, state)
         return owner if func.attr in ("__enter__", "as_default") else UNKNOWN
 
-    def _carrier_method(self, func: ast.Attribute, state: State) -> None:
+    def _carrier_method(self, func: ast.Attribute, state: PathState) -> None:
         if isinstance(func.value, ast.Name) and is_ending(func.attr):
             for site in state.carriers.get(func.value.id, ()):
                 state.set([site], TAKEN)
@@ -209,7 +211,7 @@ class Expressions(ABC):
         argument: ast.expr | ast.keyword,
         expression: ast.expr,
         values: Values,
-        state: State,
+        state: PathState,
     ) -> set[Site]:
         if isinstance(expression, ast.Starred):
             self.hand_over(values, state)
@@ -230,13 +232,13 @@ class Expressions(ABC):
             self._go_on(values, state)
         return set()
 
-    def _go_on(self, values: Values, state: State) -> None:
+    def _go_on(self, values: Values, state: PathState) -> None:
         """Their owner goes on using these sessions, so they were only lent."""
         for site in sites_in(values):
             if state.bits[site] & LENT:
                 state.set([site], OPEN)
 
-    def _lend(self, sites: Iterable[Site], state: State) -> set[Site]:
+    def _lend(self, sites: Iterable[Site], state: PathState) -> set[Site]:
         """Code that cannot be seen has these sessions now, perhaps for good."""
         for site in sites:
             site.is_lent = True
@@ -244,13 +246,13 @@ class Expressions(ABC):
                 state.set([site], LENT)
         return set(sites)
 
-    def _used(self, node: ast.expr, what: ast.expr, values: Values, state: State) -> None:
+    def _used(self, node: ast.expr, what: ast.expr, values: Values, state: PathState) -> None:
         if self.guarded or not state.is_only(values, CLOSED):
             return
         detail = f"`{ast.unparse(what)}` is closed here"
         self.problems.append(problem_at(node, codes.USED_AFTER_CLOSE, detail))
 
-    def _forget_self(self, node: ast.Call, state: State) -> None:
+    def _forget_self(self, node: ast.Call, state: PathState) -> None:
         """A method of self may replace or close what self holds."""
         func = node.func
         on_self = isinstance(func, ast.Attribute) and is_self(func.value)

@@ -14,7 +14,7 @@ from functools import partial
 
 from sojourn.audit.lint.check import check_module, module_of
 from sojourn.audit.lint.module import Module
-from sojourn.audit.lint.plan import Plan, plan_for
+from sojourn.audit.lint.plan import ClosingPlan, plan_for
 from sojourn.audit.lint.problem import Problem
 from sojourn.audit.lint.program import Program
 from sojourn.audit.lint.settings import Settings
@@ -105,7 +105,7 @@ def _one_step(
     return None
 
 
-def _key(problem: Problem, plan: Plan) -> tuple[str, str]:
+def _key(problem: Problem, plan: ClosingPlan) -> tuple[str, str]:
     return (f"{problem.code} {problem.start}", plan.form.name)
 
 

@@ -28,8 +28,8 @@ from sojourn.audit.lint.state import (
     OPEN,
     TAKEN,
     UNKNOWN,
+    PathState,
     Site,
-    State,
     Values,
     joined,
     sites_in,
@@ -39,7 +39,7 @@ from sojourn.audit.lint.uses import Use, classify, is_never_closed, is_takeover,
 
 @dataclass
 class _Exit:
-    state: State
+    state: PathState
     statement: ast.stmt | None  # None: the end of the scope
 
 
@@ -48,10 +48,10 @@ class _Jumps:
     """Where control left the straight course: each list is drained by who catches it."""
 
     returns: list[_Exit] = field(default_factory=list)
-    breaks: list[State] = field(default_factory=list)
-    continues: list[State] = field(default_factory=list)
+    breaks: list[PathState] = field(default_factory=list)
+    continues: list[PathState] = field(default_factory=list)
 
-    def through(self, action: Callable[[State], State]) -> None:
+    def through(self, action: Callable[[PathState], PathState]) -> None:
         """Run what a `finally` or the end of a `with` does on every way out."""
         self.returns = [_Exit(action(e.state), e.statement) for e in self.returns]
         self.breaks = [action(s) for s in self.breaks]
@@ -78,7 +78,7 @@ class Flow(Expressions):
         self._captured: dict[str, bool] = {}
 
     def run(self) -> None:
-        state = State()
+        state = PathState()
         if isinstance(self.scope, Function):
             state.names = dict.fromkeys(bound_names(self.scope), UNKNOWN)
         end = self.block(self.scope.body, state)
@@ -90,28 +90,28 @@ class Flow(Expressions):
 
     # Statements ---------------------------------------------------------------------------
 
-    def block(self, statements: Sequence[ast.stmt], state: State) -> State:
+    def block(self, statements: Sequence[ast.stmt], state: PathState) -> PathState:
         for statement in statements:
             if not state.alive:
                 break
             state = self.statement(statement, state)
         return state
 
-    def statement(self, node: ast.stmt, state: State) -> State:
+    def statement(self, node: ast.stmt, state: PathState) -> PathState:
         method = getattr(self, f"on_{type(node).__name__.lower()}", None)
         if method is not None:
-            result: State = method(node, state)
+            result: PathState = method(node, state)
             return result
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.expr):
                 self.value(child, state)
         return state
 
-    def on_expr(self, node: ast.Expr, state: State) -> State:
+    def on_expr(self, node: ast.Expr, state: PathState) -> PathState:
         self.value(node.value, state)
         return state.dead() if ends_program(node.value) else state
 
-    def on_assign(self, node: ast.Assign, state: State) -> State:
+    def on_assign(self, node: ast.Assign, state: PathState) -> PathState:
         if len(node.targets) == 1 and self._assign_pairs(node.targets[0], node.value, state):
             return state
         values = self.value(node.value, state)
@@ -120,7 +120,7 @@ class Flow(Expressions):
             self.bind(target, values, state, carried, node.value)
         return state
 
-    def _assign_pairs(self, target: ast.expr, value: ast.expr, state: State) -> bool:
+    def _assign_pairs(self, target: ast.expr, value: ast.expr, state: PathState) -> bool:
         """`sess, model = tf.Session(), Model()` is two assignments."""
         pair = isinstance(target, ast.Tuple | ast.List) and isinstance(value, ast.Tuple | ast.List)
         if not pair or len(target.elts) != len(value.elts):  # type: ignore[attr-defined]
@@ -133,14 +133,14 @@ class Flow(Expressions):
             self.bind(t, values, state, self.carried_by(v, state), v)
         return True
 
-    def on_annassign(self, node: ast.AnnAssign, state: State) -> State:
+    def on_annassign(self, node: ast.AnnAssign, state: PathState) -> PathState:
         if node.value is not None:
             values = self.value(node.value, state)
             carried = self.carried_by(node.value, state)
             self.bind(node.target, values, state, carried, node.value)
         return state
 
-    def on_return(self, node: ast.Return, state: State) -> State:
+    def on_return(self, node: ast.Return, state: PathState) -> PathState:
         values = self.value(node.value, state) if node.value else UNKNOWN
         self.returned.append(values if state.is_only(values, OPEN) else UNKNOWN)
         self.hand_over(values, state)
@@ -149,20 +149,20 @@ class Flow(Expressions):
         self.jumps.returns.append(_Exit(state.copy(), node))
         return state.dead()
 
-    def on_raise(self, node: ast.Raise, state: State) -> State:
+    def on_raise(self, node: ast.Raise, state: PathState) -> PathState:
         if node.exc is not None:
             self.value(node.exc, state)
         return state.dead()
 
-    def on_break(self, _: ast.Break, state: State) -> State:
+    def on_break(self, _: ast.Break, state: PathState) -> PathState:
         self.jumps.breaks.append(state.copy())
         return state.dead()
 
-    def on_continue(self, _: ast.Continue, state: State) -> State:
+    def on_continue(self, _: ast.Continue, state: PathState) -> PathState:
         self.jumps.continues.append(state.copy())
         return state.dead()
 
-    def on_delete(self, node: ast.Delete, state: State) -> State:
+    def on_delete(self, node: ast.Delete, state: PathState) -> PathState:
         for target in node.targets:
             key = self.key(target)
             if key is not None:
@@ -170,22 +170,22 @@ class Flow(Expressions):
                 self.hand_over(state.names.pop(key, UNKNOWN), state)
         return state
 
-    def on_if(self, node: ast.If, state: State) -> State:
+    def on_if(self, node: ast.If, state: PathState) -> PathState:
         self.value(node.test, state)
         if isinstance(node.test, ast.Constant):  # `if False:` around what is switched off
             return self.block(node.body if node.test.value else node.orelse, state)
         return self.block(node.body, state.copy()).join(self.block(node.orelse, state.copy()))
 
-    def on_match(self, node: ast.Match, state: State) -> State:
+    def on_match(self, node: ast.Match, state: PathState) -> PathState:
         self.value(node.subject, state)
         ways = [self.block(case.body, state.copy()) for case in node.cases]
         return joined([*ways, state], state)
 
-    def on_while(self, node: ast.While, state: State) -> State:
+    def on_while(self, node: ast.While, state: PathState) -> PathState:
         forever = isinstance(node.test, ast.Constant) and bool(node.test.value)
         return self._loop(node, state, forever, lambda s: self.value(node.test, s))
 
-    def on_for(self, node: ast.For | ast.AsyncFor, state: State) -> State:
+    def on_for(self, node: ast.For | ast.AsyncFor, state: PathState) -> PathState:
         self.value(node.iter, state)
         return self._loop(node, state, False, lambda s: self.bind(node.target, UNKNOWN, s))
 
@@ -194,12 +194,12 @@ class Flow(Expressions):
     def _loop(
         self,
         node: ast.While | ast.For | ast.AsyncFor,
-        state: State,
+        state: PathState,
         forever: bool,
-        head: Callable[[State], object],
-    ) -> State:
+        head: Callable[[PathState], object],
+    ) -> PathState:
         outer, self.jumps = self.jumps, _Jumps()
-        breaks: list[State] = []
+        breaks: list[PathState] = []
         entry = state
         # Twice: the second round sees what the first one left.
         for _ in range(2):
@@ -216,7 +216,7 @@ class Flow(Expressions):
             return joined(breaks, state)
         return joined([self.block(node.orelse, entry), *breaks], state)
 
-    def on_with(self, node: ast.With | ast.AsyncWith, state: State) -> State:
+    def on_with(self, node: ast.With | ast.AsyncWith, state: PathState) -> PathState:
         outer, self.jumps = self.jumps, _Jumps()
         managed: list[Site] = []
         expects_error = False
@@ -235,7 +235,7 @@ class Flow(Expressions):
         end = self.block(node.body, state)
         self.guarded -= expects_error
 
-        def leave(after: State) -> State:
+        def leave(after: PathState) -> PathState:
             for site in managed:
                 after.set([site], CLOSED)
             return after
@@ -247,7 +247,7 @@ class Flow(Expressions):
 
     on_asyncwith = on_with
 
-    def on_try(self, node: ast.Try, state: State) -> State:
+    def on_try(self, node: ast.Try, state: PathState) -> PathState:
         outer, self.jumps = self.jumps, _Jumps()
         before = set(state.bits)
         interrupted = state.copy()
@@ -269,7 +269,7 @@ class Flow(Expressions):
             ways.append(self.block(handler.body, caught))
         inner, self.jumps = self.jumps, outer
 
-        def finish(after: State) -> State:
+        def finish(after: PathState) -> PathState:
             return self.block(node.finalbody, after) if after.alive else after
 
         inner.through(finish)
@@ -282,7 +282,7 @@ class Flow(Expressions):
 
     on_trystar = on_try
 
-    def on_functiondef(self, node: Function, state: State) -> State:
+    def on_functiondef(self, node: Function, state: PathState) -> PathState:
         for child in (*node.decorator_list, *node.args.defaults, *node.args.kw_defaults):
             if child is not None:
                 self.hand_over(self.value(child, state), state)
@@ -291,7 +291,7 @@ class Flow(Expressions):
 
     on_asyncfunctiondef = on_functiondef
 
-    def on_classdef(self, node: ast.ClassDef, state: State) -> State:
+    def on_classdef(self, node: ast.ClassDef, state: PathState) -> PathState:
         state.names[node.name] = UNKNOWN
         return state
 
@@ -301,7 +301,7 @@ class Flow(Expressions):
         self,
         target: ast.expr,
         values: Values,
-        state: State,
+        state: PathState,
         carried: frozenset[Site] = frozenset(),
         value: ast.expr | None = None,
     ) -> None:
@@ -346,7 +346,7 @@ class Flow(Expressions):
                     self.hand_over(frozenset({site}), state)
 
     def _replace(
-        self, key: str, target: ast.expr, values: Values, state: State, value: ast.expr | None
+        self, key: str, target: ast.expr, values: Values, state: PathState, value: ast.expr | None
     ) -> None:
         old = state.names.get(key, UNKNOWN)
         if not state.is_only(old, OPEN) or set(sites_in(old)) & set(sites_in(values)):

@@ -32,7 +32,7 @@ class Form(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ClosingPlan:
     """Rewrite the statement that opens a session, and take later ones of its block inside."""
 
     form: Form
@@ -56,7 +56,7 @@ _INDIFFERENT = frozenset(
 _IMPLICIT = frozenset({"eval", "run", "get_default_session"})
 
 
-def plan_for(module: Module, problem: Problem) -> Plan | None:
+def plan_for(module: Module, problem: Problem) -> ClosingPlan | None:
     """The safe way to close the session this finding is about, if there is one."""
     for call in module.calls:
         if (call.lineno, call.col_offset + 1) == problem.start and module.opens(call):
@@ -81,7 +81,7 @@ class _Planner:
         flow.run()
         self.site: Site | None = flow.sites.get(call)
 
-    def plan(self) -> Plan | None:
+    def plan(self) -> ClosingPlan | None:
         if self.site is None or isinstance(self.scope, ast.ClassDef):
             return None
         statement = self.statement
@@ -102,7 +102,7 @@ class _Planner:
 
     # A session with a name ----------------------------------------------------------------
 
-    def _named(self, name: str) -> Plan | None:
+    def _named(self, name: str) -> ClosingPlan | None:
         assert self.site is not None
         if isinstance(self.scope, Function):
             outside = declared(self.scope, ast.Global) | declared(self.scope, ast.Nonlocal)
@@ -128,7 +128,7 @@ class _Planner:
         form = Form.WITH if self._with_is_exact(tail) else Form.FINALLY
         return self._made(form, tail, name)
 
-    def _on_self(self, target: ast.Attribute) -> Plan | None:
+    def _on_self(self, target: ast.Attribute) -> ClosingPlan | None:
         """A session that an object keeps: closed when its owner is gone."""
         if self.is_interactive or self._loop_around() is not None:
             return None
@@ -136,12 +136,12 @@ class _Planner:
             return None
         return self._made(Form.WITH_OWNER, [], ast.unparse(target))
 
-    def _made(self, form: Form, tail: list[ast.stmt], name: str) -> Plan:
+    def _made(self, form: Form, tail: list[ast.stmt], name: str) -> ClosingPlan:
         line = self.statement.lineno
         position = [s for s in self.block if s.lineno == line].index(self.statement)
         last = tail[-1].lineno if tail else line
         renames = form is Form.WITH and self.is_interactive
-        return Plan(form, line, position, last, name, renames)
+        return ClosingPlan(form, line, position, last, name, renames)
 
     def _tail_until_rebound(self, name: str) -> tuple[list[ast.stmt], bool]:
         """The statements after the opening one, up to one that gives the name away."""
@@ -258,7 +258,7 @@ class _Planner:
                 return True
         return False
 
-    def _at_exit(self, name: str) -> Plan | None:
+    def _at_exit(self, name: str) -> ClosingPlan | None:
         """For a session that lives as long as the program: a module's, used by its functions."""
         if not isinstance(self.scope, ast.Module) or self._loop_around() is not None:
             return None
@@ -274,7 +274,7 @@ class _Planner:
 
     # Sessions without one -----------------------------------------------------------------
 
-    def _nameless(self) -> Plan | None:
+    def _nameless(self) -> ClosingPlan | None:
         tail = self.block[self.block.index(self.statement) + 1 :]
         if self._is_needed_elsewhere(tail):
             return self._at_exit("")
@@ -282,7 +282,7 @@ class _Planner:
             return None
         return self._made(Form.WITH, tail, "")
 
-    def _inline(self) -> Plan | None:
+    def _inline(self) -> ClosingPlan | None:
         """`print(tf.Session().run(x))`: nothing can close it but a block around the statement."""
         node: ast.AST = self.call
         while node is not self.statement:
@@ -314,7 +314,7 @@ class _Planner:
         names = ["sess", "session", *(f"sess_{n}" for n in range(1, 1000))]
         return next(name for name in names if name not in taken)
 
-    def _enter(self, statement: ast.With) -> Plan | None:
+    def _enter(self, statement: ast.With) -> ClosingPlan | None:
         """`with tf.Session().as_default():` leaves the session open; `with tf.Session():` not."""
         parents = self.module.parents
         method = parents[self.call]
@@ -334,7 +334,7 @@ class _Planner:
             if not all(_is_within(u, statement.body) for u in uses):
                 return None
         line = statement.lineno
-        return Plan(Form.ENTER, line, statement.items.index(item), line, "")
+        return ClosingPlan(Form.ENTER, line, statement.items.index(item), line, "")
 
 
 def _block_with(parent: ast.AST, statement: ast.stmt) -> list[ast.stmt]:

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
 
-from sojourn.audit.lint.plan import Form, Plan
+from sojourn.audit.lint.plan import ClosingPlan, Form
 
 Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
 
 
-def carry_out(source: bytes, plan: Plan) -> bytes | None:
+def carry_out(source: bytes, plan: ClosingPlan) -> bytes | None:
     """The file with the plan carried out, or None if the statement is written in a way
     that leaves no room for it (all on one line with its `if`, for example)."""
     wrapper = MetadataWrapper(cst.parse_module(source))
@@ -29,7 +29,7 @@ def carry_out(source: bytes, plan: Plan) -> bytes | None:
 class _Rewriter(cst.CSTTransformer):
     METADATA_DEPENDENCIES = (PositionProvider,)
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: ClosingPlan) -> None:
         super().__init__()
         self.plan = plan
         self.done = False

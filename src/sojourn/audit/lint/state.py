@@ -37,7 +37,7 @@ def sites_in(values: Values) -> list[Site]:
     return [value for value in values if value is not None]
 
 
-class State:
+class PathState:
     """Names and sessions at one point. `alive` is false where control never arrives."""
 
     __slots__ = ("alive", "bits", "carriers", "names")
@@ -49,19 +49,19 @@ class State:
         self.carriers: dict[str, frozenset[Site]] = {}
         self.alive = True
 
-    def copy(self) -> State:
-        other = State()
+    def copy(self) -> PathState:
+        other = PathState()
         other.names, other.bits = dict(self.names), dict(self.bits)
         other.carriers, other.alive = dict(self.carriers), self.alive
         return other
 
-    def dead(self) -> State:
+    def dead(self) -> PathState:
         """The state after a jump: nothing is reached here."""
         other = self.copy()
         other.alive = False
         return other
 
-    def join(self, other: State) -> State:
+    def join(self, other: PathState) -> PathState:
         """What may be true after either path."""
         if not self.alive:
             return other.copy()
@@ -94,7 +94,7 @@ class State:
         return [name for name, values in self.names.items() if site in values]
 
 
-def joined(states: Iterable[State], empty: State) -> State:
+def joined(states: Iterable[PathState], empty: PathState) -> PathState:
     """All paths together; `empty`, dead, when there are none."""
     result = empty.dead()
     for state in states:

@@ -16,7 +16,7 @@ from sojourn.service.grpc.messages import KSERVE
 from sojourn.service.handler import Handler
 from sojourn.service.http.router import Role
 from sojourn.service.inference import Inference, ModelRef, keep_alive_of
-from sojourn.service.served import ModelMetadata, State
+from sojourn.service.served import ModelMetadata, VersionState
 from sojourn.service.statistics import ModelStatistics
 from sojourn.values import Signature, TensorSpec
 
@@ -138,7 +138,7 @@ class KServe:
     async def _index(self, request: Any, call: Call) -> Any:
         response = KSERVE.RepositoryIndexResponse()
         for status in self._handler.statuses():
-            is_ready = status.state is State.AVAILABLE
+            is_ready = status.state is VersionState.AVAILABLE
             if is_ready or not request.ready:
                 response.models.add(
                     name=status.name,

@@ -18,7 +18,7 @@ from sojourn.service.http.messages import Request, Response, json_response
 from sojourn.service.http.router import Role, Router
 from sojourn.service.inference import ModelRef
 from sojourn.service.log_lines import KEPT_LINES, LogLines
-from sojourn.service.served import Served, State, VersionStatus
+from sojourn.service.served import Served, VersionState, VersionStatus
 from sojourn.values import Receipt
 
 EVICT_SECONDS = 30.0
@@ -145,7 +145,7 @@ class Admin:
         found: list[int | None] = [
             one.version
             for one in self._handler.statuses(name)
-            if one.state is State.AVAILABLE and version in (None, one.version)
+            if one.state is VersionState.AVAILABLE and version in (None, one.version)
         ]
         resolve = self._handler.catalogue.resolve
         numbers: list[int | None] = [*found] or [version]

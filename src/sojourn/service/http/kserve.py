@@ -16,7 +16,7 @@ from sojourn.service.http import kserve_bodies as bodies
 from sojourn.service.http.messages import Request, Response, json_response
 from sojourn.service.http.router import Role, Router
 from sojourn.service.inference import Inference, ModelRef
-from sojourn.service.served import ModelMetadata, State
+from sojourn.service.served import ModelMetadata, VersionState
 from sojourn.service.statistics import ModelStatistics
 from sojourn.values import Signature, TensorSpec
 
@@ -117,7 +117,7 @@ class KServe:
             {
                 "name": status.name,
                 "version": str(status.version),
-                "state": "READY" if status.state is State.AVAILABLE else "UNAVAILABLE",
+                "state": "READY" if status.state is VersionState.AVAILABLE else "UNAVAILABLE",
                 "reason": status.error,
             }
             for status in self._handler.statuses()
