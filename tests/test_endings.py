@@ -7,6 +7,7 @@ import resource
 import signal
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -374,7 +375,7 @@ def test_a_zygote_killed_while_it_imports_is_replaced():
     waiting = Background(sojourn.open, models.adder)
     wait_until(lambda: zygote.pid not in (None, old))
     young = zygote.pid
-    time.sleep(0.5)  # far from done: the import takes seconds
+    wait_until(lambda: "tensorflow" in Path(f"/proc/{young}/maps").read_text())  # far from done
     kill(young)
     with waiting.result() as session:
         assert session.run("output", {"a": 1, "b": 2}) == 3
