@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import fsspec
+import msgspec
 import pytest
 
 import sojourn
-from sojourn.cluster.storage import Storage
+from sojourn.cluster import storage as storage_module
+from sojourn.cluster.storage import Kept, Storage
 
 
 @pytest.fixture(params=["file", "memory"])
@@ -60,7 +63,7 @@ def test_a_state_that_was_damaged_is_refused(saved: Path, tmp_path: Path) -> Non
     storage.put(str(saved), "m", 0)
     [weights] = (tmp_path / "states").rglob("weights")
     weights.write_bytes(bytes(256 * 1000))
-    with pytest.raises(sojourn.CheckpointError, match="weights of the state of 'm' was changed"):
+    with pytest.raises(sojourn.CheckpointError, match="'m' cannot be read: weights was changed"):
         storage.get(str(tmp_path / "back"), "m", 0)
 
 
@@ -72,12 +75,95 @@ def test_a_put_that_fails_leaves_the_older_state(
     before = contents(saved)
     (saved / "weights").write_bytes(b"newer")
 
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
     with monkeypatch.context() as patched:
-        patched.setattr(storage, "_name", full)
+        patched.setattr(storage, "_name", _full)
         with pytest.raises(sojourn.CheckpointError, match="No space left"):
             storage.put(str(saved), "m", 0)
     storage.get(str(tmp_path / "back"), "m", 0)
     assert contents(tmp_path / "back") == before
+
+
+def test_a_put_that_fails_leaves_nothing_on_a_full_disk(saved: Path, tmp_path: Path) -> None:
+    states = tmp_path / "states"
+    storage = Storage(f"file://{states}")
+    storage.put(str(saved), "m", 0)
+    before = contents(states)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(storage, "_name", _full)
+        with pytest.raises(sojourn.CheckpointError, match="No space left"):
+            storage.put(str(saved), "m", 0)
+    assert contents(states) == before
+
+
+def test_what_fails_after_a_state_counts_is_not_the_failure_of_the_state(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = Storage(f"file://{tmp_path}/states")
+    storage.put(str(saved), "m", 0)
+    monkeypatch.setattr(storage._files, "rm_file", _full)
+    (saved / "weights").write_bytes(b"newer")
+    storage.put(str(saved), "m", 0)  # the older one cannot be removed
+    (saved / "weights").write_bytes(b"newest")
+    synced = storage_module._sync
+    place = storage._place("m", 0)
+    monkeypatch.setattr(
+        storage_module, "_sync", lambda path: _full() if path == place else synced(path)
+    )
+    with pytest.raises(sojourn.CheckpointError, match="new state of 'm' is in place"):
+        storage.put(str(saved), "m", 0)
+    storage.get(str(tmp_path / "back"), "m", 0)
+    assert contents(tmp_path / "back") == contents(saved)
+
+
+def test_a_state_that_is_replaced_while_it_is_fetched_comes_as_the_newer_one(
+    url: str, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = Storage(url)
+    storage.put(str(saved), "m", 0)
+    fetch = storage._fetch
+
+    def too_late(*args: Any) -> None:
+        monkeypatch.setattr(storage, "_fetch", fetch)
+        (saved / "weights").write_bytes(b"newer")
+        Storage(url).put(str(saved), "m", 0)
+        fetch(*args)
+
+    monkeypatch.setattr(storage, "_fetch", too_late)
+    assert storage.get(str(tmp_path / "back"), "m", 0)
+    assert contents(tmp_path / "back") == contents(saved)
+
+
+@pytest.mark.parametrize("name", ["../../../thesis", "/thesis", "a/../../b", ""])
+def test_a_state_whose_names_lead_elsewhere_is_refused(
+    saved: Path, tmp_path: Path, name: str
+) -> None:
+    storage = Storage(f"file://{tmp_path}/states")
+    storage.put(str(saved), "m", 0)
+    kept = storage._current(storage._place("m", 0))
+    assert kept is not None
+    for lie in (Kept(name, kept.files), Kept(kept.folder, {name: (0, "")})):
+        storage._name(storage._place("m", 0), msgspec.json.encode(lie))
+        before = contents(tmp_path)
+        with pytest.raises(sojourn.CheckpointError, match="names a file elsewhere"):
+            storage.get(str(tmp_path / "back"), "m", 0)
+        assert contents(tmp_path) == before
+    storage.put(str(saved), "m", 0)  # and what it named is not removed
+    assert before.items() - contents(tmp_path).items() <= {*_named(before, "current")}
+
+
+def test_no_name_is_taken_for_a_pattern(saved: Path, tmp_path: Path) -> None:
+    mine, other = Storage("memory://states*"), Storage("memory://states2")
+    for storage in (mine, other):
+        storage.put(str(saved), "m", 0)
+    mine.put(str(saved), "m", 0)
+    mine.drop("m", 0)
+    assert other.get(str(tmp_path / "back"), "m", 0)
+    other.drop("m", 0)
+
+
+def _named(files: dict[str, bytes], name: str) -> set[tuple[str, bytes]]:
+    return {(path, content) for path, content in files.items() if path.endswith(name)}
+
+
+def _full(*_: object) -> None:
+    raise OSError(28, "No space left on device")

@@ -304,11 +304,11 @@ def test_the_oldest_entries_go_when_there_is_too_much(
     for n in range(4):
         with cache.new_entry() as entry:
             (entry / "model.onnx").write_bytes(bytes(1000))
-            cache.keep(entry, f"key{n}", Examined([], [], []))
-        os.utime(own_cache / f"key{n}", (n, n))
-    assert sorted(path.name for path in own_cache.iterdir()) == ["key2", "key3"]
-    assert cache.find("key0") is None
-    assert cache.find("key3") is not None
+            cache.keep(entry, f"{n:064}", Examined([], [], []))
+        os.utime(own_cache / f"sojourn-{n:064}", (n, n))
+    assert len(list(own_cache.iterdir())) == 2
+    assert cache.find(f"{0:064}") is None
+    assert cache.find(f"{3:064}") is not None
 
 
 # The command

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -178,3 +179,33 @@ def test_a_sweep_has_a_progress_bar_on_a_terminal_only(monkeypatch: pytest.Monke
         assert double.map([1, 2, 3], workers=2, quiet=quiet) == [2, 4, 6]
         assert ("3/3" in stream.getvalue()) == shows
         assert ("double" in stream.getvalue()) == shows
+
+
+class BrokenTerminal(Terminal):
+    def write(self, text: str) -> int:
+        raise OSError(5, "Input/output error")
+
+
+def closed() -> io.StringIO:
+    stream = io.StringIO()
+    stream.close()
+    return stream
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        BrokenTerminal(),
+        closed(),
+        object(),
+        None,
+    ],
+    ids=["hung up", "closed", "no stream", "none"],
+)
+def test_a_bar_that_cannot_be_shown_costs_no_result(
+    monkeypatch: pytest.MonkeyPatch, stream: Any
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", stream)
+    double = sojourn.isolated(lambda x: x * 2, name="double")
+    assert double.map([1, 2, 3], workers=2) == [2, 4, 6]

@@ -255,11 +255,11 @@ def test_lines_that_cannot_be_kept_are_dropped_and_counted(
     assert lines[-1]["dropped_lines"] == 2
 
 
-def test_a_log_on_a_full_disk_harms_nobody(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_log_on_a_full_disk_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
     log = AccessLog("/dev/full")
     log.write(entry(1))
     log.close()
-    assert "the access log cannot be written" in capsys.readouterr().err
+    assert "the access log cannot be written" in caplog.text
 
 
 # -- TLS -------------------------------------------------------------------------------------------

@@ -16,6 +16,8 @@ import pytest
 import models
 import sojourn
 from clients import client, remaining, told
+from sojourn.probes import processes
+from sojourn.process import spares
 from sojourn.process.spares import standing
 
 pytestmark = pytest.mark.usefixtures("zygote")
@@ -111,6 +113,24 @@ def surroundings() -> Any:
         return repr((*seen, float(np.random.random())))
 
     return look
+
+
+def test_a_spare_worker_that_is_stopped_is_not_handed_out(spare):
+    os.kill(spare, signal.SIGSTOP)
+    with sojourn.open(models.adder, timeout=30) as session:
+        assert session.pid != spare
+        assert session.run(*SUM) == 3
+    wait_for(lambda: not os.path.exists(f"/proc/{spare}"))
+
+
+def test_a_spare_worker_that_does_not_answer_costs_an_open_a_part_of_its_time(spare, monkeypatch):
+    monkeypatch.setattr(processes, "is_stopped", lambda pid: False)  # it was not, a moment ago
+    monkeypatch.setattr(spares, "_HAND_OVER_SECONDS", 0.5)
+    os.kill(spare, signal.SIGSTOP)
+    with sojourn.open(models.adder) as session:
+        assert session.pid != spare
+        assert session.run(*SUM) == 3
+    wait_for(lambda: not os.path.exists(f"/proc/{spare}"))
 
 
 def test_it_sees_the_world_as_its_session_does(spare, monkeypatch, tmp_path):

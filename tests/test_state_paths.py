@@ -29,7 +29,7 @@ _characters = (
 )
 _names = (
     st.text(_characters, min_size=1, max_size=40)
-    | st.integers(200, 255).map(lambda length: "n" * length)
+    | st.builds(lambda one, length: one * length, _characters, st.integers(60, 255))
     | st.sampled_from(["state.index", "manifest.json", "checkpoint", "...", "-", "~", "[!a]", "."])
 ).map(lambda name: os.fsdecode(os.fsencode(name)))
 _names = _names.filter(lambda name: len(os.fsencode(name)) <= 255 and name not in (".", ".."))
@@ -68,17 +68,40 @@ def others_than(path: str, folder: str) -> dict[str, Any]:
     }
 
 
+def through_a_link(folder: str, parts: list[str]) -> Any:
+    os.symlink("top", os.path.join(folder, "link"))
+    return os.path.join(folder, "link", *parts)
+
+
+def as_a_link(folder: str, parts: list[str]) -> Any:
+    os.symlink(os.path.join("top", *parts), os.path.join(folder, "last"))
+    return os.path.join(folder, "last")
+
+
+# The same place in other words.
+SPELLINGS = [
+    lambda folder, parts: os.path.join(folder, "top", *parts),
+    lambda folder, parts: Path(folder, "top", *parts),
+    lambda folder, parts: os.fsencode(os.path.join(folder, "top", *parts)),
+    lambda folder, parts: os.path.relpath(os.path.join(folder, "top", *parts)),
+    lambda folder, parts: os.path.join(folder, "top", *parts, ""),
+    lambda folder, parts: os.path.join(folder, ".", "top", "..", "top", *parts, "."),
+    through_a_link,
+    as_a_link,
+]
+
+
 @_EXPLORE
-@given(parts=_paths, neighbour=_names, through_link=st.booleans(), twice=st.booleans())
-def test_what_was_saved_comes_back_from_any_path(session, parts, neighbour, through_link, twice):
+@given(parts=_paths, neighbour=_names, spelled=st.sampled_from(SPELLINGS), twice=st.booleans())
+def test_what_was_saved_comes_back_from_any_path(session, parts, neighbour, spelled, twice):
     with tempfile.TemporaryDirectory() as folder:
-        top = os.path.join(os.path.realpath(folder), "top")
+        folder = os.path.realpath(folder)
+        top = os.path.join(folder, "top")
         os.mkdir(top)
         if neighbour != parts[0]:
             Path(top, neighbour).write_bytes(b"mine")
-        os.symlink(top, os.path.join(folder, "link"))
         real = os.path.join(top, *parts)
-        path = os.path.join(folder, "link", *parts) if through_link else real
+        path = spelled(folder, parts)
         before = others_than(real, folder)
         value = float(session.run("value")) + 1
         session.run("store", {"amount": value})
@@ -160,6 +183,23 @@ def one_like_ours(folder: Path) -> list[str]:
     return ["state.backup"]
 
 
+def other_bytes(folder: Path) -> list[str]:
+    path = folder / "checkpoint"
+    path.write_bytes(path.read_bytes().swapcase())
+    return ["checkpoint"]
+
+
+def other_size(folder: Path) -> list[str]:
+    (folder / "state.index").write_text("mine")
+    return ["state.index"]
+
+
+def a_link(folder: Path) -> list[str]:
+    (folder / "state.index").rename(folder.with_name("moved"))
+    (folder / "state.index").symlink_to(folder.with_name("moved"))
+    return ["state.index"]
+
+
 def a_folder(folder: Path) -> list[str]:
     (folder / "checkpoint").unlink()
     (folder / "checkpoint").mkdir()
@@ -167,7 +207,10 @@ def a_folder(folder: Path) -> list[str]:
     return ["checkpoint"]
 
 
-@pytest.mark.parametrize("put", [of_another_program, one_more, one_like_ours, a_folder])
+@pytest.mark.parametrize(
+    "put",
+    [of_another_program, one_more, one_like_ours, other_bytes, other_size, a_link, a_folder],
+)
 def test_a_folder_with_anything_else_in_it_is_never_replaced(session, tmp_path, put):
     path = tmp_path / "app"
     path.mkdir()
@@ -245,3 +288,45 @@ def test_its_access_list_stays_the_same(session, tmp_path):
         pytest.skip("a file system without attributes")
     session.save(path)
     assert os.getxattr(path, "user.note") == b"mine"
+
+
+@pytest.mark.parametrize("path", ["", "a\0b", "\ud800", b"", None, 5])
+def test_what_cannot_be_a_path_is_refused_by_name(session, path):
+    for use in (session.save, session.restore):
+        with pytest.raises((TypeError, ValueError), match="path must be"):
+            use(path)
+
+
+def test_what_cannot_be_replaced_is_refused_in_words(session):
+    for mount in ("/", "/proc"):
+        with pytest.raises(sojourn.CheckpointError, match="mount point"):
+            session.save(mount)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
+def test_state_below_a_folder_that_may_only_be_passed_through_is_restored(session):
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        path = os.path.join(folder, "saved")
+        session.save(path)
+        os.chmod(folder, 0o711)
+
+        def look() -> bool:
+            os.setresuid(65534, 65534, 65534)
+            with checkpoints.opened(path) as saved:
+                return saved.has_values
+
+        assert sojourn.isolated(look)()
+
+
+def test_every_folder_that_was_made_for_it_is_on_the_disk(session, tmp_path, monkeypatch):
+    synced: set[int] = set()
+    fsync = os.fsync
+
+    def note(fd: int) -> None:
+        synced.add(os.fstat(fd).st_ino)
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", note)
+    session.save(tmp_path / "a" / "b" / "saved")
+    for folder in ("", "a", "a/b"):
+        assert (tmp_path / folder).stat().st_ino in synced

@@ -59,6 +59,23 @@ def memory(size: int, seals: bool, count: int) -> Lie:
     return tell
 
 
+def flood(lane: Any, meta: bytes) -> None:
+    """Memory comes for as long as the peer takes it."""
+    import socket
+    import threading
+
+    from sojourn.transport import messages, segment
+
+    fd = segment.sealed_file(4096)
+
+    def send() -> None:
+        while True:
+            socket.send_fds(lane._channel, [bytes([messages.MAIN])], [fd])
+
+    threading.Thread(target=send, daemon=True).start()
+    lane._mine[messages.GENERATION] = 2**40
+
+
 # By name: what is told, and what the one who refuses it says.
 LIES: dict[str, tuple[Lie, str]] = {
     "a dtype that is none": (header(0, "<H", 999), "no dtype number 999"),
@@ -80,4 +97,5 @@ LIES: dict[str, tuple[Lie, str]] = {
     "three descriptors": (memory(2**20, True, 3), "expected one descriptor with the memory, got 3"),
     "two hundred descriptors": (memory(2**20, True, 200), "expected one descriptor"),
     "no descriptor": (memory(2**20, True, 0), "memory did not come"),
+    "memory without end": (flood, "memory did not come"),
 }

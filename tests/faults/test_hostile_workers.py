@@ -6,6 +6,7 @@ worker could.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 from typing import Any
@@ -161,12 +162,12 @@ def lying(tell: Any) -> Any:
     return build
 
 
-def must_break(tell: Any, says: str) -> None:
+def must_break(tell: Any, says: str, run: Any = sojourn.Session.run) -> None:
     """The client refuses the answer, ends the worker, and says why."""
     with sojourn.open(lying(tell)) as session:
         assert session.run(*SQUARE).tolist() == [[1, 1], [1, 1]]
         with pytest.raises(sojourn.SessionBroken, match=rf"broke the protocol \(.*{says}"):
-            session.run(*SQUARE, timeout=60)
+            run(session, *SQUARE, timeout=60)
         wait_until(lambda: not os.path.exists(f"/proc/{session.pid}"))
     assert session.receipt.clean
 
@@ -175,6 +176,35 @@ def must_break(tell: Any, says: str) -> None:
 def test_a_worker_whose_answer_cannot_be_is_ended(lie):
     tell, says = LIES[lie]
     must_break(tell, says)
+
+
+def awaited(session: sojourn.Session, *step: Any, **options: Any) -> None:
+    """Several steps that wait together: none of them hangs."""
+
+    async def run() -> None:
+        steps = [session.arun(*step, **options) for _ in range(4)]
+        failures = await asyncio.gather(*steps, return_exceptions=True)
+        assert all(isinstance(failure, sojourn.SessionBroken) for failure in failures)
+        try:
+            raise min(failures, key=lambda failure: "broke the protocol" not in str(failure))
+        finally:
+            del failures  # else it would be kept by itself
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        "a size beyond the memory",
+        "memory that shrinks",
+        "two hundred descriptors",
+        "memory without end",
+    ],
+)
+def test_a_worker_whose_answer_to_awaited_steps_cannot_be_is_ended(lie):
+    tell, says = LIES[lie]
+    must_break(tell, says, awaited)
 
 
 def test_a_worker_that_dies_half_way_through_an_answer_broke_in_that_step():

@@ -96,6 +96,8 @@ def _codes(text: str) -> tuple[str, ...]:
 
 def _fix(outcome: Outcome, settings: Settings, diff: bool) -> int:
     """Fix or show every file with findings; the number of files that change."""
+    from sojourn.session.folders import replace_file
+
     changed = 0
     for path, source in outcome.sources.items():
         fixed = fix_source(source, settings, path, outcome.program)
@@ -105,7 +107,10 @@ def _fix(outcome: Outcome, settings: Settings, diff: bool) -> int:
         if diff:
             click.echo(fixed.diff(path), nl=False)
         else:
-            Path(path).write_bytes(fixed.after)
+            try:
+                replace_file(path, fixed.after)
+            except OSError as error:
+                raise click.ClickException(f"{path} is as it was: {error}") from None
     return changed
 
 

@@ -32,10 +32,13 @@ def command(events: Path, page: Path | None, picture: Path | None, data: Data) -
     if not story.counts:
         click.echo(f"Error: {events} holds no events", err=True)
         sys.exit(1)
-    data.give(story.to_dict())
     wanted = picture is not None
     if not (page or picture or data.is_wanted):
         page, picture = events.with_suffix(".html"), events.with_suffix(".png")
+    for target in (page, picture, data.file):
+        if target is not None and target.exists() and target.samefile(events):
+            raise click.UsageError(f"{target} holds the events, and is not replaced")
+    data.give(story.to_dict())
     if not data.is_printed:
         click.echo(_summary(story))
     try:

@@ -1,15 +1,18 @@
 """Where the variables of a copy are kept while it is open nowhere: any URL that fsspec knows.
 
 A state counts once every file was read back and its checksum agreed; then one small file names it,
-written last and replaced as a whole. Whatever fails before, the older state is still the one.
+written last and replaced as a whole. Whatever fails before, the older state is still the one; what
+fails afterwards is not the failure of the state.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
 import secrets
+import shutil
 from typing import Any
 
 import msgspec
@@ -18,6 +21,7 @@ from sojourn.errors import CheckpointError
 
 _CHUNK_BYTES = 8 * 2**20
 _CURRENT = "current"
+_UNREADABLE = (OSError, ValueError, msgspec.DecodeError)
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -41,31 +45,35 @@ class Storage:
     def put(self, folder: str, model: str, slot: int) -> None:
         """Keep what was saved in this folder as the state of a model's slot."""
         place = self._place(model, slot)
-        before = self._current(place)
+        before = self._named(place)
         target = secrets.token_hex(8)
         try:
             kept = Kept(target, self._copy(folder, f"{place}/{target}"))
             self._name(place, msgspec.json.encode(kept))
-        except OSError as error:
+        except BaseException as error:
+            self._remove(f"{place}/{target}")  # else a full disk would be fuller each time
+            if not isinstance(error, OSError):
+                raise
             raise CheckpointError(f"the state of {model!r} cannot be kept: {error}") from error
         if before is not None:
             self._remove(f"{place}/{before.folder}")
+        self._make_durable(place, model)
 
     def get(self, folder: str, model: str, slot: int) -> bool:
         """Bring the state of a model's slot into a new folder; False if there is none."""
         place = self._place(model, slot)
-        kept = self._current(place)
-        if kept is None:
-            return False
-        os.makedirs(folder)
-        for name, (size, checksum) in kept.files.items():
-            target = os.path.join(folder, name)
-            os.makedirs(os.path.dirname(target), exist_ok=True)
-            self._files.get_file(f"{place}/{kept.folder}/{name}", target)
-            with open(target, "rb") as file:
-                if (os.path.getsize(target), _checksum(file)) != (size, checksum):
-                    raise CheckpointError(f"{name} of the state of {model!r} was changed since")
-        return True
+        while True:
+            kept = None
+            try:
+                kept = self._current(place)
+                if kept is not None:
+                    self._fetch(kept, place, folder)
+                return kept is not None
+            except _UNREADABLE as error:
+                if self._named(place) != kept:  # a newer one has replaced it meanwhile
+                    shutil.rmtree(folder, ignore_errors=True)
+                    continue
+                raise CheckpointError(f"the state of {model!r} cannot be read: {error}") from error
 
     def drop(self, model: str, slot: int) -> None:
         """Forget the state of a model's slot."""
@@ -73,14 +81,36 @@ class Storage:
 
     def _place(self, model: str, slot: int) -> str:
         readable = re.sub(r"[^A-Za-z0-9_.-]", "_", model)[:60]
-        unlike = hashlib.sha256(model.encode()).hexdigest()[:12]
+        unlike = hashlib.sha256(model.encode(errors="surrogatepass")).hexdigest()[:12]
         return f"{self._root}/{readable}-{unlike}/{slot}"
 
     def _current(self, place: str) -> Kept | None:
+        """The state that counts. Nothing in it leads out of the place."""
         try:
-            return msgspec.json.decode(self._files.cat_file(f"{place}/{_CURRENT}"), type=Kept)
+            kept = msgspec.json.decode(self._files.cat_file(f"{place}/{_CURRENT}"), type=Kept)
         except FileNotFoundError:
             return None
+        for name in (kept.folder, *kept.files):
+            if not {*name.split("/")}.isdisjoint(("", ".", "..")):
+                raise ValueError(f"{place}/{_CURRENT} names a file elsewhere: {name!r}")
+        return kept
+
+    def _named(self, place: str) -> Kept | None:
+        """The same; None for one that cannot be read, too."""
+        try:
+            return self._current(place)
+        except _UNREADABLE:
+            return None
+
+    def _fetch(self, kept: Kept, place: str, folder: str) -> None:
+        os.makedirs(folder)
+        for name, (size, checksum) in kept.files.items():
+            target = os.path.join(folder, name)
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            self._files.get_file(f"{place}/{kept.folder}/{name}", target)
+            with open(target, "rb") as file:
+                if (os.path.getsize(target), _checksum(file)) != (size, checksum):
+                    raise ValueError(f"{name} was changed since")
 
     def _copy(self, folder: str, target: str) -> dict[str, tuple[int, str]]:
         files: dict[str, tuple[int, str]] = {}
@@ -110,18 +140,35 @@ class Storage:
             self._files.pipe_file(f"{place}/{_CURRENT}", content)  # whole or not at all
             return
         fresh = f"{place}/{_CURRENT}.{secrets.token_hex(4)}"
-        with open(fresh, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(fresh, f"{place}/{_CURRENT}")
-        _sync(place)
+        try:
+            with open(fresh, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(fresh, f"{place}/{_CURRENT}")
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(fresh)
+            raise
+
+    def _make_durable(self, place: str, model: str) -> None:
+        try:
+            if self._is_local:
+                _sync(place)
+        except OSError as error:
+            raise CheckpointError(
+                f"the new state of {model!r} is in place, but the disk has not confirmed it, and "
+                f"it may not survive a power cut: {error}"
+            ) from error
 
     def _remove(self, path: str) -> None:
-        try:
-            self._files.rm(path, recursive=True)
-        except FileNotFoundError:
-            pass
+        """Remove a folder of ours. Its name is no pattern, and what stays is no failure."""
+        with contextlib.suppress(OSError):
+            found = self._files.find(path, withdirs=True, detail=True)
+            for name in (*sorted(found, reverse=True), path):
+                is_file = name in found and found[name]["type"] == "file"
+                with contextlib.suppress(OSError):
+                    (self._files.rm_file if is_file else self._files.rmdir)(name)
 
 
 def _protocols(files: Any) -> tuple[str, ...]:

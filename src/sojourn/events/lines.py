@@ -6,7 +6,9 @@ several processes can share a file. The file is bounded: when it is full it beco
 
 from __future__ import annotations
 
+import contextlib
 import os
+import stat
 import threading
 import warnings
 import weakref
@@ -59,9 +61,12 @@ class _Writer:
 
         # Of several processes that find it full, one moves it: the lock is on what they share.
         fcntl.flock(self._fd, fcntl.LOCK_EX)
+        mode = stat.S_IMODE(os.fstat(self._fd).st_mode)
         if self._is_at_path():
             os.replace(self._path, f"{self._path}.1")
         self._begin_anew()
+        with contextlib.suppress(OSError):  # another user's, perhaps
+            os.fchmod(self._fd, mode)  # who could not read the old one cannot read the new one
 
     def _begin_anew(self) -> None:
         before, self._fd = self._fd, self._open()

@@ -1,11 +1,14 @@
-"""How far a sweep is: a bar on a terminal, a line below the cell in a notebook, else nothing."""
+"""How far a sweep is: a bar on a terminal, a line below the cell in a notebook, else nothing.
+
+What cannot be shown, on a stream that is closed or lacks a character, costs no result.
+"""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Protocol
 
 _WIDTH = 30  # characters of the bar in a notebook
@@ -22,20 +25,36 @@ class Progress(Protocol):
 @contextmanager
 def showing(name: str, total: int | None, quiet: bool) -> Iterator[Progress]:
     """Show it from now on, while the first worker is still being started."""
-    if quiet:
-        yield _Nothing()
-    elif _is_in_notebook():
-        yield _Cell(name, total)
-    elif sys.stderr is not None and sys.stderr.isatty():
-        with _terminal(name, total) as bar:
-            yield bar
-    else:
-        yield _Nothing()
+    shown = ExitStack()
+    progress: Progress = _Nothing()
+    with suppress(Exception):
+        if quiet:
+            pass
+        elif _is_in_notebook():
+            progress = _Cell(name, total)
+        elif sys.stderr.isatty():
+            progress = shown.enter_context(_terminal(name, total))
+    try:
+        yield _Careful(progress)
+    finally:
+        with suppress(Exception):
+            shown.close()
 
 
 class _Nothing:
     def show(self, done: int, failed: int, running: int) -> None:
         pass
+
+
+class _Careful:
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+
+    def show(self, done: int, failed: int, running: int) -> None:
+        try:
+            self._progress.show(done, failed, running)
+        except Exception:
+            self._progress = _Nothing()
 
 
 class _Bar:

@@ -2,7 +2,8 @@
 
 Made when the first copy is parked, below the folder for temporary files, readable by its owner
 alone, and removed when the pool closes. A program that was killed cannot remove its own; the next
-pool of the same user does, which it recognises by the lock that a living owner would hold.
+pool of the same user does, which it recognises by its name and by the lock that a living owner
+would hold. Only saved states are removed: whatever else somebody has put there stays.
 """
 
 from __future__ import annotations
@@ -11,14 +12,16 @@ import contextlib
 import fcntl
 import os
 import re
-import shutil
+import secrets
 import tempfile
 import threading
 
 from sojourn.errors import CheckpointError
 from sojourn.pool.decisions.terms import CopyId
+from sojourn.session import checkpoints
 
 _PREFIX = "sojourn-pool-"
+_OURS = re.compile(_PREFIX + "[0-9a-f]{16}")
 
 
 class Parking:
@@ -38,14 +41,14 @@ class Parking:
 
     def discard(self, path: str) -> None:
         """A newer state has replaced this one."""
-        shutil.rmtree(path, ignore_errors=True)
+        checkpoints.remove(path)
 
     def leave(self) -> None:
         """Remove everything. Nothing can be parked afterwards."""
         with self._lock:
             self._is_over = True
             if self._folder is not None:
-                shutil.rmtree(self._folder, ignore_errors=True)
+                _remove(self._folder)
                 self._folder = None
             self._let_go()
 
@@ -64,7 +67,8 @@ class Parking:
                 try:
                     os.makedirs(parent, exist_ok=True)
                     _sweep(parent)
-                    folder = tempfile.mkdtemp(prefix=_PREFIX, dir=parent)  # for us alone: 0700
+                    folder = os.path.join(parent, _PREFIX + secrets.token_hex(8))
+                    os.mkdir(folder, 0o700)  # for us alone
                     self._fd = _locked(folder)
                 except OSError as error:
                     raise CheckpointError(f"nothing can be parked in {parent}: {error}") from error
@@ -84,9 +88,14 @@ def _locked(folder: str) -> int:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except FileNotFoundError:
         return -1
-    with contextlib.suppress(OSError):  # a file system without locks
+    try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    if os.path.isdir(folder):
+        is_ours = os.path.isdir(folder)
+    except BlockingIOError:
+        is_ours = False  # who sweeps has it, and is about to remove it
+    except OSError:
+        is_ours = True  # a file system without locks, where nobody sweeps
+    if is_ours:
         return fd
     os.close(fd)
     return -1
@@ -95,7 +104,7 @@ def _locked(folder: str) -> int:
 def _sweep(parent: str) -> None:
     """Remove what killed programs of ours have left."""
     for entry in os.scandir(parent):
-        if not entry.name.startswith(_PREFIX) or not entry.is_dir(follow_symlinks=False):
+        if not _OURS.fullmatch(entry.name) or not entry.is_dir(follow_symlinks=False):
             continue
         with contextlib.suppress(OSError):
             if entry.stat(follow_symlinks=False).st_uid != os.getuid():
@@ -103,6 +112,13 @@ def _sweep(parent: str) -> None:
             fd = os.open(entry.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(entry.path, ignore_errors=True)
+                _remove(entry.path)
             finally:
                 os.close(fd)
+
+
+def _remove(folder: str) -> None:
+    with contextlib.suppress(OSError):
+        for name in os.listdir(folder):
+            checkpoints.remove(os.path.join(folder, name))
+        os.rmdir(folder)

@@ -25,6 +25,15 @@ def of_client(client_pid: int | None = None) -> list[Found]:
     return [one for one in found if one is not None and client_pid in (None, one.client_pid)]
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether a process that has not been waited for is stopped."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            return stat.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
+    except (OSError, IndexError):
+        return False
+
+
 def program_of(pid: int) -> str:
     """What a process runs, as one calls it: `serve.py`, `-m pytest`, `gunicorn`; "" if unknown."""
     try:

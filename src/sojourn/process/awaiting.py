@@ -170,8 +170,7 @@ class AwaitedLanes:
             return False
         except Exception as error:
             self._lanes.abandon(lane)
-            kept = error
-            bundle.fail(lambda: kept)
+            bundle.fail(_giving(error))
             return False
         for request in bundle.requests:
             request.lane = lane
@@ -214,8 +213,7 @@ class AwaitedLanes:
         try:
             bundle.resolve(lane.take())
         except Exception as error:
-            kept = error
-            bundle.fail(lambda: kept)
+            bundle.fail(_giving(error))
             self._unwatch(lane)
             self._lanes.abandon(lane)
             self._go_on()
@@ -318,3 +316,8 @@ class AwaitedLanes:
             self._go_on()
         if self._busy or self._waiting:
             self._tick_later()
+
+
+def _giving(error: Exception) -> Callable[[], Exception]:
+    """In a variable of the frame that it was raised in, it would keep itself and our lanes."""
+    return lambda: error

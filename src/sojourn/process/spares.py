@@ -17,9 +17,11 @@ from sojourn.engines.hooks import DEFAULT
 from sojourn.errors import SojournError
 from sojourn.process import exits
 from sojourn.process.calls import NoAnswer, WorkerDied
+from sojourn.process.deadlines import left_until
 from sojourn.process.worker import Worker
 
 NAME = "spare"
+_HAND_OVER_SECONDS = 10.0  # it takes milliseconds, on a machine that is far too busy seconds
 _QUIET_SECONDS = 0.05  # between two looks whether anything is being opened
 Fits = Callable[[Worker], bool]
 TakeSpare = Callable[[Fits], Worker | None]
@@ -68,9 +70,11 @@ def hand_over(
     spare = take(lambda worker: worker.fits(framework, environment))
     if spare is None:
         return None
+    most = left_until(deadline, _HAND_OVER_SECONDS) / 2
     try:
-        spare.hand_over(name, environment, deadline)
-    except WorkerDied:
+        spare.hand_over(name, environment, time.monotonic() + most)
+    except (WorkerDied, NoAnswer):  # a new one has the rest of the time
+        spare.kill()
         end(spare)
         return None
     except BaseException:
@@ -116,6 +120,7 @@ class Standing:
                 if taken is not None:
                     break
             elif spare.is_stale() and self._removed(spare) is not None:
+                spare.kill()  # it may be stopped
                 end(spare)
         if len(self._ready) < self._wanted:
             self._start()

@@ -18,7 +18,7 @@ from sojourn import events
 from sojourn.engines import shortage
 from sojourn.engines.hooks import DEFAULT
 from sojourn.errors import OutOfMemory
-from sojourn.probes import memory
+from sojourn.probes import memory, processes
 from sojourn.process import callbacks, crossing, lifeline, limits, marks
 from sojourn.process.calls import OK, NoAnswer, PreparedStep, WorkerDied, call_meta
 from sojourn.process.lanes import Lanes, under_way
@@ -144,13 +144,15 @@ class Worker:
         """Whether a spare worker could be the one of a session with these options."""
         settings = self._surroundings(environment).settings()
         is_kin = self._zygote is zygote_for(framework)
-        return is_kin and settings == self._settings and self.is_alive
+        return is_kin and settings == self._settings and self._answers()
 
     def is_stale(self) -> bool:
         """Whether a spare worker has died, or would be another one if it were made now."""
-        return (
-            not self.is_alive or self._settings != self._surroundings(self._environment).settings()
-        )
+        settings = self._surroundings(self._environment).settings()
+        return self._settings != settings or not self._answers()
+
+    def _answers(self) -> bool:
+        return self.is_alive and not processes.is_stopped(self.pid)
 
     def hand_over(
         self, name: str, environment: dict[str, str] | None, deadline: float | None
@@ -465,7 +467,7 @@ def _close_all(pidfd: int, *others: Any) -> None:
 
 def _forget_frames(error: Exception) -> None:
     """An error that is kept would keep our lanes, which are in its frames, and their memory."""
-    error.__traceback__ = None
+    error.__traceback__ = error.__context__ = None
 
 
 def _pidfds(pids: list[int]) -> list[int]:

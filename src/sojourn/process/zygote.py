@@ -25,6 +25,7 @@ import msgspec
 from sojourn import events
 from sojourn.engines.hooks import DEFAULT, chosen_frameworks, idle_seconds
 from sojourn.errors import InternalError, PlatformError, SojournError
+from sojourn.probes import processes
 from sojourn.probes.platform import require_process_isolation
 from sojourn.process import exits, huge_pages, interrupts, marks, private_folder
 from sojourn.process.calls import NoAnswer
@@ -208,7 +209,7 @@ class _Running:
         was_stopped = False
         look = min(_LOOK_SECONDS, left_until(deadline) / 4)
         while not poll.poll(1000 * left_until(deadline, look)):
-            is_stopped = _is_stopped(self.pid)
+            is_stopped = processes.is_stopped(self.pid)
             if is_stopped and was_stopped:
                 raise ZygoteGone
             was_stopped = is_stopped
@@ -405,15 +406,6 @@ class Zygote:
         if self._running is not None:
             self._running.forget()
             self._running = None
-
-
-def _is_stopped(pid: int) -> bool:
-    """Whether a child of ours, not waited for yet, is stopped."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as stat:
-            return stat.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
-    except (OSError, IndexError):
-        return False
 
 
 def _close_all(fds: list[int]) -> None:

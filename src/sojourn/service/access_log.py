@@ -7,10 +7,10 @@ up, lines are dropped and counted: a server that waits for its log is no server.
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 import re
 import secrets
-import sys
 import threading
 import time
 from collections import deque
@@ -21,6 +21,7 @@ import msgspec
 GATHER_SECONDS = 0.1
 MOST_WAITING = 50_000  # lines
 _GIVEN_ID = re.compile(r"[A-Za-z0-9._:/+=@\-]{1,128}")
+_log = logging.getLogger("sojourn.service")
 _prefix = secrets.token_hex(4)
 _numbers = itertools.count(1)
 
@@ -113,7 +114,7 @@ class AccessLog:
         except OSError as error:  # a full disk must not end the service
             if self._trouble != str(error):
                 self._trouble = str(error)
-                print(f"sojourn: the access log cannot be written: {error}", file=sys.stderr)
+                _log.error("the access log cannot be written: %s", error)
 
     def _is_at_path(self) -> bool:
         try:

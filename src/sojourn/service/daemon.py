@@ -219,22 +219,18 @@ class Daemon:
         """Others can find it, until it stops."""
         assert self._server is not None
         record = self._record(self._server.addresses, settings)
+        facts = {"pid": record.pid, "url": record.url, **self._server.addresses}
         withdraw = records.publish(record)
         try:
-            if settings.ready_file is not None:
-                facts = {"pid": record.pid, "url": record.url, **self._server.addresses}
-                notices.write_ready_file(settings.ready_file, facts)
-            notices.tell_systemd("READY=1")
-            where = ", ".join(f"{name} at {at}" for name, at in self._server.addresses.items())
-            count = "1 model" if len(self._entries) == 1 else f"{len(self._entries)} models"
-            _log.info("serving %s, %s", count, where)
-            yield
-            notices.tell_systemd("STOPPING=1")
+            with notices.ready_file(settings.ready_file, facts):
+                notices.tell_systemd("READY=1")
+                where = ", ".join(f"{name} at {at}" for name, at in self._server.addresses.items())
+                count = "1 model" if len(self._entries) == 1 else f"{len(self._entries)} models"
+                _log.info("serving %s, %s", count, where)
+                yield
+                notices.tell_systemd("STOPPING=1")
         finally:
             withdraw()
-            if settings.ready_file is not None:
-                with contextlib.suppress(OSError):
-                    os.unlink(settings.ready_file)
 
     def _record(self, addresses: dict[str, str], settings: Settings) -> records.Record:
         scheme = "http" if self._tls is None else "https"

@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import stat
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
+
+_MOST_BYTES = 2**16
 
 
 def tell_systemd(state: str) -> None:
@@ -23,15 +26,45 @@ def tell_systemd(state: str) -> None:
         sock.sendto(state.encode(), address)
 
 
-def write_ready_file(path: str, facts: Mapping[str, Any]) -> None:
-    """The file is there as a whole, or not at all."""
-    folder = os.path.dirname(os.path.abspath(path))
-    fd, name = tempfile.mkstemp(prefix=".sojourn-ready-", dir=folder)
-    try:
-        with os.fdopen(fd, "wb") as file:
+@contextlib.contextmanager
+def ready_file(path: str | None, facts: Mapping[str, Any]) -> Iterator[None]:
+    """A file that says where it answers, there as a whole or not at all, until the block ends.
+
+    What no server has written is not replaced, and what another has put there since stays.
+    """
+    if path is None:
+        yield
+        return
+    _require_ready_file(path)
+    fd, fresh = tempfile.mkstemp(prefix=".sojourn-ready-", dir=os.path.dirname(path) or ".")
+    with open(fd, "wb") as file:  # open until the end, so that no other gets its number
+        try:
             file.write(msgspec.json.encode(facts) + b"\n")
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
+            file.flush()
+            os.fchmod(fd, 0o644)
+            os.replace(fresh, path)
+        except BaseException:
+            os.unlink(fresh)
+            raise
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                if os.path.samestat(os.lstat(path), os.fstat(fd)):
+                    os.unlink(path)
+
+
+def _require_ready_file(path: str) -> None:
+    """Raise unless there is nothing, or what a server that was killed has left."""
+    try:
+        found = os.stat(path)
+        if stat.S_ISREG(found.st_mode):
+            with open(path, "rb") as file:
+                content = file.read(_MOST_BYTES)
+            if not content.strip() or {"pid", "url"} <= {*msgspec.json.decode(content, type=dict)}:
+                return
+    except FileNotFoundError:
+        return
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass
+    raise FileExistsError(f"the ready file {path} is something else, and is not replaced")

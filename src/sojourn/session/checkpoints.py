@@ -27,7 +27,7 @@ import msgspec
 
 from sojourn._version import __version__
 from sojourn.errors import CheckpointError
-from sojourn.session.folders import Site, site_of, take_on
+from sojourn.session.folders import Site, make_folders, remove_parts, site_of, take_on
 from sojourn.values import format_bytes
 
 STATE = "state"
@@ -104,7 +104,9 @@ def write(path: str, produce: Callable[[bytes], Written], session: str) -> None:
     """
     path = os.path.realpath(path)  # a link stays, and leads to the new state
     with _explaining(path):
-        os.makedirs(os.path.dirname(path), exist_ok=True)
+        if os.path.ismount(path):
+            raise CheckpointError("a mount point cannot be replaced; a folder below it can")
+        make_folders(os.path.dirname(path))
         with site_of(path, _is_part) as site:
             site.settle()
             _require_replaceable(site)
@@ -133,6 +135,17 @@ def opened(path: str) -> Iterator[Saved]:
         yield saved
 
 
+def remove(path: str) -> None:
+    """Remove a saved state, or what there is of it. Whatever else is in the folder stays."""
+    with contextlib.suppress(OSError):
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            remove_parts(fd, _is_part)
+        finally:
+            os.close(fd)
+        os.rmdir(path)
+
+
 def _find(path: str, stack: contextlib.ExitStack) -> Saved:
     above, name = os.path.split(path)
     if not os.path.isdir(path) and os.path.isfile(path + ".index"):
@@ -140,7 +153,7 @@ def _find(path: str, stack: contextlib.ExitStack) -> Saved:
         stack.callback(os.close, folder)
         return Saved(folder, above, name, [])
     try:
-        site = stack.enter_context(site_of(path, _is_part))
+        site = stack.enter_context(site_of(path, _is_part, reading=True))
         with contextlib.suppress(OSError):  # we may be allowed to read only
             site.settle()
         folder = stack.enter_context(site.opened())
@@ -188,30 +201,36 @@ def _require_replaceable(site: Site) -> None:
     if not stat.S_ISDIR(found.st_mode):
         raise CheckpointError("there is a file, which is not replaced by saved state")
     with site.opened() as folder:
-        _require_only_state(folder)
+        for name, facts in _require_only_state(folder).items():
+            if _facts(folder, name) != facts:
+                raise CheckpointError(
+                    f"{name} is not what {MANIFEST} lists, and is not replaced by saved state"
+                )
 
 
-def _require_only_state(folder: int) -> None:
-    """Raise if anything in the folder is not part of a saved state, or if it may not be."""
+def _require_only_state(folder: int) -> dict[str, FileFacts]:
+    """What the folder has of what it lists. Raise if it has anything else, as far as sizes tell."""
     names = os.listdir(folder)
-    if not names:
-        return
     try:
-        listed = {MANIFEST, *_read_manifest(folder).files}
+        listed = _read_manifest(folder).files if names else {}
     except CheckpointError:
-        listed = set()  # some other program has a file of this name, too
-    foreign = sorted(
-        name
-        for name in names
-        if name not in listed
-        or not _is_part(name)
-        or not stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
-    )
+        raise _foreign(names) from None  # some other program has a file of this name, too
+    foreign = []
+    for name in names:
+        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        size = listed[name].bytes if name in listed else found.st_size if name == MANIFEST else -1
+        if not (_is_part(name) and stat.S_ISREG(found.st_mode) and found.st_size == size):
+            foreign.append(name)
     if foreign:
-        raise CheckpointError(
-            f"the folder holds something else ({_listed(foreign)}), which is not replaced by saved "
-            "state"
-        )
+        raise _foreign(foreign)
+    return {name: facts for name, facts in listed.items() if name in names}
+
+
+def _foreign(names: list[str]) -> CheckpointError:
+    return CheckpointError(
+        f"the folder holds something else ({_listed(sorted(names))}), which is not replaced by "
+        "saved state"
+    )
 
 
 def _is_part(name: str) -> bool:

@@ -18,6 +18,7 @@ import hashlib
 import os
 import secrets
 import stat
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 
@@ -28,10 +29,15 @@ _BETWEEN_SECONDS = 5.0  # much longer than two renames take
 
 
 @contextlib.contextmanager
-def site_of(path: str, is_part: Callable[[str], bool]) -> Iterator[Site]:
+def site_of(path: str, is_part: Callable[[str], bool], reading: bool = False) -> Iterator[Site]:
     """The place for a folder. `is_part` tells whether a file of this name may be one of ours."""
     above, name = os.path.split(path)
-    fd = os.open(above, _FOLDER)
+    try:
+        fd = os.open(above, _FOLDER)
+    except PermissionError:
+        if not reading or not hasattr(os, "O_PATH"):
+            raise
+        fd = os.open(above, _FOLDER | os.O_PATH)  # we may pass through it, and not look into it
     try:
         yield Site(name, fd, is_part)
     finally:
@@ -170,11 +176,7 @@ class Site:
                 return  # who still uses it removes it
             if name.startswith(hidden(self._name, _REPLACED, "")) and self.status() is None:
                 return  # it is all there is
-            with contextlib.suppress(OSError):
-                os.fchmod(fd, stat.S_IRWXU)
-            for part in filter(self._is_part, os.listdir(fd)):
-                with contextlib.suppress(OSError):
-                    os.unlink(part, dir_fd=fd)
+            remove_parts(fd, self._is_part)
             os.rmdir(name, dir_fd=self._above)
 
     @contextlib.contextmanager
@@ -193,7 +195,26 @@ class Site:
 
     def _beside(self, role: str) -> list[str]:
         beginning = hidden(self._name, role, "")
-        return [name for name in os.listdir(self._above) if name.startswith(beginning)]
+        try:
+            names = os.listdir(self._above)
+        except OSError:
+            return []  # it may only be passed through
+        return [name for name in names if name.startswith(beginning)]
+
+
+def make_folders(path: str) -> None:
+    """Make a folder and those above it, as far as they are missing, and have them on the disk."""
+    if os.path.isdir(path):
+        return
+    above = os.path.dirname(path)
+    make_folders(above)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path)
+    fd = os.open(above, _FOLDER)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def hidden(name: str, role: str, suffix: str | None = None) -> str:
@@ -201,6 +222,15 @@ def hidden(name: str, role: str, suffix: str | None = None) -> str:
     # Of the same length for every name: the name itself may be as long as names can be.
     digest = hashlib.sha256(os.fsencode(name)).hexdigest()[:16]
     return f".sojourn-{digest}.{role}-{secrets.token_hex(8) if suffix is None else suffix}"
+
+
+def remove_parts(fd: int, is_part: Callable[[str], bool]) -> None:
+    """Remove the files of a folder that are named like ours, as far as we may."""
+    with contextlib.suppress(OSError):
+        os.fchmod(fd, stat.S_IRWXU)
+    for part in filter(is_part, os.listdir(fd)):
+        with contextlib.suppress(OSError):
+            os.unlink(part, dir_fd=fd)
 
 
 def take_on(fd: int, old: int) -> None:
@@ -216,6 +246,22 @@ def take_on(fd: int, old: int) -> None:
         with contextlib.suppress(OSError):
             os.setxattr(fd, name, os.getxattr(old, name))
     os.fchmod(fd, stat.S_IMODE(before.st_mode))
+
+
+def replace_file(path: str, content: bytes) -> None:
+    """Give a file another content, whole or not at all. Who may read it stays the same."""
+    path = os.path.realpath(path)  # a link stays
+    fd, fresh = tempfile.mkstemp(prefix=".sojourn-", dir=os.path.dirname(path))
+    try:
+        with open(fd, "wb") as file, open(path, "rb") as old:
+            file.write(content)
+            file.flush()
+            take_on(fd, old.fileno())
+            os.fsync(fd)
+        os.replace(fresh, path)
+    except BaseException:
+        os.unlink(fresh)
+        raise
 
 
 def _attributes(fd: int) -> list[str]:

@@ -159,7 +159,7 @@ class Usable:
         """
         self._stay.keeping.reset()
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | bytes | os.PathLike[Any]) -> None:
         """Save the variables to the folder `path`: when this returns, they are on the disk.
 
         The files are a TensorFlow checkpoint with a manifest. Steps that come meanwhile wait. If
@@ -167,7 +167,7 @@ class Usable:
         """
         self._stay.keeping.save(arguments.path("path", path))
 
-    def restore(self, path: str | os.PathLike[str]) -> None:
+    def restore(self, path: str | bytes | os.PathLike[Any]) -> None:
         """Take the variables from what was saved at `path`, every one or none.
 
         Every byte is checked first. The prefix of a plain TensorFlow checkpoint will do as well.

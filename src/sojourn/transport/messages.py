@@ -48,6 +48,7 @@ PATIENCE = 32
 _CROWDED_SECONDS = 2.0
 _SMALL_BYTES = 64 * 1024  # copied without further thought
 _LEAST_HEADER_BYTES = 8
+_MOST_FILES = 1024  # that come with a message, and with those before it that failed half-way
 MAIN = 255  # the byte that comes with the message's own memory; others come with their number
 # What TensorFlow has in a tensor for each. Here they become objects, several times as large as what
 # crosses: by empty or short ones a small message would fill much memory.
@@ -292,7 +293,11 @@ class Inbox:
         return known
 
     def _receive_files(self) -> None:
-        while self._received != self._words[GENERATION]:
+        # Looked at once: a peer that goes on sending would keep us here for ever.
+        announced = self._words[GENERATION] - self._received
+        if not 0 < announced <= _MOST_FILES:
+            raise ProtocolError(f"the peer's memory did not come: {announced} files were announced")
+        for _ in range(announced):
             self._receive_file()
             self._received += 1
 

@@ -78,9 +78,16 @@ def memory(what: str, value: Any) -> int:
 
 def path(what: str, value: Any) -> str:
     """The absolute path of a file or folder."""
-    if not isinstance(value, str | os.PathLike):
+    if not isinstance(value, str | bytes | os.PathLike):
         raise TypeError(f"{what} must be a path, not {value!r}")
-    return os.path.abspath(os.fspath(value))
+    try:
+        name = os.fsdecode(value)
+        is_possible = name != "" and b"\0" not in os.fsencode(name)
+    except UnicodeEncodeError:
+        is_possible = False  # half a character
+    if not is_possible:
+        raise ValueError(f"{what} must be the path of a file or folder, not {value!r}")
+    return os.path.abspath(name)
 
 
 def device(what: str, value: Any) -> str:

@@ -31,7 +31,7 @@ _DANGEROUS = {
     **_named(
         RUNS_CODE,
         "PyFunc PyFuncStateless EagerPyFunc RemoteFusedGraphExecute XlaCustomCall XlaCustomCallV2 "
-        "XlaHostCompute _XlaHostComputeMlir MlirPassthroughOp _TPUCompileMlir",
+        "XlaHostCompute _XlaHostComputeMlir MlirPassthroughOp _TPUCompileMlir TRTEngineOp",
     ),
     **_named("ends the process", "Abort WorkerHeartbeat"),
     **_named("runs a graph that is hidden in a string", "DatasetFromGraph"),
@@ -52,14 +52,17 @@ _DANGEROUS = {
         "ExperimentalSqlDataset CSVDataset CSVDatasetV2 ExperimentalCSVDataset LoadDataset "
         "RecordInput ImmutableConst LoadAndRemapMatrix GenerateVocabRemapping "
         "ListSnapshotChunksDataset SnapshotChunkDataset SnapshotDatasetReader "
-        "SnapshotNestedDatasetReader Skipgram",
+        "SnapshotNestedDatasetReader Skipgram InitializeTRTResource",
     ),
     **_named(
         NETWORK,
         "RpcCall RpcClient RpcServer RpcServerStart RpcServerRegister DataServiceDataset "
         "DataServiceDatasetV2 DataServiceDatasetV3 DataServiceDatasetV4 RegisterDataset "
-        "RegisterDatasetV2 RemoteCall ConnectTPUEmbeddingHosts Send Recv _Send _Recv _HostSend "
-        "_HostRecv",
+        "RegisterDatasetV2 RemoteCall Send Recv _Send _Recv _HostSend _HostRecv "
+        "ConnectTPUEmbeddingHosts ConfigureDistributedTPU ConfigureAndInitializeGlobalTPU "
+        "_ConfigureDistributedTPU _InitializeHostForDistributedTPU _WaitForDistributedTPU "
+        "_DisconnectHostFromDistributedTPUSystem _ShutdownDistributedTPU ShutdownDistributedTPU "
+        "ShutdownTPUSystem",
     ),
     **_named("changes how files are reached", "FileSystemSetConfiguration"),
 }

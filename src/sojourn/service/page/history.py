@@ -28,6 +28,11 @@ KEEP_SECONDS = 14 * 24 * HOUR
 MAX_BYTES = 256 * 2**20
 PRUNE_SECONDS = 600.0
 _SCHEMA = 1
+_TABLES = (
+    "CREATE TABLE points (model TEXT, at REAL, body BLOB, PRIMARY KEY (model, at)) WITHOUT ROWID",
+    "CREATE TABLE receipts (at REAL, session TEXT, body BLOB)",
+    "CREATE INDEX receipts_by_time ON receipts (at)",
+)
 _log = logging.getLogger("sojourn.service")
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Point).decode
@@ -160,21 +165,14 @@ class History:
         assert self._path is not None
         file = sqlite3.connect(self._path, timeout=5, check_same_thread=False)
         try:
+            is_new = _is_new(file)
             file.execute("PRAGMA journal_mode = WAL")
             file.execute("PRAGMA synchronous = NORMAL")
-            [schema] = file.execute("PRAGMA user_version").fetchone()
-            if schema not in (0, _SCHEMA):
-                raise sqlite3.DatabaseError(f"is of another version of sojourn (schema {schema})")
-            with file:
-                file.execute(
-                    "CREATE TABLE IF NOT EXISTS points (model TEXT, at REAL, body BLOB,"
-                    " PRIMARY KEY (model, at)) WITHOUT ROWID"
-                )
-                file.execute(
-                    "CREATE TABLE IF NOT EXISTS receipts (at REAL, session TEXT, body BLOB)"
-                )
-                file.execute("CREATE INDEX IF NOT EXISTS receipts_by_time ON receipts (at)")
-                file.execute(f"PRAGMA user_version = {_SCHEMA}")
+            if is_new:
+                with file:
+                    for statement in _TABLES:
+                        file.execute(statement)
+                    file.execute(f"PRAGMA user_version = {_SCHEMA}")
             rows = file.execute("SELECT body FROM points WHERE at >= ? ORDER BY at", (since,))
             found = list(_points(rows))
         except BaseException:
@@ -237,6 +235,17 @@ class History:
             if len(found) == most:
                 break
         return found
+
+
+def _is_new(file: sqlite3.Connection) -> bool:
+    """Whether the file is empty. One that has something else in it is not ours to write to."""
+    found = {sql for (sql,) in file.execute("SELECT sql FROM sqlite_master WHERE sql NOT NULL")}
+    [schema] = file.execute("PRAGMA user_version").fetchone()
+    if schema not in (0, _SCHEMA):
+        raise sqlite3.DatabaseError(f"is of another version of sojourn (schema {schema})")
+    if found and found != {*_TABLES}:
+        raise sqlite3.DatabaseError("is the database of another program")
+    return not found
 
 
 def _points(rows: Iterable[tuple[bytes]]) -> Iterator[Point]:

@@ -1,7 +1,8 @@
 """Converted models and the proofs that go with them, in a folder, by what they were made of.
 
 An entry is written beside its place and renamed, so that it is whole or not there. Files are
-checked by their SHA-256 before they are used. The oldest entries go when there is too much.
+checked by their SHA-256 before they are used. The oldest entries go when there is too much. The
+folder may hold other things, too: only what is named like an entry and its files is removed.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ import contextlib
 import hashlib
 import importlib.metadata
 import os
+import re
 import secrets
-import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -21,11 +22,14 @@ import numpy as np
 from sojourn._version import __version__
 from sojourn.errors import ModelError
 from sojourn.kinds import KINDS, Load
-from sojourn.session.conversion.candidates import Examined
+from sojourn.session.conversion.candidates import ENGINES, Examined
 
 FOLDER = "SOJOURN_CACHE"
 MOST_BYTES = 4 << 30
 _VERDICTS = "verdicts.json"
+_PARTS = (_VERDICTS, *(f"model.{kind}" for kind, _ in ENGINES.values()))
+_KEPT, _NEW = "sojourn-", ".sojourn-new-"
+_ENTRY = re.compile(rf"{_KEPT}[0-9a-f]{{32,64}}(-[0-9a-f]{{8}})?|\{_NEW}[0-9a-f]{{16}}")
 _FORMAT = 2
 _CHUNK_BYTES = 2**20
 _PACKAGES = (
@@ -72,7 +76,7 @@ def version_of(package: str) -> str:
 
 def find(key: str) -> Examined | None:
     """What was found out about this model, if its files are still what they were."""
-    entry = folder() / key
+    entry = folder() / f"{_KEPT}{key}"
     try:
         examined = msgspec.json.decode((entry / _VERDICTS).read_bytes(), type=Examined)
         for candidate in examined.candidates:
@@ -87,35 +91,44 @@ def find(key: str) -> Examined | None:
 @contextlib.contextmanager
 def new_entry() -> Iterator[Path]:
     """A folder to write an entry in; removed unless it has been kept."""
-    entry = folder() / f".new-{secrets.token_hex(8)}"
+    entry = folder() / f"{_NEW}{secrets.token_hex(8)}"
     try:
         entry.mkdir(parents=True, mode=0o700)
     except OSError as error:
-        why = f"{error}; {FOLDER} names another folder"
-        raise ModelError(f"converted models cannot be kept: {why}") from error
+        raise _cannot_be_kept(error) from error
     try:
         yield entry
     finally:
-        shutil.rmtree(entry, ignore_errors=True)
+        _remove(entry)
 
 
 def keep(entry: Path, key: str, examined: Examined, *, is_found_again: bool = True) -> Examined:
     """Make the entry what `find` finds; or keep its files alone, for this process."""
-    if is_found_again:
-        (entry / _VERDICTS).write_bytes(msgspec.json.encode(examined))
-    target = folder() / (key if is_found_again else f"{key}-{secrets.token_hex(4)}")
-    with contextlib.suppress(OSError):
-        shutil.rmtree(target, ignore_errors=True)  # damaged, or it would have been found
+    target = folder() / f"{_KEPT}{key}"
+    if not is_found_again:
+        target = target.with_name(f"{target.name}-{secrets.token_hex(4)}")
+    elif found := find(key):
+        return found  # another process was faster, and uses it already
+    try:
+        if is_found_again:
+            (entry / _VERDICTS).write_bytes(msgspec.json.encode(examined))
+        _remove(target)  # damaged, or it would have been found
         entry.rename(target)
+    except OSError as error:
+        raise _cannot_be_kept(error) from error
     _make_room(target)
     return msgspec.structs.replace(examined, folder=str(target))
+
+
+def _cannot_be_kept(error: OSError) -> ModelError:
+    return ModelError(f"converted models cannot be kept: {error}; {FOLDER} names another folder")
 
 
 def clear() -> int:
     """Remove every entry; how many bytes they had."""
     entries = _entries()
     for entry, _, _ in entries:
-        shutil.rmtree(entry, ignore_errors=True)
+        _remove(entry)
     return sum(size for _, _, size in entries)
 
 
@@ -140,10 +153,20 @@ def _entries() -> list[tuple[Path, float, int]]:
     found = []
     with contextlib.suppress(OSError):
         for entry in folder().iterdir():
-            with contextlib.suppress(OSError):
-                size = sum(file.stat().st_size for file in entry.iterdir())
-                found.append((entry, entry.stat().st_mtime, size))
+            if _ENTRY.fullmatch(entry.name) and not entry.is_symlink():
+                with contextlib.suppress(OSError):
+                    parts = (file for file in entry.iterdir() if file.name in _PARTS)
+                    size = sum(file.lstat().st_size for file in parts)
+                    found.append((entry, entry.stat().st_mtime, size))
     return found
+
+
+def _remove(entry: Path) -> None:
+    for part in _PARTS:
+        with contextlib.suppress(OSError):
+            (entry / part).unlink()
+    with contextlib.suppress(OSError):
+        entry.rmdir()  # unless something else is in it
 
 
 def _make_room(newest: Path) -> None:
@@ -153,5 +176,5 @@ def _make_room(newest: Path) -> None:
         if total <= MOST_BYTES:
             break
         if entry != newest:
-            shutil.rmtree(entry, ignore_errors=True)
+            _remove(entry)
             total -= size
