@@ -215,6 +215,19 @@ def test_weights_beside_the_model_belong_to_it_in_the_sandbox_too(tmp_path: Path
         sojourn.open(path, untrusted=True)
 
 
+@pytest.mark.parametrize(
+    "name", ["m.sqlite", "secret.bin", "keys/m.bin", "m.onnx.data/secret", "m.data.txt", "x-m.bin"]
+)
+def test_a_file_beside_an_untrusted_model_is_not_given_to_it(tmp_path: Path, name: str) -> None:
+    path = written(tmp_path / "m.onnx", onnx.dense(name))
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    written(tmp_path / name, onnx.WEIGHTS.tobytes())
+    [finding] = inspect_model(path).findings
+    assert (finding.severity, finding.what, finding.name) == ("note", "reads files", name)
+    with pytest.raises(ModelError, match="only files that are named like it"):
+        sojourn.open(path, untrusted=True)
+
+
 @needs_engine
 def test_a_limit_on_memory_is_an_error_and_not_the_end(tmp_path: Path) -> None:
     grow = onnx.model(

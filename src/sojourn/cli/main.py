@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
+import os
+import sys
+from typing import Any
 
 import click
 
@@ -29,15 +33,27 @@ COMMANDS = {
     "top": "Watch the sessions of this user over all processes.",
     "unload": "Have a running server give a model's memory back.",
 }
+_RUN_PROGRAMS = ("audit", "run")  # whose streams and errors are their own
 
 
 class _Lazy(click.Group):
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except OSError as error:
+            # A broken pipe is known to click: who reads has seen enough.
+            if ctx.invoked_subcommand in _RUN_PROGRAMS or error.errno == errno.EPIPE:
+                raise
+            raise click.ClickException(str(error)) from None
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(COMMANDS)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
+        if name not in _RUN_PROGRAMS:
+            _show_what_can_be_shown()
         command = importlib.import_module(f"sojourn.cli.{name}").command
         assert isinstance(command, click.Command)
         return command
@@ -45,6 +61,16 @@ class _Lazy(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(sorted(COMMANDS.items()))
+
+
+def _show_what_can_be_shown() -> None:
+    """A stream that is closed, or lacks a character, is no reason to fail."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w"))  # until the process ends
+        elif getattr(stream, "errors", None) == "strict":
+            stream.reconfigure(errors="backslashreplace")
 
 
 @click.command(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})

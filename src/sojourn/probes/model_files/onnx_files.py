@@ -1,12 +1,13 @@
 """ONNX models, read field by field: what they take and give, their ops, their weights.
 
-A model may keep weights in files beside it. These belong to it for the sandbox, and a path that
-leads elsewhere is a danger, though ONNX Runtime refuses it too.
+A model may keep weights in files beside it. Those that are named like it belong to it for the
+sandbox; a path that leads elsewhere is a danger, though ONNX Runtime refuses it too.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -45,6 +46,8 @@ _BITS = {
 _KNOWN = ("", "ai.onnx", "ai.onnx.ml", "ai.onnx.training", "com.microsoft", "com.microsoft.nchwc")
 _MOST_ITEMS = 1_000_000  # nodes, weights, inputs: far above any model
 _MOST_DIMENSIONS = 254
+# After the name of the model: `.onnx.data` and `.onnx_data` are what exporters choose.
+_WEIGHTS = re.compile(r"(\.onnx)?[._-](data|bin|weights|pb)([._-]?\d+)?")
 
 
 @dataclass(slots=True)
@@ -91,17 +94,24 @@ def read_onnx(path: str, known: object = None) -> ModelSummary:
         weights=tuple(model.weights),
         weight_bytes=sum(weight.size_bytes for weight in model.weights),
         assets=tuple(model.external),
-        findings=tuple(_findings(model, folder)),
+        findings=tuple(_findings(model, path)),
     )
 
 
 def files_of(path: str) -> list[str]:
-    """The model and the files that hold its weights. Raises ModelError if one lies elsewhere."""
+    """The model and the files that hold its weights. Raises ModelError if one lies elsewhere, or
+    could be anybody's: the model says what they are called, and would be given any."""
     real = os.path.realpath(path)
     found = [real]
     for name in parse_onnx(content(real)).external:
         if not _is_inside(name):
             raise ModelError(f"{path} keeps weights in {name}, which is not beside it")
+        if not _is_named_like(real, name):
+            own = os.path.basename(real)
+            raise ModelError(
+                f"{path} keeps weights in {name}: of an untrusted model only files that are named "
+                f"like it are read, such as {own}.data or {own}_data"
+            )
         found.append(plain_file(os.path.join(os.path.dirname(real), name), "the model"))
     return found
 
@@ -289,14 +299,23 @@ def _is_inside(name: str) -> bool:
     return bool(name) and not path.is_absolute() and ".." not in path.parts
 
 
-def _findings(model: OnnxModel, folder: str) -> Iterator[Finding]:
+def _is_named_like(path: str, name: str) -> bool:
+    stem = os.path.basename(path).removesuffix(".onnx")
+    return name.startswith(stem) and _WEIGHTS.fullmatch(name, len(stem)) is not None
+
+
+def _findings(model: OnnxModel, path: str) -> Iterator[Finding]:
+    folder = os.path.dirname(path)
     for name in model.external:
-        path = os.path.join(folder, name)
+        path_of_weights = os.path.join(folder, name)
         if not _is_inside(name):
             yield Finding("danger", READS, name, "when loading", "weights that lie elsewhere")
-        elif os.path.islink(path):
-            yield Finding("note", "link", name, "", f"a link to {os.readlink(path)}")
-        elif not os.path.isfile(path):
+        elif not _is_named_like(path, name):
+            detail = "weights in a file that is not named like the model"
+            yield Finding("note", READS, name, "when loading", detail)
+        elif os.path.islink(path_of_weights):
+            yield Finding("note", "link", name, "", f"a link to {os.readlink(path_of_weights)}")
+        elif not os.path.isfile(path_of_weights):
             yield Finding("note", "missing file", name, "", "it holds weights")
     for op, count in sorted(model.ops.items()):
         domain = op.rpartition("::")[0]
