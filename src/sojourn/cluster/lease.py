@@ -230,11 +230,11 @@ class RemoteLease(Usable):
     def reset(self) -> None:
         self._operate("reset")
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | bytes | os.PathLike[Any]) -> None:
         """Save the variables to a URL that fsspec knows, or a folder that its node sees."""
         self._operate("save", _as_url(path))
 
-    def restore(self, path: str | os.PathLike[str]) -> None:
+    def restore(self, path: str | bytes | os.PathLike[Any]) -> None:
         """Take the variables from what a lease of the cluster has saved at this URL."""
         self._operate("restore", _as_url(path))
 
@@ -354,6 +354,7 @@ class _Step:
         return wanted, tuple(self.names)
 
 
-def _as_url(path: str | os.PathLike[str]) -> str:
-    text = arguments.path("path", path) if not isinstance(path, str) else path
-    return text if "://" in text else f"file://{os.path.abspath(text)}"
+def _as_url(path: Any) -> str:
+    if isinstance(path, str) and "://" in path:
+        return path
+    return f"file://{arguments.path('path', path)}"

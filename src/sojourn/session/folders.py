@@ -117,7 +117,7 @@ class Site:
                     os.close(fd)  # and the lock with it
                 self._remove(name)
 
-    def put(self, name: str, check: Callable[[int], None]) -> None:
+    def put(self, name: str, check: Callable[[int], object]) -> None:
         """Put the prepared folder in place. What was there has its name then, and is checked: if
         that raises, everything is as it was."""
         if self.status() is None:
