@@ -17,6 +17,7 @@ from sojourn.service.failures import Refused, Status
 from sojourn.service.grpc.door import GrpcDoor
 from sojourn.service.grpc.messages import HEALTH, KSERVE, REFLECTION, REFLECTION_ALPHA, TFSERVING
 from sojourn.service.inference import Answer, Inference, ModelRef
+from sojourn.service.signatures import plain
 from sojourn.values import Signature, TensorSpec
 
 FILES = {"inference": KSERVE, "tensorflow.serving": TFSERVING, "grpc.health.v1": HEALTH}
@@ -106,13 +107,15 @@ class Doubler:
     async def metadata(self, ref: ModelRef) -> Any:
         self._resolve(ref)
         spec = TensorSpec("float32", (None, 2))
+        signature = Signature({"x": spec}, {"y": spec})
         return SimpleNamespace(
             name="double",
             version=3,
             versions=(2, 3),
             platform="tensorflow_savedmodel",
             engine="tensorflow",
-            signatures={"serving_default": Signature({"x": spec}, {"y": spec})},
+            signatures={"serving_default": plain("serving_default", signature)},
+            usual=signature,
             memory=0,
         )
 

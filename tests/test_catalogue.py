@@ -22,6 +22,8 @@ from sojourn.service.failures import Refused, Status
 from sojourn.service.inference import ModelRef
 from sojourn.service.rules import ModelRules
 from sojourn.service.served import VersionState
+from sojourn.service.signatures import read_signatures
+from wire_writer import field, saved_model
 
 pytestmark = pytest.mark.usefixtures("zygote")
 M = ModelRef("m")
@@ -187,7 +189,7 @@ def test_all_signatures_of_a_saved_model_are_told_without_loading_it_and_run_in_
             assert told.platform == "tensorflow_savedmodel"
             assert told.engine == "tensorflow"
             assert told.versions == (1,)
-            assert {name: str(found) for name, found in told.signatures.items()} == {
+            assert {name: str(found.spec) for name, found in told.signatures.items()} == {
                 "count": "(by: float32[]) -> (runs: float32[])",
                 "serving_default": "(x: float32[?, 2]) -> (y: float32[?, 2])",
                 "total": "(x: float32[?, 2]) -> (rows: int32[], y: float32[?])",
@@ -210,6 +212,29 @@ def test_all_signatures_of_a_saved_model_are_told_without_loading_it_and_run_in_
     run(main)
 
 
+def test_a_signature_keeps_the_method_and_the_tensors_of_its_file(tmp_path):
+    def info(name: str, tensor: str) -> bytes:
+        return field(1, name) + field(2, field(1, tensor) + b"\x10\x01")
+
+    content = field(1, info("inputs", "in:0")) + field(2, info("scores", "out:0"))
+    other = field(3, "tensorflow/serving/classify")
+    (tmp_path / "saved_model.pb").write_bytes(
+        saved_model(
+            field(5, field(1, "serving_default"), field(2, content)),
+            field(5, field(1, "classes"), field(2, content + other)),
+        )
+    )
+    found = read_signatures(str(tmp_path))
+    told = {name: (c.method, c.input_tensors, c.output_tensors) for name, c in found.items()}
+    tensors = {"inputs": "in:0"}, {"scores": "out:0"}
+    assert told == {
+        "serving_default": ("tensorflow/serving/predict", *tensors),
+        "classes": ("tensorflow/serving/classify", *tensors),
+    }
+    assert found["serving_default"].inputs == {"inputs": "inputs"}
+    assert found["classes"].inputs == tensors[0]
+
+
 def test_metadata_of_other_models_comes_from_the_file_or_the_session(model):
     async def main() -> None:
         with sojourn.Pool() as pool:
@@ -217,12 +242,12 @@ def test_metadata_of_other_models_comes_from_the_file_or_the_session(model):
             async with serving(pool, m=model) as catalogue:
                 told = await catalogue.metadata(M)
                 assert told.platform == "onnxruntime_onnx"
-                assert str(told.signatures["serving_default"]) == (
+                assert str(told.signatures["serving_default"].spec) == (
                     "(x: float32[?, 4]) -> (y: float32[?, 1])"
                 )
                 assert not only(catalogue).is_loaded
                 told = await catalogue.metadata(ModelRef("f"))
-                assert list(told.signatures["serving_default"].outputs) == ["output"]
+                assert list(told.usual.outputs) == ["output"]
 
     run(main)
 

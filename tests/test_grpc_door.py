@@ -153,6 +153,12 @@ def test_what_is_not_offered_is_refused_and_not_ignored(client):
     request = infer_request(X)
     request.parameters["sequence_id"].int64_param = 7
     assert refused(client, f"{KS}/ModelInfer", request)[0] == "INVALID_ARGUMENT"
+    request = infer_request(X)
+    request.outputs.add(name="y").parameters["classification"].int64_param = 2
+    assert refused(client, f"{KS}/ModelInfer", request)[0] == "INVALID_ARGUMENT"
+    request = infer_request(X)
+    request.outputs.add(name="y").parameters["content_type"].string_param = "np"  # a hint
+    client(f"{KS}/ModelInfer", request)
 
 
 def test_a_clients_deadline_reaches_the_handler_and_cancels_what_is_late(client, handler):

@@ -209,6 +209,8 @@ def test_metadata_has_every_signature(client):
     found = TFSERVING.SignatureDefMap.FromString(packed.value).signature_def
     assert sorted(found) == ["count", "serving_default"]
     assert found["serving_default"].inputs["x"].dtype == 1
+    assert found["serving_default"].inputs["x"].name == "serving_default_x:0"
+    assert found["count"].method_name == "tensorflow/serving/predict"
     sizes = [dim.size for dim in found["serving_default"].inputs["x"].tensor_shape.dim]
     assert sizes == [-1, 2]
     response = client(f"{KS}/ModelMetadata", KSERVE.ModelMetadataRequest(name="numbers"))

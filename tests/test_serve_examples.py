@@ -12,6 +12,7 @@ import pytest
 from sojourn.service import classifying, examples
 from sojourn.service.classifying import Task
 from sojourn.service.failures import Refused, Status
+from sojourn.service.grpc.messages import TENSORS
 from sojourn.service.inference import Answer, ModelRef
 from sojourn.values import Signature, TensorSpec
 
@@ -21,11 +22,15 @@ pytestmark = pytest.mark.quick
 def test_features_become_an_example_and_come_back():
     features = {
         "whole": [1, -(2**63)], "one": 2, "float": [1, 2.5], "text": "ü", "none": [],
-        "bytes": [{"b64": "/w=="}, "a"],
+        "bytes": [{"b64": "/w=="}, "a", {"b64": " Y\nQ"}], "yes": [True, 2],
     }  # fmt: skip
-    assert examples.to_json(examples.from_json(features)) == {
+    serialized = examples.from_json(features)
+    assert (
+        TENSORS.Example.FromString(serialized).features.feature["none"].WhichOneof("kind") is None
+    )
+    assert examples.to_json(serialized) == {
         "whole": [1, -(2**63)], "one": [2], "float": [1.0, 2.5], "text": ["ü"], "none": [],
-        "bytes": [{"b64": "/w=="}, "a"],
+        "bytes": [{"b64": "/w=="}, "a", "a"], "yes": [1, 2],
     }  # fmt: skip
 
 
@@ -33,7 +38,7 @@ def test_features_become_an_example_and_come_back():
     "features",
     [
         {"x": [1, "a"]},
-        {"x": [True]},
+        {"x": [True, 1.5]},
         {"x": None},
         {"x": [[1]]},
         {"x": 2**63},

@@ -135,6 +135,7 @@ def test_an_answer_can_come_in_pieces() -> None:
 def test_unknown_paths_and_methods_are_told() -> None:
     with echoing() as server:
         assert ask(server, "/nowhere").status == 404
+        assert ask(server, "http://elsewhere/echo").status == 200  # as a proxy is asked
         got = ask(server, "/v1/nowhere")
         assert (got.status, got.json["error"]) == (400, "Malformed request: GET /v1/nowhere")
         got = ask(server, "/echo", method="DELETE")

@@ -143,6 +143,18 @@ def test_only_the_outputs_that_are_named_are_given(server: sojourn.Server) -> No
 
 
 @pytest.mark.parametrize("timeout", [0, 60_000_000, 10**30])
+def test_parameters_that_change_no_answer_are_hints(server: sojourn.Server) -> None:
+    hint = {"content_type": "np"}
+    got = infer(
+        server,
+        "times",
+        {**GOOD, "parameters": hint},
+        outputs=[{"name": "y", "parameters": hint}],
+        parameters={"priority": 1},
+    )
+    assert got.json["outputs"][0]["data"] == [30.0]
+
+
 def test_a_request_may_say_how_long_it_waits(server: sojourn.Server, timeout: int) -> None:
     got = infer(server, "same", fp32("x", [1], [5]), parameters={"timeout": timeout})
     assert got.status == 200
@@ -212,7 +224,7 @@ GOOD = fp32("x", [1, 4], [1, 2, 3, 4])
         (b'{"id":' + b"[" * 100_000, "the request"),
         (b'{"inputs":[{"name":"x","datatype":"FP32","shape":[1],"data":' + b"[" * 9000, "JSON"),
         ({"inputs": []}, "input 'x' is missing"),
-        ({"inputs": [{**GOOD, "name": "z"}]}, "input 'x' is missing"),
+        ({"inputs": [{**GOOD, "name": "z"}]}, "input 'x' is missing, and there is no input 'z'"),
         ({"inputs": [GOOD, {**GOOD, "name": "z"}]}, "there is no input 'z'"),
         ({"inputs": [GOOD, GOOD]}, "given twice"),
         ({"inputs": [{**GOOD, "datatype": "FLOAT"}]}, "unknown datatype 'FLOAT'"),
@@ -221,7 +233,8 @@ GOOD = fp32("x", [1, 4], [1, 2, 3, 4])
         ({"inputs": [{**GOOD, "shape": [2**62, 2**62]}]}, "shape"),
         ({"inputs": [{**GOOD, "data": ["a", "b", "c", "d"]}]}, "strings where float32"),
         ({"inputs": [{**GOOD, "data": [1, 2, None, 4]}]}, "float32"),
-        ({"inputs": [{**GOOD, "data": [[1, 2], [3]]}]}, "input 'x'"),
+        ({"inputs": [{**GOOD, "data": [True, 2, 3, 4]}]}, "booleans where float32"),
+        ({"inputs": [{**GOOD, "data": [[1, 2], [3]]}]}, "ragged"),
         ({"inputs": [{**GOOD, "datatype": "INT8", "data": [1, 2, 3, 400]}]}, "input 'x'"),
         ({"inputs": [{**GOOD, "datatype": "INT32", "data": [1.5, 2, 3, 4]}]}, "fractions where"),
         ({"inputs": [fp32("x", [1, 3], [1, 2, 3])]}, "takes float32[?, 4]"),
@@ -235,6 +248,10 @@ GOOD = fp32("x", [1, 4], [1, 2, 3, 4])
         (
             {"inputs": [GOOD], "outputs": [{"name": "y", "parameters": {"classification": 2}}]},
             "classification is not offered",
+        ),
+        (
+            {"inputs": [{**GOOD, "parameters": {"shared_memory_region": "r"}}]},
+            "input 'x': shared_memory_region is not offered",
         ),
         ({"inputs": [{**GOOD, "parameters": {"binary_data_size": 16}}]}, "does not have 16"),
     ],
@@ -280,7 +297,7 @@ def test_strings_that_do_not_fit_are_told(server: sojourn.Server, raw: bytes) ->
 def test_a_model_or_version_that_is_not_there_is_not_found(server: sojourn.Server) -> None:
     for path in ("nope", "times/versions/2", "times/versions/one", "a%2Fb", "..%2F..%2Fetc"):
         assert ask(server, f"/v2/models/{path}/infer", {"inputs": [GOOD]}).status == 404
-        assert ask(server, f"/v2/models/{path}/ready").status in (404, 503)
+        assert ask(server, f"/v2/models/{path}/ready").status == 404
     assert ask(server, "/v2/models/times/versions/1/infer", {"inputs": [GOOD]}).status == 200
 
 

@@ -100,6 +100,8 @@ def test_bytes_come_in_base64_and_go_so_where_the_name_says_it(server: sojourn.S
         predict(server, "echo", instances=[{"x": b64}]).json["predictions"][0]["text_bytes"] == b64
     )
     assert predict(server, "echo", inputs={"x": [b64]}).json["outputs"]["text_bytes"] == [b64]
+    in_lines = {"b64": "/w\nA\n"}  # as base64(1) writes it, and without its padding
+    assert predict(server, "echo", instances=[in_lines]).json["predictions"][0]["text_bytes"] == b64
 
 
 def test_versions_and_labels_choose(server: sojourn.Server) -> None:
@@ -143,7 +145,8 @@ def test_the_signature_can_be_named(server: sojourn.Server) -> None:
         ({"instances": [[1, 1, 1, 1]], "inputs": [[1, 1, 1, 1]]}, "both"),
         ({"instances": []}, "at least one element"),
         ({"instances": "x"}, "must be a list"),
-        ({"instances": [[1, 2, 3, 4], [1, 2]]}, "input 'x'"),
+        ({"instances": [[1, 2, 3, 4], [1, 2]]}, "ragged"),
+        ({"instances": [[True, 2, 3, 4]]}, "booleans where float32"),
         ({"instances": [[1, 2, 3]]}, "takes float32[?, 4]"),
         ({"instances": [["a", "b", "c", "d"]]}, "strings where float32"),
         ({"instances": [[None, 1, 1, 1]]}, "input 'x'"),

@@ -56,6 +56,9 @@ def test_the_table_says_which_bars_are_met():
     score = {
         "protocols": {"kserve-binary": {"sojourn": fast, "pytriton": slow}},
         "in_process_p50": 1e-5,
+        "tritonclient": {
+            "sojourn": {"http": 5e-4, "grpc": 6e-4}, "pytriton": {"http": 2.5e-3, "grpc": 1e-3},
+        },
         "big_model": {
             "held_bytes": 400, "left_bytes": -1, "p99_alone": 1.0, "p99_beside": 1.2, "loads": 3,
         },
@@ -67,6 +70,9 @@ def test_the_table_says_which_bars_are_met():
     assert "| HTTP, KServe binary | pytriton | 2.00 ms | 2,000 (3 failed) | 1.00 ms |" in text
     assert "p50 by that of `session.run` | 10.00 | at most 5 | not met |" in text
     assert "rate by the best peer's | 10.00 | at least 6.0 | met |" in text
+    assert "| sojourn | 500 us | 600 us |" in text
+    assert "tritonclient, HTTP, p50 by the best peer's | 0.20 | at most 0.2 | met |" in text
+    assert "tritonclient, gRPC, p50 by the best peer's | 0.60 | at most 0.4 | not met |" in text
     assert "| unload of 400 MB: share that is back | 1.00 | at least 0.99 | met |" in text
     assert "busy" not in text
     assert "busy" in table.markdown({**score, "load_before": 9.0})

@@ -17,7 +17,7 @@ import scenarios
 import table
 from environments import HERE, NotMeasured, python_of
 from running import running
-from systems import SYSTEMS, System
+from systems import CLIENT, SYSTEMS, System
 
 import sojourn
 
@@ -91,6 +91,12 @@ def measure(
                 progress(f"not measured: {why}")
                 score["not_measured"][system.name] = str(why)
         score["protocols"] = scenarios.in_turns(targets, rounds, seconds, progress)
+        try:
+            python = python_of(*CLIENT, progress)
+            progress("tritonclient")
+            score["tritonclient"] = scenarios.real_client(targets, python, rounds, seconds)
+        except NotMeasured as why:
+            score["not_measured"]["tritonclient"] = str(why)
         score["in_process_p50"] = scenarios.in_process(folder)
     ours = next(system for system in chosen if not system.packages)
     if extras:

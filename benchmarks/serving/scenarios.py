@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 import statistics
+import subprocess
 import threading
 import time
 import urllib.request
@@ -11,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import psutil
-from environments import NotMeasured
+from environments import HERE, NotMeasured
 from loading import Measured, load
 from running import Running, running
 from systems import KSERVE, System
@@ -60,6 +63,29 @@ def in_turns(
             if runs["one"] and runs["many"]
         }
         for protocol, by_system in found.items()
+    }
+
+
+def real_client(
+    systems: Mapping[System, Running], python: str, rounds: int, seconds: float
+) -> dict[str, dict[str, float]]:
+    """By system: the p50 of tritonclient over HTTP and over gRPC, in turns."""
+    found: dict[str, list[dict[str, float]]] = {}
+    for _ in range(rounds):
+        for system, target in systems.items():
+            if {"kserve-binary", "grpc"} <= system.paths.keys():
+                words = map(str, (target.http, target.grpc, seconds))
+                told = subprocess.run(
+                    [python, HERE / "peers" / "triton_client.py", *words],
+                    env={**os.environ, "PYTHONPATH": str(HERE)},
+                    timeout=seconds * 3 + 60,
+                    capture_output=True,
+                    check=True,
+                )
+                found.setdefault(system.name, []).append(json.loads(told.stdout))
+    return {
+        name: {key: statistics.median(run[key] for run in runs) for key in runs[0]}
+        for name, runs in found.items()
     }
 
 

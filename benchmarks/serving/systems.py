@@ -19,6 +19,8 @@ class System:
     paths: Mapping[str, str] = field(default_factory=dict)  # by protocol
 
 
+CLIENT = ("tritonclient", ("tritonclient[grpc,http]",))  # the one that KServe's users have
+
 SYSTEMS = (
     System(
         "sojourn",

@@ -29,6 +29,11 @@ def markdown(score: Mapping[str, Any]) -> str:
         lines += ["", _line(titles), _rule(len(titles))]
         for name, one in starts.items():
             lines.append(_line((name, _time(one["ready"]), _time(one["answer"]))))
+    if clients := score.get("tritonclient"):
+        titles = ("tritonclient, p50 with", "HTTP", "gRPC")
+        lines += ["", _line(titles), _rule(len(titles))]
+        for name, one in clients.items():
+            lines.append(_line((name, _time(one["http"]), _time(one["grpc"]))))
     lines += ["", _line(("bar", "measured", "wanted", "")), _rule(4)]
     for what, measured, wanted, is_least in bars(score):
         is_met = measured >= wanted if is_least else measured <= wanted
@@ -62,6 +67,11 @@ def bars(score: Mapping[str, Any]) -> Iterable[tuple[str, float, float, bool]]:
             yield f"{_TITLES[protocol]}, p50 by the best peer's", one["p50"] / best, most, False
         best = max(peer["rate"] for peer in peers)
         yield f"{_TITLES[protocol]}, rate by the best peer's", one["rate"] / best, least, True
+    clients = score.get("tritonclient", {})
+    if OURS in clients and (peers := _peers(clients)):
+        for key, title, most in (("http", "HTTP", 0.2), ("grpc", "gRPC", 0.4)):
+            ratio = clients[OURS][key] / min(peer[key] for peer in peers)
+            yield f"tritonclient, {title}, p50 by the best peer's", ratio, most, False
     if batched := score.get("batching"):
         for name, least in (("softmax", 3.0), ("mlp", 10.0)):
             alone = batched[f"{name}-alone"]

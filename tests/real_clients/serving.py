@@ -77,6 +77,7 @@ def ask(channel: grpc.Channel) -> None:
     response = stub.Predict(request, 20)
     np.testing.assert_array_equal(tf.make_ndarray(response.outputs["y"]), X * 2)
     assert response.model_spec.version.value == 1
+    assert response.model_spec.signature_name == "serving_default"
     request.model_spec.name = "none"
     error = stub.Predict.future(request, 20).exception()
     assert error.code() is grpc.StatusCode.NOT_FOUND

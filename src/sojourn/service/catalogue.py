@@ -172,7 +172,7 @@ class Catalogue(Lives):
             tuple(sorted(model.available())),
             platform,
             served.engine or served.options.engine or platform.partition("_")[0],
-            {name: found.spec for name, found in served.signatures.items()},
+            dict(served.signatures),
             sum(held),
         )
 

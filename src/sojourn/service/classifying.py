@@ -41,6 +41,7 @@ class Classified:
 
     model: str
     version: int
+    signature: str
     rows: list[list[tuple[str, float]]]
 
 
@@ -50,6 +51,7 @@ class Regressed:
 
     model: str
     version: int
+    signature: str
     values: list[float]
 
 
@@ -74,7 +76,7 @@ async def classify(handler: Handler, task: Task) -> Classified:
         [(_text(label), float(score)) for label, score in zip(some, of, strict=True)]
         for some, of in zip(labels.tolist(), scores.tolist(), strict=True)
     ]
-    return Classified(answer.model, answer.version, rows)
+    return Classified(answer.model, answer.version, answer.signature, rows)
 
 
 async def regress(handler: Handler, task: Task) -> Regressed:
@@ -87,7 +89,8 @@ async def regress(handler: Handler, task: Task) -> Regressed:
     count = len(task.examples)
     if found.shape not in ((count,), (count, 1)) or found.dtype.kind not in "fiub":
         raise _misshapen(f"{_VALUES} {found.dtype}{list(found.shape)}")
-    return Regressed(answer.model, answer.version, [float(v) for v in found.reshape(-1).tolist()])
+    values = [float(v) for v in found.reshape(-1).tolist()]
+    return Regressed(answer.model, answer.version, answer.signature, values)
 
 
 _METHODS: Mapping[str, Callable[[Handler, Task], Coroutine[Any, Any, Classified | Regressed]]] = {

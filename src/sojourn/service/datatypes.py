@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import functools
 import math
 from collections.abc import Sequence
@@ -125,6 +126,15 @@ def to_raw(array: np.ndarray) -> bytes:
 def as_bytes(item: object) -> bytes:
     """One string of an array, as bytes."""
     return item if isinstance(item, bytes) else str(item).encode()
+
+
+def from_base64(encoded: str) -> bytes:
+    """Bytes from base64, as other servers take it: in lines, and without padding, too."""
+    text = "".join(encoded.split()).rstrip("=")
+    try:
+        return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
+    except ValueError:
+        raise ValueError("what is given as b64 is not base64") from None
 
 
 def _wrong(message: str) -> Refused:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sojourn.service.datatypes import from_base64
 from sojourn.service.grpc.elements import invalid
 from sojourn.service.grpc.messages import TENSORS, DecodeError
 
@@ -18,7 +18,8 @@ _FLOAT_MAX = 3.4028235677973366e38  # what still rounds to a float of 32 bits
 def from_json(features: Any) -> bytes:
     """A serialized tf.Example of these features: each a number, text, `{"b64": ...}`, or a list.
 
-    Whole numbers become int64, others (and a list with one of them) float; text becomes UTF-8.
+    Whole numbers and booleans become int64, others (and a list with one) float; text becomes
+    UTF-8. An empty list is a feature without a type, which a model takes for missing.
     """
     if not isinstance(features, Mapping):
         raise invalid("an example must be an object of features by their names")
@@ -32,10 +33,12 @@ def from_json(features: Any) -> bytes:
 
 
 def _fill(feature: Any, name: str, values: list[Any]) -> None:
-    if all(type(value) is int for value in values):
+    if not values:
+        feature.SetInParent()
+    elif all(type(value) in (int, bool) for value in values):
         if any(value not in _INT64 for value in values):
             raise invalid(f"feature {name!r}: a whole number must fit into 64 bits")
-        feature.int64_list.value.extend(values)
+        feature.int64_list.value.extend(map(int, values))
     elif all(type(value) in (int, float) for value in values):
         if any(math.isfinite(value) and abs(value) > _FLOAT_MAX for value in values):
             raise invalid(f"feature {name!r}: a number must fit into 32 bits")
@@ -62,9 +65,9 @@ def _bytes(name: str, value: str | Mapping[str, Any]) -> bytes:
     if len(value) != 1 or not isinstance(encoded, str):
         raise invalid(f'feature {name!r}: bytes must be {{"b64": text}}')
     try:
-        return base64.b64decode(encoded, validate=True)
-    except (binascii.Error, ValueError):
-        raise invalid(f"feature {name!r}: its b64 is not base64") from None
+        return from_base64(encoded)
+    except ValueError as error:
+        raise invalid(f"feature {name!r}: {error}") from None
 
 
 def to_json(serialized: bytes) -> dict[str, list[Any]]:

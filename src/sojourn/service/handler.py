@@ -53,7 +53,8 @@ class Handler:
             refused = refusal(error)
             self._note(inference, refused)
             raise refused from error
-        return Answer(served.name, served.version, outputs)
+        signature = inference.signature or next(iter(served.signatures), "")
+        return Answer(served.name, served.version, outputs, signature)
 
     def _note(self, inference: Inference, refused: Refused) -> None:
         name = inference.model.name[:200]

@@ -40,11 +40,26 @@ class Inference:
 
 @dataclass(slots=True)
 class Answer:
-    """What the model gave, and which version of it."""
+    """What the model gave, and which version and signature of it."""
 
     model: str
     version: int
     outputs: Mapping[str, np.ndarray] = field(default_factory=dict)
+    signature: str = ""  # by which it was asked
+
+
+# A client that asks for these wants another answer than it would get. Other parameters are hints.
+_NOT_OFFERED = frozenset({"sequence_id", "sequence_start", "sequence_end", "classification"})
+_NOT_OFFERED_OF_TENSORS = frozenset({"classification", "shared_memory_region"})
+
+
+def check_parameters(given: Mapping[str, object], tensor: str = "") -> None:
+    """Raise Refused if a KServe request asks for something that is not offered here, by its own
+    parameters or by those of an input or output: `tensor` says which one."""
+    for name in _NOT_OFFERED_OF_TENSORS if tensor else _NOT_OFFERED:
+        if given.get(name):
+            of = f"{tensor}: " if tensor else ""
+            raise Refused(Status.INVALID_ARGUMENT, f"{of}{name} is not offered here")
 
 
 def keep_alive_of(given: object) -> float | None:

@@ -215,5 +215,10 @@ class ModelMetadata:
     versions: tuple[int, ...]
     platform: str
     engine: str
-    signatures: dict[str, Signature]  # the usual one first
+    signatures: dict[str, CallSignature]  # the usual one first
     memory: int = 0  # bytes that its copies hold
+
+    @property
+    def usual(self) -> Signature:
+        """The signature that a request gets which names none."""
+        return next((call.spec for call in self.signatures.values()), Signature())

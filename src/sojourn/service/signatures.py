@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from sojourn.errors import ModelError
 from sojourn.kinds.paths import Found, recognise
@@ -19,6 +19,7 @@ from sojourn.probes.model_files.wire import shown
 from sojourn.values import Signature, TensorSpec
 
 DEFAULT = "serving_default"
+PREDICT = "tensorflow/serving/predict"
 
 _PLATFORMS = {
     "savedmodel": "tensorflow_savedmodel",
@@ -38,6 +39,10 @@ class CallSignature:
     spec: Signature
     inputs: Mapping[str, str]
     outputs: Mapping[str, str]
+    # What clients are told: the method, and the tensors of the graph where its file names them.
+    method: str = PREDICT
+    input_tensors: Mapping[str, str] = field(default_factory=dict)
+    output_tensors: Mapping[str, str] = field(default_factory=dict)
 
 
 def platform_of(path: str) -> str:
@@ -101,11 +106,16 @@ def _of_saved_model(
         # Sparse and ragged tensors are several: only a session knows what they are called.
         if inputs.keys() == spec.inputs.keys() and outputs.keys() == spec.outputs.keys():
             sorted_spec = Signature(_sorted(spec.inputs), _sorted(spec.outputs))
-            read[shown(raw)] = CallSignature(shown(raw), sorted_spec, inputs, outputs)
+            method = meta.signature_methods[raw] or PREDICT
+            read[shown(raw)] = CallSignature(
+                shown(raw), sorted_spec, inputs, outputs, method, inputs, outputs
+            )
     opened = opened_name([shown(raw) for raw in meta.signatures], wanted)
     if opened not in read:
         return {}
-    first = plain(opened, read.pop(opened).spec)
+    saved = read.pop(opened)
+    known = plain(opened, saved.spec)  # the worker has it under the names that clients use
+    first = replace(saved, inputs=known.inputs, outputs=known.outputs)
     return {opened: first, **read}
 
 

@@ -42,7 +42,7 @@ class Target:
         for name, spec, dtype in self._inputs:
             value = given.get(name)
             if value is None:
-                raise self._wrong(f"input {name!r} is missing")
+                raise self._wrong(f"input {name!r} is missing{self._unknown(given)}")
             if (
                 type(value) is np.ndarray
                 and value.dtype == dtype
@@ -53,9 +53,12 @@ class Target:
             else:
                 found.append(as_array(name, spec, value))
         if len(found) != len(given):
-            unknown = sorted(given.keys() - self._call.spec.inputs.keys())
-            raise self._wrong(f"there is no input {unknown[0]!r}")
+            raise self._wrong(self._unknown(given).removeprefix(", and "))
         return found
+
+    def _unknown(self, given: Mapping[str, np.ndarray]) -> str:
+        unknown = sorted(given.keys() - self._call.spec.inputs.keys())
+        return f", and there is no input {unknown[0]!r}" if unknown else ""
 
     def key(self, arrays: Sequence[np.ndarray]) -> tuple[Any, int]:
         """What requests must have in common to be joined, None for those that cannot be; and the

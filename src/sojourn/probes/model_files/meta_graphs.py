@@ -38,6 +38,7 @@ class MetaGraph:
     signature_names: dict[bytes, tuple[dict[str, str], dict[str, str]]] = field(
         default_factory=dict
     )
+    signature_methods: dict[bytes, str] = field(default_factory=dict)
     init_ops: list[bytes] = field(default_factory=list)
     restore_ops: list[bytes] = field(default_factory=list)  # run by every saver when loading
     save_ops: list[bytes] = field(default_factory=list)
@@ -128,8 +129,11 @@ def _signature(meta: MetaGraph, name: bytes, content: memoryview) -> None:
     sides: dict[int, dict[str, TensorSpec]] = {1: {}, 2: {}}
     tensors: dict[int, list[bytes]] = {1: [], 2: []}
     single: dict[int, dict[str, str]] = {1: {}, 2: {}}
+    method = ""
     for part, value in fields(content):
-        if part in sides:
+        if part == 3:
+            method = text(value)
+        elif part in sides:
             key, info = entry(value)
             sides[part][shown(key)], names = _tensor(meta, info)
             tensors[part] += names
@@ -141,6 +145,7 @@ def _signature(meta: MetaGraph, name: bytes, content: memoryview) -> None:
     elif name != b"__saved_model_train_op":
         meta.signatures[name] = Signature(sides[1], sides[2])
         meta.signature_names[name] = single[1], single[2]
+        meta.signature_methods[name] = method
         meta.signature_tensors.setdefault(name, []).extend(tensors[2])
 
 

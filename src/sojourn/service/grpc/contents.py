@@ -35,8 +35,6 @@ def inputs_of(request: Any) -> dict[str, np.ndarray]:
         name = tensor.name
         if name in found:
             raise invalid(f"input {name!r} is there twice")
-        if "shared_memory_region" in tensor.parameters:
-            raise invalid(f"input {name!r}: shared memory is not offered here")
         if not raw:
             found[name] = _typed(tensor)
         elif tensor.HasField("contents"):

@@ -15,14 +15,12 @@ from sojourn.service.grpc.elements import invalid
 from sojourn.service.grpc.messages import KSERVE
 from sojourn.service.handler import Handler
 from sojourn.service.http.router import Role
-from sojourn.service.inference import Inference, ModelRef, keep_alive_of
-from sojourn.service.served import ModelMetadata, VersionState
+from sojourn.service.inference import Inference, ModelRef, check_parameters, keep_alive_of
+from sojourn.service.served import VersionState
 from sojourn.service.statistics import ModelStatistics
-from sojourn.values import Signature, TensorSpec
+from sojourn.values import TensorSpec
 
 EXTENSIONS = ("model_repository", "statistics", "model_configuration", "binary_tensor_data")
-# A client that asks for these wants another answer than it would get.
-_NOT_OFFERED = ("sequence_id", "sequence_start", "sequence_end", "classification")
 
 
 class KServe:
@@ -95,7 +93,7 @@ class KServe:
         response = KSERVE.ModelMetadataResponse(
             name=found.name, versions=map(str, found.versions), platform=found.platform
         )
-        signature = _usual(found)
+        signature = found.usual
         for listed, specs in (
             (response.inputs, signature.inputs),
             (response.outputs, signature.outputs),
@@ -110,7 +108,7 @@ class KServe:
         config = KSERVE.ModelConfig(
             name=found.name, platform=found.platform, backend=found.engine, max_batch_size=0
         )
-        signature = _usual(found)
+        signature = found.usual
         types = KSERVE.descriptor.enum_types_by_name["DataType"].values_by_name
         for listed, specs in (
             (config.input, signature.inputs),
@@ -168,13 +166,12 @@ def _ref(name: str, version: str) -> ModelRef:
 
 
 def _inference(request: Any, call: Call) -> Inference:
-    parameters = {name: _value(given) for name, given in request.parameters.items()}
-    for name in _NOT_OFFERED:
-        if parameters.get(name):
-            raise invalid(f"{name} is not offered here")
-    for output in request.outputs:
-        for name in output.parameters:
-            raise invalid(f"output {output.name!r}: {name} is not offered here")
+    parameters = _values(request.parameters)
+    check_parameters(parameters)
+    for kind, tensors in (("input", request.inputs), ("output", request.outputs)):
+        for tensor in tensors:
+            if tensor.parameters:
+                check_parameters(_values(tensor.parameters), f"{kind} {tensor.name!r}")
     deadline = call.deadline
     timeout = parameters.get("timeout")
     if isinstance(timeout, int) and timeout > 0:  # in microseconds
@@ -191,9 +188,12 @@ def _inference(request: Any, call: Call) -> Inference:
     )
 
 
-def _value(parameter: Any) -> Any:
-    which = parameter.WhichOneof("parameter_choice")
-    return None if which is None else getattr(parameter, which)
+def _values(parameters: Any) -> dict[str, Any]:
+    found = {}
+    for name, given in parameters.items():
+        which = given.WhichOneof("parameter_choice")
+        found[name] = None if which is None else getattr(given, which)
+    return found
 
 
 def _put_statistics(found: ModelStatistics, proto: Any) -> None:
@@ -212,11 +212,6 @@ def _put_statistics(found: ModelStatistics, proto: Any) -> None:
 
 def _put_duration(proto: Any, count: int, seconds: float) -> None:
     proto.count, proto.ns = count, round(seconds * 1e9)
-
-
-def _usual(metadata: ModelMetadata) -> Signature:
-    """The signature that a request gets: it cannot name one."""
-    return next(iter(metadata.signatures.values()), Signature())
 
 
 def _shape(spec: TensorSpec) -> list[int]:

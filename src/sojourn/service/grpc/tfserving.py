@@ -19,10 +19,10 @@ from sojourn.service.handler import Handler
 from sojourn.service.http.router import Role
 from sojourn.service.inference import Inference, ModelRef
 from sojourn.service.rules import ModelRules
-from sojourn.values import Signature, TensorSpec
+from sojourn.service.signatures import CallSignature
+from sojourn.values import TensorSpec
 
 _SIGNATURES = "signature_def"
-_PREDICT = "tensorflow/serving/predict"
 
 
 class Predictions:
@@ -60,7 +60,7 @@ class Predictions:
         response = TFSERVING.PredictResponse()
         for name, array in answer.outputs.items():
             tensors.from_array(array, response.outputs[name], name)
-        _put_spec(response.model_spec, answer.model, answer.version, spec.signature_name)
+        _put_spec(response.model_spec, answer.model, answer.version, answer.signature)
         return response
 
     async def _classify(self, request: Any, call: Call) -> Any:
@@ -69,9 +69,7 @@ class Predictions:
         )
         response = TFSERVING.ClassificationResponse()
         _put_classes(answer, response.result)
-        _put_spec(
-            response.model_spec, answer.model, answer.version, request.model_spec.signature_name
-        )
+        _put_spec(response.model_spec, answer.model, answer.version, answer.signature)
         return response
 
     async def _regress(self, request: Any, call: Call) -> Any:
@@ -80,9 +78,7 @@ class Predictions:
         )
         response = TFSERVING.RegressionResponse()
         _put_values(answer, response.result)
-        _put_spec(
-            response.model_spec, answer.model, answer.version, request.model_spec.signature_name
-        )
+        _put_spec(response.model_spec, answer.model, answer.version, answer.signature)
         return response
 
     async def _multi_inference(self, request: Any, call: Call) -> Any:
@@ -92,15 +88,13 @@ class Predictions:
             [(task.method_name, _task(task.model_spec, given, call)) for task in request.tasks],
         )
         response = TFSERVING.MultiInferenceResponse()
-        for task, answer in zip(request.tasks, answers, strict=True):
+        for answer in answers:
             result = response.results.add()
             if isinstance(answer, Classified):
                 _put_classes(answer, result.classification_result)
             else:
                 _put_values(answer, result.regression_result)
-            _put_spec(
-                result.model_spec, answer.model, answer.version, task.model_spec.signature_name
-            )
+            _put_spec(result.model_spec, answer.model, answer.version, answer.signature)
         return response
 
     async def _metadata(self, request: Any, call: Call) -> Any:
@@ -111,8 +105,8 @@ class Predictions:
                 raise invalid(f"Metadata field {field[:40]} is not supported")
         found = await self._handler.metadata(_ref(request.model_spec))
         signatures = TFSERVING.SignatureDefMap()
-        for name, signature in found.signatures.items():
-            _put_signature(signature, signatures.signature_def[name])
+        for name, call in found.signatures.items():
+            _put_signature(call, signatures.signature_def[name])
         response = TFSERVING.GetModelMetadataResponse()
         _put_spec(response.model_spec, found.name, found.version, "")
         packed = response.metadata[_SIGNATURES]
@@ -149,8 +143,7 @@ class Models:
             listed = response.model_version_status.add(
                 version=status.version, state=status.state.value
             )
-            code = 2 if status.error else 0  # UNKNOWN, or OK
-            listed.status.error_code = code
+            listed.status.error_code = Status.UNAVAILABLE.grpc if status.error else 0
             listed.status.error_message = status.error
         if not response.model_version_status:
             raise Refused(Status.NOT_FOUND, f"Could not find any versions of model {ref}")
@@ -236,16 +229,16 @@ def _put_values(answer: Regressed, result: Any) -> None:
         result.regressions.add(value=value)
 
 
-def _put_signature(signature: Signature, proto: Any) -> None:
-    for specs, listed in ((signature.inputs, proto.inputs), (signature.outputs, proto.outputs)):
-        _put_infos(specs, listed)
-    proto.method_name = _PREDICT
+def _put_signature(call: CallSignature, proto: Any) -> None:
+    _put_infos(call.spec.inputs, call.input_tensors, proto.inputs)
+    _put_infos(call.spec.outputs, call.output_tensors, proto.outputs)
+    proto.method_name = call.method
 
 
-def _put_infos(specs: Mapping[str, TensorSpec], infos: Any) -> None:
+def _put_infos(specs: Mapping[str, TensorSpec], names: Mapping[str, str], infos: Any) -> None:
     for name, spec in specs.items():
         info = infos[name]
-        info.name = name
+        info.name = names.get(name, name)
         info.dtype = tensors.number_of(spec.dtype)
         if spec.shape is None:
             info.tensor_shape.unknown_rank = True

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 import msgspec
 import numpy as np
 
+from sojourn.service.datatypes import from_base64
 from sojourn.service.failures import Refused, Status
 
 _numbers = msgspec.json.Decoder(list[float])
@@ -95,13 +96,15 @@ def as_array(values: Any, dtype: np.dtype, name: str) -> np.ndarray:
     try:
         if dtype.kind == "O":
             return _strings(values)
-        array = np.asarray(values)
-        if array.dtype == dtype:
-            return array
-        if array.dtype.kind == "O" or array.dtype.kind not in _TAKEN_FROM[dtype.kind]:
+        array = _asarray(values)
+        if array.dtype.kind not in _TAKEN_FROM[dtype.kind]:
             if array.size:
                 raise ValueError(f"{_kind(array)} where {dtype} is expected")
             return array.astype(dtype)
+        if dtype.kind != "b" and _has_booleans(values):
+            raise ValueError(f"booleans where {dtype} is expected")
+        if array.dtype == dtype:
+            return array
         if dtype.kind in "iu":
             return np.asarray(values, dtype)  # raises where one does not fit
         with np.errstate(over="raise"):
@@ -117,10 +120,26 @@ def as_array(values: Any, dtype: np.dtype, name: str) -> np.ndarray:
 def as_anything(values: Any, name: str) -> np.ndarray:
     """Nested lists as an array of what they hold."""
     try:
-        array = np.asarray(values)
+        array = _asarray(values)
         return _strings(values) if array.dtype.kind in "OUS" else array
     except (ValueError, TypeError, OverflowError) as error:
         raise Refused(Status.INVALID_ARGUMENT, f"input {name!r}: {error}") from None
+
+
+def _asarray(values: Any) -> np.ndarray:
+    try:
+        return np.asarray(values)
+    except ValueError:
+        raise ValueError("the lists are ragged, or nested too deeply") from None
+
+
+def _has_booleans(values: Any) -> bool:
+    """Whether true or false is among nested lists of numbers: numpy takes it for 1 or 0."""
+    if not isinstance(values, list):
+        return isinstance(values, bool)
+    if values and isinstance(values[0], list):
+        return any(map(_has_booleans, values))
+    return bool in set(map(type, values))
 
 
 _TAKEN_FROM = {"b": "b", "i": "iu", "u": "iu", "f": "iuf", "V": "iuf", "c": "iufc"}
@@ -162,7 +181,7 @@ def element(value: Any) -> bytes:
     if isinstance(value, str):
         return value.encode()
     if isinstance(value, dict) and value.keys() == {"b64"} and isinstance(value["b64"], str):
-        return base64.b64decode(value["b64"], validate=True)
+        return from_base64(value["b64"])
     raise ValueError(f"a string is expected, not {json.dumps(value)[:60]}")
 
 

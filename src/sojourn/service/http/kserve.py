@@ -16,9 +16,9 @@ from sojourn.service.http import kserve_bodies as bodies
 from sojourn.service.http.messages import Request, Response, json_response
 from sojourn.service.http.router import Role, Router
 from sojourn.service.inference import Inference, ModelRef
-from sojourn.service.served import ModelMetadata, VersionState
+from sojourn.service.served import VersionState
 from sojourn.service.statistics import ModelStatistics
-from sojourn.values import Signature, TensorSpec
+from sojourn.values import TensorSpec
 
 HEADER_LENGTH = bodies.HEADER_LENGTH.lower()
 EXTENSIONS = ["binary_tensor_data", "model_configuration", "model_repository", "statistics"]
@@ -65,13 +65,14 @@ class KServe:
 
     async def model_ready(self, request: Request) -> Response:
         ref = ref_of(request)
+        self._handler.catalogue.resolve(ref)  # one that is not there is not found
         is_ready = self._handler.is_ready(ref)
         answer = {"name": ref.name, "ready": is_ready}
         return json_response(answer, 200 if is_ready else 503)
 
     async def metadata(self, request: Request) -> Response:
         found = await self._handler.metadata(ref_of(request))
-        signature = default_signature(found)
+        signature = found.usual
         return json_response(
             {
                 "name": found.name,
@@ -84,7 +85,7 @@ class KServe:
 
     async def config(self, request: Request) -> Response:
         found = await self._handler.metadata(ref_of(request))
-        signature = default_signature(found)
+        signature = found.usual
         # A batch size of 0 says that shapes have all their dimensions, the batch's among them.
         return json_response(
             {
@@ -160,7 +161,7 @@ class KServe:
     async def _infer_raw(self, request: Request) -> Response:
         """The body is the only input's data and nothing else; so is the answer."""
         ref = ref_of(request)
-        signature = default_signature(await self._handler.metadata(ref))
+        signature = (await self._handler.metadata(ref)).usual
         if len(signature.inputs) != 1:
             raise _wrong(
                 f"a raw body is for models with one input; {ref.name!r} has {len(signature.inputs)}"
@@ -169,11 +170,6 @@ class KServe:
         inference = Inference(ref, {name: _from_body(request.body, name, spec)})
         answer = await self._handler.infer(inference)
         return bodies.response(answer, bodies.RAW)
-
-
-def default_signature(metadata: ModelMetadata) -> Signature:
-    """The signature that a request gets which names none."""
-    return next(iter(metadata.signatures.values()), Signature())
 
 
 def ref_of(request: Request) -> ModelRef:
@@ -218,7 +214,6 @@ def _statistics(of: ModelStatistics) -> dict[str, Any]:
     def times(count: int, seconds: float) -> dict[str, int]:
         return {"count": count, "ns": round(seconds * 1e9)}
 
-    answered = of.succeeded + of.failed
     return {
         "name": of.name,
         "version": str(of.version),
@@ -228,7 +223,7 @@ def _statistics(of: ModelStatistics) -> dict[str, Any]:
         "inference_stats": {
             "success": times(of.succeeded, of.request_seconds),
             "fail": times(of.failed, 0.0),
-            "queue": times(answered, of.queue_seconds),
+            "queue": times(of.succeeded, of.queue_seconds),
             "compute_input": times(of.steps, 0.0),
             "compute_infer": times(of.steps, of.step_seconds),
             "compute_output": times(of.steps, 0.0),

@@ -15,15 +15,13 @@ from sojourn.service import datatypes
 from sojourn.service.failures import Refused, Status
 from sojourn.service.http import json_arrays
 from sojourn.service.http.messages import Response
-from sojourn.service.inference import Answer, keep_alive_of
+from sojourn.service.inference import Answer, check_parameters, keep_alive_of
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
 _REMEMBERED = 256  # heads
 _LONGEST_REMEMBERED = 4096  # bytes
 _NOTHING = memoryview(b"")
 _LONGEST_TIMEOUT = 10**12  # microseconds: more is for ever
-# A client that asks for these wants another answer than it would get.
-_NOT_OFFERED = ("sequence_id", "sequence_start", "sequence_end", "classification")
 
 
 class _Input(msgspec.Struct, gc=False):
@@ -56,9 +54,7 @@ class Asked:
 
     def __init__(self, body: _Body) -> None:
         parameters = body.parameters or {}
-        for name in _NOT_OFFERED:
-            if parameters.get(name):
-                raise _wrong(f"{name} is not offered here")
+        check_parameters(parameters)
         self.id = body.id
         self.outputs = tuple(output.name for output in body.outputs or ()) or None
         self.seconds = _seconds(parameters.get("timeout"))
@@ -170,7 +166,10 @@ def _seconds(timeout: Any) -> float | None:
 
 
 def _size(given: _Input) -> int | None:
-    size = None if given.parameters is None else given.parameters.get("binary_data_size")
+    size = None
+    if given.parameters is not None:
+        check_parameters(given.parameters, f"input {given.name!r}")
+        size = given.parameters.get("binary_data_size")
     if size is None and not given.data:
         raise _wrong(f"input {given.name!r} has no data")
     if size is not None and (type(size) is not int or size < 0):
@@ -180,9 +179,7 @@ def _size(given: _Input) -> int | None:
 
 def _is_raw(output: _Output, default: bool) -> bool:
     parameters = output.parameters or {}
-    for name in parameters:
-        if name != "binary_data":
-            raise _wrong(f"output {output.name!r}: {name[:40]} is not offered here")
+    check_parameters(parameters, f"output {output.name!r}")
     return _is_true(parameters, "binary_data", default)
 
 

@@ -83,6 +83,8 @@ class Router:
         return found
 
     def _search(self, method: str, path: str) -> tuple[Route, dict[str, str]] | None:
+        if "://" in path and not path.startswith("/"):  # a whole URL, as proxies are asked
+            path = "/" + path.partition("://")[2].partition("/")[2]
         route = self._fixed.get((method, path))
         if route is not None:
             return route, {}

@@ -140,11 +140,11 @@ class TfServing:
         found = await self._handler.metadata(ref_of(request))
         signatures = {
             name: {
-                "inputs": _infos(signature.inputs),
-                "outputs": _infos(signature.outputs),
-                "method_name": "tensorflow/serving/predict",
+                "inputs": _infos(call.spec.inputs, call.input_tensors),
+                "outputs": _infos(call.spec.outputs, call.output_tensors),
+                "method_name": call.method,
             }
-            for name, signature in found.signatures.items()
+            for name, call in found.signatures.items()
         }
         spec = {"name": found.name, "signature_name": "", "version": str(found.version)}
         return json_response(
@@ -309,7 +309,7 @@ def _status(status: VersionStatus) -> dict[str, Any]:
     }
 
 
-def _infos(specs: Mapping[str, TensorSpec]) -> dict[str, Any]:
+def _infos(specs: Mapping[str, TensorSpec], tensors: Mapping[str, str]) -> dict[str, Any]:
     return {
         name: {
             "dtype": _DTYPES.get(spec.dtype, "DT_INVALID"),
@@ -320,7 +320,7 @@ def _infos(specs: Mapping[str, TensorSpec]) -> dict[str, Any]:
                 ],
                 "unknown_rank": spec.shape is None,
             },
-            "name": name,
+            "name": tensors.get(name, name),
         }
         for name, spec in specs.items()
     }

@@ -215,7 +215,7 @@ class Routes:
         self._page.guard.check_action(request)
         found = await self._page.handler.metadata(ModelRef(request.parts["name"]))
         return json_response(
-            {"signatures": {key: _plain(one) for key, one in found.signatures.items()}}
+            {"signatures": {key: _plain(one.spec) for key, one in found.signatures.items()}}
         )
 
     # -- actions ----------------------------------------------------------------------------------
