@@ -46,7 +46,7 @@ def running(system: System, python: str, *arguments: str) -> Iterator[Running]:
             stdout=log,
             stderr=subprocess.STDOUT,
             cwd=folder,
-            env={**os.environ, "PYTHONPATH": str(HERE), "TMPDIR": folder},
+            env={**os.environ, "PYTHONPATH": _python_path(), "TMPDIR": folder},
             start_new_session=True,
         )
         try:
@@ -56,6 +56,10 @@ def running(system: System, python: str, *arguments: str) -> Iterator[Running]:
         finally:
             _end(child)
             log.close()
+
+
+def _python_path() -> str:
+    return os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH"))))
 
 
 def _free_port() -> int:

@@ -49,8 +49,8 @@ class Answer:
 
 
 # A client that asks for these wants another answer than it would get. Other parameters are hints.
-_NOT_OFFERED = frozenset({"sequence_id", "sequence_start", "sequence_end", "classification"})
-_NOT_OFFERED_OF_TENSORS = frozenset({"classification", "shared_memory_region"})
+_NOT_OFFERED = ("sequence_id", "sequence_start", "sequence_end", "classification")
+_NOT_OFFERED_OF_TENSORS = ("classification", "shared_memory_region")
 
 
 def check_parameters(given: Mapping[str, object], tensor: str = "") -> None:
