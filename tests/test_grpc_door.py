@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import threading
 import time
+from types import SimpleNamespace
 
 import grpc
 import numpy as np
@@ -15,6 +16,7 @@ from grpc_clients import Doubler, connected, infer_request, opened
 from sojourn.errors import InputError
 from sojourn.service.failures import Refused, Status
 from sojourn.service.grpc.door import GrpcDoor
+from sojourn.service.grpc.health import Health
 from sojourn.service.grpc.messages import HEALTH, KSERVE, REFLECTION, REFLECTION_ALPHA, TFSERVING
 from sojourn.service.http.gate import Gate
 from sojourn.service.http.limits import Limits
@@ -289,6 +291,36 @@ def test_every_call_is_reported(handler):
     counted = text(reports.counts.families())
     assert 'model="double",protocol="kserve-grpc",code="0"} 1' in counted
     assert 'model="",protocol="kserve-grpc",code="5"} 1' in counted
+
+
+def test_a_stream_that_its_client_has_left_is_reported_without_asking_grpc(handler):
+    """gRPC has freed the call by then: a question about it ends the whole server."""
+
+    class Freed:
+        is_freed = False
+
+        def peer(self) -> str:
+            assert not self.is_freed
+            return "ipv4:127.0.0.1:7"
+
+        def invocation_metadata(self) -> None:
+            pass
+
+        time_remaining = invocation_metadata
+
+    async def leave() -> None:
+        context = Freed()
+        health = Health(handler.is_ready, (), asyncio.Event()).service()
+        stream = door._many("/h/Watch", health.methods["Watch"], HEALTH.HealthCheckRequest)
+        answers = stream(b"", context)
+        await anext(answers)
+        context.is_freed = True
+        await answers.aclose()
+
+    told = []
+    door = GrpcDoor("127.0.0.1:0", reports=SimpleNamespace(of_grpc=lambda *a, **k: told.append(k)))
+    asyncio.run(leave())
+    assert [one["peer"] for one in told] == ["ipv4:127.0.0.1:7"]
 
 
 def test_a_port_that_is_taken_is_an_error(door, handler):

@@ -254,12 +254,13 @@ async def nothing(request: Request) -> Response:
 def test_the_document_has_every_route_with_its_parameters_and_its_role() -> None:
     router = Router()
     router.add("GET", "/healthz", nothing, role=Role.ANYBODY, summary="Is it alive?")
+    router.add("GET", "/healthz/", nothing)
     router.add("POST", "/v1/models/{name}/versions/{version}:predict", nothing)
     router.add("GET", "/v1/models/{name}/versions/{version}", nothing)
     router.add("POST", "/admin/models/{name}/load", nothing, role=Role.ADMIN)
     made = document(router)
     assert made["openapi"].startswith("3.1")
-    assert len(made["paths"]) == 4
+    assert len(made["paths"]) == 5
     alive = made["paths"]["/healthz"]["get"]
     assert alive["summary"] == "Is it alive?"
     assert "security" not in alive

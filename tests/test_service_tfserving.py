@@ -10,13 +10,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import onnx_writer as onnx
 import served_models
 import sojourn
 from sojourn.service.catalogue import Catalogue
+from sojourn.service.failures import Refused
+from sojourn.service.http import json_arrays
 from sojourn.service.rules import ModelRules
+from sojourn.values.dtypes import BY_NAME
 from web import Got, ask, serving
 
 
@@ -117,6 +121,15 @@ def test_numbers_that_are_none_pass_in_both_directions(server: sojourn.Server) -
     assert got["product"][0][1] == -math.inf
     body = b'{"instances": [[NaN, 0, 0, 0]]}'
     assert math.isnan(ask(server, "/v1/models/times:predict", body).json["predictions"][0][0])
+
+
+@pytest.mark.parametrize("dtype", ["qint8", "int4", "bfloat16", "float8_e5m2"])
+def test_numbers_of_every_kind_can_be_written_and_complex_ones_are_refused(dtype: str) -> None:
+    made = np.array([1, 2]).astype(BY_NAME[dtype][0] if BY_NAME[dtype].names else BY_NAME[dtype])
+    assert json_arrays.listed(made.view(BY_NAME[dtype])) == [1, 2]
+    assert json_arrays.is_plain(made.view(BY_NAME[dtype]))
+    with pytest.raises(Refused, match="JSON has no complex64"):
+        json_arrays.listed(np.zeros(1, np.complex64))
 
 
 def test_a_gzip_body_is_taken(server: sojourn.Server) -> None:

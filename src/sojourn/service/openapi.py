@@ -21,8 +21,9 @@ _ERROR = {"$ref": "#/components/responses/Error"}
 def document(router: Router) -> dict[str, Any]:
     """What can be asked for, by OpenAPI 3.1."""
     paths: dict[str, dict[str, Any]] = {}
+    taken: set[str] = set()
     for route in router.routes:
-        paths.setdefault(route.pattern, {})[route.method.lower()] = _operation(route)
+        paths.setdefault(route.pattern, {})[route.method.lower()] = _operation(route, taken)
     return {
         "openapi": "3.1.0",
         "info": {"title": "sojourn", "version": __version__},
@@ -47,11 +48,11 @@ def document(router: Router) -> dict[str, Any]:
     }
 
 
-def _operation(route: Route) -> dict[str, Any]:
+def _operation(route: Route, taken: set[str]) -> dict[str, Any]:
     names = _PART.findall(route.pattern)
     responses: dict[str, Any] = {"200": {"description": "The answer"}, "default": _ERROR}
     operation: dict[str, Any] = {
-        "operationId": _identifier(route),
+        "operationId": _identifier(route, taken),
         "summary": route.summary or f"{route.method} {route.pattern}",
         "tags": [next(tag for start, tag in _TAGS if route.pattern.startswith(start))],
         "responses": responses,
@@ -69,5 +70,10 @@ def _operation(route: Route) -> dict[str, Any]:
     return operation
 
 
-def _identifier(route: Route) -> str:
-    return "_".join([route.method.lower(), *re.findall(r"\w+", route.pattern)])
+def _identifier(route: Route, taken: set[str]) -> str:
+    """One that no other has: `/page` and `/page/` are made of the same words."""
+    name = "_".join([route.method.lower(), *re.findall(r"\w+", route.pattern)])
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name

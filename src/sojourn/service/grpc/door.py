@@ -181,7 +181,7 @@ class GrpcDoor:
                 seen.status = Status.CANCELLED.grpc
                 raise
             finally:
-                self._tell(seen, context)
+                self._tell(seen)
 
         return answer
 
@@ -205,7 +205,7 @@ class GrpcDoor:
                 seen.status = Status.CANCELLED.grpc
                 raise
             finally:
-                self._tell(seen, context)
+                self._tell(seen)
 
         return answer
 
@@ -233,11 +233,12 @@ class GrpcDoor:
     def _call(self, role: Role, context: Any, seen: _Seen) -> Call:
         metadata: dict[str, str] = dict(context.invocation_metadata() or ())
         seen.metadata = metadata
+        seen.peer = context.peer()
         seen.request_id = access_log.request_id(metadata.get("x-request-id"))
         if role is not Role.ANYBODY:
             if role is Role.ADMIN and not self._for_admins:
                 raise Refused(Status.PERMISSION_DENIED, f"{seen.path} is not offered here")
-            self._gate.admit(role, seen.path, metadata, context.peer())
+            self._gate.admit(role, seen.path, metadata, seen.peer)
         remaining = context.time_remaining()
         deadline = None if remaining is None else time.monotonic() + remaining
         return Call(deadline, seen.request_id)
@@ -256,7 +257,7 @@ class GrpcDoor:
         context.set_details(str(told)[:_MOST_WORDS])
         context.set_trailing_metadata(tuple(trailing))
 
-    def _tell(self, seen: _Seen, context: Any) -> None:
+    def _tell(self, seen: _Seen) -> None:
         if self._reports is not None:
             self._reports.of_grpc(
                 seen.path,
@@ -265,16 +266,19 @@ class GrpcDoor:
                 time.perf_counter() - seen.began,
                 received_bytes=seen.received,
                 sent_bytes=seen.sent,
-                peer=context.peer(),
+                peer=seen.peer,
                 request_id=seen.request_id,
                 metadata=seen.metadata,
             )
 
 
 class _Seen:
-    """What is noted of a call while it is under way."""
+    """What is noted of a call while it is under way. Who calls is asked at the beginning: of a
+    stream that its client has left gRPC frees the call, and a question about it is a crash."""
 
-    __slots__ = ("began", "metadata", "model", "path", "received", "request_id", "sent", "status")
+    __slots__ = (
+        "began", "metadata", "model", "path", "peer", "received", "request_id", "sent", "status",
+    )  # fmt: skip
 
     def __init__(self, path: str, received: int) -> None:
         self.began = time.perf_counter()
@@ -284,6 +288,7 @@ class _Seen:
         self.status = _OK
         self.request_id = ""
         self.model = ""
+        self.peer = ""
         self.metadata: Mapping[str, str] = {}
 
 

@@ -190,9 +190,17 @@ def listed(array: np.ndarray, *, as_base64: bool = False) -> Any:
     kind = array.dtype.kind
     if kind in "OSU":
         return _listed_strings(array.tolist(), as_base64)
-    if kind == "V":  # bfloat16 and its like
-        return array.astype(np.float32).tolist()
-    return array.tolist()
+    if kind == "c":
+        raise Refused(Status.FAILED_PRECONDITION, f"JSON has no {array.dtype}, which is an output")
+    return _plain_numbers(array).tolist()
+
+
+def _plain_numbers(array: np.ndarray) -> np.ndarray:
+    if array.dtype.kind != "V":
+        return array
+    if array.dtype.names:  # quantized: a record of one number
+        return np.asarray(array[array.dtype.names[0]])
+    return array.astype(np.float32)  # bfloat16 and its like
 
 
 def _listed_strings(value: Any, as_base64: bool) -> Any:
@@ -204,8 +212,7 @@ def _listed_strings(value: Any, as_base64: bool) -> Any:
 
 def is_plain(array: np.ndarray) -> bool:
     """Whether JSON proper can hold it: it knows no NaN and no infinity."""
-    if array.dtype.kind == "V":
-        array = array.astype(np.float32)
+    array = _plain_numbers(array)
     return array.dtype.kind != "f" or bool(np.isfinite(array).all())
 
 
