@@ -105,8 +105,8 @@ class Predictions:
                 raise invalid(f"Metadata field {field[:40]} is not supported")
         found = await self._handler.metadata(_ref(request.model_spec))
         signatures = TFSERVING.SignatureDefMap()
-        for name, call in found.signatures.items():
-            _put_signature(call, signatures.signature_def[name])
+        for name, signature in found.signatures.items():
+            _put_signature(signature, signatures.signature_def[name])
         response = TFSERVING.GetModelMetadataResponse()
         _put_spec(response.model_spec, found.name, found.version, "")
         packed = response.metadata[_SIGNATURES]
