@@ -126,6 +126,27 @@ def test_a_broken_module_beside_it_does_not_stop_the_program(tmp_path: Path) -> 
     assert verdict.era == "tf2"
 
 
+def test_modules_where_pythonpath_says_are_read_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (tmp_path / "pack").mkdir()
+    (tmp_path / "pack/loop.py").write_text("import tensorflow as tf\ntf.estimator.RunConfig()")
+    verdict = verdict_on(
+        tmp_path / "pack", "import tensorflow as tf\nfrom pack import loop\ntf.compat.v1.logging"
+    )
+    assert verdict.era == "tf1"
+
+
+@pytest.mark.parametrize(
+    ("size", "is_of_the_time"),
+    [("x.shape[-1].value", True), ("x.get_shape()[1].value", True), ("config[0].value", False)],
+)
+def test_sizes_read_by_value_are_noticed(tmp_path: Path, size: str, is_of_the_time: bool) -> None:
+    verdict = verdict_on(tmp_path, f"import tensorflow.compat.v1 as tf\nx = tf.ones([2])\n{size}")
+    assert (verdict.era, verdict.dimensions) == ("compat", is_of_the_time)
+
+
 def test_what_the_user_says_overrules_what_was_found(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text("import tensorflow as tf\ntf.Session()")

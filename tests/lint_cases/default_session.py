@@ -54,3 +54,9 @@ def unless_one_is_given(value, sess=None):
 
 def given(value, sess):
     return y.eval(feed_dict={x: value}, session=sess)
+
+
+def make_session(make_default=False):
+    if make_default:
+        return tf.InteractiveSession()
+    return tf.Session()

@@ -218,3 +218,26 @@ def perhaps_once(sess, values):
         sess.run(v)
         if value > 3:
             sess.run(tf.assign(v, value))
+
+
+def in_the_branch_that_a_parameter_chooses(sess, batches, training):
+    for batch in batches:
+        if training:
+            fetched = v
+        else:
+            fetched = tf.no_op()  # expect: SOJ004
+        sess.run(fetched, {v: batch})
+
+
+def at_each_new_best(sess, losses, best):
+    for loss in losses:
+        if loss < best:
+            best = loss
+            sess.run(tf.assign(v, best))  # expect: SOJ004
+
+
+def on_the_last_turn(sess, epochs):
+    for epoch in range(epochs):
+        sess.run(v)
+        if epoch >= epochs - 1:
+            sess.run(tf.assign(v, epoch))

@@ -1,5 +1,6 @@
 """Sessions that nothing closes."""
 
+import six
 import tensorflow as tf
 import tensorflow.compat.v1 as tf1
 from tensorflow.compat import v1 as tfv1
@@ -174,3 +175,46 @@ class GivenOne:
 def given_to_a_class_that_never_closes():
     sess = tf1.Session()  # expect: SOJ001
     GivenOne(sess).act()
+
+
+class Registering(type):
+    pass
+
+
+class Registered(metaclass=Registering):
+    def __init__(self):
+        self.sess = tf1.Session()  # expect: SOJ001
+
+    def act(self, state):
+        return self.sess.run(x, {x: state})
+
+
+class WithMetaclass(six.with_metaclass(Registering, Agent)):
+    def __init__(self):
+        self.second = tf1.Session()  # expect: SOJ001
+        self.second.run(x)
+
+
+class Keeps:
+    def __init__(self, model, session=None):
+        self.kept = session
+        self.model = model
+
+    def act(self):
+        return self.kept.run(x)
+
+
+class KeepsToo(Keeps):
+    def __init__(self, model, session=None):
+        super().__init__(model, session)
+
+
+def given_to_a_class_whose_base_keeps_it(model):
+    sess = tf1.Session()  # expect: SOJ001
+    KeepsToo(model, session=sess).act()
+
+
+def last_seen_by_an_evaluation_elsewhere(modules):
+    sess = tf1.Session()  # expect: SOJ001
+    sess.run(x)
+    return modules["eval"].evaluate(sess, x)

@@ -163,3 +163,10 @@ def a_graph_each(batches):
         with tf.Graph().as_default(), tf.Session() as sess:
             y = tf.constant(batch)
             print(sess.run(tf.square(y)))
+
+
+def in_a_block_that_closes_it_whatever_it_is_called_then(make):
+    with tf.Session() as sess:
+        sess.run(x)
+        sess = make()
+        sess.run(x)

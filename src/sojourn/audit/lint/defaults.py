@@ -99,7 +99,8 @@ def _is_run(module: Module, node: ast.expr) -> bool:
 def _installs_default(module: Module) -> bool:
     """Whether this file makes a session the default one for as long as it likes."""
     for call in module.calls:
-        if is_interactive(module.opens(call) or ""):
+        is_handed_out = isinstance(module.parents[call], ast.Return)
+        if is_interactive(module.opens(call) or "") and not is_handed_out:
             return True
         name = last_name(call.func)
         if name in ("__enter__", "set_session", "enter_context"):

@@ -76,6 +76,7 @@ class Flow(Expressions):
         if isinstance(scope, Function):
             self.globals = declared(scope, ast.Global)
         self._captured: dict[str, bool] = {}
+        self._managed: set[Site] = set()  # the `with` around this point closes them
 
     def run(self) -> None:
         state = PathState()
@@ -232,7 +233,10 @@ class Flow(Expressions):
         if expects_error:
             self.failing.add(getattr(node.body[-1], "value", None))
         self.guarded += expects_error
+        around = self._managed
+        self._managed = around.union(managed)
         end = self.block(node.body, state)
+        self._managed = around
         self.guarded -= expects_error
 
         def leave(after: PathState) -> PathState:
@@ -351,7 +355,7 @@ class Flow(Expressions):
         old = state.names.get(key, UNKNOWN)
         if not state.is_only(old, OPEN) or set(sites_in(old)) & set(sites_in(values)):
             return
-        if any(state.holders(site) != [key] for site in sites_in(old)):
+        if any(state.holders(site) != [key] or site in self._managed for site in sites_in(old)):
             return
         wrapped = value is not None and any(self.key(n) == key for n in _expressions(value))
         for site in sites_in(old):

@@ -136,7 +136,7 @@ class Module:
 
     def has_only_known_bases(self, node: ast.ClassDef) -> bool:
         """Whether nothing outside the program can be inherited that might close a session."""
-        for base in node.bases:
+        for base in _bases(node):
             if ast.unparse(base) in _PLAIN_BASES:
                 continue
             if (self.names.meaning(base) or "").startswith("tensorflow."):
@@ -146,7 +146,10 @@ class Module:
                 return False
             if not found.module.has_only_known_bases(found.node):
                 return False
-        return all(last_name(keyword.value) == "ABCMeta" for keyword in node.keywords)
+        return all(self._is_known_metaclass(keyword.value) for keyword in node.keywords)
+
+    def _is_known_metaclass(self, node: ast.expr) -> bool:
+        return last_name(node) == "ABCMeta" or self.program.definition(self, node) is not None
 
     def free_uses(self, scope: Scope, name: str) -> Iterator[ast.Name]:
         """Loads of `name` in functions inside `scope` that mean the name of `scope` itself."""
@@ -163,6 +166,15 @@ class Module:
                 if isinstance(node, ast.Name) and node.id == name and _is_load(node):
                     yield node
             yield from self.free_uses(child, name)  # type: ignore[arg-type]
+
+
+def _bases(node: ast.ClassDef) -> list[ast.expr]:
+    """The bases of a class, those in `six.with_metaclass(Meta, Base)` among them."""
+    found: list[ast.expr] = []
+    for base in node.bases:
+        is_wrapped = isinstance(base, ast.Call) and last_name(base.func) == "with_metaclass"
+        found += base.args[1:] if is_wrapped else [base]  # type: ignore[attr-defined]
+    return found
 
 
 def declared(scope: ast.AST, kind: type[ast.Global] | type[ast.Nonlocal]) -> set[str]:

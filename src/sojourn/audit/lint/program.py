@@ -92,6 +92,10 @@ class Program:
             found = self._imported(module, text, depth)
             if found is not None or text.count(".") == 1:
                 return found
+        if isinstance(node.value, ast.Call) and dotted(node.value.func) == "super":
+            child = module.class_of(node)
+            here = Definition(module, child) if child is not None else None
+            return here and self._inherited(here, node.attr, depth, bound=True)
         owner = self.definition(module, node.value, depth + 1)
         if owner is not None:
             is_class = isinstance(owner.node, ast.ClassDef)
@@ -217,6 +221,12 @@ class Program:
                 static = any(last_name(d) == "staticmethod" for d in node.decorator_list)
                 by_class = any(last_name(d) == "classmethod" for d in node.decorator_list)
                 return Definition(owner.module, node, (bound or by_class) and not static)
+        return self._inherited(owner, name, depth, bound)
+
+    def _inherited(
+        self, owner: Definition, name: str, depth: int, bound: bool
+    ) -> Definition | None:
+        assert isinstance(owner.node, ast.ClassDef)
         for base in owner.node.bases:
             found = self.definition(owner.module, base, depth + 1)
             if found is not None and isinstance(found.node, ast.ClassDef) and depth <= _DEEP:

@@ -14,6 +14,7 @@ _FRESH = frozenset({"tensorflow.Graph", "tensorflow.reset_default_graph"})
 _SERVING = frozenset({"route", "get", "post", "put"})
 _EPISODE = frozenset({"done", "terminal", "is_done", "is_terminal", "episode_done"})
 _SETTINGS = frozenset({"FLAGS", "args", "flags", "hparams", "cfg", "config", "opt", "params"})
+_CHANGING = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.NotEq)
 _FEW = 3  # turns of a literal loop that are a handful of cases, not a repetition
 _DEEP = 4  # calls that are followed
 
@@ -21,15 +22,18 @@ _DEEP = 4  # calls that are followed
 def loops_around(module: Module, node: ast.AST) -> Iterator[Loop]:
     """The loops of the same scope that surely reach this node on every turn, or every nth."""
     child, parent = node, module.parents.get(node)
+    tests: list[ast.expr] = []
     while parent is not None and not isinstance(
         parent, Function | ast.ClassDef | ast.Lambda | ast.Module
     ):
         if isinstance(parent, ast.If) and child is not parent.test:
             if not _comes_again(parent.test):
-                return
+                tests.append(parent.test)
         elif isinstance(parent, ast.ExceptHandler | ast.IfExp | ast.BoolOp):
             return
         elif isinstance(parent, Loop) and _repeats(parent, child) and not _is_short(module, parent):
+            if not all(_is_fixed(test, parent) for test in tests):
+                return
             yield parent
         child, parent = parent, module.parents.get(parent)
 
@@ -209,14 +213,27 @@ def _ends_in_jump(node: ast.With) -> bool:
     return isinstance(node.body[-1], ast.Break | ast.Return | ast.Raise)
 
 
+def _is_fixed(test: ast.expr, loop: Loop) -> bool:
+    """`if training:` of a name that the loop does not bind: so on every turn, or on none."""
+    nodes = list(ast.walk(test))
+    names = {n.id for n in nodes if isinstance(n, ast.Name)}
+    is_plain = not any(isinstance(n, ast.Call | ast.Attribute | ast.Subscript) for n in nodes)
+    return is_plain and bool(names) and not any(_binds(loop, name) for name in names)
+
+
 def _comes_again(test: ast.expr) -> bool:
     """`step % 100 == 0`, `done`, `FLAGS.summaries`: true again and again, or on every turn.
 
     Other tests may be true once.
     """
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        test = test.operand
     nodes = list(ast.walk(test))
     if any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in nodes):
         return True
+    if isinstance(test, ast.Compare) and isinstance(test.ops[0], _CHANGING):
+        # `loss < best`, `newest != last`; but `epoch >= epochs - 1` is the last turn.
+        return not any(isinstance(n, ast.Constant) for n in nodes)
     names = {n.id for n in nodes if isinstance(n, ast.Name)}
     if "__name__" in names or (isinstance(test, ast.Name) and test.id in _EPISODE):
         return True

@@ -49,6 +49,12 @@ _TAKING_WORDS = (
     "register adopt own manage add append put push insert set setdefault update extend enter "
     "callback defer attach send submit partial thread process"
 )
+_USING_WORDS = (
+    "evaluate eval evaluation predict prediction infer inference test validate validation restore "
+    "load save export compute calculate calc score sample decode generate visualize plot show print "
+    "measure accuracy train fit"
+)
+_USING = frozenset(_USING_WORDS.split())
 _ENDING = frozenset(_ENDING_WORDS.split())
 _TAKING = _ENDING | frozenset(_TAKING_WORDS.split())
 
@@ -136,7 +142,9 @@ def argument_use(
         if len(methods) == 1 and not methods[0].decorator_list:
             only = Definition(module, methods[0], is_bound=True)
             return _use_by_program(only, call, argument, seen)
-    return Use.TAKE if is_takeover(name) else Use.LEND
+    if is_takeover(name):
+        return Use.TAKE
+    return Use.BORROW if name[:1].islower() and _words(name) & _USING else Use.LEND
 
 
 def _use_by_tensorflow(meaning: str) -> Use:

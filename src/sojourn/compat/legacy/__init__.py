@@ -129,6 +129,8 @@ def _quiet() -> None:
 def _set_mode(verdict: Verdict) -> None:
     import tensorflow.compat.v1 as tf
 
+    if verdict.era == "compat" and verdict.dimensions:
+        tf.disable_v2_tensorshape()
     if not verdict.graph:
         return
     before = tf.logging.get_verbosity()

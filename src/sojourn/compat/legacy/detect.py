@@ -34,13 +34,15 @@ class ProgramSyntaxError(SojournError):
 class Verdict:
     """What a program was written for, and the lines that tell.
 
-    `graph` says whether it is to run with eager execution off.
+    `graph` says whether it is to run with eager execution off, `dimensions` whether it reads
+    the sizes of a shape as TensorFlow 1 gave them (`x.shape[0].value`).
     """
 
     era: Era
     graph: bool = False
     signs: tuple[tuple[str, Place], ...] = ()
     files: tuple[str, ...] = ()
+    dimensions: bool = False
 
     def __str__(self) -> str:
         if not self.signs:
@@ -58,11 +60,12 @@ class _Findings:
     fetches: bool = False
     switches: bool = False
     eager: bool = False
+    dimensions: bool = False
 
 
 def examine(program: str, folders: Sequence[str] = ()) -> Verdict:
-    """Read `program` and its own modules, searched in `folders` (default: its folder)."""
-    roots = [os.path.abspath(f) for f in folders] or [os.path.dirname(os.path.abspath(program))]
+    """Read `program` and its own modules, searched in `folders` (default: as Python does)."""
+    roots = [os.path.abspath(f) for f in folders or _search_path(program)]
     found = _Findings()
     waiting, seen = [os.path.abspath(program)], set[str]()
     while waiting and len(seen) < _MOST_FILES:
@@ -84,8 +87,14 @@ def examine(program: str, folders: Sequence[str] = ()) -> Verdict:
         return Verdict("tf1", True, tuple(found.tf1 + found.compat), files)
     if found.compat:
         wants_graph = found.switches or (found.sessions and found.fetches and not found.eager)
-        return Verdict("compat", wants_graph, tuple(found.compat), files)
+        return Verdict("compat", wants_graph, tuple(found.compat), files, found.dimensions)
     return Verdict("tf2", files=files)
+
+
+def _search_path(program: str) -> list[str]:
+    """Where Python looks for a program's own modules: beside it, and where PYTHONPATH says."""
+    told = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return [os.path.dirname(os.path.abspath(program)), *filter(None, told)]
 
 
 def read_tree(path: str) -> ast.Module:
@@ -134,6 +143,7 @@ def _read(tree: ast.Module, path: str, found: _Findings) -> None:
                 found.eager = found.eager or bool(aliases)
         if not isinstance(node, ast.Attribute):
             continue
+        found.dimensions = found.dimensions or _is_size(node)
         if node.attr in marks.TF1_METHODS and "tensorflow" in aliases.values() and not rebound:
             found.tf1.append((f".{node.attr}", Place(path, node.lineno)))
         dotted = _dotted(node, aliases)
@@ -152,6 +162,15 @@ def _read(tree: ast.Module, path: str, found: _Findings) -> None:
             elif _is_tf1(used):
                 found.tf1.append((name, place))
             _note_use(used, found)
+
+
+def _is_size(node: ast.Attribute) -> bool:
+    """Whether this is ``x.shape[0].value`` or ``x.get_shape()[0].value``."""
+    if node.attr != "value" or not isinstance(node.value, ast.Subscript):
+        return False
+    whole = node.value.value
+    shape = whole.func if isinstance(whole, ast.Call) else whole
+    return isinstance(shape, ast.Attribute) and shape.attr in ("shape", "get_shape")
 
 
 def _is_tf1(used: str) -> bool:

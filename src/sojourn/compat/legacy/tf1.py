@@ -77,7 +77,8 @@ def tensorflow_2(session: Namespace, graph: bool) -> Namespace:
         "tensorflow",
         (tensorflow,),
         {**names, "__file__": tensorflow.__file__, "__version__": tensorflow.__version__},
-        lazy={"keras": keras.namespace} if graph else {},
+        # TensorFlow 2 had the estimators too, for as long as they were there.
+        lazy={"estimator": _estimator, **({"keras": keras.namespace} if graph else {})},
         shown_as="tf",
     )
     first.__dict__["_lazy"] = {**first.__dict__["_lazy"], "keras": lambda: here.keras}
