@@ -222,9 +222,8 @@ def perhaps_once(sess, values):
 
 def in_the_branch_that_a_parameter_chooses(sess, batches, training):
     for batch in batches:
-        if training:
-            fetched = v
-        else:
+        fetched = v
+        if not training:
             fetched = tf.no_op()  # expect: SOJ004
         sess.run(fetched, {v: batch})
 

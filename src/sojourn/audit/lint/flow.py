@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 from sojourn.audit import codes
 from sojourn.audit.lint.expressions import Expressions, can_catch_closed, ends_program
@@ -28,6 +27,8 @@ from sojourn.audit.lint.state import (
     OPEN,
     TAKEN,
     UNKNOWN,
+    Exit,
+    Jumps,
     PathState,
     Site,
     Values,
@@ -37,40 +38,14 @@ from sojourn.audit.lint.state import (
 from sojourn.audit.lint.uses import Use, classify, is_never_closed, is_takeover, worst
 
 
-@dataclass
-class _Exit:
-    state: PathState
-    statement: ast.stmt | None  # None: the end of the scope
-
-
-@dataclass
-class _Jumps:
-    """Where control left the straight course: each list is drained by who catches it."""
-
-    returns: list[_Exit] = field(default_factory=list)
-    breaks: list[PathState] = field(default_factory=list)
-    continues: list[PathState] = field(default_factory=list)
-
-    def through(self, action: Callable[[PathState], PathState]) -> None:
-        """Run what a `finally` or the end of a `with` does on every way out."""
-        self.returns = [_Exit(action(e.state), e.statement) for e in self.returns]
-        self.breaks = [action(s) for s in self.breaks]
-        self.continues = [action(s) for s in self.continues]
-
-    def absorb(self, other: _Jumps) -> None:
-        self.returns += other.returns
-        self.breaks += other.breaks
-        self.continues += other.continues
-
-
 class Flow(Expressions):
     """The analysis of one scope. `run()` fills `problems`, `sites`, `exits` and `returned`."""
 
     def __init__(self, module: Module, scope: Scope) -> None:
         super().__init__(module)
         self.scope = scope
-        self.jumps = _Jumps()
-        self.exits: list[_Exit] = []
+        self.jumps = Jumps()
+        self.exits: list[Exit] = []
         self.returned: list[Values] = []
         self.globals: set[str] = set()
         if isinstance(scope, Function):
@@ -85,7 +60,7 @@ class Flow(Expressions):
         end = self.block(self.scope.body, state)
         self.exits = list(self.jumps.returns)
         if end.alive:
-            self.exits.append(_Exit(end, None))
+            self.exits.append(Exit(end, None))
         if isinstance(self.scope, Function) and end.alive:
             self.returned.append(UNKNOWN)
 
@@ -147,7 +122,7 @@ class Flow(Expressions):
         self.hand_over(values, state)
         if node.value is not None:
             self.hand_over(frozenset(self.carried_by(node.value, state)), state)
-        self.jumps.returns.append(_Exit(state.copy(), node))
+        self.jumps.returns.append(Exit(state.copy(), node))
         return state.dead()
 
     def on_raise(self, node: ast.Raise, state: PathState) -> PathState:
@@ -199,7 +174,7 @@ class Flow(Expressions):
         forever: bool,
         head: Callable[[PathState], object],
     ) -> PathState:
-        outer, self.jumps = self.jumps, _Jumps()
+        outer, self.jumps = self.jumps, Jumps()
         breaks: list[PathState] = []
         entry = state
         # Twice: the second round sees what the first one left.
@@ -218,7 +193,7 @@ class Flow(Expressions):
         return joined([self.block(node.orelse, entry), *breaks], state)
 
     def on_with(self, node: ast.With | ast.AsyncWith, state: PathState) -> PathState:
-        outer, self.jumps = self.jumps, _Jumps()
+        outer, self.jumps = self.jumps, Jumps()
         managed: list[Site] = []
         expects_error = False
         for item in node.items:
@@ -252,7 +227,7 @@ class Flow(Expressions):
     on_asyncwith = on_with
 
     def on_try(self, node: ast.Try, state: PathState) -> PathState:
-        outer, self.jumps = self.jumps, _Jumps()
+        outer, self.jumps = self.jumps, Jumps()
         before = set(state.bits)
         interrupted = state.copy()
         self.guarded += can_catch_closed(node)

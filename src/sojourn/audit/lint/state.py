@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 # A session may be in several of these at once where paths meet.
@@ -100,3 +100,31 @@ def joined(states: Iterable[PathState], empty: PathState) -> PathState:
     for state in states:
         result = result.join(state)
     return result
+
+
+@dataclass
+class Exit:
+    """A way out of a scope, with what is true there."""
+
+    state: PathState
+    statement: ast.stmt | None  # None: the end of the scope
+
+
+@dataclass
+class Jumps:
+    """Where control left the straight course: each list is drained by who catches it."""
+
+    returns: list[Exit] = field(default_factory=list)
+    breaks: list[PathState] = field(default_factory=list)
+    continues: list[PathState] = field(default_factory=list)
+
+    def through(self, action: Callable[[PathState], PathState]) -> None:
+        """Run what a `finally` or the end of a `with` does on every way out."""
+        self.returns = [Exit(action(e.state), e.statement) for e in self.returns]
+        self.breaks = [action(s) for s in self.breaks]
+        self.continues = [action(s) for s in self.continues]
+
+    def absorb(self, other: Jumps) -> None:
+        self.returns += other.returns
+        self.breaks += other.breaks
+        self.continues += other.continues

@@ -51,8 +51,8 @@ _TAKING_WORDS = (
 )
 _USING_WORDS = (
     "evaluate eval evaluation predict prediction infer inference test validate validation restore "
-    "load save export compute calculate calc score sample decode generate visualize plot show print "
-    "measure accuracy train fit"
+    "load save export compute calculate calc score sample decode generate visualize plot show "
+    "print measure accuracy train fit"
 )
 _USING = frozenset(_USING_WORDS.split())
 _ENDING = frozenset(_ENDING_WORDS.split())
