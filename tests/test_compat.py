@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -148,6 +149,18 @@ def test_a_step_after_the_close_names_the_line_that_closed_it(graph: Any, isolat
     closed = r"^Attempted to use a closed Session\. It was closed at .*test_compat\.py:\d+\.$"
     with pytest.raises(RuntimeError, match=closed):
         session.run("y:0", {"x:0": [1.0]})
+    with pytest.raises(RuntimeError, match=closed):
+        session.partial_run_setup(["y:0"], ["x:0"])
+    with pytest.raises(RuntimeError, match=closed):
+        session.partial_run("a handle", ["y:0"], {"x:0": [1.0]})
+
+
+def test_a_session_that_is_pickled_says_what_to_send_instead(graph: Any) -> None:
+    with (
+        Session(graph=graph) as session,
+        pytest.raises(TypeError, match=r"cannot be pickled: .*open a session there"),
+    ):
+        pickle.dumps(session)
 
 
 @ISOLATIONS

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 import os
+import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -14,10 +16,23 @@ from typing import Any
 import pytest
 
 import sojourn
+from sojourn import imported
 
 pytestmark = pytest.mark.usefixtures("zygote")
 
 Write = Callable[[str, str], Path]
+BELOW = """
+def f(depth=1):
+    return RATE, depth
+
+class Net:
+    layers = [1]
+
+    def m(self):
+        '''It has some
+        words.'''
+        return self.layers
+"""
 
 
 @pytest.fixture
@@ -118,20 +133,115 @@ def test_after_a_reload_in_place_the_new_code_runs(project: Write) -> None:
 
 
 @pytest.mark.parametrize(
+    "edited",
+    [
+        "RATE = 2\n" + BELOW,
+        "RATE = 1\n\n\n" + BELOW.replace("RATE,", "RATE, 'more',"),
+        "RATE = 1\n" + BELOW.replace("depth=1", "depth=5"),
+        "RATE = 1\n" + BELOW.replace("layers = [1]", "layers = [1, 2 * 3]"),
+    ],
+    ids=["a constant", "a function, and the others move", "a default", "a constant of a class"],
+)
+def test_with_autoreload_the_new_code_runs(project: Write, edited: str) -> None:
+    package = pytest.importorskip("IPython.extensions.deduperreload.deduperreload")
+    reloader = package.DeduperReloader()
+    file = project("reloaded.py", "RATE = 1\n" + BELOW)
+    reloaded = seen("reloaded")
+    reloader.update_sources()
+    isolated = sojourn.isolated(lambda: (reloaded.f(), reloaded.Net().m()))
+    file.write_text(edited)
+    assert isolated() == (reloaded.f(), reloaded.Net().m()) == ((1, 1), [1])
+    assert reloader.maybe_reload_module(reloaded)
+    assert isolated() == (reloaded.f(), reloaded.Net().m()) != ((1, 1), [1])
+
+
+EDITS = pytest.mark.parametrize(
     ("edited", "has_bytecode"),
-    [("def f(): return 2\nRATE = 1\n", False), ("def f(): return 1\nRATE = 2.0\n", True)],
+    [("def f(): return 2\nRATE = 1\n", False), ("def f(): return RATE\nRATE = 2.0\n", True)],
     ids=["functions show it", "bytecode shows it"],
 )
-def test_what_was_edited_before_it_was_seen_is_refused_where_it_is_used(
+
+
+@EDITS
+def test_what_was_edited_before_the_first_call_runs_as_it_was_imported(
     project: Write, edited: str, has_bytecode: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "dont_write_bytecode", not has_bytecode)
-    file = project("early.py", "def f(): return 1\nRATE = 1\n")
+    file = project("early.py", "def f(): return RATE\nRATE = 1\n")
+    early = importlib.import_module("early")
+    file.write_text(edited)
+    assert sojourn.isolated(early.f)() == early.f() == 1
+
+
+def test_constants_that_nothing_else_shows_are_the_callers_too(
+    project: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    file = project("rates.py", "RATE = 1\ndef f(): return RATE\n")
+    rates = importlib.import_module("rates")
+    file.write_text("RATE = 2\ndef f(): return RATE\n")
+    assert sojourn.isolated(rates.f)() == 1
+    importlib.reload(rates)
+    assert sojourn.isolated(rates.f)() == 2
+
+
+@EDITS
+def test_what_was_imported_before_sojourn_and_edited_is_refused_where_it_is_used(
+    project: Write, edited: str, has_bytecode: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", not has_bytecode)
+    monkeypatch.setattr(imported, "_note", lambda *_: None)  # as if it were not there yet
+    file = project("early.py", "def f(): return RATE\nRATE = 1\n")
     early = importlib.import_module("early")
     file.write_text(edited)
     assert sojourn.isolated(lambda: 5)() == 5  # it does not need it
     with pytest.raises(sojourn.CodeChanged, match=r"early\.py contains: the file has changed"):
         sojourn.isolated(early.f)()
+
+
+def test_modules_in_an_archive_outlive_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = tmp_path / "some.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("zipped_module.py", "def f(): return 'zipped'\n")
+    monkeypatch.syspath_prepend(archive)
+    zipped = importlib.import_module("zipped_module")
+    try:
+        assert sojourn.isolated(zipped.f)() == "zipped"
+        archive.unlink()
+        assert sojourn.isolated(zipped.f)() == "zipped"
+    finally:
+        del sys.modules["zipped_module"]
+
+
+def test_packages_without_a_file_of_their_own_outlive_their_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "spaced_out" / "inner").mkdir(parents=True)
+    (tmp_path / "spaced_out" / "inner" / "leaf.py").write_text("def f(): return 'leaf'\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    leaf = importlib.import_module("spaced_out.inner.leaf")
+    try:
+        shutil.rmtree(tmp_path / "spaced_out")
+        assert sojourn.isolated(leaf.f)() == "leaf"
+    finally:
+        for name in ("spaced_out", "spaced_out.inner", "spaced_out.inner.leaf"):
+            del sys.modules[name]
+
+
+def test_what_was_imported_before_sojourn_is_kept_from_its_import_on(tmp_path: Path) -> None:
+    (tmp_path / "before.py").write_text("def f(): return 'as imported'\n")
+    program = (
+        "import before, sojourn\n"
+        "open(before.__file__, 'w').write('half a f(')\n"
+        "print(sojourn.isolated(before.f)())\n"
+    )
+    environment = {**os.environ, "SOJOURN_PRELOAD": "none", "PYTHONPATH": str(tmp_path)}
+    if "PYTHONPATH" in os.environ:
+        environment["PYTHONPATH"] += os.pathsep + os.environ["PYTHONPATH"]
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True
+    )
+    assert done.stdout == "as imported\n", done.stderr
 
 
 def test_a_file_that_was_only_touched_is_what_it_was(

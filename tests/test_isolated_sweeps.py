@@ -368,6 +368,29 @@ def test_a_record_that_was_cut_short_is_computed_again(tmp_path: Path, ran: Path
     assert file.read_bytes() == whole
 
 
+def test_damage_to_one_result_costs_no_other(tmp_path: Path, ran: Path) -> None:
+    file = tmp_path / "sweep.results"
+    isolated = sojourn.isolated(noted)
+    isolated.map([1, 2, 3, 4], workers=1, results=file)
+    data = bytearray(file.read_bytes())
+    data[data.index(b"\n") + 60] ^= 1  # in the first result
+    file.write_bytes(data)
+    assert isolated.sweep([1, 2, 3, 4], results=file).results == {1: 4, 2: 9, 3: 16}
+    assert isolated.map([1, 2, 3, 4], results=file) == [1, 4, 9, 16]
+    assert ran.read_text() == "....."
+    assert isolated.sweep([1, 2, 3, 4], results=file).results == {0: 1, 1: 4, 2: 9, 3: 16}
+
+
+def test_a_result_is_read_to_its_end_however_little_the_kernel_reads_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "sweep.results"
+    sojourn.isolated(square).map([1, 2], results=file)
+    read = os.preadv
+    monkeypatch.setattr(os, "preadv", lambda fd, parts, at: read(fd, [parts[0][:7]], at))
+    assert sojourn.isolated(square).sweep([1, 2], results=file).results == {0: 1, 1: 4}
+
+
 def test_a_program_that_is_killed_loses_no_result_that_it_had(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(
@@ -417,6 +440,13 @@ def test_a_file_of_something_else_is_refused_and_left_alone(tmp_path: Path) -> N
     with pytest.raises(sojourn.ResultsError, match="is not a file of results"):
         sojourn.isolated(square).map([1], results=file)
     assert file.read_text() == "my thesis\n"
+
+
+def test_a_place_where_no_file_can_be_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    with pytest.raises(sojourn.ResultsError, match="is a folder"):
+        sojourn.isolated(square).sweep([1], results=tmp_path)
+    with pytest.raises(sojourn.ResultsError, match=r"there is no folder .*/nowhere"):
+        sojourn.isolated(square).sweep([1], results=tmp_path / "nowhere" / "out")
 
 
 def test_what_cannot_be_recognised_again_is_refused(tmp_path: Path) -> None:

@@ -163,6 +163,7 @@ class Owner:
 def forgetful():
     sess = tf.Session()
     sess.run(v.initializer)
+    sess.make_callable(v)()
 
 owner = Owner()
 owner.sess.run(v.initializer)
@@ -180,6 +181,7 @@ def test_a_session_that_a_finalizer_closes_is_closed_and_a_forgotten_one_was_mea
     by_line = {session["line"]: session for session in account["sessions"]}
     assert (by_line[8]["left_open"], by_line[12]["left_open"]) == (False, True)
     assert by_line[12]["held_bytes"] >= 4 * 2**20
+    assert by_line[12]["runs"] == 2  # one of them through a callable
 
 
 def test_a_step_after_the_last_exit_handler_names_who_closed_the_session(

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import sojourn
+from sojourn.engines import shortage
 
 SIDE = 4096  # a matrix of this side takes 64 MiB
 REFUSED = r"memory='{}' was reached: the worker held \d.* and asked for 64(\.0)? MiB more"
@@ -58,6 +59,18 @@ def test_at_open_it_has_the_numbers_and_is_a_memory_error():
 def test_a_limit_below_what_every_worker_has_says_so():
     with pytest.raises(sojourn.BudgetExceeded, match=r"memory='32MiB' .*every worker has 64 MiB"):
         sojourn.open(a_keras_model, memory="32MiB")
+
+
+@pytest.mark.parametrize(
+    ("held", "asked", "words"),
+    [
+        (120, 64, "held 120 MiB and asked for 64 MiB more"),
+        (2, 128, "held 32 MiB or more and asked for 128 MiB more"),  # it was freed meanwhile
+        (2, 500, "held 2.0 MiB and asked for 500 MiB more"),
+    ],
+)
+def test_the_numbers_add_up_to_more_than_the_limit(held: int, asked: int, words: str):
+    assert shortage._numbers(160 * 2**20, held * 2**20, asked * 2**20) == words
 
 
 def test_in_a_step_and_the_session_goes_on():

@@ -3,7 +3,7 @@
 The layers, from the top: `cli`; `bench` and `demo`; `testing`; `cluster`; `service`; `compat` and
 `audit`; `pool` and `functions`; `session`; `process`; `engines` and `transport`; `probes`; `events`
 and `program`; `values` and `errors`. Imports go down only. Importing sojourn loads no TensorFlow,
-starts no process and does no work.
+starts no process and does no work; from then on the text of the user's modules is kept.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ import importlib
 import threading
 from typing import TYPE_CHECKING, Any
 
-from sojourn import errors, events
+from sojourn import errors, events, imported
 from sojourn._version import __version__
 from sojourn.errors import *  # noqa: F403 - the public errors, listed in errors.__all__
 from sojourn.values import Footprint, Receipt, Residue, Signature, TensorSpec
+
+imported.watch()  # before anybody's modules are: their files may change
 
 
 def warm_up(*, wait: bool = False, spares: int | None = None) -> None:

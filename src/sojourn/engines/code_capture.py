@@ -1,15 +1,14 @@
 """In the caller: the code of the user's modules as it was imported, sent along with every call.
 
 A worker imports modules by name, and their files may have changed since the caller imported them.
-So the source of every module of the user's is kept from the moment sojourn first sees it (when a
-function is decorated, at the latest at its first call), and workers run that. Whether a file that
-changed in between is what was imported shows in the functions in memory; if it is not, the worker
+So the source of every module of the user's is kept when it is imported (`sojourn.imported`), and
+workers run that. Of one that was imported before sojourn, what its file has when sojourn sees it:
+whether that is what was imported shows in the functions in memory; if it is not, the worker
 refuses to import the module. Installed packages and the standard library stay with the disk.
 """
 
 from __future__ import annotations
 
-import functools
 import linecache
 import os
 import sys
@@ -21,15 +20,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from sojourn import imported
 from sojourn.engines.code_serving import PROGRAM, Bundle, CallersLoader, ModuleCode, served
 from sojourn.engines.module_versions import Version
 
 _MAX_CELL_LINES = 20_000
-_INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
-_LIBRARIES = (
-    os.path.dirname(os.__file__) + os.sep,
-    os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep,
-)
 _lock = threading.Lock()
 _last: tuple[Bundle, np.ndarray] | None = None
 _others: dict[str, int] = {}  # modules that are none of the user's: there are thousands
@@ -49,6 +44,7 @@ def packed(function: Callable[..., Any]) -> np.ndarray:
     with _lock:
         for name, module, file in _users_modules():
             modules[name] = _as_imported(name, module, file)
+            modules.update((parent.name, parent) for parent in _namespaces_above(name))
         bundle = Bundle(list(modules.values()), _cells(function))
         # Nearly always the same as for the call before, and it may be megabytes, which would stay
         # in the arena of each thread that packs them.
@@ -83,7 +79,7 @@ def _file_of(name: str, module: Any) -> str | None:
         return None
     facts = vars(module)  # not attributes: some modules import more when asked for one
     file, spec = facts.get("__file__"), facts.get("__spec__")
-    if not isinstance(file, str) or not _can_change(file):
+    if not isinstance(file, str) or not imported.can_change(file):
         return None
     is_imported = spec is not None and spec.name == name and _has_parent(name)
     return file if is_imported or name == PROGRAM else None
@@ -94,23 +90,26 @@ def _has_parent(name: str) -> bool:
     return not parent or parent in sys.modules
 
 
-@functools.cache
-def _can_change(file: str) -> bool:
-    """Whether it is source that is neither installed nor Python's own, nor ours."""
-    is_library = file.startswith(_LIBRARIES) or any(folder in file for folder in _INSTALLED)
-    return file.endswith(".py") and not is_library
+def _namespaces_above(name: str) -> Iterator[ModuleCode]:
+    """Packages without a file of their own, whose folder a worker would look for."""
+    while name := name.rpartition(".")[0]:
+        facts = vars(sys.modules[name])
+        if facts.get("__file__") is None and "__path__" in facts:
+            yield ModuleCode(name, search=list(facts["__path__"]))
 
 
 # -- what they were ----------------------------------------------------------------------------
 
 
 _kept: dict[str, Version] = {}
+_edited: dict[str, Version] = {}  # whose files have changed since
 
 
 def _keep(name: str, module: ModuleType, file: str) -> Version:
     kept = _kept.get(name)
     if kept is None or not kept.is_of(module):
-        kept = _kept[name] = Version(name, module, file)
+        text = imported.take(name, file)
+        kept = _kept[name] = Version(name, module, file, text)
     return kept
 
 
@@ -119,13 +118,25 @@ def _as_imported(name: str, module: ModuleType, file: str) -> ModuleCode:
     if isinstance(loader, CallersLoader):
         return loader.module  # we are a worker
     kept = _keep(name, module, file)
-    if kept.is_what_runs(module):
-        return kept.as_module
-    now = Version(name, module, file)
-    if now.differs_from(kept) and now.agrees_with(module):
-        now.trust()
-        _kept[name] = now
-        return now.as_module
+    if kept.has_changed():
+        now = _newer(name, module, file)
+        if now.has_replaced(kept, module):
+            now.trust()
+            _kept[name] = kept = now
+        elif not kept.agrees_with(module):
+            return _refused(name, file)
+    return kept.as_module if kept.was_imported(module) else _refused(name, file)
+
+
+def _newer(name: str, module: ModuleType, file: str) -> Version:
+    """What the file contains by now. It may be asked for with each call of a sweep."""
+    newer = _edited.get(name)
+    if newer is None or newer.has_changed() or not newer.is_of(module):
+        newer = _edited[name] = Version(name, module, file)
+    return newer
+
+
+def _refused(name: str, file: str) -> ModuleCode:
     return ModuleCode(
         name,
         file,

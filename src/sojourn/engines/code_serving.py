@@ -27,7 +27,7 @@ class ModuleCode(msgspec.Struct, frozen=True, array_like=True):
     """One module as its caller imported it."""
 
     name: str
-    file: str
+    file: str = ""  # a package without one is nothing but a place to search
     source: str = ""
     code: bytes = b""  # marshalled
     search: list[str] | None = None  # where a package looks for its modules
@@ -91,6 +91,10 @@ class _CallersModules(MetaPathFinder):
         module = self.modules.get(fullname)
         if module is None:
             return None
+        if not module.file:
+            spec = ModuleSpec(fullname, None, is_package=True)
+            spec.submodule_search_locations = module.search
+            return spec
         return spec_from_file_location(
             fullname,
             module.file,

@@ -10,45 +10,65 @@ import sys
 import time
 import warnings
 import weakref
-from collections.abc import Iterator
 from importlib.machinery import SourceFileLoader
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from sojourn.engines.code_serving import PROGRAM, ModuleCode
+from sojourn.engines.module_outlines import (
+    constants,
+    has,
+    in_memory,
+    is_same,
+    outline,
+    place,
+    within,
+)
+from sojourn.imported import Text, stamp_of
 
 
 class Version:
     """The text of a module's file when sojourn saw it."""
 
-    def __init__(self, name: str, module: ModuleType, file: str) -> None:
+    def __init__(self, name: str, module: ModuleType, file: str, text: Text | None = None) -> None:
+        """`text`: as it was kept before; without one it is read now."""
         self._name = name
         self._file = file
         self._module = weakref.ref(module)
         self._spec = module.__spec__
-        self._stamp = _stamp(file)  # before it is read: what changes meanwhile is seen later
-        self._data = _read(file)
-        self._is_newer = self._is_newer_than_bytecode()
-        self._is_trusted = False
+        self._loader: Any = getattr(self._spec, "loader", None)
+        text = text or Text.of(file, self._loader)
+        self._stamp, self._data = text.stamp, text.data
+        self._is_trusted = text.was_imported
+        self._is_newer = not self._is_trusted and self._is_newer_than_bytecode()
 
     def is_of(self, module: ModuleType) -> bool:
         """False after a reload, which makes another spec."""
         return self._module() is module and self._spec is module.__spec__
 
-    def is_what_runs(self, module: ModuleType) -> bool:
+    def was_imported(self, module: ModuleType) -> bool:
         """Whether the module in memory was made of this text."""
         if not self._is_trusted:
             self._is_trusted = self._was_there_before_us() or (
                 self.agrees_with(module) and not self._is_newer
             )
-        # A file that changes later may be reloaded in place, as IPython's autoreload does.
-        return self._is_trusted and (not self._has_changed() or self.agrees_with(module))
+        return self._is_trusted
 
     def agrees_with(self, module: ModuleType) -> bool:
         """Whether it has the code of all functions of the module in memory."""
         return self._code is not None and all(
-            self._outline(code) in self._codes for code in _in_memory(module, self._file)
+            self._outline(code) in self._codes for code in in_memory(module, self._file)
         )
+
+    def has_replaced(self, older: Version, module: ModuleType) -> bool:
+        """Whether the module was reloaded in place, as IPython's autoreload does."""
+        if self._data == older._data or not self.agrees_with(module):
+            return False
+        if not older.agrees_with(module):
+            return True
+        before, now = constants(older._data or b""), constants(self._data or b"")
+        new = [p for p in now if p not in before or not is_same(before[p], now[p])]
+        return bool(new) and all(has(module, path, now[path]) for path in new)
 
     @functools.cached_property
     def as_module(self) -> ModuleCode:
@@ -62,10 +82,6 @@ class Version:
             None if search is None else list(search),
         )
 
-    def differs_from(self, other: Version) -> bool:
-        """Whether the text is another."""
-        return self._data != other._data
-
     def trust(self) -> None:
         """It is known to be what runs."""
         self._is_trusted = True
@@ -74,11 +90,10 @@ class Version:
     def _code(self) -> CodeType | None:
         if self._data is None:
             return None
-        loader: Any = None if self._spec is None else self._spec.loader
-        compiled = self._compiled_before(loader)
+        compiled = self._compiled_before(self._loader)
         if compiled is not None:
             return compiled
-        make = getattr(loader, "source_to_code", _plain_compile)
+        make = getattr(self._loader, "source_to_code", _plain_compile)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # they were shown when it was imported
@@ -88,28 +103,28 @@ class Version:
 
     def _compiled_before(self, loader: Any) -> CodeType | None:
         """What Python keeps of the import, which is quicker, while the file has not changed."""
-        if type(loader) is not SourceFileLoader or self._has_changed():
+        if type(loader) is not SourceFileLoader or self.has_changed():
             return None
         # Python counts in seconds: bytecode as young as the file may be of a text before it.
-        if _stamp(getattr(self._spec, "cached", None) or "")[0] < self._stamp[0] + 2 * 10**9:
+        if stamp_of(getattr(self._spec, "cached", None) or "")[0] < self._stamp[0] + 2 * 10**9:
             return None
         try:
             code = loader.get_code(loader.name)
         except (ImportError, OSError, EOFError, SyntaxError, ValueError):
             return None
-        return None if self._has_changed() else code
+        return None if self.has_changed() else code
 
-    def _has_changed(self) -> bool:
-        return self._stamp != _stamp(self._file)
+    def has_changed(self) -> bool:
+        """Whether the file is another by now."""
+        return self._stamp != stamp_of(self._file, self._loader)
 
     @functools.cached_property
     def _codes(self) -> frozenset[Any]:
-        return frozenset(map(self._outline, _within(self._code)))
+        return frozenset(map(self._outline, within(self._code)))
 
     def _outline(self, code: CodeType) -> Any:
-        # What an unknown loader has rewritten, such as pytest's, has only this in common.
-        is_known = self._spec is None or hasattr(self._spec.loader, "source_to_code")
-        return code if is_known else (code.co_name, code.co_firstlineno)
+        is_known = self._loader is None or hasattr(self._loader, "source_to_code")
+        return outline(code) if is_known or hasattr(self._loader, "archive") else place(code)
 
     def _was_there_before_us(self) -> bool:
         mtime, ctime, _, _ = self._stamp
@@ -133,51 +148,8 @@ class Version:
             return False
 
 
-def _in_memory(module: ModuleType, file: str) -> Iterator[CodeType]:
-    """The code of the functions and methods that the module has defined."""
-    for value in list(vars(module).values()):
-        is_class = isinstance(value, type) and value.__module__ == module.__name__
-        for member in list(vars(value).values()) if is_class else [value]:
-            function = _function_behind(member)
-            if function is not None and function.__code__.co_filename == file:
-                yield function.__code__
-
-
-def _function_behind(value: Any) -> FunctionType | None:
-    """The innermost function of a decorated one, a method or a property."""
-    inner = value
-    while inner is not None:
-        value = inner
-        if isinstance(value, staticmethod | classmethod):
-            inner = value.__func__
-        elif isinstance(value, property):
-            inner = value.fget
-        else:
-            try:
-                inner = object.__getattribute__(value, "__dict__").get("__wrapped__")
-            except Exception:  # has none, or does something else when it is asked
-                inner = None
-    return value if isinstance(value, FunctionType) else None
-
-
-def _within(code: CodeType | None) -> Iterator[CodeType]:
-    if code is not None:
-        yield code
-        for constant in code.co_consts:
-            if isinstance(constant, CodeType):
-                yield from _within(constant)
-
-
 def _plain_compile(data: bytes, file: str) -> CodeType:
     return compile(data, file, "exec", dont_inherit=True)
-
-
-def _stamp(file: str) -> tuple[int, int, int, int]:
-    try:
-        found = os.stat(file)
-    except OSError:
-        return (0, 0, 0, 0)
-    return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
 
 
 def _read(file: str) -> bytes | None:

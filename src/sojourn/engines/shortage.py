@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 
 from sojourn.errors import BudgetExceeded
-from sojourn.values import format_bytes
+from sojourn.values.amounts import format_bytes, parse_bytes
 
 _PHRASES = re.compile(
     r"OOM when|bad_alloc|[Uu]nable to allocate|[Cc]annot allocate|[Cc]ould not allocate|"
     r"[Ff]ailed to allocate|[Oo]ut of memory|Cannot parse tensor from proto|"
     r"can't start new thread|pthread_create"
 )
-_NUMPYS_WORDS = re.compile(r"Unable to allocate ([\d.]+ \w+)")
+_NUMPYS_WORDS = re.compile(r"Unable to allocate ([\d.]+ (?:[KMGT]i)?[Bb](?:ytes)?)\b")
 _TENSORFLOWS_WORDS = re.compile(r"OOM when allocating tensor with shape\[([\d,]*)\] and type (\w+)")
 _ITEM_BYTES = {"float": 4, "double": 8, "half": 2, "bfloat16": 2, "bool": 1}
 # What is fed and smaller than this fits into what is kept for other things.
@@ -31,6 +31,8 @@ _LARGE_FEED = 2**20
 
 # The exit status of a process that could not go on for lack of memory.
 OUT_OF_MEMORY = 77
+# Of a process that could not tell its numbers.
+HELD_THE_LIMIT = "held nearly that much and asked for more"
 # The least that a worker gets: with less, TensorFlow cannot run anything.
 LEAST_BYTES = 64 * 2**20
 
@@ -69,8 +71,8 @@ def explained(error: BaseException) -> BaseException:
     root = next(found for found in _chain(error) if _speaks_of_memory(found))
     words = _first_line(root)
     exceeded = BudgetExceeded(
-        f"{was_reached(_limit_bytes)}: the worker held {_held()} and asked for "
-        f"{_asked(words)}" + (f" ({words})" if words else "")
+        f"{was_reached(_limit_bytes)}: the worker {_numbers(_limit_bytes, _held(), _asked(words))}"
+        + (f" ({words})" if words else "")
     )
     exceeded.__cause__ = error
     if hasattr(root, "error_code"):  # so that it arrives as TensorFlow's own type as well
@@ -80,7 +82,7 @@ def explained(error: BaseException) -> BaseException:
 
 def not_enough_for(what: str) -> BudgetExceeded:
     """The error for work in another process, which could not tell what it held."""
-    return BudgetExceeded(f"{was_reached(_limit_bytes or 0)}: {what} needs more than that")
+    return BudgetExceeded(f"{was_reached(_limit_bytes or 0)}: {what} {HELD_THE_LIMIT}")
 
 
 def require(wanted_bytes: int) -> None:
@@ -115,17 +117,31 @@ class _GuardedPlan:
 _RESOURCE_EXHAUSTED = 8  # TensorFlow's status code
 
 
-def _held() -> str:
+def _numbers(limit_bytes: int, held: int | None, asked: int | None) -> str:
+    """What was held and asked for, as far as it is known.
+
+    By the time it is told, what the work held may have been freed. Then it was at least what was
+    missing for the rest to fit.
+    """
+    more = "more" if asked is None else f"{format_bytes(asked)} more"
+    if held is None:
+        return f"held an unknown amount and asked for {more}"
+    then = max(limit_bytes, LEAST_BYTES) - (asked or 0)
+    amount = f"{format_bytes(then)} or more" if asked and held < then else format_bytes(held)
+    return f"held {amount} and asked for {more}"
+
+
+def _held() -> int | None:
     """What counts against the limit now."""
     try:
         with open("/proc/self/status") as status:
             numbers = dict(line.split(":", 1) for line in status)
     except OSError:
-        return "an unknown amount"  # in a sandbox
+        return None  # in a sandbox
     lanes = threading.active_count() - 1  # the main thread had its stack at the start
     others = int(numbers["Threads"]) - 1 - lanes
     stacks = lanes * threading.stack_size() + others * _stack_bytes
-    return format_bytes(max(0, int(numbers["VmData"].split()[0]) * 1024 - _start_bytes - stacks))
+    return max(0, int(numbers["VmData"].split()[0]) * 1024 - _start_bytes - stacks)
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
@@ -158,13 +174,12 @@ def _first_line(error: BaseException) -> str:
     return next(filter(mentions_shortage, lines), lines[0] if lines else "")
 
 
-def _asked(words: str) -> str:
+def _asked(words: str) -> int | None:
     if found := _NUMPYS_WORDS.search(words):
-        return f"{found[1]} more"
+        return parse_bytes(found[1].removesuffix("ytes"))
     if found := _TENSORFLOWS_WORDS.search(words):
         bits = re.search(r"\d+$", found[2])
         size = _ITEM_BYTES.get(found[2]) or (int(bits[0]) // 8 if bits else 0)
         if size:
-            wanted = size * math.prod(int(n) for n in found[1].split(",") if n)
-            return f"{format_bytes(wanted)} more"
-    return "more"
+            return size * math.prod(int(n) for n in found[1].split(",") if n)
+    return None

@@ -2,7 +2,8 @@
 
 A line that says what it is, then one record for each result, appended and synced when the result
 arrives. A record that was cut short, by `kill -9` or a full disk, is dropped by its checksum, and
-the next one takes its place. Results are pickles: read only files that you trust.
+the next one takes its place; one that is damaged between others is passed over. Results are
+pickles: read only files that you trust.
 """
 
 from __future__ import annotations
@@ -48,6 +49,10 @@ class ResultsFile:
 
     def read(self) -> dict[bytes, list[Any]]:
         """The results by key, those of equal items in the order in which they were written."""
+        if os.path.isdir(self.path):
+            raise ResultsError(f"{self.path} is a folder; results= needs a file")
+        if not os.path.isdir(folder := os.path.dirname(self.path)):
+            raise ResultsError(f"there is no folder {folder} for the file of results= to be in")
         try:
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -82,15 +87,15 @@ class ResultsFile:
         """Add a result. It is on the disk when this returns."""
         payload = cloudpickle.dumps(value, protocol=5)
         checksum = zlib.crc32(payload, zlib.crc32(key))
-        self._add(_HEAD.pack(len(payload), checksum, key) + payload)
+        self._add(_HEAD.pack(len(payload), checksum, key), payload)
 
-    def _add(self, data: bytes) -> None:
-        left = memoryview(data)
+    def _add(self, *parts: bytes) -> None:
         at = self._end
         os.ftruncate(self._fd, at)  # what an interrupted write has left
-        while left:
-            written = os.pwrite(self._fd, left, at)
-            left, at = left[written:], at + written
+        for left in map(memoryview, parts):
+            while left:  # the kernel writes 2 GiB at a time
+                written = os.pwrite(self._fd, left, at)
+                left, at = left[written:], at + written
         os.fsync(self._fd)
         self._end = at
 
@@ -98,19 +103,16 @@ class ResultsFile:
         size = os.fstat(fd).st_size
         self._end = self._check_header(os.pread(fd, _HEADER_AT_MOST, 0))
         results: dict[bytes, list[Any]] = {}
-        while self._end:
-            head = os.pread(fd, _HEAD.size, self._end)
-            if len(head) < _HEAD.size:
+        at = self._end
+        while at and at + _HEAD.size <= size:
+            length, checksum, key = _HEAD.unpack(_read_all(fd, _HEAD.size, at))
+            start, at = at + _HEAD.size, at + _HEAD.size + length
+            if at > size:
                 break
-            length, checksum, key = _HEAD.unpack(head)
-            end = self._end + _HEAD.size + length
-            if end > size:
-                break
-            payload = os.pread(fd, length, self._end + _HEAD.size)
-            if zlib.crc32(payload, zlib.crc32(key)) != checksum:
-                break
-            results.setdefault(key, []).append(self._unpickled(payload))
-            self._end = end
+            payload = _read_all(fd, length, start)
+            if zlib.crc32(payload, zlib.crc32(key)) == checksum:
+                results.setdefault(key, []).append(self._unpickled(payload))
+                self._end = at
         return results
 
     def _check_header(self, start: bytes) -> int:
@@ -136,13 +138,22 @@ class ResultsFile:
             )
         return len(line) + 1
 
-    def _unpickled(self, payload: bytes) -> Any:
+    def _unpickled(self, payload: bytearray) -> Any:
         try:
             return pickle.loads(payload)
         except Exception as error:
             raise ResultsError(
                 f"a result in {self.path} cannot be read: {type(error).__name__}: {error}"
             ) from error
+
+
+def _read_all(fd: int, length: int, at: int) -> bytearray:
+    """So many bytes from there; the kernel reads 2 GiB at a time."""
+    data = bytearray(length)
+    left = memoryview(data)
+    while left and (count := os.preadv(fd, [left], at)):
+        left, at = left[count:], at + count
+    return data
 
 
 def _sync_folder(path: str) -> None:

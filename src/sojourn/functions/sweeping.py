@@ -293,10 +293,11 @@ class Sweep(Generic[R]):
             return
         with suppress(Exception):
             error.sweep = self  # type: ignore[attr-defined]
-        kept = f"{len(self.results)} results are kept: see `sweep.results` of this exception"
-        if self._stored is not None:
-            kept = f"{len(self.results)} results are kept in {self._stored.path}"
-        _note(error, kept)
+        if count := len(self.results):
+            where = ": see `sweep.results` of this exception"
+            if self._stored is not None:
+                where = f" in {self._stored.path}"
+            _note(error, f"{count} result{' is' if count == 1 else 's are'} kept{where}")
 
 
 @dataclass

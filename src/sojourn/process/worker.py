@@ -320,7 +320,8 @@ class Worker:
             return WorkerDied(str(ending), last_words, error.begun)
         if ending.is_out_of_memory or shortage.mentions_shortage(last_words):
             reached = shortage.was_reached(self._memory_bytes)
-            return WorkerDied(f"ended because {reached}", last_words, error.begun, OutOfMemory)
+            how = f"ended because {reached} (it {shortage.HELD_THE_LIMIT})"
+            return WorkerDied(how, last_words, error.begun, OutOfMemory)
         limit = format_bytes(self._memory_bytes)
         return WorkerDied(f"{ending} (its memory is limited to {limit})", last_words, error.begun)
 

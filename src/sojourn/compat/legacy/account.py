@@ -22,7 +22,7 @@ class Stay:
     number: int
     kind: str
     opened: Place
-    runs: int = 0
+    calls: int = 0  # of `run`, where nothing else counts steps
     is_closed: bool = False
     left_open: bool = False
     # What outlives the session and has its receipt, also when the program just forgot it.
@@ -33,6 +33,11 @@ class Stay:
     def receipt(self) -> Receipt | None:
         """What was measured when the session ended; None where nothing measures."""
         return self._receipt or getattr(self.account, "receipt", None)
+
+    @property
+    def runs(self) -> int:
+        """The steps that were run, through callables too."""
+        return self.calls if self.account is None else int(self.account.lifecycle.steps)
 
     def has_closed(self, receipt: Receipt | None) -> None:
         """The session was closed, by the program or after it."""

@@ -93,7 +93,7 @@ def _counted(
             self._watch = placement.Watch(ledger.fallbacks)
 
         def run(self, *args: Any, **kwargs: Any) -> Any:
-            self._entry.runs += 1
+            self._entry.calls += not self._closed
             result = super().run(*args, **kwargs)
             self._watch.look(self)
             return give(result)

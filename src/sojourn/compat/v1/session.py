@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import threading
 import weakref
-from typing import Any
+from typing import Any, NoReturn
 
 from tensorflow.core.protobuf import config_pb2
 from tensorflow.core.protobuf import rewriter_config_pb2 as rewriter
@@ -140,6 +140,17 @@ class _Stays(tf_session.BaseSession):  # type: ignore[misc]
             self._plans.learn(fetches, feed_dict)  # type: ignore[union-attr]
         return result
 
+    def _run(self, *args: Any) -> Any:
+        if self._closed:
+            raise closed(self._stay)
+        return super()._run(*args)
+
+    def partial_run_setup(self, fetches: Any, feeds: Any = None) -> Any:
+        """Begin a step in parts, as `tf.compat.v1.Session.partial_run_setup` does."""
+        if self._closed:
+            raise closed(self._stay)
+        return super().partial_run_setup(fetches, feeds)
+
     def make_callable(
         self, fetches: Any, feed_list: Any = None, accept_options: bool = False
     ) -> Any:
@@ -231,6 +242,12 @@ class _Stays(tf_session.BaseSession):  # type: ignore[misc]
         self._closed = True
         self._link.close(users_line())
         _isolated.discard(self)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a session cannot be pickled: it belongs to this process. Send the graph as a GraphDef "
+            "or the function that builds it, and open a session there"
+        )
 
     # Not TensorFlow's, and nothing written in Python, where a Ctrl-C would be lost: the stay itself
     # notices that its session was forgotten.
