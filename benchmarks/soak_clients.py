@@ -106,7 +106,7 @@ def ctrl_c(round: Round) -> bool:
             wait()
     finally:
         finger.join()
-    kept.session.close(0)
+    kept.session.close(timeout=0)
     assert kept.session.receipt is not None
     assert kept.session.receipt.clean, str(kept.session.receipt)
     return True

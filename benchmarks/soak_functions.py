@@ -124,7 +124,7 @@ def pool(round: Round) -> bool:
         left = pool.lease("shared", timeout=60)
         if round.chosen.random() < 0.5:
             left.close()
-        pool.close(0.01)
+        pool.close(timeout=0.01)
         if left.is_active:
             raise AssertionError("a lease outlives its pool")
         round.sessions += pool.stats().counters["opens"]

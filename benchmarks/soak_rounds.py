@@ -212,7 +212,7 @@ class Round:
             for closer in closers:
                 closer.join(SECONDS)
         else:
-            session.close(0.0 if how == "timeout" else None)
+            session.close(timeout=0.0 if how == "timeout" else None)
         assert session.receipt is not None, f"no receipt after {how}"
         assert session.receipt.clean, str(session.receipt)
 

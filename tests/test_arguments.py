@@ -6,11 +6,13 @@ import inspect
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from click import Context
 from click.testing import CliRunner, Result
 
 import sojourn
@@ -96,6 +98,33 @@ def test_a_seed_may_come_out_of_an_array_and_feeds_must_have_names() -> None:
         assert session.run("output", {"a": 1, "b": 2}) == 3
 
 
+def public_methods() -> Iterator[tuple[str, Any]]:
+    """Of everything that `sojourn` and `sojourn.cluster` offer."""
+    for module in (sojourn, sojourn.cluster):
+        for name in module.__all__:
+            offered = getattr(module, name)
+            if not inspect.isclass(offered):
+                yield name, offered
+            else:
+                yield from (
+                    (f"{name}.{method}", getattr(offered, method))
+                    for method in dir(offered)
+                    if not method.startswith("_")
+                )
+
+
+def test_a_timeout_is_given_by_name_everywhere() -> None:
+    found = {
+        name: parameter.kind
+        for name, offered in public_methods()
+        if inspect.isfunction(offered)
+        for parameter in inspect.signature(offered).parameters.values()
+        if parameter.name == "timeout"
+    }
+    assert {"open", "Session.run", "Session.close", "Pool.lease", "Pool.close"} <= set(found)
+    assert {n: k for n, k in found.items() if k is not inspect.Parameter.KEYWORD_ONLY} == {}
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help_and_calls_what_it_does_not_know_a_usage_error(command: str) -> None:
     for flag in ("-h", "--help"):
@@ -103,6 +132,15 @@ def test_every_command_has_help_and_calls_what_it_does_not_know_a_usage_error(co
         assert told.exit_code == 0
         assert told.output.startswith(f"Usage: main {command}")
     assert call(command, "--no-such-option").exit_code == 2
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_prints_and_writes_data_by_the_same_two_options(command: str) -> None:
+    found = main.get_command(Context(main), command)
+    assert found is not None
+    options = {option.opts[0]: option for option in found.params}
+    assert getattr(options["--json"], "is_flag", None) is True
+    assert options["--output"].metavar == "FILE"
 
 
 def test_the_commands_are_listed_in_order_each_with_one_sentence() -> None:
@@ -118,6 +156,8 @@ def test_what_cannot_work_is_said_before_the_work(tmp_path: Path) -> None:
     assert (both.exit_code, "exclude each other" in both.output) == (2, True)
     unknown = call("audit", "--ignore", "SOJ999", str(program))
     assert (unknown.exit_code, "There are SOJ001" in unknown.output) == (2, True)
+    unchecked = call("serve", "--json", str(tmp_path))
+    assert (unchecked.exit_code, "need --check" in unchecked.output) == (2, True)
     nowhere = call("bench", "--plot", str(tmp_path / "none" / "plot.png"))
     assert (nowhere.exit_code, "No such folder" in nowhere.output) == (2, True)
     device = call("inspect", os.devnull)

@@ -133,6 +133,8 @@ class TestALife:
             "session.closed",
             "worker.ended",
         ]
+        [closed] = [event for event in heard if event.kind == "session.closed"]
+        assert closed.detail["error"] == "ValueError: no"
 
     def test_a_forgotten_session_is_reported_of_with_the_line_that_opened_it(self, heard):
         session = sojourn.open(models.adder)

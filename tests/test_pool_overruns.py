@@ -165,6 +165,9 @@ def test_a_guess_never_keeps_a_model_out():
     script.register("b", size=0.1, memory_bytes=None, estimate_bytes=None)
     script.use("a")
     script.use("b")
+    script.register("c", size=0.1, memory_bytes=None, estimate_bytes=9 * GiB)
+    assert script.ask("c", warm_slot=0) not in script.refused  # to preload it
+    script.settle()
     assert not script.refused
 
 

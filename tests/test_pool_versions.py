@@ -13,9 +13,9 @@ import pytest
 import pool_models
 import sojourn
 import sojourn.pool
-from pool_script import Script
+from pool_script import GiB, Script
 from sojourn.errors import ModelError
-from sojourn.pool.decisions.effects import Discard
+from sojourn.pool.decisions.effects import Discard, Open
 from sojourn.pool.decisions.terms import CopyId, Model
 from sojourn.pool.options import OpenOptions
 from sojourn.session.opening import Blueprint
@@ -184,7 +184,8 @@ def test_the_typed_options_are_those_of_open():
 
 
 def update(script: Script, name: str, version: int, **rules: object) -> str:
-    model = Model(name, version, memory_bytes=script.sizes[name], **rules)  # type: ignore[arg-type]
+    rules.setdefault("memory_bytes", script.sizes[name])
+    model = Model(name, version, **rules)  # type: ignore[arg-type]
     script.sizes[model.key] = script.sizes[name]
     script.scheduler.register(model, is_coming=True)
     return model.key
@@ -217,6 +218,28 @@ def test_both_versions_wait_their_turn_where_only_one_fits():
     script.do(script.scheduler.on_update(key, script.now))
     script.use("a")
     assert script.residents == ["a@2"]
+
+
+@pytest.mark.parametrize("estimate", [9 * GiB, None])
+def test_a_guess_refuses_no_update(estimate: int | None):
+    script = Script(limit=1, unknown_bytes=2 * GiB)
+    script.register("a", size=0.1, memory_bytes=None, estimate_bytes=estimate)
+    script.use("a")
+    update(script, "a", 2, memory_bytes=None, estimate_bytes=estimate)
+    warming = script.warm("a", 2)
+    script.settle()
+    assert warming in script.warmed
+
+
+def test_a_version_of_which_nothing_is_known_is_taken_to_be_as_large_as_the_one_before():
+    script = Script(limit=1)
+    script.register("a", size=0.1, memory_bytes=None)
+    script.use("a")
+    update(script, "a", 2, memory_bytes=None)
+    script.warm("a", 2)
+    script.settle()
+    assert sorted(script.residents) == ["a", "a@2"]  # the old one did not have to leave
+    assert [e.reserve_bytes for e in script.log if isinstance(e, Open)][1] == script.sizes["a"]
 
 
 def test_what_an_unregistered_model_had_parked_is_deleted():

@@ -111,10 +111,17 @@ def test_a_lease_takes_the_name_of_a_model_and_a_number_of_seconds() -> None:
             with pytest.raises(
                 TypeError, match="timeout must be a number of seconds or None, not '1'"
             ):
-                wait("m", "1")  # type: ignore[arg-type]
+                wait("m", timeout="1")  # type: ignore[arg-type]
+        for wait in (pool.lease, pool.alease, pool.evict, pool.preload, pool.unregister):
+            with pytest.raises(ValueError, match="timeout must not be negative, got -1"):
+                wait("m", timeout=-1)
+        with pytest.raises(ValueError, match="ready_seconds must not be negative, got -1"):
+            pool.update("m", adder, ready_seconds=-1)
+        with pytest.raises(ValueError, match="timeout must not be negative, got -1"):
+            pool.close(timeout=-1)
         with pytest.raises(TypeError, match="timeout must be a number of seconds or None"):
-            pool.close("soon")  # type: ignore[arg-type]
-        assert pool.evict("m", float("inf"))
+            pool.close(timeout="soon")  # type: ignore[arg-type]
+        assert pool.evict("m", timeout=float("inf"))
 
 
 @pytest.mark.parametrize(
@@ -216,6 +223,8 @@ def test_a_session_says_which_argument_is_wrong_and_goes_on() -> None:
             (lambda: session.restore(None), "path must be a path, not None"),
             (lambda: session.run("output", {}, timeout="x"), "timeout must be a number of seconds"),
             (lambda: session.close(timeout="soon"), "timeout must be a number of seconds"),
+            (lambda: session.close(timeout=-1), "timeout must not be negative, got -1"),
+            (lambda: sojourn.open(models.adder, timeout=-1), "timeout must not be negative"),
             (
                 lambda: session.lend(max_seconds=-1),
                 "max_seconds must be a number of seconds of at least 0",

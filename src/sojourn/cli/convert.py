@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 
 import click
 import msgspec
 
+from sojourn.cli.options import Data, data_options
 from sojourn.cli.terminal import plain
 from sojourn.errors import SojournError
 from sojourn.session.conversion import cache
@@ -27,15 +27,15 @@ from sojourn.values import caller, format_bytes
 )
 @click.option("--signature", help="Which signature of a SavedModel.")
 @click.option("--tolerance", type=float, help="The largest difference; measured if not given.")
-@click.option("--json", "as_json", is_flag=True, help="Print plain data for programs.")
 @click.option("--clear", is_flag=True, help="Remove everything that was converted before.")
+@data_options
 def command(
     path: str | None,
     to: str,
     signature: str | None,
     tolerance: float | None,
-    as_json: bool,
     clear: bool,
+    data: Data,
 ) -> None:
     """Convert a TensorFlow model for other engines, and compare them with TensorFlow.
 
@@ -43,11 +43,14 @@ def command(
     it is kept, and found by `sojourn.open(PATH, engine=...)`. The exit code is 1 when no engine
     can be used.
     """
+    if path is None and not clear:
+        raise click.UsageError("Missing argument 'PATH'.")
     if clear:
-        click.echo(f"Removed {format_bytes(cache.clear())} from {cache.folder()}.")
+        removed = cache.clear()
+        words = f"Removed {format_bytes(removed)} from {cache.folder()}."
+        click.echo(words, err=data.is_printed)
     if path is None:
-        if not clear:
-            raise click.UsageError("Missing argument 'PATH'.")
+        data.give({"removed_bytes": removed, "folder": str(cache.folder())})
         return
     from sojourn.session.opening import Blueprint
 
@@ -57,9 +60,8 @@ def command(
     except SojournError as error:
         click.echo(f"Error: {plain(str(error))}", err=True)
         sys.exit(1)
-    if as_json:
-        click.echo(json.dumps(msgspec.to_builtins(examined), indent=2))
-    else:
+    data.give(msgspec.to_builtins(examined))
+    if not data.is_printed:
         _print(examined, to)
     sys.exit(0 if any(candidate.agrees for candidate in examined.candidates) else 1)
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 
 import click
 
+from sojourn.cli.options import Data, data_options
 from sojourn.cli.server_client import Wanted, server_options
 from sojourn.cli.terminal import plain
 
@@ -14,16 +16,24 @@ from sojourn.cli.terminal import plain
 @click.option("-n", "--lines", type=click.IntRange(min=0), default=100, show_default=True,
               help="How many of the last lines.")  # fmt: skip
 @click.option("-f", "--follow", is_flag=True, help="Print new lines until the server ends.")
-@click.option("--json", "as_json", is_flag=True, help="Print each line as a JSON string.")
 @server_options
-def command(lines: int, follow: bool, as_json: bool, wanted: Wanted) -> None:
+@data_options
+def command(lines: int, follow: bool, wanted: Wanted, data: Data) -> None:
     """Print what a server has logged: models that came and went, their receipts, what failed.
 
-    The server keeps its last 2,000 lines. Requests are in its access log, if it has one.
+    The server keeps its last 2,000 lines. Requests are in its access log, if it has one. With
+    --follow, --json prints each line as a JSON string of its own.
     """
+    if follow and data.file is not None:
+        raise click.UsageError("--follow and --output exclude each other.")
     client = wanted.client(admin=True)
     try:
-        for line in client.lines(f"/admin/logs?lines={lines}&follow={int(follow)}"):
-            click.echo(json.dumps(line) if as_json else plain(line))
+        logged: Iterable[str] = client.lines(f"/admin/logs?lines={lines}&follow={int(follow)}")
+        if data.is_wanted and not follow:
+            logged = list(logged)
+            data.give({"lines": logged})
+        if follow or not data.is_printed:
+            for line in logged:
+                click.echo(json.dumps(line) if data.is_printed else plain(line))
     except (BrokenPipeError, KeyboardInterrupt):
         pass  # the reader has seen enough

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import click
 import msgspec
 
+from sojourn.cli.options import Data, data_options
 from sojourn.cli.terminal import plain
 from sojourn.service.config import Config, ConfigError, read_config
 from sojourn.service.config_changes import check
@@ -43,10 +44,10 @@ def _option(setting: Setting) -> Callable[[Callable[..., Any]], Callable[..., An
 @click.option("--config", metavar="FILE", envvar=f"{PREFIX}CONFIG",
               help=f"Settings and models, in TOML. [{PREFIX}CONFIG]")  # fmt: skip
 @click.option("--check", "is_check", is_flag=True, help="Say what it would do, or what is wrong.")
-@click.option("--json", "as_json", is_flag=True, help="Print what --check finds as JSON.")
 @_with_settings
+@data_options
 def command(
-    paths: tuple[str, ...], config: str | None, is_check: bool, as_json: bool, **given: Any
+    paths: tuple[str, ...], config: str | None, is_check: bool, data: Data, **given: Any
 ) -> None:
     """Serve models by HTTP and gRPC, in the protocols of TensorFlow Serving and KServe.
 
@@ -58,9 +59,11 @@ def command(
     Each model runs in workers of its own: loaded when it is first asked for, closed when room is
     needed. A flag wins over its environment variable (in brackets, before its default), and that
     over the file. SIGTERM and Ctrl-C answer what is under way and end; SIGHUP reads the
-    configuration again. Exit code 0 when it has ended so, 1 if it could not start, 2 if it was
-    called or configured wrongly.
+    configuration again. --json and --output are for what --check finds. Exit code 0 when it has
+    ended so, 1 if it could not start, 2 if it was called or configured wrongly.
     """
+    if data.is_wanted and not is_check:
+        raise click.UsageError("--json and --output need --check.")
     flags = {"paths": paths, **{name: _value(name, value) for name, value in given.items()}}
 
     def read() -> Config:
@@ -73,7 +76,7 @@ def command(
             click.echo(f"sojourn: {plain(problem)}", err=True)
         sys.exit(2)
     if is_check:
-        _check(found, as_json)
+        _check(found, data)
         return
     if not found.models and not found.folders:
         raise click.UsageError("Name a folder of models, a model, or a --config with some.")
@@ -91,7 +94,7 @@ def _value(name: str, text: Any) -> Any:
         return text
 
 
-def _check(config: Config, as_json: bool) -> None:
+def _check(config: Config, data: Data) -> None:
     from sojourn.service import tokens
     from sojourn.service.daemon import exposed, tls_of
 
@@ -105,10 +108,8 @@ def _check(config: Config, as_json: bool) -> None:
     except (ValueError, OSError) as error:
         if not any(str(error) in problem for problem in problems):
             problems.append(str(error))
-    if as_json:
-        data = {"lines": found.lines, "problems": problems, "warnings": warnings}
-        click.echo(msgspec.json.format(msgspec.json.encode(data), indent=2))
-    else:
+    data.give({"lines": list(found.lines), "problems": problems, "warnings": warnings})
+    if not data.is_printed:
         for line in (*found.lines, *(f"warning: {one}" for one in warnings)):
             click.echo(plain(line))
         for problem in problems:

@@ -100,12 +100,14 @@ class Cluster:
         with self._lock:
             self._routes.pop(name, None)
 
-    def lease(self, name: str, timeout: float | None = None) -> RemoteLease:
+    def lease(self, name: str, *, timeout: float | None = None) -> RemoteLease:
         """Lease a session of this model, wherever it is open or can be, for a `with` block."""
         return self._lease(name, timeout, caller())
 
     @asynccontextmanager
-    async def alease(self, name: str, timeout: float | None = None) -> AsyncIterator[RemoteLease]:
+    async def alease(
+        self, name: str, *, timeout: float | None = None
+    ) -> AsyncIterator[RemoteLease]:
         """The same for asyncio: `async with everywhere.alease(name) as session`."""
         lease = await aside(partial(self._lease, name, timeout, caller()), RemoteLease.close)
         try:
@@ -116,13 +118,13 @@ class Cluster:
     def _lease(self, name: str, timeout: float | None, holder: Place) -> RemoteLease:
         self._require_open()
         arguments.text("a model's name", name)
-        link, granted = self.take(name, arguments.timeout(timeout))
+        link, granted = self.take(name, timeout=arguments.timeout(timeout))
         lease = RemoteLease(self, name, link, granted, holder)
         self.note(lease)
         return lease
 
     def take(
-        self, name: str, timeout: float | None, avoid: Link | None = None
+        self, name: str, *, timeout: float | None, avoid: Link | None = None
     ) -> tuple[Link, words.Leased]:
         """A lease from an agent. A table that is old is corrected by the agents themselves."""
         deadline = None if timeout is None else time.monotonic() + timeout

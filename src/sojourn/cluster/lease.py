@@ -306,7 +306,7 @@ class RemoteLease(Usable):
         """Go on with another copy of the same model."""
         self._cluster.forget(self)
         left = None if deadline is None else max(0.001, deadline - time.monotonic())
-        self._link, self._granted = self._cluster.take(self._model, left, avoid=self._link)
+        self._link, self._granted = self._cluster.take(self._model, timeout=left, avoid=self._link)
         self._cluster.note(self)
 
     def _lost(self, error: Exception) -> SessionBroken:

@@ -61,6 +61,8 @@ def is_heard() -> bool:
 def write(event: Event) -> None:
     """Log one event, with its fields as extras (`sojourn_session`, `sojourn_kind`, ...)."""
     level = _LEVELS.get(event.kind, logging.DEBUG)
+    if event.detail.get("error"):
+        level = max(level, logging.WARNING)
     logger = logging.getLogger(f"sojourn.{event.kind.partition('.')[0]}")
     if not logger.isEnabledFor(level):
         return

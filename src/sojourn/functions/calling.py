@@ -82,9 +82,9 @@ class Call:
             stay.open(new_backend, options.engine_arguments())
             stay.ending.watch(self, stay.ending.dropped)  # a Ctrl-C may come before the end
             self._stay = stay
-        except BaseException:
+        except BaseException as error:
             self._stay = None
-            stay.abandon()  # an interrupt may come when it has just been opened
+            stay.abandon(error)  # an interrupt may come when it has just been opened
             self._backend = None
             raise
 

@@ -77,7 +77,7 @@ class Hands:
                 session._stay.changed = False  # it is what the next open gives, too
                 held = session.footprint().held_bytes
             except BaseException:
-                session.close(0)
+                session.close(timeout=0)
                 raise
         except Exception as error:
             driver.has_not_opened(copy, error)

@@ -126,7 +126,9 @@ class Pool:
         place = caller()
         wish = Wish(name, _this_thread(place), self, _version(version))
         make = _maker(name, model, place, dict(options))
-        switch = Switch(self._driver, make, wish, arguments.timeout(ready_seconds), keep_old)
+        switch = Switch(
+            self._driver, make, wish, arguments.timeout(ready_seconds, "ready_seconds"), keep_old
+        )
         interrupts.to_the_end(switch.run, switch.hurry)
         return switch.version
 
@@ -142,7 +144,7 @@ class Pool:
         return self._driver.unregister(name, _version(version), arguments.timeout(timeout))
 
     def lease(
-        self, name: str, timeout: float | None = None, *, version: int | None = None
+        self, name: str, *, timeout: float | None = None, version: int | None = None
     ) -> PoolLease:
         """Lease a session of this model, for a `with` block. Opens it if need be.
 
@@ -164,7 +166,7 @@ class Pool:
         return self._driver.lease(Wish(name, holder, self, version), arguments.timeout(timeout))
 
     def alease(
-        self, name: str, timeout: float | None = None, *, version: int | None = None
+        self, name: str, *, timeout: float | None = None, version: int | None = None
     ) -> AsyncLease:
         """The same for asyncio: `async with pool.alease(name) as session`."""
         from sojourn.pool.aio import AsyncLease
@@ -181,7 +183,7 @@ class Pool:
         """
         driver = self._driver
         holder = _this_thread(caller())
-        deadline = deadline_after(timeout)
+        deadline = deadline_after(arguments.timeout(timeout))
         version = _version(version)
         for name in names:
             arguments.text("a model's name", name)
@@ -192,7 +194,7 @@ class Pool:
         ]
         driver.preload(wishes, deadline)
 
-    def evict(self, name: str, timeout: float | None = None, *, version: int | None = None) -> bool:
+    def evict(self, name: str, *, timeout: float | None = None, version: int | None = None) -> bool:
         """Let the copies of a model go: idle ones now, leased ones once they are given back.
 
         Returns when the idle ones are gone; False if that takes longer than `timeout` seconds, or
@@ -221,7 +223,7 @@ class Pool:
         """What is registered and resident, who holds what, and counts since the pool was made."""
         return self._driver.status()
 
-    def close(self, timeout: float | None = CLOSE_SECONDS) -> None:
+    def close(self, *, timeout: float | None = CLOSE_SECONDS) -> None:
         """Close every session. May be called twice.
 
         Requests that wait are refused. Leases that are out have `timeout` seconds (None: any

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
 from collections.abc import Iterator
 from typing import Protocol
 
 from sojourn.process.calls import NoAnswer
-from sojourn.values import arguments
 
 
 class Lock(Protocol):
@@ -22,8 +22,7 @@ class Lock(Protocol):
 
 def deadline_after(timeout: float | None) -> float | None:
     """The moment when this many seconds will have passed."""
-    timeout = arguments.timeout(timeout)
-    return None if timeout is None else time.monotonic() + timeout
+    return None if timeout is None or timeout == math.inf else time.monotonic() + timeout
 
 
 def left_until(deadline: float | None, most: float = threading.TIMEOUT_MAX) -> float:

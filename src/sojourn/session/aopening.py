@@ -34,7 +34,7 @@ class Opening:
                 lambda: self._blueprint.open(
                     self._place, self._name, self._device, under_way.append
                 ),
-                lambda session: session.close(0),
+                lambda session: session.close(timeout=0),
             )
         except asyncio.CancelledError:
             for call_off in under_way:

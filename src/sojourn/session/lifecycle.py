@@ -85,6 +85,7 @@ class Lifecycle:
         self.steps = 0
         self.under_way = 0
         self.how_it_died: str | None = None  # of a session whose worker has
+        self.failure = ""  # why it was never ready
         self.engine = ""  # what computes, and why it does
         # The steps inside, and those that are (or want to be) alone with it. A thread never waits
         # for steps of its own: a step may lead to a callback that closes the session, and a Ctrl-C
@@ -348,6 +349,8 @@ class Lifecycle:
             more = {"how": self.how_it_died} if self.state is State.BROKEN else {}
             if is_new and self.engine:
                 more["engine"] = self.engine
+            if self.state is State.CLOSED and self.failure:
+                more["error"] = self.failure
             self._emit(kind, place, held, is_step=is_step, steps=self.steps, **more)
 
     def _measured_now_and_then(self, now: float) -> int:

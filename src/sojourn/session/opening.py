@@ -275,8 +275,8 @@ class Blueprint:
             if load.kind == "shadowed":
                 tell_of_disagreement(stay)
             return Session(stay)
-        except BaseException:
-            stay.abandon()
+        except BaseException as error:
+            stay.abandon(error)
             raise
 
 

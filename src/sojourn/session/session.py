@@ -200,7 +200,7 @@ class Session(Usable):
         """The account of the close; None while it is open."""
         return self._stay.receipt
 
-    def close(self, timeout: float | None = None) -> Receipt:
+    def close(self, *, timeout: float | None = None) -> Receipt:
         """End the stay: new steps are refused, running ones finish, then the worker ends.
 
         After `timeout` seconds running steps are cut off. Closing twice gives the same receipt.
@@ -226,7 +226,7 @@ class Session(Usable):
             arguments.seconds("lease_warning_seconds", lease_warning_seconds)
         return lend(self._stay, max_seconds, lease_warning_seconds)
 
-    def aclose(self, timeout: float | None = None) -> Coroutine[Any, Any, Receipt]:
+    def aclose(self, *, timeout: float | None = None) -> Coroutine[Any, Any, Receipt]:
         """The same, awaited: steps that are under way finish while the event loop goes on."""
         return self._stay.aclose(arguments.timeout(timeout), caller())
 

@@ -26,8 +26,8 @@ from sojourn.session.planning import Planning, as_key
 from sojourn.session.plans import Fetches, StepPlan
 from sojourn.session.states import USABLE, Input, State
 from sojourn.session.steps import COMING_BACK, Step
-from sojourn.session.words import Words
-from sojourn.values import Footprint, Place, Receipt, Signature, caller
+from sojourn.session.words import Words, in_a_line
+from sojourn.values import Footprint, Place, Receipt, Signature, arguments, caller
 
 if TYPE_CHECKING:
     from sojourn.session.lease import Terms
@@ -86,7 +86,7 @@ class Stay:
         """One step."""
         if feeds is None:
             feeds = {}
-        deadline = None if timeout is None else _deadline(timeout)
+        deadline = None if timeout is None else deadline_after(arguments.timeout(timeout))
         wanted = fetches if type(fetches) is str else as_key(fetches)
         while True:
             with Step(self, deadline, timeout) as step:
@@ -105,7 +105,7 @@ class Stay:
 
         if feeds is None:
             feeds = {}
-        deadline = None if timeout is None else _deadline(timeout)
+        deadline = None if timeout is None else deadline_after(arguments.timeout(timeout))
         wanted = fetches if type(fetches) is str else as_key(fetches)
         loop = asyncio.get_running_loop()
         while True:
@@ -233,13 +233,14 @@ class Stay:
                 is_under_way(self.hurry)
             self.load(load, arrays, deadline)
         except NoAnswer:
-            self.abandon()
             missing = "get a worker" if self.backend is None else "load its model"
-            raise StepTimeout(
+            late = StepTimeout(
                 f"session {self.name!r} did not {missing} within {round(timeout or 0, 3):g} s"
-            ) from None
-        except BaseException:
-            self.abandon()  # Ctrl-C may come at any moment, and only we have this session
+            )
+            self.abandon(late)
+            raise late from None
+        except BaseException as error:
+            self.abandon(error)  # Ctrl-C may come at any moment, and only we have this session
             raise
 
     def start(self, backend: Backend) -> None:
@@ -310,8 +311,9 @@ class Stay:
         self.how_it_died = None
         return self.lifecycle.happened_in(_OPENING, Input.OPENED, self.owner) in _OPENING
 
-    def abandon(self) -> None:
+    def abandon(self, error: BaseException) -> None:
         """End it before its first use: loading has failed, or was interrupted."""
+        self.lifecycle.failure = in_a_line(error)
         self.closed_at = self.closed_at or self.owner
         before = self.lifecycle.happened_in(_OPENING, Input.OPEN_FAILED, self.owner)
         if before is State.OPENING and self.backend is not None:
@@ -417,13 +419,6 @@ class Stay:
     def refusal(self, state: State) -> Exception:
         """What to raise if it is used in this state."""
         return self.words.refused(state)
-
-
-def _deadline(timeout: float) -> float | None:
-    deadline = deadline_after(timeout)
-    if timeout < 0:
-        raise ValueError(f"timeout must not be negative, got {timeout!r}")
-    return deadline
 
 
 class _Loaded(msgspec.Struct, frozen=True):

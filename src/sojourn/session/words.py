@@ -68,3 +68,12 @@ class Words:
     def broken(self, death: WorkerDied, consequence: str) -> Exception:
         """The worker has died."""
         return death.kind(f"{self._name}: the worker {death.describe(f'; {consequence}')}")
+
+
+def in_a_line(error: BaseException) -> str:
+    """Its type and the first line of its message."""
+    try:
+        words = str(error)
+    except Exception:  # code of the user's
+        words = ""
+    return f"{type(error).__name__}: {words}".splitlines()[0].rstrip(": ")

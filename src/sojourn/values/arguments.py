@@ -54,12 +54,14 @@ def seconds(what: str, value: Any) -> float:
     return float(value)
 
 
-def timeout(value: Any) -> float | None:
-    """How long to wait: None is for ever. What is left of a deadline may be negative."""
+def timeout(value: Any, what: str = "timeout") -> float | None:
+    """How long to wait: None is for ever."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, Real) or math.isnan(value):
-        raise TypeError(f"timeout must be a number of seconds or None, not {value!r}")
+        raise TypeError(f"{what} must be a number of seconds or None, not {value!r}")
+    if value < 0:
+        raise ValueError(f"{what} must not be negative, got {value!r}")
     return None if value == math.inf else float(value)
 
 

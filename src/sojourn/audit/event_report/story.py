@@ -19,7 +19,7 @@ _INCIDENTS = frozenset(
     | {"sandbox.incomplete"}
 )
 # What every event has, and what a place of its own shows.
-_FRAME = frozenset({"kind", "wall", "time", "session", "place", "serial"})
+_FRAME = frozenset({"kind", "wall", "monotonic", "time", "session", "place", "serial"})
 _NO: tuple[Any, ...] = (None, "", 0, [], {})
 
 
@@ -201,7 +201,7 @@ def tell(lines: Iterable[str]) -> Story:
         story.counts[event["kind"]] += 1
         if isinstance(event.get("serial"), int):
             _take(sessions, event, event["wall"] - story.began)
-        if event["kind"] in _INCIDENTS:
+        if event["kind"] in _INCIDENTS or event.get("error"):
             story.incidents.append(_incident(event, event["wall"] - story.began))
     story.sessions = sorted(sessions.values(), key=lambda session: session.opened_at)
     return story

@@ -34,6 +34,7 @@ class Entry:
     is_coming: bool = False  # an update opens it; leases by name get it when it is ready
     is_going: bool = False  # unregistered: it is forgotten when its last copy has gone
     fresh_bytes: int | None = None  # what its last copy held right after it was opened
+    older_bytes: int | None = None  # what one of the version before it held
     crashes: Crashes = field(default_factory=Crashes)
     oversize: Oversize = field(default_factory=Oversize)
     waits: Waits = field(default_factory=Waits)
@@ -57,7 +58,7 @@ class Entry:
             return self.fresh_bytes
         if self.model.estimate_bytes is not None:
             return self.model.estimate_bytes
-        return policy.unknown_bytes
+        return policy.unknown_bytes if self.older_bytes is None else self.older_bytes
 
 
 class Catalogue:
@@ -106,7 +107,10 @@ class Catalogue:
         if before is not None:
             what = "is still being closed" if before.is_going else "is registered already"
             raise ValueError(f"a model named {model.name!r}, version {model.version}, {what}")
-        entry = Entry(model, source, is_coming)
+        older = self.versions(model.name)
+        entry = Entry(
+            model, source, is_coming, older_bytes=older[-1].fresh_bytes if older else None
+        )
         self._latest.pop(model.name, None)
         self._entries[model.key] = entry
         return entry

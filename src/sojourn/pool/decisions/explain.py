@@ -71,7 +71,7 @@ def waiting_cannot_help(
     limit = state.policy.limit
     for_good = state.held_for_good(entry.key if with_siblings else None)
     need = state.need(entry)
-    if with_siblings:
+    if with_siblings and not entry.is_guess:
         need = Room(entry.expected_bytes(state.policy), 1)
     elif entry.model.memory_bytes is None:
         need = Room(max(1, need.bytes), 1)
