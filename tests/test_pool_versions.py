@@ -231,6 +231,17 @@ def test_a_guess_refuses_no_update(estimate: int | None):
     assert warming in script.warmed
 
 
+def test_what_a_pinned_model_has_reserved_on_a_guess_refuses_nobody():
+    script = Script(limit=1)
+    script.register("a", size=0.1, memory_bytes=None, estimate_bytes=9 * GiB, pinned=True)
+    script.register("b", size=0.1, memory_bytes=None)
+    script.ask("a")  # all of the pool, until it is open and measured
+    warming = script.ask("b", warm_slot=0)
+    assert not script.refused
+    script.settle()
+    assert warming in script.warmed
+
+
 def test_a_version_of_which_nothing_is_known_is_taken_to_be_as_large_as_the_one_before():
     script = Script(limit=1)
     script.register("a", size=0.1, memory_bytes=None)

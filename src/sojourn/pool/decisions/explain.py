@@ -79,8 +79,8 @@ def waiting_cannot_help(
         return None
     if need.bytes + for_good.bytes > limit.bytes:
         text = (
-            f"{needs(entry, need.bytes)} of the pool's {format_bytes(limit.bytes)}, "
-            f"but {format_bytes(for_good.bytes)} of it is pinned, held by its own copies, or still "
+            f"{needs(entry, entry.expected_bytes(state.policy))} of the pool's "
+            f"{format_bytes(limit.bytes)}, but {format_bytes(for_good.bytes)} of it is pinned, held by its own copies, or still "
             "held by a closed session: waiting cannot help"
         )
     elif need.sessions > limit.sessions:

@@ -84,6 +84,11 @@ class Copy:
         """Whether it stays, however long one waits."""
         return self.model.pinned and not self.is_leaving and not self.retiring
 
+    @property
+    def is_reserved_on_a_guess(self) -> bool:
+        """Whether what it is charged with was neither declared nor measured."""
+        return self.state is CopyState.OPENING and self.model.memory_bytes is None
+
     def can_serve_another(self) -> bool:
         return self.state is CopyState.READY and not (self.model.exclusive and self.leased_since)
 

@@ -97,12 +97,14 @@ class PoolState:
     def held_for_good(self, wanted_whole: str | None = None) -> Room:
         """What does not come back by waiting; all copies of a model, if it is wanted whole."""
         pinned = [
-            copy.id
+            copy
             for copy in self.residents
             if copy.stays_for_good
             or (copy.id.model == wanted_whole and not copy.is_leaving and not copy.retiring)
         ]
-        total = sum(map(self.budget.charge_of, pinned)) + self.budget.residue_bytes
+        # What is reserved on a guess comes back as soon as the copy is open, and measured.
+        known = [copy.id for copy in pinned if not copy.is_reserved_on_a_guess]
+        total = sum(map(self.budget.charge_of, known)) + self.budget.residue_bytes
         return Room(total, len(pinned))
 
     def is_overrun_by(self, grown: Copy, now: float) -> bool:
