@@ -80,8 +80,8 @@ def waiting_cannot_help(
     if need.bytes + for_good.bytes > limit.bytes:
         text = (
             f"{needs(entry, entry.expected_bytes(state.policy))} of the pool's "
-            f"{format_bytes(limit.bytes)}, but {format_bytes(for_good.bytes)} of it is pinned, held by its own copies, or still "
-            "held by a closed session: waiting cannot help"
+            f"{format_bytes(limit.bytes)}, but {format_bytes(for_good.bytes)} of it is pinned, "
+            "held by its own copies, or still held by a closed session: waiting cannot help"
         )
     elif need.sessions > limit.sessions:
         text = f"{entry.key} cannot be opened: max_sessions is {limit.sessions}"
