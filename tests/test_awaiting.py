@@ -327,7 +327,7 @@ def test_a_lease_can_be_awaited_and_expires(session):
     async def main() -> None:
         lease = session.lend()
         assert np.array_equal(await lease.arun("y", {"x": ROW}), session.run("y", {"x": ROW}))
-        assert lease.steps == 1
+        assert lease.runs == 1
         lease.close()
         with pytest.raises(sojourn.LeaseExpired):
             await lease.arun("y", {"x": ROW})

@@ -69,7 +69,7 @@ def test_a_lease_is_used_as_one_of_a_pool(everywhere: Cluster) -> None:
         assert [value.shape for value in session.run(["y"], {"x": ONES})] == [(2, 10)]
         assert session(x=ONES.tolist()).shape == (2, 10)
         assert session.footprint().held_bytes > 0
-        assert session.steps == 4
+        assert session.runs == 4
     with pytest.raises(sojourn.LeaseExpired, match="given back"):
         session.run("y", {"x": ONES})
 
@@ -185,7 +185,7 @@ def test_a_step_that_cannot_change_state_is_repeated_on_another_copy(
         nodes.kill(lost)
         assert session.run("y", {"x": ONES}, timeout=30).shape == (2, 10)
         assert session.node != lost
-        assert session.steps == 2
+        assert session.runs == 2
 
 
 def test_a_step_that_may_have_changed_state_is_not_repeated(

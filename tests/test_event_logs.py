@@ -56,4 +56,4 @@ def test_the_log_tells_bytes_signals_and_seconds(caplog):
     died = lines["worker.died killed"]
     assert f"worker_pid={pid}" in died
     assert "SIGKILL" in died
-    assert "seconds=2.5s steps=0" in lines["lease.overdue lent"]
+    assert "seconds=2.5s runs=0" in lines["lease.overdue lent"]

@@ -114,8 +114,8 @@ class TestALife:
 
     def test_a_worker_that_died_unnoticed_is_not_called_ended(self, heard):
         with sojourn.open(models.adder) as session:
-            os.kill(session.pid, signal.SIGKILL)
             fd = os.pidfd_open(session.pid)
+            os.kill(session.pid, signal.SIGKILL)
             select.select([fd], [], [], 10)
             os.close(fd)
         assert "worker.died" in kinds(heard)
@@ -158,7 +158,7 @@ class TestALife:
         assert "session.running" not in kinds(heard)
         steps = [event.detail for event in heard if event.kind == "session.steps"]
         assert sum(sum(one["histogram"]) for one in steps) == 50
-        assert steps[-1]["steps"] == 50
+        assert steps[-1]["runs"] == 50
 
     def test_a_subscriber_that_raises_disturbs_nobody(self, caplog):
         def bad(event):

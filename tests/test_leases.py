@@ -29,7 +29,7 @@ def test_a_borrower_can_run_and_giving_back_does_not_close(session):
     with session.lend() as lease:
         assert lease.run(*SUM) == 3
         assert lease(a=2, b=2) == 4
-        assert lease.steps == 2
+        assert lease.runs == 2
         assert "test_leases.py" in str(lease.holder)
         assert lease.signature == session.signature
     assert session.run(*SUM) == 3

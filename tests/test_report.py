@@ -36,10 +36,10 @@ def histogram(**buckets: int) -> list[int]:
 LIFE = [
     line("session.opening", 0.0),
     line("session.ready", 0.5, host_bytes=100 * MIB),
-    line("session.steps", 1.5, host_bytes=120 * MIB, steps=10, histogram=histogram(b6=9, b10=1)),
-    line("session.draining", 2.0, steps=12),
-    line("session.steps", 2.1, steps=12, histogram=histogram(b6=2)),
-    line("session.closed", 2.1, steps=12),
+    line("session.steps", 1.5, host_bytes=120 * MIB, runs=10, histogram=histogram(b6=9, b10=1)),
+    line("session.draining", 2.0, runs=12),
+    line("session.steps", 2.1, runs=12, histogram=histogram(b6=2)),
+    line("session.closed", 2.1, runs=12),
     line(
         "session.receipt",
         2.1,

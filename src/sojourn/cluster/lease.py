@@ -47,7 +47,7 @@ class RemoteLease(Usable):
         self._since = time.monotonic()
         self._has_effects = False
         self.ended: str | None = None
-        self.steps = 0
+        self.runs = 0
 
     # -- what it is ------------------------------------------------------------------------------
 
@@ -215,7 +215,7 @@ class RemoteLease(Usable):
         self._cluster.repeatable[(self._model, *step.kind)] = facts.can_repeat
 
     def _taken(self, reply: words.Results, arrays: list[np.ndarray]) -> Any:
-        self.steps += 1
+        self.runs += 1
         found = iter(arrays)
         values: list[Any] = []
         for is_present in reply.present:
@@ -289,7 +289,7 @@ class RemoteLease(Usable):
     def __repr__(self) -> str:
         state = "active" if self.ended is None else "ended"
         return (
-            f"<Lease of {self._model!r} on {self.node} {state} | {self.steps} runs | "
+            f"<Lease of {self._model!r} on {self.node} {state} | {self.runs} runs | "
             f"held by {self._holder}>"
         )
 

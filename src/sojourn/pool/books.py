@@ -236,7 +236,7 @@ class Books(Copies):
         if self._ties.pop(ticket, None) is None:
             return
         terms.has_left = False
-        runs = 0 if is_broken else terms.steps
+        runs = 0 if is_broken else terms.runs
         self._route(self._scheduler.on_returned(ticket, now, runs=runs, changed=stay.changed))
 
     def _count_visit(self, terms: PoolTerms, now: float) -> None:
@@ -245,7 +245,7 @@ class Books(Copies):
         door = terms.door
         assert door is not None
         door.left += 1
-        door.runs += terms.steps
+        door.runs += terms.runs
         door.last_used = now
         if door.is_shut and terms.resident.copy in self.residents:
             self._enter(door, [])

@@ -156,7 +156,7 @@ class PoolTerms(Terms):
         self.since = since
         self.max_seconds = None
         self.handle = None
-        self.steps = 0
+        self.runs = 0
         self.ended = None
         self.error = LeaseExpired
         self._timer = None
@@ -187,7 +187,7 @@ class PoolTerms(Terms):
         self.stay.leases.discard(self)
         self.lender.settle(self)
         if events.hears_steps():
-            facts: dict[str, Any] = {"steps": self.steps, "why": why}
+            facts: dict[str, Any] = {"runs": self.runs, "why": why}
             events.emit("lease.ended", self.stay.name, self.holder, is_step=True, **facts)
         return True
 

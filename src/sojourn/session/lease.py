@@ -35,9 +35,9 @@ class Terms:
         "handle",
         "holder",
         "max_seconds",
+        "runs",
         "since",
         "stay",
-        "steps",
     )
 
     def __init__(self, stay: Stay, holder: Place, max_seconds: float | None = None) -> None:
@@ -48,7 +48,7 @@ class Terms:
         # runs in a finalizer, where Python loses a Ctrl-C.
         self.handle: weakref.ref[Lease] | None = None
         self.since = time.monotonic()
-        self.steps = 0
+        self.runs = 0
         self.ended: str | None = None  # a sentence, once it has
         self.error: Ending = LeaseExpired
         self._timer: threading.Timer | None = None
@@ -73,7 +73,7 @@ class Terms:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        events.emit("lease.ended", self.stay.name, self.holder, steps=self.steps, why=why)
+        events.emit("lease.ended", self.stay.name, self.holder, runs=self.runs, why=why)
         return True
 
     def has_ended(self) -> bool:
@@ -110,9 +110,7 @@ class Terms:
         """Report that it is still out, after so many seconds."""
         if self.ended is None:
             held = round(seconds, 3)
-            events.emit(
-                "lease.overdue", self.stay.name, self.holder, seconds=held, steps=self.steps
-            )
+            events.emit("lease.overdue", self.stay.name, self.holder, seconds=held, runs=self.runs)
 
 
 class Lease(Usable):
@@ -152,9 +150,9 @@ class Lease(Usable):
         return time.monotonic() - self._terms.since
 
     @property
-    def steps(self) -> int:
+    def runs(self) -> int:
         """How many steps were run with it."""
-        return self._terms.steps
+        return self._terms.runs
 
     @property
     def is_active(self) -> bool:
@@ -173,7 +171,7 @@ class Lease(Usable):
             result = super().run(fetches, feeds, timeout=timeout)
         except SessionClosed as closed:
             raise self._refused(closed) from None
-        self._terms.steps += 1
+        self._terms.runs += 1
         return result
 
     async def arun(
@@ -188,7 +186,7 @@ class Lease(Usable):
             result = await super().arun(fetches, feeds, timeout=timeout)
         except SessionClosed as closed:
             raise self._refused(closed) from None
-        self._terms.steps += 1
+        self._terms.runs += 1
         return result
 
     def _refused(self, closed: SessionClosed) -> Exception:
@@ -211,7 +209,7 @@ class Lease(Usable):
         terms = self._terms
         state = "ended" if terms.has_ended() else "active"
         return (
-            f"<Lease of {terms.stay.name!r} {state} | {terms.steps} runs | held by {terms.holder}>"
+            f"<Lease of {terms.stay.name!r} {state} | {terms.runs} runs | held by {terms.holder}>"
         )
 
     def _expired(self) -> LeaseExpired | SessionBroken:

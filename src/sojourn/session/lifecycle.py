@@ -351,7 +351,7 @@ class Lifecycle:
                 more["engine"] = self.engine
             if self.state is State.CLOSED and self.failure:
                 more["error"] = self.failure
-            self._emit(kind, place, held, is_step=is_step, steps=self.steps, **more)
+            self._emit(kind, place, held, is_step=is_step, runs=self.steps, **more)
 
     def _measured_now_and_then(self, now: float) -> int:
         """What it holds, so seldom that measuring takes a small share of the time; 0 meanwhile."""
@@ -368,7 +368,7 @@ class Lifecycle:
         new = [a - b for a, b in zip(histogram, self._reported_histogram, strict=True)]
         seconds = now - self._reported_steps_at
         self._reported_steps_at, self._reported_histogram = now, histogram
-        return {"steps": self.steps, "seconds": seconds, "histogram": new} if any(new) else None
+        return {"runs": self.steps, "seconds": seconds, "histogram": new} if any(new) else None
 
     def _emit(
         self,

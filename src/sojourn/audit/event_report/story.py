@@ -241,7 +241,7 @@ def _take(
         # The first part may be missing: a bounded file forgets.
         place = str(event.get("place") or "")
         session = sessions[key] = SessionStory(str(event.get("session")), key[0], place, at)
-    session.runs = max(session.runs, int(event.get("steps") or 0))
+    session.runs = max(session.runs, int(event.get("runs") or 0))
     size = int(event.get("host_bytes") or 0)
     kind = event["kind"]
     if kind == "session.ready":
