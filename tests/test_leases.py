@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import pickle
+import sys
 import threading
 import time
+import typing
 
 import pytest
 
@@ -194,3 +196,14 @@ def test_what_belongs_to_this_process_cannot_be_pickled_and_says_what_to_send(zy
                 pickle.dumps(thing)
         with pytest.raises(TypeError, match="one pool per process"):
             pickle.dumps(pool)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="overloads cannot be looked at")
+@pytest.mark.parametrize("handle", [sojourn.Session, sojourn.Lease, sojourn.cluster.RemoteLease])
+@pytest.mark.parametrize("method", ["run", "arun"])
+def test_type_checkers_know_what_a_step_returns(handle, method):
+    overloads = typing.get_overloads(getattr(handle, method))
+    kinds = [str(one.__annotations__["return"]) for one in overloads]
+    if method == "arun":
+        kinds = [kind.removeprefix("Coroutine[Any, Any, ").removesuffix("]") for kind in kinds]
+    assert kinds == ["dict[str, Any]", "Any", "list[Any]"]

@@ -106,14 +106,7 @@ class RemoteLease(Usable):
 
     # -- steps -----------------------------------------------------------------------------------
 
-    def run(
-        self,
-        fetches: Fetches = None,
-        feeds: Mapping[str, Any] | None = None,
-        *,
-        timeout: float | None = None,
-    ) -> Any:
-        """Run one step on its node. What it returns is yours."""
+    def _run(self, fetches: Fetches, feeds: Mapping[str, Any] | None, timeout: float | None) -> Any:
         step = self._step(fetches, feeds, timeout)
         deadline = None if timeout is None else time.monotonic() + timeout + _GRACE_SECONDS
         try:
@@ -145,24 +138,19 @@ class RemoteLease(Usable):
         except LeaseExpired as error:
             raise self._expired(error) from None
 
-    async def arun(
-        self,
-        fetches: Fetches = None,
-        feeds: Mapping[str, Any] | None = None,
-        *,
-        timeout: float | None = None,
+    async def _arun(
+        self, fetches: Fetches, feeds: Mapping[str, Any] | None, timeout: float | None
     ) -> Any:
-        """The same, awaited."""
         step = self._step(fetches, feeds, timeout)
         limit = None if timeout is None else timeout + _GRACE_SECONDS
         try:
-            return await asyncio.wait_for(self._arun(step), limit)
+            return await asyncio.wait_for(self._arun_twice(step), limit)
         except (asyncio.TimeoutError, TimeoutError) as error:
             if isinstance(error, StepTimeout):
                 raise
             raise self._late(step) from None
 
-    async def _arun(self, step: _Step) -> Any:
+    async def _arun_twice(self, step: _Step) -> Any:
         try:
             return await self._arun_once(step)
         except (NodeLost, SessionBroken) as error:

@@ -159,31 +159,19 @@ class Lease(Usable):
         """Whether it can still be used."""
         return not self._terms.has_ended()
 
-    def run(
-        self,
-        fetches: Fetches = None,
-        feeds: Mapping[str, Any] | None = None,
-        *,
-        timeout: float | None = None,
-    ) -> Any:
-        """Run one step, as the session's owner would."""
+    def _run(self, fetches: Fetches, feeds: Mapping[str, Any] | None, timeout: float | None) -> Any:
         try:
-            result = super().run(fetches, feeds, timeout=timeout)
+            result = super()._run(fetches, feeds, timeout)
         except SessionClosed as closed:
             raise self._refused(closed) from None
         self._terms.runs += 1
         return result
 
-    async def arun(
-        self,
-        fetches: Fetches = None,
-        feeds: Mapping[str, Any] | None = None,
-        *,
-        timeout: float | None = None,
+    async def _arun(
+        self, fetches: Fetches, feeds: Mapping[str, Any] | None, timeout: float | None
     ) -> Any:
-        """The same, awaited."""
         try:
-            result = await super().arun(fetches, feeds, timeout=timeout)
+            result = await super()._arun(fetches, feeds, timeout)
         except SessionClosed as closed:
             raise self._refused(closed) from None
         self._terms.runs += 1

@@ -100,16 +100,37 @@ class Usable:
         the signature's, or those of the graph (`"w:0"`, `"init"`). With a `timeout` in seconds the
         step may end as StepTimeout, and its outcome is then unknown.
         """
-        return self._stay.run(fetches, feeds, timeout)
+        return self._run(fetches, feeds, timeout)
 
-    async def arun(
+    @overload
+    def arun(
+        self, fetches: None = ..., feeds: Feeds | None = ..., *, timeout: float | None = ...
+    ) -> Coroutine[Any, Any, dict[str, Any]]: ...
+
+    @overload
+    def arun(
+        self, fetches: str, feeds: Feeds | None = ..., *, timeout: float | None = ...
+    ) -> Coroutine[Any, Any, Any]: ...
+
+    @overload
+    def arun(
+        self, fetches: Iterable[str], feeds: Feeds | None = ..., *, timeout: float | None = ...
+    ) -> Coroutine[Any, Any, list[Any]]: ...
+
+    def arun(
         self, fetches: Fetches = None, feeds: Feeds | None = None, *, timeout: float | None = None
-    ) -> Any:
+    ) -> Coroutine[Any, Any, Any]:
         """The same, awaited: the event loop goes on, and no thread is used.
 
         Any number may be awaited at once. They are run in order, a few at a time. Cancelling one
         leaves its outcome unknown, as a timeout does.
         """
+        return self._arun(fetches, feeds, timeout)
+
+    def _run(self, fetches: Fetches, feeds: Feeds | None, timeout: float | None) -> Any:
+        return self._stay.run(fetches, feeds, timeout)
+
+    async def _arun(self, fetches: Fetches, feeds: Feeds | None, timeout: float | None) -> Any:
         return await self._stay.arun(fetches, feeds, timeout)
 
     def changes_nothing(self, fetches: Fetches, feeds: Iterable[str]) -> bool:
