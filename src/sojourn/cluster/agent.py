@@ -106,7 +106,7 @@ class Agent:
                 end.transport.abort()
         self._calls.cut_off_all()
         self._leases.end_all("its node was let go")
-        await asyncio.to_thread(self._pool.close, 0)
+        await asyncio.to_thread(self._pool.close, timeout=0)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     # -- orders ----------------------------------------------------------------------------------

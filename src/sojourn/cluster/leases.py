@@ -8,6 +8,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -67,7 +68,7 @@ class Leases:
         feeds = dict(zip(ask.feeds, arrays, strict=True))
         held.running += 1
         try:
-            result = await held.lease.arun(ask.fetches, feeds, timeout=ask.timeout)
+            result: Any = await held.lease.arun(ask.fetches, feeds, timeout=ask.timeout)
         finally:
             held.running -= 1
             held.until = max(held.until, time.monotonic() + held.keep_seconds)

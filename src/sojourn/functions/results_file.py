@@ -92,7 +92,8 @@ class ResultsFile:
     def _add(self, *parts: bytes) -> None:
         at = self._end
         os.ftruncate(self._fd, at)  # what an interrupted write has left
-        for left in map(memoryview, parts):
+        for part in parts:
+            left = memoryview(part)
             while left:  # the kernel writes 2 GiB at a time
                 written = os.pwrite(self._fd, left, at)
                 left, at = left[written:], at + written

@@ -96,7 +96,7 @@ class Admin:
     async def evict(self, request: Request) -> Response:
         are_gone = [
             await asyncio.to_thread(
-                self._pool.evict, served.pool_name, EVICT_SECONDS, version=served.version
+                self._pool.evict, served.pool_name, timeout=EVICT_SECONDS, version=served.version
             )
             for served in self._served(request)
         ]

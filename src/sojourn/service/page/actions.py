@@ -61,7 +61,7 @@ class Actions:
     async def _evict(self, name: str, version: int | None) -> str:
         versions = self._pool.versions(name) if version is None else (version,)
         gone = [
-            await asyncio.to_thread(self._pool.evict, name, EVICT_SECONDS, version=one)
+            await asyncio.to_thread(self._pool.evict, name, timeout=EVICT_SECONDS, version=one)
             for one in versions
         ]
         if not all(gone):
