@@ -15,6 +15,7 @@ import pytest
 from grpc_clients import Doubler, connected, infer_request, opened
 from sojourn.errors import InputError
 from sojourn.service.failures import Refused, Status
+from sojourn.service.grpc import door as door_module
 from sojourn.service.grpc.door import GrpcDoor
 from sojourn.service.grpc.health import Health
 from sojourn.service.grpc.messages import HEALTH, KSERVE, REFLECTION, REFLECTION_ALPHA, TFSERVING
@@ -330,3 +331,48 @@ def test_a_port_that_is_taken_is_an_error(door, handler):
         opened(GrpcDoor(address), handler),
     ):
         pass
+
+
+@contextlib.contextmanager
+def withholding(address, count):
+    """So many calls that have begun, and whose messages never come."""
+    enough = threading.Event()
+
+    def messages():
+        enough.wait()
+        yield from ()
+
+    with connected(address) as client:
+        stub = client.channel.stream_unary(f"/{KS}/ModelInfer")
+        try:
+            yield [stub.future(messages()) for _ in range(count)]
+        finally:
+            enough.set()
+
+
+def test_calls_whose_message_does_not_come_are_cut_off_where_there_are_many(handler, monkeypatch):
+    monkeypatch.setattr(door_module, "_MOST_SLOW", 2)
+    door = GrpcDoor("127.0.0.1:0", limits=Limits(stall_seconds=0.1))
+    with opened(door, handler) as address, withholding(address, 5) as calls:
+        deadline = time.monotonic() + 20
+        while sum(call.done() for call in calls) < 3:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        codes = [call.code().name for call in calls if call.done()]
+        assert codes == ["DEADLINE_EXCEEDED"] * 3
+
+
+def test_a_call_that_may_not_be_made_is_refused_before_its_message_is_read(handler):
+    door = GrpcDoor("127.0.0.1:0", gate=Gate(Tokens([(Role.INFER, "infer-token-of-16")])))
+    with opened(door, handler) as address, withholding(address, 1) as [call]:
+        assert call.exception(20).code().name == "UNAUTHENTICATED"
+
+
+def test_messages_are_refused_when_all_together_are_too_large(handler):
+    door = GrpcDoor("127.0.0.1:0", limits=Limits(body_bytes=1000, bodies_bytes=1000))
+    with opened(door, handler) as address, connected(address) as client:
+        door._held_bytes = 990
+        assert refused(client, f"{KS}/ModelInfer", infer_request(X))[0] == "UNAVAILABLE"
+        door._held_bytes = 0
+        client(f"{KS}/ModelInfer", infer_request(X))
+        assert door._held_bytes == 0

@@ -458,6 +458,70 @@ def test_a_server_starts_although_a_model_is_missing_and_says_so(tmp_path):
     run(main)
 
 
+def test_a_model_that_takes_for_ever_to_load_holds_up_no_other(tmp_path, monkeypatch):
+    for name in ("m", "stuck"):
+        write_version(tmp_path / name, 1)
+    load, stuck = Catalogue._load, asyncio.Event()
+
+    async def load_or_not(catalogue: Catalogue, served: Any) -> None:
+        if served.name == "stuck":
+            stuck.set()
+            await asyncio.Event().wait()
+        await load(catalogue, served)
+
+    monkeypatch.setattr(Catalogue, "_load", load_or_not)
+
+    async def main() -> None:
+        async with serving(**watched(tmp_path)) as catalogue:
+            write_version(tmp_path / "stuck", 2)
+            await asyncio.wait_for(stuck.wait(), 60)
+            write_version(tmp_path / "m", 2)
+            await until(lambda: states(catalogue).get(2) is VersionState.AVAILABLE)
+            assert await answer(catalogue) == 8
+            shutil.rmtree(tmp_path / "m")
+            await until(lambda: "m" not in catalogue.names())
+            assert await answer(catalogue, ModelRef("stuck")) == 4  # the old one serves on
+
+    run(main)
+
+
+def test_a_model_that_vanishes_and_comes_back_while_a_request_has_it_is_served(tmp_path):
+    write_version(tmp_path / "m", 1)
+
+    async def main() -> None:
+        async with serving(**watched(tmp_path)) as catalogue:
+            served = catalogue.resolve(M)
+            served.enter()
+            os.rename(tmp_path / "m", tmp_path / ".m")
+            await until(lambda: states(catalogue)[1] is VersionState.UNLOADING)
+            os.rename(tmp_path / ".m", tmp_path / "m")
+            await asyncio.sleep(0.3)  # it is seen to be there again
+            served.leave()
+            await until(lambda: states(catalogue)[1] is VersionState.AVAILABLE)
+            assert await answer(catalogue) == 4
+
+    run(main)
+
+
+def test_a_version_that_comes_while_the_server_starts_is_not_overlooked(tmp_path, monkeypatch):
+    write_version(tmp_path / "m", 1)
+    load = Catalogue._load
+
+    async def load_slowly(catalogue: Catalogue, served: Any) -> None:
+        if served.version == 1:
+            write_version(tmp_path / "m", 2)
+        await load(catalogue, served)
+
+    monkeypatch.setattr(Catalogue, "_load", load_slowly)
+
+    async def main() -> None:
+        async with serving(**watched(tmp_path, load="eager")) as catalogue:
+            await until(lambda: states(catalogue).get(2) is VersionState.AVAILABLE)
+            assert await answer(catalogue) == 8
+
+    run(main)
+
+
 def test_versions_that_left_long_ago_are_forgotten(tmp_path, monkeypatch):
     monkeypatch.setattr(lives, "KEPT_VERSIONS", 1)
     write_version(tmp_path / "m", 1)

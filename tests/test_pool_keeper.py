@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import signal
@@ -78,6 +79,20 @@ def test_a_pool_that_gets_no_thread_at_all_says_so_and_can_be_used_later(shortag
             with pytest.raises(sojourn.PlatformError, match=r"needs a thread.*can't start"):
                 pool.lease("sum")
         assert repr(pool).endswith("| 0 leased, 0 idle, 0 waiting>")
+        with pool.lease("sum") as session:
+            assert session.run(*SUM) == 3
+
+
+def test_a_pool_that_gets_no_descriptor_says_so_and_can_be_used_later(monkeypatch):
+    def none_left(*_: int) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with sojourn.Pool() as pool:
+        pool.register("sum", models.adder)
+        with monkeypatch.context() as short:
+            short.setattr(keeper.os, "eventfd", none_left)
+            with pytest.raises(sojourn.PlatformError, match="Too many open files"):
+                pool.lease("sum")
         with pool.lease("sum") as session:
             assert session.run(*SUM) == 3
 

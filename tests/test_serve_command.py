@@ -271,6 +271,10 @@ def test_sighup_changes_models_and_tokens_and_says_what_needs_a_restart(folder: 
         file.write_text("memory = nonsense\n")
         told = server.client(**new).ask("POST", "/admin/reload")["messages"]
         assert told[0].startswith(f"nothing was changed: {file}:1: ")
+        file.write_text('tokens = "tokens"\npaths = ["not-there"]\n')
+        told = server.client(**new).ask("POST", "/admin/reload")["messages"]
+        assert told[0].startswith("nothing was changed: ")
+        assert "not-there" in told[0]
         assert server.infer("thrice", **new) == [12.0]
         log = server.log.read_text()
         assert "reload: model thrice: new" in log

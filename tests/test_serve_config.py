@@ -53,6 +53,7 @@ def test_a_file_names_models_with_paths_relative_to_itself(tmp_path, models):
         memory = "8GiB"
         paths = ["models"]
         tokens = "secrets/tokens"
+        history = "page.db"
         [defaults]
         keep_alive = "10m"
         [models.second]
@@ -62,11 +63,22 @@ def test_a_file_names_models_with_paths_relative_to_itself(tmp_path, models):
         """,
     )
     assert config.settings.tokens == str(tmp_path / "secrets/tokens")
+    assert config.settings.history == str(tmp_path / "page.db")
     entries = config.entries()
     assert sorted(entries) == ["many", "one", "second"]
     assert entries["second"].path == str(models / "many")
     assert entries["second"].labels == {"stable": 1}
     assert {rules.keep_alive for rules in entries.values()} == {"10m"}
+
+
+def test_a_folder_may_have_an_equals_sign_in_its_name(tmp_path, models):
+    models.rename(tmp_path / "a=b")
+    for config in (
+        read(tmp_path, 'paths = ["a=b", "second=a=b/many"]'),
+        read_config(None, {}, {"paths": [f"{tmp_path}/a=b", f"second={tmp_path}/a=b/many"]}),
+    ):
+        assert sorted(config.entries()) == ["many", "one", "second"]
+        assert config.entries()["second"].path == str(tmp_path / "a=b/many")
 
 
 def test_flags_win_over_the_environment_which_wins_over_the_file(tmp_path):

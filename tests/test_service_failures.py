@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from sojourn import errors
@@ -31,6 +33,9 @@ class OpError(Exception):
         (errors.EngineError("x", 5), Status.INVALID_ARGUMENT, 400),  # a table, not our path
         (errors.EngineError("x", 14), Status.INVALID_ARGUMENT, 400),  # not this server
         (OpError(), Status.RESOURCE_EXHAUSTED, 429),
+        (errors.PlatformError("no thread"), Status.UNAVAILABLE, 503),
+        (OSError(errno.EMFILE, "Too many open files"), Status.UNAVAILABLE, 503),
+        (OSError(errno.ENOENT, "/a/path"), Status.INTERNAL, 500),
         (KeyError("x"), Status.INTERNAL, 500),
     ],
 )

@@ -9,6 +9,7 @@ import json
 import random
 import socket
 import threading
+import time
 import zlib
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -247,6 +248,19 @@ def test_a_compressed_body_that_harms_is_refused(coding: str, body: bytes, why: 
     assert why in got.json["error"]
 
 
+def test_a_body_of_very_many_small_parts_costs_no_time() -> None:
+    limits = Limits(body_bytes=4 * 2**20)
+    parts = gzip.compress(b"") * 100_000
+    few = gzip.compress(b"ab") * 5_000
+    with echoing(limits) as server:
+        began = time.monotonic()
+        got = ask(server, "/echo", parts, content_encoding="gzip")
+        assert (got.status, "parts" in got.json["error"]) == (400, True)
+        assert time.monotonic() - began < 5
+        got = ask(server, "/echo", few, content_encoding="gzip")
+        assert got.json["body"] == "ab" * 5_000
+
+
 def test_bodies_are_refused_when_all_together_are_too_large() -> None:
     limits = Limits(body_bytes=10_000, bodies_bytes=15_000)
     with echoing(limits) as server, connected(server) as first, connected(server) as second:
@@ -348,6 +362,50 @@ def test_a_server_that_is_closed_finishes_what_is_under_way() -> None:
             closing.join()
 
 
+def test_a_server_that_is_closed_answers_a_request_that_has_begun_to_come() -> None:
+    whole = post(b"body")
+    with echoing() as server, connected(server) as sock:
+        sock.sendall(whole[:-2])
+        ask(server, "/echo")  # so that it has been read
+        closing = threading.Thread(target=server.close)
+        closing.start()
+        while True:
+            with contextlib.suppress(OSError), connected(server):
+                continue
+            break
+        sock.sendall(whole[-2:])
+        got = read_response(sock)
+        assert (got.json["body"], got.headers["connection"]) == ("body", "close")
+        closing.join()
+
+
+def test_clients_that_ask_all_the_time_lose_nothing_when_the_server_is_closed() -> None:
+    lost: list[object] = []
+    began = threading.Barrier(5)
+
+    def keep_asking(server: sojourn.Server) -> None:
+        with connected(server) as sock:
+            for number in range(100_000):
+                sock.sendall(post(str(number).encode()))
+                got = read_response(sock)
+                if got.json["body"] != str(number):
+                    lost.append(got)
+                if got.headers.get("connection") == "close":
+                    return
+                if number == 10:
+                    began.wait(10)
+
+    with echoing() as server:
+        asking = [threading.Thread(target=keep_asking, args=[server]) for _ in range(4)]
+        for thread in asking:
+            thread.start()
+        began.wait(10)
+        server.close()
+        for thread in asking:
+            thread.join()
+    assert not lost
+
+
 def test_a_server_that_is_closed_does_not_wait_for_ever() -> None:
     asked = threading.Event()
 
@@ -393,10 +451,23 @@ def test_an_address_in_use_is_told_and_nothing_is_left() -> None:
             second.start()
 
 
-@pytest.mark.parametrize("address", ["8501", "localhost", "127.0.0.1:", ":80", "a:b", "a:99999"])
+@pytest.mark.parametrize(
+    "address", ["8501", "localhost", "127.0.0.1:", "unix:/x", "a:b", "a:99999"]
+)
 def test_an_address_that_makes_no_sense_is_refused(address: str) -> None:
-    with sojourn.Pool() as pool, pytest.raises(ValueError, match="host:port"):
+    with sojourn.Pool() as pool, pytest.raises(ValueError, match="must be an address such as"):
         sojourn.Server(pool, http=address).start()
+
+
+def test_a_host_that_is_not_known_is_named() -> None:
+    with sojourn.Pool() as pool, pytest.raises(OSError, match="cannot listen at nowhere"):
+        sojourn.Server(pool, http="nowhere.invalid:0").start()
+
+
+def test_a_port_without_a_host_is_on_every_interface() -> None:
+    with sojourn.Pool() as pool, sojourn.Server(pool, http=":0") as server:
+        assert server.http_address is not None
+        assert server.http_address.startswith("0.0.0.0:")
 
 
 # -- what is told of it ------------------------------------------------------------------------

@@ -39,6 +39,7 @@ class _Bell:
     __slots__ = ("fd",)
 
     def __init__(self) -> None:
+        self.fd = -1
         self.fd = os.eventfd(1, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
     def ring(self) -> None:
@@ -75,7 +76,7 @@ class Keeper:
         """
         if self._thread is not None:
             return
-        answer: queue.SimpleQueue[RuntimeError | None] = queue.SimpleQueue()
+        answer: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
         try:
             _thread.start_new_thread(self._start_thread, (answer,))
         except RuntimeError as error:
@@ -84,17 +85,17 @@ class Keeper:
         if failure is not None:
             raise PlatformError(f"a pool needs a thread of its own: {failure}") from None
 
-    def _start_thread(self, answer: queue.SimpleQueue[RuntimeError | None]) -> None:
-        failure: RuntimeError | None = None
+    def _start_thread(self, answer: queue.SimpleQueue[Exception | None]) -> None:
+        failure: Exception | None = None
         with self._starting:
             if self._thread is None and not self._driver.is_over:
-                self._bell = _Bell()
                 thread = threading.Thread(target=self._keep, name=KEEPER, daemon=True)
-                self._driver.has_keeper = True
                 try:
+                    self._bell = _Bell()
+                    self._driver.has_keeper = True
                     thread.start()
                     self._thread = thread
-                except RuntimeError as error:
+                except (RuntimeError, OSError) as error:  # no thread, or no descriptor
                     self._driver.has_keeper = False
                     self._bell = None
                     failure = error.with_traceback(None)

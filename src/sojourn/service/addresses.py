@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import re
 import socket
+
+_ADDRESS = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<host>[^\s:/\[\]]*)):(?P<port>[0-9]{1,5})")
 
 
 def parsed(address: str) -> tuple[str, int]:
-    """Host and port of `127.0.0.1:8501` or `[::1]:8501`; port 0 picks a free one."""
-    host, separator, port = address.rpartition(":")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    if not separator or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise ValueError(f"an address must be host:port, such as 127.0.0.1:8501, not {address!r}")
-    return host, int(port)
+    """Host and port of `127.0.0.1:8501` or `[::1]:8501`; port 0 picks a free one, and `:8501` is
+    every interface."""
+    match = _ADDRESS.fullmatch(address)
+    if match is None or int(match["port"]) > 65535:
+        raise ValueError(f"must be an address such as '127.0.0.1:8501', not {address!r}")
+    return match["v6"] or match["host"] or "0.0.0.0", int(match["port"])
 
 
 def listening(address: str) -> socket.socket:
     """A socket that is bound to the address. Not by the loop, which keeps threads for names."""
     host, port = parsed(address)
-    family, kind, protocol, _, name = socket.getaddrinfo(
-        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
+    try:
+        family, kind, protocol, _, name = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except OSError as error:
+        raise OSError(error.errno, f"cannot listen at {address}: {error.strerror}") from None
     made = socket.socket(family, kind, protocol)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Mapping
+import logging
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from typing import Any
 
 from sojourn.errors import ModelError, SojournError
 from sojourn.pool.decisions.terms import key_of
@@ -29,6 +31,7 @@ from sojourn.service.signatures import (
 from sojourn.service.watching import News, Watcher
 from sojourn.values import Place, Receipt, caller
 
+_log = logging.getLogger("sojourn.service")
 _LOADED = ("resident", "leased")  # states of a copy in the pool
 
 
@@ -55,14 +58,18 @@ class Catalogue(Lives):
         self.is_started = False
         self._watcher: Watcher | None = None
         self._watching: asyncio.Task[None] | None = None
+        self._changing: set[asyncio.Task[None]] = set()  # models that come, change or go
         for name, rules in (entries or {}).items():
             self._models[name] = Model(name, as_rules(rules))
 
     async def start(self) -> None:
         """Bring every model into service; returns when those that are eager are loaded."""
         self._listen()
+        if self._watch_seconds:
+            await self._make_watcher(self._watch_seconds)  # it has seen what is brought up now
         await asyncio.gather(*(self._bring_up(model) for model in list(self._models.values())))
-        await self.watch(self._watch_seconds)
+        if self._watcher is not None:
+            self._watching = asyncio.create_task(self._watcher.run())
         self.is_started = True
 
     async def watch(self, seconds: float) -> None:
@@ -71,13 +78,21 @@ class Catalogue(Lives):
             async with self._watcher.lock:  # what it has begun comes to its end
                 await self._stop_watching()
         if seconds:
-            self._watcher = Watcher(self._entries, self._follow, seconds)
-            await self._watcher.begin()
-            self._watching = asyncio.create_task(self._watcher.run())
+            watcher = await self._make_watcher(seconds)
+            self._watching = asyncio.create_task(watcher.run())
+
+    async def _make_watcher(self, seconds: float) -> Watcher:
+        self._watcher = Watcher(self._entries, self._follow, seconds)
+        await self._watcher.begin()
+        return self._watcher
 
     async def close(self) -> None:
         """Stop watching. The pool's owner closes it, and the sessions with it."""
         await self._stop_watching()
+        for task in self._changing:
+            task.cancel()
+        if self._changing:
+            await asyncio.wait(self._changing)
         self._stop_listening()
 
     async def _stop_watching(self) -> None:
@@ -234,15 +249,16 @@ class Catalogue(Lives):
         wanted = {name: as_rules(rules) for name, rules in entries.items()}
         ours = {model.name for model in self._models.values() if not model.is_pools}
         async with self._watcher.lock if self._watcher is not None else contextlib.nullcontext():
-            await self._change(wanted, ours - wanted.keys())
             if self._watcher is not None:
                 await self._watcher.begin()
+            changing = self._change(wanted, ours - wanted.keys())
+        await asyncio.gather(*changing)
 
-    async def _follow(self, news: News) -> None:
-        """Something has changed in the folders."""
+    def _follow(self, news: News) -> None:
+        """Something has changed in the folders. A model that takes its time holds up no other."""
         rules = {n: found.rules for n, found in news.changed.items() if n not in news.same_rules}
         there = {name: found.versions for name, found in news.changed.items()}
-        await self._change(rules, news.gone, there, news.again)
+        self._change(rules, news.gone, there, news.again)
 
     def rules(self) -> Mapping[str, ModelRules]:
         """How each model is served, but for those of the pool."""
@@ -260,32 +276,51 @@ class Catalogue(Lives):
         if changed:
             await self.reload({**self.rules(), **changes})
 
-    async def _change(
+    def _change(
         self,
         rules: Mapping[str, ModelRules],
         gone: Collection[str] = (),
         there: Mapping[str, Mapping[int, str]] | None = None,
         again: Collection[tuple[str, int]] = (),
-    ) -> None:
-        """Serve models by other rules, or other versions of them; let some go."""
+    ) -> list[asyncio.Task[None]]:
+        """Serve models by other rules, or other versions of them; let some go.
+
+        Each is changed by a task of its own, which are returned; two of one model in order.
+        """
         for name, new in rules.items():
             model = self._models.setdefault(name, Model(name, new))
             if model.rules.keep_seconds != new.keep_seconds:
                 for served in model.available().values():
                     self.keep(served, new.keep_alive)
-            model.rules = new
-        await asyncio.gather(
-            *(self._drop(self._models[name]) for name in gone if name in self._models),
+            model.rules, model.is_wanted = new, True
+        dropped = [self._models[name] for name in gone if name in self._models]
+        for model in dropped:
+            model.is_wanted = False
+        return [
+            *(self._begin(self._drop(model)) for model in dropped),
             *(
-                self._bring_up(
-                    self._models[name],
-                    there=None if there is None else there[name],
-                    again=[version for known, version in again if known == name],
+                self._begin(
+                    self._bring_up(
+                        self._models[name],
+                        there=None if there is None else there[name],
+                        again=[version for known, version in again if known == name],
+                    )
                 )
                 for name in (rules if there is None else there)
                 if name in self._models
             ),
-        )
+        ]
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._changing.add(task)
+        task.add_done_callback(self._has_changed)
+        return task
+
+    def _has_changed(self, task: asyncio.Task[None]) -> None:
+        self._changing.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("a model could not be changed", exc_info=error)
 
     def _entries(self) -> Mapping[str, ModelRules]:
         """The models that are to be served now."""
@@ -298,7 +333,8 @@ class Catalogue(Lives):
         async with model.lock:
             for served in model.known.values():
                 await self._retire(model, served, "it is not served any more")
-            self._models.pop(model.name, None)
+            if not model.is_wanted:  # it may have come back meanwhile
+                self._models.pop(model.name, None)
 
     def _there(self, model: Model) -> Collection[int]:
         if model.is_pools:

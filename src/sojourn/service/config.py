@@ -25,7 +25,9 @@ _HEADER = re.compile(r"\s*\[\s*([^\[\]]+?)\s*\]\s*(?:#.*)?")
 _KEY = re.compile(r"\s*((?:[A-Za-z0-9_-]+|\"[^\"]*\"|'[^']*')(?:\s*\.\s*[^=\s]+)*)\s*=")
 _PART = re.compile(r"\"([^\"]*)\"|'([^']*)'|([A-Za-z0-9_-]+)")
 _NAME = re.compile(r"[^/:\s][^/:]*")
-_FILES = ("ready_file", "tokens", "tls_certificate", "tls_key", "tls_client_ca", "access_log")
+_FILES = (
+    "ready_file", "tokens", "tls_certificate", "tls_key", "tls_client_ca", "access_log", "history",
+)  # fmt: skip
 Path = tuple[str, ...]
 
 
@@ -143,7 +145,7 @@ class _Reader:
         found_in: list[str] = []
         for given in settings.paths if settings is not None else ():
             name, equals, path = given.partition("=")
-            if equals:
+            if equals and not os.path.exists(given):
                 self._models.setdefault(name, {})["path"] = os.path.abspath(path)
             else:
                 found_in.append(os.path.abspath(given))
@@ -240,8 +242,9 @@ def _resolve_paths(here: str, values: dict[str, Any], models: Mapping[str, dict[
 
 
 def _below(here: str, given: str) -> str:
-    name, equals, path = given.rpartition("=")
-    return f"{name}{equals}{os.path.join(here, path)}"
+    whole = os.path.join(here, given)
+    name, equals, path = given.partition("=")
+    return f"{name}={os.path.join(here, path)}" if equals and not os.path.exists(whole) else whole
 
 
 def _find_lines(text: str) -> dict[Path, int]:

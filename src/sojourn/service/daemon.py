@@ -15,18 +15,21 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from types import FrameType
 from typing import Any
 
 from sojourn import events
+from sojourn.errors import SojournError
 from sojourn.pool import Pool
 from sojourn.process.zygote import zygote_for
 from sojourn.service import notices, records, tokens, tracing
 from sojourn.service.access_log import timestamp
 from sojourn.service.addresses import parsed
 from sojourn.service.catalogue import Catalogue
-from sojourn.service.config import Config, ConfigError
+from sojourn.service.config import Config
 from sojourn.service.config_changes import changes
+from sojourn.service.descriptors import connections
 from sojourn.service.folders import frameworks_of
 from sojourn.service.http.limits import Limits
 from sojourn.service.log_lines import LogLines
@@ -65,6 +68,7 @@ class Daemon:
         self._is_given_up = False
         self._give_up: Callable[[], object] | None = None  # while it starts
         self._server: Server | None = None
+        self._reading = asyncio.Lock()  # one configuration at a time
 
     def run(self, on_start: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
         """Serve until a signal comes. `on_start` is around what happens until it answers."""
@@ -114,7 +118,10 @@ class Daemon:
             catalogue,
             http=settings.http or None,
             grpc=settings.grpc or None,
-            limits=Limits(body_bytes=settings.max_body_bytes, connections=settings.max_connections),
+            limits=Limits(
+                body_bytes=settings.max_body_bytes,
+                connections=connections(settings.max_connections),
+            ),
             tls=self._tls,
             operation=self._operation(tracer),
             grace_seconds=settings.grace_seconds,
@@ -130,8 +137,8 @@ class Daemon:
                 return
             assert self._server is not None
             notices.tell_systemd(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
-            self._server.call(self._reload)
-            notices.tell_systemd("READY=1")
+            # Loading may take long, and the next signal is not to wait for it.
+            self._server.begin(self._reload).add_done_callback(_has_reloaded)
 
     def _drain(self) -> None:
         assert self._server is not None
@@ -144,31 +151,34 @@ class Daemon:
     async def _reload(self) -> list[str]:
         """Read the configuration again, and say what became of it. A wrong one changes nothing."""
         assert self._server is not None
-        before = self._config.settings
-        try:
-            config, entries, known = await asyncio.to_thread(self._read_again)
-        except (ConfigError, ValueError, OSError) as error:
-            told = [f"nothing was changed: {line}" for line in str(error).splitlines()]
-            for line in told:
-                _log.error("%s", line)
-            return told
-        found = changes(self._config, config, self._entries, entries)
-        self._config, self._entries, self._tokens = config, entries, known
+        async with self._reading:
+            before = self._config
+            try:
+                config, entries, known = await asyncio.to_thread(self._read_again)
+            except (SojournError, ValueError, OSError) as error:
+                told = [f"nothing was changed: {line}" for line in str(error).splitlines()]
+                for line in told:
+                    _log.error("%s", line)
+                return told
+            told = str(changes(before, config, self._entries, entries)).splitlines()
+            self._config, self._entries, self._tokens = config, entries, known
         self._server.operating.gate.tokens = known
-        await self._server.handler.reload(entries)
+        self._server.grace_seconds = config.settings.grace_seconds
         logging.getLogger("sojourn").setLevel(config.settings.log_level.upper())
-        told = str(found).splitlines()
-        if config.settings.watch_seconds != before.watch_seconds:
-            await self._server.handler.catalogue.watch(config.settings.watch_seconds)
-        if before.tls_certificate is not None:
+        if self._tls is not None:
             self._server.reload_certificates()
             told.append("the certificate was read again")
         for line in told:
             _log.info("reload: %s", line)
+        if config.settings.watch_seconds != before.settings.watch_seconds:
+            await self._server.handler.catalogue.watch(config.settings.watch_seconds)
+        await self._server.handler.reload(entries)
         return told
 
     def _read_again(self) -> tuple[Config, dict[str, Any], Tokens]:
         config = self._read()
+        if self._tls is not None:
+            self._tls.check()
         return config, config.entries(), self._read_tokens(config.settings)
 
     def _read_tokens(self, settings: Settings) -> Tokens:
@@ -252,6 +262,12 @@ class Daemon:
         )
 
 
+def _has_reloaded(reload: Future[list[str]]) -> None:
+    if not reload.cancelled() and (error := reload.exception()) is not None:
+        _log.error("the configuration could not be put to use", exc_info=error)
+    notices.tell_systemd("READY=1")
+
+
 def tls_of(settings: Settings) -> Tls | None:
     """The files that these settings name."""
     if settings.tls_certificate is None or settings.tls_key is None:
@@ -277,8 +293,6 @@ def exposed(settings: Settings, known: Tokens) -> list[str]:
 
 
 def _is_local(address: str) -> bool:
-    if address.startswith("unix:"):
-        return True
     host = parsed(address)[0]
     return host == "localhost" or is_loopback(host)
 
@@ -286,8 +300,7 @@ def _is_local(address: str) -> bool:
 def _reachable(address: str) -> str:
     """The same address for clients on this machine."""
     host, port = parsed(address)
-    if host in ("0.0.0.0", "::", ""):
-        host = "127.0.0.1" if host != "::" else "::1"
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 

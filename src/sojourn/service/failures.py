@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import errno
 from collections.abc import Iterator
 
 from sojourn import errors
@@ -63,6 +64,8 @@ def refusal(error: BaseException) -> Refused:
     for kind, status, retry_after in _STATUSES:
         if isinstance(error, kind):
             return Refused(status, str(error), retry_after)
+    if isinstance(error, OSError) and error.errno in _SHORTAGES:
+        return Refused(Status.UNAVAILABLE, f"the server has run short: {error.strerror}", 1.0)
     # What the model itself raised: as EngineError, or as TensorFlow's own type where that is here.
     if isinstance(error, errors.EngineError):
         return Refused(_OF_MODELS.get(error.code or 0, Status.INVALID_ARGUMENT), str(error))
@@ -73,6 +76,7 @@ def refusal(error: BaseException) -> Refused:
     return Refused(Status.INTERNAL, "an unexpected error; the server's log has it")
 
 
+_SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
 # The first that fits counts, so subclasses come before what they derive from.
 _STATUSES: tuple[tuple[type[BaseException], Status, float | None], ...] = (
     (errors.InputError, Status.INVALID_ARGUMENT, None),
@@ -84,6 +88,7 @@ _STATUSES: tuple[tuple[type[BaseException], Status, float | None], ...] = (
     (errors.LeaseExpired, Status.UNAVAILABLE, 1.0),
     (errors.SessionClosed, Status.UNAVAILABLE, 1.0),
     (errors.SessionBusy, Status.UNAVAILABLE, 1.0),
+    (errors.PlatformError, Status.UNAVAILABLE, 1.0),  # no thread, no process to be had
     (errors.ModelError, Status.FAILED_PRECONDITION, None),
     (errors.SandboxError, Status.FAILED_PRECONDITION, None),
     (errors.DeviceError, Status.FAILED_PRECONDITION, None),

@@ -17,6 +17,7 @@ from sojourn.pool.aio import AsyncLease
 from sojourn.pool.decisions.terms import key_of
 from sojourn.pool.driver import keeps_no_receipts
 from sojourn.pool.pool import Pool
+from sojourn.process.aside import aside
 from sojourn.service import folders, versions
 from sojourn.service.inference import ModelRef
 from sojourn.service.rules import ModelRules
@@ -39,6 +40,7 @@ class Model:
         self.lock = asyncio.Lock()  # one operation at a time
         self.latest: Served | None = None
         self.is_out = False  # unloaded by request, and not loaded since
+        self.is_wanted = True  # its files are there, or its configuration has it
 
     @property
     def is_pools(self) -> bool:
@@ -249,7 +251,7 @@ class Lives:
     async def _load(self, served: Served) -> None:
         """Open it, and run it once."""
         if served.options.pinned:  # it is meant to be there whole
-            await asyncio.to_thread(self.pool.preload, served.pool_name, version=served.version)
+            await aside(lambda: self.pool.preload(served.pool_name, version=served.version))
         async with self._lease(served) as session:
             served.engine = session.engine
             if not served.signatures:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -91,7 +92,7 @@ class Server:
                 for_admins=operation.admin is True,
             )
         self.addresses = self.operating.addresses
-        self._grace_seconds = grace_seconds
+        self.grace_seconds = grace_seconds
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
@@ -122,15 +123,19 @@ class Server:
 
     def call(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Have the server's loop do something, and wait for what comes of it."""
+        return self.begin(work).result()
+
+    def begin(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
+        """Have the server's loop do something."""
         assert self._loop is not None, "it has been started"
-        return asyncio.run_coroutine_threadsafe(work(), self._loop).result()
+        return asyncio.run_coroutine_threadsafe(work(), self._loop)
 
     def close(self, grace_seconds: float | None = None) -> None:
         """Refuse new requests, finish those under way, stop. May be called twice."""
         loop, thread = self._loop, self._thread
         if loop is None or thread is None or loop.is_closed():
             return
-        grace = self._grace_seconds if grace_seconds is None else grace_seconds
+        grace = self.grace_seconds if grace_seconds is None else grace_seconds
         self.call(lambda: self._shut(grace))
         loop.call_soon_threadsafe(loop.stop)
         thread.join()

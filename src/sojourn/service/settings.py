@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, get_type_hints
@@ -13,11 +12,11 @@ from typing import Annotated, Any, get_type_hints
 import msgspec
 from msgspec import Meta
 
+from sojourn.service.addresses import parsed
 from sojourn.service.rules import ModelRules, parse_duration
 from sojourn.values import arguments
 
 PREFIX = "SOJOURN_SERVE_"
-_ADDRESS = re.compile(r"(?:\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]*):([0-9]{1,5})|unix:.+")
 _LEVELS = ("debug", "info", "warning", "error")
 # What a running server takes over when its configuration is read again. The rest needs a restart.
 _LIVE = frozenset({"paths", "models", "defaults", "watch", "grace", "tokens", "log_level"})
@@ -154,9 +153,10 @@ class Setting:
 
 
 def _address(what: str, value: str) -> None:
-    match = _ADDRESS.fullmatch(value)
-    if match is None or int(match.group(1) or 0) > 65535:
-        raise ValueError(f"{what} must be an address such as '127.0.0.1:8501', not {value!r}")
+    try:
+        parsed(value)
+    except ValueError as error:
+        raise ValueError(f"{what} {error}") from None
 
 
 def _settings(

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -103,7 +103,7 @@ class Watcher:
     def __init__(
         self,
         find: Callable[[], Entries],
-        change: Callable[[News], Awaitable[None]],
+        change: Callable[[News], None],
         seconds: float,
     ) -> None:
         self._find = find
@@ -139,7 +139,7 @@ class Watcher:
         before, self._last = self._last, self._found(entries, prints)
         news = compare(before, self._last, complete)
         if news:
-            await self._change(news)
+            self._change(news)
 
     def _look_around(self) -> tuple[Entries, dict[Key, Print]]:
         entries = self._find()

@@ -35,6 +35,8 @@ _OK = 0
 _MOST_WORDS = 1000  # characters: clients refuse trailers of more than 8 KiB
 _MOST_CALLS = 4096  # under way at once; more are refused
 _MOST_CALLS_OF_CONNECTION = 1024  # more wait for others to end
+_MOST_SLOW = 64  # calls whose message takes longer than a client may stall
+_LOOK_SECONDS = 0.5
 
 
 class GrpcDoor:
@@ -59,6 +61,9 @@ class GrpcDoor:
         self._for_admins = for_admins  # whether there is anything for them at this door
         self._server: Any = None
         self._stops: asyncio.Event | None = None
+        self._reading: dict[asyncio.Task[Any], _Seen] = {}  # calls whose message is not here yet
+        self._held_bytes = 0  # of messages that wait for their answer
+        self._looking: asyncio.TimerHandle | None = None
 
     async def start(self, handler: Handler) -> str:
         """Listen; returns the address, with the port that was picked."""
@@ -72,6 +77,7 @@ class GrpcDoor:
                 ("grpc.max_metadata_size", limits.header_bytes),
                 ("grpc.max_concurrent_streams", _MOST_CALLS_OF_CONNECTION),
                 ("grpc.max_connection_idle_ms", int(limits.idle_seconds * 1000)),
+                ("grpc.server_handshake_timeout_ms", int(limits.header_seconds * 1000)),
                 ("grpc.so_reuseport", 0),  # a port that is taken is an error
             ],
         )
@@ -85,6 +91,7 @@ class GrpcDoor:
             await self.stop(0)
             raise
         await self._server.start()
+        self._look()
         return f"{host}:{port}"
 
     async def stop(self, grace: float) -> None:
@@ -95,6 +102,8 @@ class GrpcDoor:
             self._stops.set()
         await self._server.stop(grace)
         self._server = None
+        if self._looking is not None:
+            self._looking.cancel()
 
     def _listen(self) -> int:
         try:
@@ -147,7 +156,8 @@ class GrpcDoor:
             asked = message_factory.GetMessageClass(described.input_type)
             path = f"/{name}/{described.name}"
             if isinstance(method, Method):
-                handlers[described.name] = grpc.unary_unary_rpc_method_handler(
+                # By this kind of handler we read the message ourselves, once its sender is known.
+                handlers[described.name] = grpc.stream_unary_rpc_method_handler(
                     self._one(path, method, asked)
                 )
             elif described.client_streaming:
@@ -163,12 +173,12 @@ class GrpcDoor:
     def _one(self, path: str, method: Method, asked: Any) -> Callable[..., Awaitable[bytes]]:
         model_of = _model_of(asked)
 
-        async def answer(body: bytes, context: Any) -> bytes:
+        async def answer(bodies: object, context: Any) -> bytes:
             """Messages come and go as bytes: one that is malformed is the client's fault."""
-            seen = _Seen(path, len(body))
+            seen = _Seen(path)
             try:
                 call = self._call(method.role, context, seen)
-                request = _parsed(asked, body)
+                request = _parsed(asked, await self._read(context, seen))
                 seen.model = model_of(request)
                 response = await method.answer(request, call)
                 sent = bytes(response.SerializeToString())
@@ -181,13 +191,48 @@ class GrpcDoor:
                 seen.status = Status.CANCELLED.grpc
                 raise
             finally:
+                self._held_bytes -= seen.received
                 self._tell(seen)
 
         return answer
 
+    async def _read(self, context: Any, seen: _Seen) -> bytes:
+        """The message of a call. It may take its time, but not when many do."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._reading[task] = seen
+        try:
+            body = await context.read()
+        except asyncio.CancelledError:
+            if not seen.is_cut_off:
+                raise
+            raise Refused(Status.DEADLINE_EXCEEDED, "the message took too long to come") from None
+        finally:
+            del self._reading[task]
+        if not isinstance(body, bytes):
+            raise invalid("the call has no message")
+        seen.received = len(body)
+        self._held_bytes += len(body)
+        if self._held_bytes > max(self._limits.bodies_bytes, self._limits.body_bytes):
+            raise Refused(Status.UNAVAILABLE, "the server holds as many requests as it can", 1.0)
+        return body
+
+    def _look(self) -> None:
+        """Cut off the calls whose messages have not come for long, if there are many."""
+        now = time.perf_counter()
+        slow = [
+            (task, seen)
+            for task, seen in self._reading.items()
+            if now - seen.began > self._limits.stall_seconds
+        ]
+        for task, seen in slow[: max(0, len(slow) - _MOST_SLOW)]:
+            seen.is_cut_off = True
+            task.cancel()
+        self._looking = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look)
+
     def _many(self, path: str, method: Stream, asked: Any) -> Callable[..., AsyncIterator[bytes]]:
         async def answer(body: Any, context: Any) -> AsyncIterator[bytes]:
-            seen = _Seen(path, 0)
+            seen = _Seen(path)
             try:
                 call = self._call(method.role, context, seen)
                 given = (
@@ -277,13 +322,15 @@ class _Seen:
     stream that its client has left gRPC frees the call, and a question about it is a crash."""
 
     __slots__ = (
-        "began", "metadata", "model", "path", "peer", "received", "request_id", "sent", "status",
+        "began", "is_cut_off", "metadata", "model", "path", "peer", "received", "request_id", "sent",
+        "status",
     )  # fmt: skip
 
-    def __init__(self, path: str, received: int) -> None:
+    def __init__(self, path: str) -> None:
         self.began = time.perf_counter()
         self.path = path
-        self.received = received
+        self.received = 0
+        self.is_cut_off = False
         self.sent = 0
         self.status = _OK
         self.request_id = ""

@@ -24,6 +24,8 @@ _REASONS = {status.value: status.phrase for status in HTTPStatus} | {499: "Clien
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _BODILESS = frozenset({204, 304})
 _LINGER_SECONDS = 2.0  # so that a client that still sends reads why it was refused
+_BUSY_SECONDS = 1.0  # a client that has asked within these is expected to ask again ...
+_LAST_SECONDS = 0.2  # ... within these, when the server stops
 _NAMES_REMEMBERED = 256
 _SHOWN_BYTES = 200  # of the path of a request that is refused
 _LARGE_BYTES = 2**14  # from here on a body is not copied behind its head
@@ -251,7 +253,7 @@ class Connection(asyncio.Protocol):
         if self.phase is Phase.ANSWER:
             self._enter(Phase.IDLE)
         if self._is_draining:
-            self.leave_when_idle()
+            self._leave_if_idle()
 
     def _give_back(self, count: int) -> None:
         """So many bytes of bodies are not held any more."""
@@ -327,12 +329,14 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
     def drain(self) -> None:
-        """Answer what has come, and take nothing more."""
+        """Answer the request that has begun to come, or else the one that comes in a moment: a
+        client that asks all the time has sent it already. Its answer says that it is the last."""
         self._is_draining = True
-        self.leave_when_idle()
+        was_busy = self._clock() - self._since < _BUSY_SECONDS
+        self._loop.call_later(_LAST_SECONDS if was_busy else 0, self._leave_if_idle)
 
-    def leave_when_idle(self) -> None:
-        if self._serving is None and self.phase in (Phase.IDLE, Phase.HEAD, Phase.BODY):
+    def _leave_if_idle(self) -> None:
+        if self._serving is None and self.phase is Phase.IDLE:
             self._enter(Phase.OVER)
             self._transport.close()
 

@@ -79,6 +79,7 @@ class HttpDoor:
         """Take no more requests, and give those that are under way `grace` seconds."""
         if self._server is None:
             return
+        await asyncio.sleep(0)  # those who have connected already are let in
         self._server.close()
         self._everybody_left = asyncio.Event()
         for connection in list(self._connections):
