@@ -386,6 +386,7 @@ def test_a_model_whose_worker_dies_again_and_again_is_left_alone_for_ever_longer
             for refused, status in waits:
                 assert refused.status is Status.UNAVAILABLE
                 assert "times in a row; it is tried again in" in str(refused)
+                assert str(refused).count("in a row") == 1
                 assert status.retry_seconds > 0
             assert 3 <= waits[0][1].failures < waits[1][1].failures
             while only(catalogue).failures:

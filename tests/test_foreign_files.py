@@ -188,6 +188,18 @@ def test_a_ready_file_replaces_no_device(tmp_path: Path) -> None:
     assert stat.S_ISFIFO(path.stat().st_mode)
 
 
+def test_what_a_killed_server_has_left_is_gone_before_the_next_one_answers(tmp_path: Path) -> None:
+    path = tmp_path / "ready.json"
+    path.write_bytes(b'{"pid": 0, "url": "http://127.0.0.1:1"}')
+    notices.remove_stale_ready_file(str(path))
+    assert not path.exists()
+    notices.remove_stale_ready_file(str(path))
+    path.write_bytes(b"precious")
+    with pytest.raises(FileExistsError):
+        notices.remove_stale_ready_file(str(path))
+    assert path.read_bytes() == b"precious"
+
+
 def test_a_server_that_ends_leaves_the_ready_file_of_another(tmp_path: Path) -> None:
     path = tmp_path / "ready"
     with notices.ready_file(str(path), FACTS):

@@ -23,6 +23,7 @@ import pytest
 import served_models
 from clients import remaining
 from served import SOJOURN, Served, called, data_of, models, serving
+from sojourn.cli import server_client
 from sojourn.cli.server_client import ServerError
 from sojourn.service import records
 
@@ -82,6 +83,7 @@ def test_what_commands_print_for_people(folder: Path) -> None:
         assert times.split()[:3] == ["times", "2", "available"]
         assert called("load", "thrice").output.startswith("thrice, version 3: available, ")
         assert called("unload", "thrice").output.startswith("closed in ")
+        assert called("ps").output.splitlines()[2].split()[:3] == ["thrice", "3", "unloaded"]
         assert called("stop").output == f"{server.url} has ended\n"
 
 
@@ -225,10 +227,35 @@ def test_several_servers_are_told_apart_by_their_url(folder: Path, tmp_path: Pat
         assert two.url in result.output
         assert data_of("predict", "times", ROW, "--url", two.url)["outputs"]["y"] == [[8.0]]
         assert data_of("ps", env={"SOJOURN_URL": one.url})["servers"][0]["pid"] == one.process.pid
-        assert data_of("stop", "--url", one.url)["stopped"] == [{"url": one.url, "ended": None}]
+        [stopped] = data_of("stop", "--url", one.url)["stopped"]
+        assert stopped == {"url": one.url, "pid": one.process.pid, "ended": True}
         assert one.process.wait(60) == 0
         [stopped] = data_of("stop", "--all")["stopped"]
         assert stopped["ended"]
+
+
+@pytest.mark.parametrize(
+    ("named", "is_here"),
+    [
+        ("https://127.0.0.1:1", True),
+        ("127.0.0.1:1", True),
+        ("localhost:1", True),
+        ("https://localhost:2", True),  # its admin port
+        ("http://127.0.0.1:1", False),  # it speaks no such thing
+        ("https://127.0.0.1:3", False),
+        ("https://elsewhere:1", False),
+    ],
+)
+def test_a_server_that_is_named_by_its_url_is_asked_as_it_says_itself(
+    monkeypatch: pytest.MonkeyPatch, named: str, is_here: bool
+) -> None:
+    record = records.Record(
+        1, "https://127.0.0.1:1", None, "https://127.0.0.1:2", 0.0, "/", "cert.pem"
+    )
+    monkeypatch.setattr(server_client, "running", lambda: [record, record])
+    client = server_client.Wanted(named, None, None, None, None).client(admin=True)
+    expected = (record.admin_url, "cert.pem") if is_here else (client.url, None)
+    assert (client.url, client.pinned) == expected
 
 
 def test_logs_are_followed_until_the_server_ends(folder: Path) -> None:

@@ -23,7 +23,9 @@ def command(wanted: Wanted, data: Data) -> None:
     Without --url these are all servers that run here. Exit code 1 if there are none.
     """
     if wanted.url is not None:
-        found = [{"url": wanted.url, **wanted.client().ask("GET", "/admin/status")}]
+        record = wanted.record()
+        facts = {"url": wanted.url} if record is None else _facts(record)
+        found = [{**wanted.client(admin=True).ask("GET", "/admin/status"), **facts}]
     else:
         found = [_asked(wanted, record) for record in running()]
     data.give({"servers": found})
@@ -34,17 +36,21 @@ def command(wanted: Wanted, data: Data) -> None:
 
 
 def _asked(wanted: Wanted, record: Record) -> dict[str, Any]:
-    facts: dict[str, Any] = {
-        "pid": record.pid,
-        "url": record.url,
-        "grpc": record.grpc,
-        "started": record.started,
-    }
+    facts = _facts(record)
     try:
         return {**wanted.of_record(record, admin=True).ask("GET", "/admin/status"), **facts}
     except click.ClickException as error:  # it is there all the same
         status = error.status if isinstance(error, ServerError) else None
         return {**facts, "problem": error.message, "problem_status": status}
+
+
+def _facts(record: Record) -> dict[str, Any]:
+    return {
+        "pid": record.pid,
+        "url": record.url,
+        "grpc": record.grpc,
+        "started": record.started,
+    }
 
 
 def _text(server: dict[str, Any]) -> str:
@@ -61,7 +67,7 @@ def _text(server: dict[str, Any]) -> str:
     rows: list[tuple[str, ...]] = [
         ("model", "version", "state", "holds", "copies", "under way", "leaves in", "")
     ]
-    rows += [_row(model) for model in server["models"]]
+    rows += [_row(m) for m in sorted(server["models"], key=lambda m: (m["name"], m["version"]))]
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
     lines = [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
@@ -74,10 +80,13 @@ def _row(model: dict[str, Any]) -> tuple[str, ...]:
     state = model["state"].lower()
     if state == "available" and not model["is_loaded"]:
         state = "on demand"
+    elif state == "end":
+        state = "failed" if model["error"] else "unloaded"
+    labels = "".join(f" ({label})" for label in model["labels"])
     leaves = model["leaves_in_seconds"]
     return (
         plain(model["name"]),
-        str(model["version"]),
+        plain(f"{model['version']}{labels}"),
         state,
         format_bytes(model["memory_bytes"]) if model["is_loaded"] else "-",
         str(model["copies"]),

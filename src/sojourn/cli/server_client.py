@@ -125,10 +125,11 @@ class Wanted:
     key: str | None
 
     def record(self) -> Record | None:
-        """The only server that runs here; None if the user named a URL."""
-        if self.url is not None:
-            return None
+        """The server that was named, or else the only one, as it runs here; None for one that
+        runs elsewhere."""
         records = running()
+        if self.url is not None:
+            return next((record for record in records if _is_at(record, self.url)), None)
         if not records:
             raise click.ClickException("No server of yours runs here; give the --url of another.")
         if len(records) > 1:
@@ -164,6 +165,16 @@ class Wanted:
             self.key,
             pinned,
         )
+
+
+def _is_at(record: Record, url: str) -> bool:
+    """Whether this is a URL of the server, also if it does not say by which protocol."""
+    named = urlsplit(url if "//" in url else f"//{url}")
+    where = named.netloc.replace("localhost", "127.0.0.1")
+    return any(
+        (named.scheme or own.scheme, where) == (own.scheme, own.netloc)
+        for own in map(urlsplit, filter(None, (record.url, record.admin_url)))
+    )
 
 
 def server_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -36,6 +36,8 @@ def command(every: bool, timeout: float, wanted: Wanted, data: Data) -> None:
         stopped = [{"url": one.url, "pid": one.pid, "ended": _end(one, timeout)} for one in records]
     data.give({"stopped": stopped})
     if not data.is_printed:
+        if not stopped:
+            click.echo("no server of yours runs here")
         for one in stopped:
             click.echo(f"{one['url']} {_HOW[one['ended']]}")
     if any(one["ended"] is False for one in stopped):

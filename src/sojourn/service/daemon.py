@@ -76,6 +76,7 @@ class Daemon:
         with contextlib.suppress(_Hurried), contextlib.ExitStack() as stack:
             stack.enter_context(self._signals())
             stack.enter_context(_logging(settings, self._lines))
+            notices.remove_stale_ready_file(settings.ready_file)
             # Importing takes seconds: from the first moment, so that the first request need not
             # wait for all of it.
             for framework in frameworks_of(rules.path for rules in self._entries.values()):

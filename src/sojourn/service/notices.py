@@ -12,6 +12,8 @@ from typing import Any
 
 import msgspec
 
+from sojourn.service.records import running
+
 _MOST_BYTES = 2**16
 
 
@@ -54,17 +56,26 @@ def ready_file(path: str | None, facts: Mapping[str, Any]) -> Iterator[None]:
                     os.unlink(path)
 
 
-def _require_ready_file(path: str) -> None:
-    """Raise unless there is nothing, or what a server that was killed has left."""
+def remove_stale_ready_file(path: str | None) -> None:
+    """Remove what a server that was killed has left there, so that nobody takes it for ours."""
+    if path is not None:
+        facts = _require_ready_file(path)
+        if facts is not None and facts.get("pid") not in {server.pid for server in running()}:
+            os.unlink(path)
+
+
+def _require_ready_file(path: str) -> dict[str, Any] | None:
+    """What a server that was killed has left, or nothing; raise if it is something else."""
     try:
         found = os.stat(path)
         if stat.S_ISREG(found.st_mode):
             with open(path, "rb") as file:
                 content = file.read(_MOST_BYTES)
-            if not content.strip() or {"pid", "url"} <= {*msgspec.json.decode(content, type=dict)}:
-                return
+            facts: dict[str, Any] = msgspec.json.decode(content.strip() or b"{}", type=dict)
+            if not facts or {"pid", "url"} <= {*facts}:
+                return facts
     except FileNotFoundError:
-        return
+        return None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass
     raise FileExistsError(f"the ready file {path} is something else, and is not replaced")

@@ -11,7 +11,7 @@ from types import TracebackType
 
 from sojourn.errors import BudgetExceeded, InputError, PoolTimeout, SessionBroken, SojournError
 from sojourn.pool.aio import AsyncLease
-from sojourn.pool.decisions.health import Crashes
+from sojourn.pool.decisions.health import Crashes, last_words
 from sojourn.pool.leasing import PoolLease
 from sojourn.service.rules import ModelRules
 from sojourn.service.signatures import CallSignature
@@ -105,7 +105,7 @@ class Served:
         if began < self.failed_at:
             return
         self.failed_at = clock()
-        self.trouble.record(str(error), self.failed_at)
+        self.trouble.record(last_words(error), self.failed_at)
 
     def has_served(self) -> None:
         """A request went well: what was before is forgiven."""

@@ -10,6 +10,7 @@ from sojourn.values import format_seconds
 CRASH_LIMIT = 3  # this many in a row without one good lease, and callers get an error
 FIRST_DELAY_SECONDS = 0.1
 LONGEST_DELAY_SECONDS = 30.0
+_LAST_WORDS = "Last words: "
 GROWTH_READINGS = 3  # growth counts when this many readings in a row agree
 
 
@@ -54,8 +55,13 @@ class Crashes:
         words = self.last_words.strip() or "none"
         return SessionBroken(
             f"{model}: its worker crashed {self.count} times in a row; the next attempt is "
-            f"possible in {wait}. Last words: {words}"
+            f"possible in {wait}. {_LAST_WORDS}{words}"
         )
+
+
+def last_words(error: BaseException) -> str:
+    """What was wrong at last, without how often and for how long."""
+    return str(error).rpartition(_LAST_WORDS)[2]
 
 
 @dataclass(slots=True)
