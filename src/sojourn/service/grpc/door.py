@@ -218,14 +218,16 @@ class GrpcDoor:
         return body
 
     def _look(self) -> None:
-        """Cut off the calls whose messages have not come for long, if there are many."""
-        now = time.perf_counter()
+        """Cut off the calls whose messages have not come for long, if there are many, or if the
+        server waits for them to stop."""
+        assert self._stops is not None
+        now, most = time.perf_counter(), 0 if self._stops.is_set() else _MOST_SLOW
         slow = [
             (task, seen)
             for task, seen in self._reading.items()
             if now - seen.began > self._limits.stall_seconds
         ]
-        for task, seen in slow[: max(0, len(slow) - _MOST_SLOW)]:
+        for task, seen in slow[: max(0, len(slow) - most)]:
             seen.is_cut_off = True
             task.cancel()
         self._looking = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look)
@@ -322,8 +324,8 @@ class _Seen:
     stream that its client has left gRPC frees the call, and a question about it is a crash."""
 
     __slots__ = (
-        "began", "is_cut_off", "metadata", "model", "path", "peer", "received", "request_id", "sent",
-        "status",
+        "began", "is_cut_off", "metadata", "model", "path", "peer", "received", "request_id",
+        "sent", "status",
     )  # fmt: skip
 
     def __init__(self, path: str) -> None:
