@@ -23,7 +23,7 @@ import pytest
 import served_models
 from clients import remaining
 from served import SOJOURN, Served, called, data_of, models, serving
-from sojourn.cli import server_client
+from sojourn.cli import ps, server_client
 from sojourn.cli.server_client import ServerError
 from sojourn.service import records
 
@@ -232,6 +232,18 @@ def test_several_servers_are_told_apart_by_their_url(folder: Path, tmp_path: Pat
         assert one.process.wait(60) == 0
         [stopped] = data_of("stop", "--all")["stopped"]
         assert stopped["ended"]
+
+
+def test_a_server_that_is_stuck_is_listed_and_holds_up_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ps, "ANSWER_SECONDS", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        record = records.Record(1, url, None, url, time.time(), "/")
+        monkeypatch.setattr(ps, "running", lambda: [record])
+        [listed] = data_of("ps")["servers"]
+        assert listed["problem"] == f"{url} does not answer: timed out"
 
 
 @pytest.mark.parametrize(

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import click
 
 from sojourn.cli.options import Data, data_options
-from sojourn.cli.server_client import ServerError, Wanted, server_options
+from sojourn.cli.server_client import Client, ServerError, Wanted, server_options
 from sojourn.cli.terminal import plain
 from sojourn.service.records import Record, running
 from sojourn.values import format_bytes, format_seconds
+
+ANSWER_SECONDS = 5.0  # one that is stuck must not hide the others
 
 
 @click.command(name="ps")
@@ -25,7 +28,7 @@ def command(wanted: Wanted, data: Data) -> None:
     if wanted.url is not None:
         record = wanted.record()
         facts = {"url": wanted.url} if record is None else _facts(record)
-        found = [{**wanted.client(admin=True).ask("GET", "/admin/status"), **facts}]
+        found = [{**_status(wanted.client(admin=True)), **facts}]
     else:
         found = [_asked(wanted, record) for record in running()]
     data.give({"servers": found})
@@ -38,10 +41,15 @@ def command(wanted: Wanted, data: Data) -> None:
 def _asked(wanted: Wanted, record: Record) -> dict[str, Any]:
     facts = _facts(record)
     try:
-        return {**wanted.of_record(record, admin=True).ask("GET", "/admin/status"), **facts}
+        return {**_status(wanted.of_record(record, admin=True)), **facts}
     except click.ClickException as error:  # it is there all the same
         status = error.status if isinstance(error, ServerError) else None
         return {**facts, "problem": error.message, "problem_status": status}
+
+
+def _status(client: Client) -> dict[str, Any]:
+    status: dict[str, Any] = replace(client, timeout=ANSWER_SECONDS).ask("GET", "/admin/status")
+    return status
 
 
 def _facts(record: Record) -> dict[str, Any]:
