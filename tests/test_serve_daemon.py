@@ -1,0 +1,72 @@
+"""The process around a server: what its signals do, without a server."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from concurrent.futures import Future
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from served import models
+from sojourn.service.config import read_config
+from sojourn.service.daemon import Daemon
+
+
+class FakeServer:
+    """Takes what a daemon tells its server."""
+
+    def __init__(self) -> None:
+        self.operating = SimpleNamespace(gate=SimpleNamespace(tokens=None))
+        self.grace_seconds = 0.0
+        self.served: list[Any] = []
+        self.handler = SimpleNamespace(reload=self._reload)
+
+    async def _reload(self, entries: Any) -> None:
+        self.served.append(sorted(entries))
+
+    def begin(self, work: Any) -> Future[Any]:
+        return Future()  # it takes for ever
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    models(tmp_path / "models")
+    (tmp_path / "serve.toml").write_text('paths = ["models"]\ngrace = 30\n')
+    return tmp_path / "serve.toml"
+
+
+@pytest.fixture
+def daemon(file: Path) -> Daemon:
+    made = Daemon(lambda: read_config(str(file), {}))
+    made._server = FakeServer()  # type: ignore[assignment]
+    return made
+
+
+def test_models_that_take_long_to_load_again_do_not_hold_up_the_end(daemon: Daemon) -> None:
+    daemon._wishes.put(signal.SIGHUP)
+    daemon._wishes.put(signal.SIGTERM)
+    daemon._serve()  # returns, so that the server is drained
+
+
+def test_what_is_said_to_be_taken_over_is(daemon: Daemon, file: Path) -> None:
+    server: Any = daemon._server
+    file.write_text('paths = ["models"]\ngrace = 5\n')
+    assert asyncio.run(daemon._reload()) == ["grace: 5.0 instead of 30.0"]
+    assert server.grace_seconds == 5.0
+    assert server.served == [["thrice", "times"]]
+
+
+@pytest.mark.parametrize(
+    "text", ['paths = ["not-there"]', "grace = -1", "nonsense", 'tokens = "not-there"']
+)
+def test_a_wrong_configuration_changes_nothing(daemon: Daemon, file: Path, text: str) -> None:
+    server: Any = daemon._server
+    before = daemon._config
+    file.write_text(f"{text}\n")
+    told = asyncio.run(daemon._reload())
+    assert all(line.startswith("nothing was changed: ") for line in told)
+    assert (daemon._config, server.served) == (before, [])
