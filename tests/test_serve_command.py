@@ -369,6 +369,9 @@ def test_a_wrong_configuration_is_told_with_its_line_and_is_a_wrong_call(folder:
     assert result.exit_code == 2
     assert f"{file}:2: no such setting: 'max_conections'; did you mean" in result.output
     assert f"{file}:5: " in result.output
+    told = called("serve", "--config", str(file), "--check", "--json")
+    assert told.exit_code == 2
+    assert [one.split(":")[1] for one in json.loads(told.stdout)["problems"]] == ["2", "5"]
     result = called("serve")
     assert result.exit_code == 2
     assert "Name a folder of models" in result.output

@@ -72,6 +72,8 @@ def command(
     try:
         found = read()
     except ConfigError as error:
+        if is_check:
+            data.give({"lines": [], "problems": list(error.problems), "warnings": []})
         for problem in error.problems:
             click.echo(f"sojourn: {plain(problem)}", err=True)
         sys.exit(2)
