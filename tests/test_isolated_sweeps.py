@@ -6,6 +6,7 @@ import errno
 import io
 import itertools
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -53,6 +54,15 @@ def test_an_error_names_its_item_and_brings_the_results_so_far() -> None:
     assert sweep.results == {0: 1, 1: 4}
     assert repr(sweep) == "<sweep of 'square' | 2 of 4 done>"
     assert workers() == []
+
+
+def test_an_error_of_a_sweep_reaches_other_processes_with_its_results() -> None:
+    with pytest.raises(LookupError) as caught:
+        sojourn.isolated(square).map([1, 2, -5], workers=1)
+    copy = pickle.loads(pickle.dumps(caught.value))
+    assert copy.sweep.results == {0: 1, 1: 4}
+    with pytest.raises(RuntimeError, match="copy of a sweep"):
+        copy.sweep.run()
 
 
 def test_errors_can_be_returned_in_place_of_results_or_left_out() -> None:

@@ -89,7 +89,7 @@ class Sweep(Generic[R]):
         stored: Stored | None,
     ) -> None:
         _check(iterables)
-        self._prepare = prepare
+        self._prepare: Prepare[R] | None = prepare
         self._settings = settings
         self._stored = stored
         self.results: dict[int, R] = {}
@@ -146,10 +146,23 @@ class Sweep(Generic[R]):
             f"{failed}{running}>"
         )
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy has, such as that of an error that another process gets: no calls."""
+        without = {
+            "_prepare": None,
+            "_stored": None,
+            "_open": {},
+            "_items": {},
+            "_coming": iter(()),
+        }
+        return {**vars(self), **without, "_is_running": False}
+
     # -- running -------------------------------------------------------------------------------
 
     def _advance(self) -> Iterator[Done[R]]:
         """Make the calls that are left. When this returns or raises, no worker is left."""
+        if self._prepare is None:
+            raise RuntimeError("this is a copy of a sweep, which has its results and cannot go on")
         if self._is_running:
             raise RuntimeError(f"this sweep of {self._settings.name!r} is running already")
         if self._is_cut_short:
@@ -221,6 +234,7 @@ class Sweep(Generic[R]):
     def _start(self, flight: _Flight[R], index: int) -> None:
         item = self._open[index]
         label = f"[{index}: {described(item)}] " if self._settings.workers > 1 else ""
+        assert self._prepare is not None
         call, run = self._prepare(item, label)
         flight.calls[index] = call  # before it starts: whatever comes now, it is ended
         flight.futures[index] = flight.threads.submit(run)
