@@ -148,7 +148,7 @@ class Sweep(Generic[R]):
 
     def __getstate__(self) -> dict[str, Any]:
         """What a copy has, such as that of an error that another process gets: no calls."""
-        without = {
+        without: dict[str, Any] = {
             "_prepare": None,
             "_stored": None,
             "_open": {},
