@@ -334,3 +334,12 @@ def test_the_code_of_the_page_runs(capsys):
         exec(code, names)
     assert "session.receipt adder" in capsys.readouterr().out
     assert issubclass(names["Metrics"], names["BaseHTTPRequestHandler"])
+
+
+def test_a_path_that_is_not_valid_text_costs_no_line(tmp_path):
+    path = tmp_path / "events.jsonl"
+    stop = sojourn.events.write_lines(path)
+    sojourn.events.emit("session.saved", path="/tmp/\udcff")
+    stop()
+    [line] = path.read_text().splitlines()
+    assert json.loads(line)["path"] == "/tmp/\\udcff"

@@ -75,6 +75,21 @@ def test_editing_a_module_during_a_sweep_changes_no_call(project: Write) -> None
     assert isolated(1) == ("old", 1)
 
 
+@pytest.mark.parametrize(
+    "folder", [b"\xff\xfe", b"a:b", b"new\nline"], ids=["bytes", "colon", "line"]
+)
+def test_a_module_may_lie_in_a_folder_of_any_name(
+    project: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: bytes
+) -> None:
+    name = os.fsdecode(folder)
+    monkeypatch.syspath_prepend(str(tmp_path / name))
+    project(f"{name}/odd.py", "def f(x):\n    return x + 1\n")
+    odd = seen("odd")
+    assert sojourn.isolated(odd.f)(1) == 2
+    with sojourn.open(lambda: odd.f) as session:
+        assert session.run("output", {"x": 1}) == 2
+
+
 def test_a_decorated_function_and_its_helpers_are_of_one_version(project: Write) -> None:
     constants = project("constants.py", "RATE = 1\n")
     helpers = project("helpers.py", "import constants\ndef rate(): return constants.RATE\n")

@@ -179,3 +179,11 @@ def test_the_example_builds_a_keras_model_in_the_worker(capsys):
     examples = Path(__file__).parent.parent / "examples"
     runpy.run_path(str(examples / "open_keras_builder.py"), run_name="__main__")
     assert "heights of a grid: (1000, 1)" in capsys.readouterr().out
+
+
+def test_a_model_at_a_path_that_is_not_valid_text_is_refused_in_words(tmp_path):
+    path = tmp_path / os.fsdecode(b"\xff.keras")
+    path.write_bytes(b"PK\x03\x04")
+    for untrusted in (False, True):
+        with pytest.raises(sojourn.ModelError, match="valid UTF-8"):
+            sojourn.open(path, untrusted=untrusted)

@@ -36,10 +36,11 @@ from sojourn.cluster.wire.awaited import AgentEnd
 from sojourn.errors import SessionBusy, SojournError
 from sojourn.pool import Pool
 from sojourn.pool.decisions.terms import CopyId
-from sojourn.process import crossing
+from sojourn.process import crossing, owned_folders
 from sojourn.session.states import State
 from sojourn.session.stay import Stay
 
+_PREFIX = "sojourn-agent-"
 _OPEN_SECONDS = 300.0
 _PARK_SECONDS = 60.0
 
@@ -61,7 +62,9 @@ class Agent:
         self._devices = tuple(devices)
         self._token = secrets.token_bytes(32)
         self._incarnation = secrets.token_hex(8)
-        self._folder = tempfile.mkdtemp(prefix="sojourn-agent-")
+        temporary = tempfile.gettempdir()
+        owned_folders.sweep(temporary, _PREFIX, shutil.rmtree)
+        self._folder, self._folder_fd = owned_folders.create(temporary, _PREFIX)
         self._storage = Storage(storage_url or f"file://{self._folder}/parked")
         self._pool = Pool(budget_bytes, idle_seconds=None)
         self._epoch = Epoch(0, "")
@@ -108,6 +111,9 @@ class Agent:
         self._leases.end_all("its node was let go")
         await asyncio.to_thread(self._pool.close, timeout=0)
         shutil.rmtree(self._folder, ignore_errors=True)
+        if self._folder_fd >= 0:
+            os.close(self._folder_fd)
+            self._folder_fd = -1
 
     # -- orders ----------------------------------------------------------------------------------
 

@@ -17,11 +17,17 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from sojourn import imported
-from sojourn.engines.code_serving import PROGRAM, Bundle, CallersLoader, ModuleCode, served
+from sojourn.engines.code_serving import (
+    PROGRAM,
+    Bundle,
+    CallersLoader,
+    ModuleCode,
+    packed_bundle,
+    served,
+)
 from sojourn.engines.module_versions import Version
 
 _MAX_CELL_LINES = 20_000
@@ -49,7 +55,7 @@ def packed(function: Callable[..., Any]) -> np.ndarray:
         # Nearly always the same as for the call before, and it may be megabytes, which would stay
         # in the arena of each thread that packs them.
         if _last is None or _last[0] != bundle:
-            _last = bundle, np.frombuffer(msgspec.msgpack.encode(bundle), np.uint8)
+            _last = bundle, np.frombuffer(packed_bundle(bundle), np.uint8)
         return _last[1]
 
 

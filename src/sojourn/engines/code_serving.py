@@ -41,9 +41,14 @@ class Bundle(msgspec.Struct, frozen=True, array_like=True):
     cells: dict[str, str]  # name -> text of code that was never in a file
 
 
+def packed_bundle(bundle: Bundle) -> bytes:
+    """As it is sent. By `marshal`: the names of files may hold bytes that are not valid text."""
+    return marshal.dumps(msgspec.to_builtins(bundle, builtin_types=(bytes,)))
+
+
 def install(packed: np.ndarray) -> None:
     """Let every import of this process, from now on, get the code of the bundle."""
-    bundle = msgspec.msgpack.decode(packed.tobytes(), type=Bundle)
+    bundle = msgspec.convert(marshal.loads(packed.tobytes()), Bundle)
     for name, text in bundle.cells.items():
         _remember(name, text)
     modules = {module.name: module for module in bundle.modules}

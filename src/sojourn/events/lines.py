@@ -18,6 +18,7 @@ import msgspec
 
 from sojourn.events.bus import Event, subscribe
 from sojourn.values import arguments
+from sojourn.values.texts import sendable
 
 MAX_BYTES = 64 * 2**20
 _encoder = msgspec.json.Encoder(enc_hook=str)
@@ -33,7 +34,7 @@ class _Writer:
         _writers.add(self)
 
     def __call__(self, event: Event) -> None:
-        line = _encoder.encode(event.to_dict()) + b"\n"
+        line = _encoded(event) + b"\n"
         with self._lock:
             if self._fd < 0:
                 return
@@ -115,6 +116,15 @@ def write_lines_when_there_are_some(path: str) -> None:
         writer(event)
 
     stop = subscribe(begin)
+
+
+def _encoded(event: Event) -> bytes:
+    facts = event.to_dict()
+    try:
+        return _encoder.encode(facts)
+    except UnicodeEncodeError:  # a path with bytes that are not valid text
+        texts = {n: sendable(value) for n, value in facts.items() if isinstance(value, str)}
+        return _encoder.encode(facts | texts)
 
 
 _writers: weakref.WeakSet[_Writer] = weakref.WeakSet()

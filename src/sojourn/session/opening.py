@@ -134,7 +134,7 @@ class Blueprint:
         self._inline = isolation == "inline"
         found: Found | None = None
         if isinstance(model, str | os.PathLike):
-            found = recognise(os.path.abspath(os.fspath(model))).model()
+            found = recognise(_readable_path(model)).model()
         self._confined = confinement(untrusted, found, isolation)
         self._limit = memory_limit(memory, self._confined)
         if self._inline and self._limit is not None:
@@ -362,6 +362,17 @@ def _described_if_live(model: Any, chosen: Load) -> tuple[Load, Arrays] | None:
         packed, arrays = tracing.pack(model, chosen.inputs)
         return replace(chosen, kind="packed", packed=packed, inputs=None), arrays
     return None
+
+
+def _readable_path(model: str | os.PathLike[str]) -> str:
+    path = os.path.abspath(os.fspath(model))
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise ModelError(
+            f"frameworks read models from paths that are valid UTF-8, and {path!r} is not"
+        ) from None
+    return path
 
 
 def _base_name(model: Any) -> str:

@@ -7,6 +7,7 @@ import fcntl
 import os
 import sqlite3
 import stat
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,9 @@ from sojourn import events
 from sojourn.cli.lint import command as lint
 from sojourn.cli.report import command as report
 from sojourn.errors import CheckpointError, ModelError
-from sojourn.pool import parking
 from sojourn.pool.decisions.terms import CopyId
 from sojourn.pool.parking import Parking
+from sojourn.process import owned_folders, private_folder
 from sojourn.service import notices
 from sojourn.service.page.history import History
 from sojourn.service.page.points import Point
@@ -127,7 +128,7 @@ def test_a_folder_that_is_being_swept_is_not_parked_in(
             swept.append(os.open(path, os.O_RDONLY))
             fcntl.flock(swept[0], fcntl.LOCK_EX)
 
-    monkeypatch.setattr(parking.os, "mkdir", make)
+    monkeypatch.setattr(owned_folders.os, "mkdir", make)
     place = Parking(str(tmp_path))
     try:
         found = os.path.dirname(place.place_for(CopyId("model", 0, 1)))
@@ -141,6 +142,34 @@ def test_a_parking_folder_that_cannot_be_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(CheckpointError, match="nothing can be parked in"):
         Parking(str(tmp_path / "file")).place_for(CopyId("model", 0, 1))
+
+
+def test_what_a_killed_zygote_and_its_client_have_left_is_removed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    living, fd = owned_folders.create(str(tmp_path), "sojourn-zygote-")
+    left = tmp_path / f"sojourn-zygote-{'1' * 16}"
+    for folder in (left, tmp_path / "sojourn-zygote-mine"):
+        (folder / "matplotlib-x").mkdir(parents=True)
+    held = [fd]  # as long as a zygote lives
+    make = owned_folders.make
+
+    def make_and_note(path: str) -> int:
+        held.append(make(path))
+        return held[-1]
+
+    monkeypatch.setattr(owned_folders, "make", make_and_note)
+    chosen = private_folder.choose()
+    assert sorted(os.listdir(tmp_path)) == sorted([os.path.basename(living), "sojourn-zygote-mine"])
+    with private_folder.collecting(chosen):
+        made = [tempfile.mkdtemp(), tempfile.mkdtemp()]
+    assert {os.path.dirname(one) for one in made} == {chosen}
+    assert private_folder.choose() != chosen
+    assert os.path.isdir(chosen)  # its lock is held
+    private_folder.remove(chosen)
+    for fd in held:
+        os.close(fd)
 
 
 # -- the page's history ------------------------------------------------------------------------

@@ -1,0 +1,76 @@
+"""Folders for temporary files that are removed with their owner, however it ends.
+
+A living owner holds a lock on its folder. Who is killed cannot remove its own: the next process of
+the same user that needs such a folder does, and knows it by its name and by the lock that is free.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import secrets
+from collections.abc import Callable
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def path_in(above: str, prefix: str) -> str:
+    """A path of nothing yet. `prefix` says what the folder is for."""
+    return os.path.join(above, prefix + secrets.token_hex(8))
+
+
+def create(above: str, prefix: str) -> tuple[str, int]:
+    """A new folder for its owner alone, and the descriptor that is to stay open as long as it."""
+    while True:
+        path = path_in(above, prefix)
+        fd = make(path)
+        if fd >= 0:
+            return path, fd
+
+
+def make(path: str) -> int:
+    """Make a folder that was chosen by `path_in`; -1 if another process took it for a leftover."""
+    os.mkdir(path, 0o700)
+    return _locked(path)
+
+
+def _locked(path: str) -> int:
+    """The folder, open and locked; -1 if somebody is about to remove it."""
+    try:
+        fd = os.open(path, _FOLDER)
+    except FileNotFoundError:
+        return -1
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        is_ours = os.path.isdir(path)
+    except BlockingIOError:
+        is_ours = False  # it is about to be removed
+    except OSError:
+        is_ours = True  # a file system without locks, where nothing is swept
+    if is_ours:
+        return fd
+    os.close(fd)
+    return -1
+
+
+def sweep(above: str, prefix: str, remove: Callable[[str], object]) -> None:
+    """Remove what killed processes of this user have left."""
+    is_ours = re.compile(re.escape(prefix) + "[0-9a-f]{16}").fullmatch
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(above):
+            if is_ours(entry.name) and entry.is_dir(follow_symlinks=False):
+                with contextlib.suppress(OSError):
+                    _remove_unowned(entry, remove)
+
+
+def _remove_unowned(entry: os.DirEntry[str], remove: Callable[[str], object]) -> None:
+    if entry.stat(follow_symlinks=False).st_uid != os.getuid():
+        return
+    fd = os.open(entry.path, _FOLDER)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        remove(entry.path)
+    finally:
+        os.close(fd)
