@@ -135,6 +135,14 @@ def test_ops_that_the_engine_has_not_are_named(folder: Path, name: str, told: st
     assert finding.name.endswith("MatrixDeterminant")
 
 
+def test_an_op_of_tensorflows_is_judged_as_there(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "reads.tflite"
+    flex = (folder / "flex.tflite").read_bytes()
+    path.write_bytes(flex.replace(b"FlexMatrixDeterminant", b"FlexWholeFileReaderV2"))
+    [finding] = inspect_model(path).findings
+    assert (finding.severity, finding.what) == ("danger", "reads files")
+
+
 @needs_engine
 def test_an_untrusted_model_runs_in_the_sandbox(folder: Path) -> None:
     with sojourn.open(folder / "one.tflite", untrusted=True) as session:

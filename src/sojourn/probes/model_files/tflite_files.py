@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from sojourn.errors import ModelError
 from sojourn.probes.model_files.contents import content
 from sojourn.probes.model_files.flat import Table, root
+from sojourn.probes.model_files.ops import HARMLESS, judgement
 from sojourn.probes.model_files.summary import Finding, ModelSummary, Weight
 from sojourn.probes.model_files.tflite_ops import BUILTIN, CUSTOM, STATEFUL
 from sojourn.values import Signature, TensorSpec
@@ -161,7 +162,12 @@ def _findings(model: TfLiteModel) -> Iterator[Finding]:
     for name in sorted(model.custom):
         is_tensorflows = name.startswith("Flex")
         detail = "of TensorFlow, which LiteRT does not run" if is_tensorflows else "a custom op"
-        yield Finding("note", "unknown op", name, "", detail, model.ops[name] or 1)
+        what = judgement(name.removeprefix("Flex")) if is_tensorflows else None
+        count = model.ops[name] or 1
+        if what in (None, HARMLESS):
+            yield Finding("note", "unknown op", name, "", detail, count)
+        else:  # other programs do
+            yield Finding("danger", what, name, "when run", detail, count)
 
 
 __all__ = ["TfLiteModel", "parse_tflite", "read_tflite"]
