@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import sojourn
 from clients import client, remaining, told
 from faults.programs import run_to_end
 from faults.tools import wait_until
@@ -53,3 +55,28 @@ def test_a_client_that_is_killed_leaves_nothing_for_a_home_that_cannot_be_writte
         process.wait()
         assert remaining(process.pid) == []
         wait_until(lambda: os.listdir(tmp_path) == [])
+
+
+def test_what_would_be_removed_at_exit_is_removed_as_a_worker_ends(tmp_path: Path):
+    path = str(tmp_path)
+
+    def folders() -> Any:
+        """As libraries make them: for themselves, and for what they start."""
+        import atexit
+        import multiprocessing.util
+        import shutil
+        import tempfile
+
+        tempfile.tempdir = path
+        atexit.register(shutil.rmtree, tempfile.mkdtemp())
+        folders.kept = tempfile.TemporaryDirectory()  # type: ignore[attr-defined]
+        multiprocessing.util.get_temp_dir()
+        atexit.register(int, "which fails")
+        return lambda: len(os.listdir(path))
+
+    assert sojourn.isolated(lambda: folders()())() == 3
+    assert os.listdir(tmp_path) == []
+    with sojourn.open(folders) as session:
+        assert session.run("output") == 3
+    assert os.listdir(tmp_path) == []
+    assert session.receipt.clean

@@ -22,7 +22,7 @@ import numpy as np
 from sojourn.engines import disposable, hooks, shortage
 from sojourn.engines.base import Arrays, Host
 from sojourn.errors import SandboxError
-from sojourn.process import callbacks, crossing, lifeline, limits, reserve
+from sojourn.process import callbacks, crossing, exit_handlers, lifeline, limits, reserve
 from sojourn.process.calls import (
     BUNDLE,
     FAILED,
@@ -59,6 +59,7 @@ def main(request: Fork, fds: list[int]) -> NoReturn:
     global _pid
     _pid = os.getpid()
     os.setsid()
+    exit_handlers.forget_inherited()
     # The whole group: what the session starts ends with it.
     lifeline.arm(fds[LIFELINE], -os.getpid())
     client = os.pidfd_open(request.client_pid)
@@ -231,6 +232,7 @@ class _Worker:
         except BaseException as error:
             sys.stderr.write(f"closing the engine: {error!r}\n")
             status = 1
+        exit_handlers.run()
         for stream in (sys.stdout, sys.stderr):
             try:
                 stream.flush()
