@@ -343,3 +343,25 @@ def test_a_path_that_is_not_valid_text_costs_no_line(tmp_path):
     stop()
     [line] = path.read_text().splitlines()
     assert json.loads(line)["path"] == "/tmp/\\udcff"
+
+
+def test_a_log_handler_that_fails_disturbs_nobody(zygote):
+    class Failing(logging.Handler):
+        def emit(self, record):
+            raise ValueError("no room for a log")
+
+    handler = Failing()
+    logger = logging.getLogger("sojourn")
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    try:
+        with sojourn.open(models.adder) as session:
+            assert session.run("output", ADD) == 3
+            os.kill(session.pid, signal.SIGKILL)
+            with pytest.raises(sojourn.SessionBroken):
+                session.run("output", ADD)
+        assert session.receipt.clean
+    finally:
+        logger.setLevel(before)
+        logger.removeHandler(handler)

@@ -10,6 +10,7 @@ Those two go one by one only to subscribers that ask for `every_step`; all other
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
@@ -134,4 +135,5 @@ def emit(
         try:
             subscriber(event)
         except Exception:
-            _log.exception("a subscriber failed on %s", kind)
+            with contextlib.suppress(Exception):  # a handler of the user's, which failed just now
+                _log.exception("a subscriber failed on %s", kind)

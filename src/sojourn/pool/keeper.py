@@ -8,6 +8,7 @@ the driver, never to the handle, so that a forgotten pool can be noticed.
 from __future__ import annotations
 
 import _thread
+import contextlib
 import logging
 import os
 import queue
@@ -133,7 +134,8 @@ class Keeper:
                 self._look_after()
             except Exception:
                 # Whatever it was, the rest of the pool must not wait for ever because of it.
-                _log.exception("the pool made at %s: its keeper goes on", driver.made_at)
+                with contextlib.suppress(Exception):  # a handler of the user's that fails
+                    _log.exception("the pool made at %s: its keeper goes on", driver.made_at)
                 time.sleep(_RETRY_SECONDS)
         driver.has_keeper = False
         driver.run_errands()  # those that came before the line above
