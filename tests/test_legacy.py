@@ -67,10 +67,12 @@ def run(runner: subprocess.Popen[str], tmp_path: Path) -> Run:
         "contrib_parts.py",
         "decoders.py",
         "estimator_canned.py",
+        "estimator_clusters.py",
         "estimator_keras.py",
         "estimator_learn.py",
         "estimator_tpu.py",
         "habits.py",
+        "keras_sequences.py",
         "layers_and_cells.py",
     ],
 )

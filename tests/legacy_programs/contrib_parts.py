@@ -7,9 +7,21 @@ import tensorflow as tf
 import tensorflow.contrib.slim as slim
 from tensorflow.contrib import crf, legacy_seq2seq, rnn
 from tensorflow.contrib.framework import arg_scope
+from tensorflow.contrib.framework.python.ops import variables as contrib_variables
 from tensorflow.contrib.layers import fully_connected, xavier_initializer
+from tensorflow.contrib.tpu.python.tpu import tpu_config, tpu_estimator, tpu_optimizer
+from tensorflow.python.util import nest
 
 tf.set_random_seed(4)  # with some weights every unit is off from the start
+assert contrib_variables.get_or_create_global_step is tf.train.get_or_create_global_step
+assert tpu_config.RunConfig is tf.contrib.tpu.RunConfig
+assert tpu_optimizer.CrossShardOptimizer is tf.contrib.tpu.CrossShardOptimizer
+assert tpu_estimator.TPUEstimatorSpec is tf.contrib.tpu.TPUEstimatorSpec
+assert nest.is_sequence([1])
+assert not tf.contrib.framework.nest.is_sequence(1)
+to_bytes = tf.contrib.learn.preprocessing.ByteProcessor(4)
+assert [list(row) for row in to_bytes.fit_transform(["ab"])] == [[97, 98, 0, 0]]
+
 hparams = tf.contrib.training.HParams(rate=0.1, sizes=[1, 2], deep=False)
 hparams.parse("rate=0.5,sizes=[3,4],deep=true")
 assert (hparams.rate, hparams.sizes, hparams.deep) == (0.5, [3, 4], True)
@@ -135,4 +147,13 @@ with tf.Session() as sess:
     exact = [score([0, 1, 2, 1], 0) - np.log(np.exp(every).sum())]
     exact.append(scores[1, 0, 2] - np.log(np.exp(scores[1, 0]).sum()))
     assert np.allclose(sess.run(likelihood), exact, atol=1e-4)
+    guesses, labels = np.random.RandomState(0).rand(2, 3, 8).astype(np.float32)
+    pair = tf.placeholder(tf.float32, [2, 8])
+    together, update = tf.contrib.metrics.streaming_pearson_correlation(pair[0], pair[1])
+    sess.run(tf.local_variables_initializer())
+    for each in zip(guesses, labels, strict=True):
+        sess.run(update, {pair: each})
+    assert np.isclose(
+        sess.run(together), np.corrcoef(guesses.ravel(), labels.ravel())[0, 1], atol=1e-3
+    )
 print("fine")

@@ -3,6 +3,7 @@
 import six
 import tensorflow as tf
 import tensorflow.compat.v1 as tf1
+from sklearn.base import BaseEstimator
 from tensorflow.compat import v1 as tfv1
 from tensorflow.compat.v1 import InteractiveSession
 from tensorflow.compat.v1 import Session as S
@@ -218,3 +219,35 @@ def last_seen_by_an_evaluation_elsewhere(modules):
     sess = tf1.Session()  # expect: SOJ001
     sess.run(x)
     return modules["eval"].evaluate(sess, x)
+
+
+class Estimator(BaseEstimator):
+    def fit(self, rows):
+        self.session = tf1.Session()  # expect: SOJ001
+        self.session.run(x, {x: rows})
+
+
+def made_with_what_it_runs():
+    sess = tf1.Session()
+    sess.run(x)
+    return sess, x
+
+
+def unpacked():
+    sess, fetched = made_with_what_it_runs()  # expect: SOJ001
+    return sess.run(fetched)
+
+
+class Extractor:
+    def __init__(self):
+        made, self.fetched = made_with_what_it_runs()  # expect: SOJ001
+        self.made = made
+
+    def extract(self):
+        return self.made.run(self.fetched)
+
+
+def unpacked_and_closed():
+    sess, fetched = made_with_what_it_runs()
+    with sess:
+        return sess.run(fetched)

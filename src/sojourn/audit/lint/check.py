@@ -13,6 +13,7 @@ from sojourn.audit.lint.loops import Loops
 from sojourn.audit.lint.module import Module, Scope
 from sojourn.audit.lint.problem import Problem, in_characters, lines_of
 from sojourn.audit.lint.program import Program
+from sojourn.audit.lint.state import Values
 from sojourn.audit.noqa import silenced_lines
 from sojourn.source import parse
 
@@ -50,26 +51,36 @@ def understood(program: Program) -> Program:
     """The program with its factories: functions that always return a session they opened."""
     for _ in range(2):  # a factory may call another
         for module in program.modules.values():
-            found = [f for f in _scopes_with_sessions(module) if _is_factory(module, f)]
-            program.factories.update(found)
-            program.factory_names.update(getattr(f, "name", "") for f in found)
+            for function in _scopes_with_sessions(module):
+                if isinstance(function, ast.FunctionDef) and not function.decorator_list:
+                    _note_factory(program, module, function)
     return program
 
 
-def _is_factory(module: Module, function: Scope) -> bool:
-    if not isinstance(function, ast.FunctionDef) or function.decorator_list:
-        return False
+def _note_factory(program: Program, module: Module, function: ast.FunctionDef) -> None:
     if any(isinstance(n, ast.Yield | ast.YieldFrom) for n in ast.walk(function)):
-        return False
+        return
     flow = Flow(module, function)
     flow.run()
     own = {s for s in flow.sites.values() if not s.globals and not s.attributes}
-    return bool(flow.returned) and all(v and None not in v and own >= v for v in flow.returned)
+
+    def is_own(values: Values) -> bool:
+        return bool(values) and None not in values and own >= values
+
+    if flow.returned and all(map(is_own, flow.returned)):
+        program.factories.add(function)
+        program.factory_names.add(function.name)
+    elif len(flow.returned_parts) == len(flow.returned) == 1:
+        parts = flow.returned_parts[0]
+        places = [place for place, values in enumerate(parts) if is_own(values)]
+        if len(places) == 1:
+            program.tuple_factories[function] = len(parts), places[0]
 
 
 def _scopes_with_sessions(module: Module) -> list[Scope]:
     """The functions, classes and perhaps the module that open a session themselves."""
-    return list(dict.fromkeys(module.scope_of(c) for c in module.calls if module.opens(c)))
+    calls = [c for c in module.calls if module.opens(c) or module.opens_among(c)]
+    return list(dict.fromkeys(module.scope_of(c) for c in calls))
 
 
 def _flow_problems(module: Module) -> Iterator[Problem]:

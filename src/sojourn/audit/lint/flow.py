@@ -47,6 +47,7 @@ class Flow(Expressions):
         self.jumps = Jumps()
         self.exits: list[Exit] = []
         self.returned: list[Values] = []
+        self.returned_parts: list[list[Values]] = []  # of each tuple that is returned
         self.globals: set[str] = set()
         if isinstance(scope, Function):
             self.globals = declared(scope, ast.Global)
@@ -94,7 +95,20 @@ class Flow(Expressions):
         carried = self.carried_by(node.value, state)
         for target in node.targets:
             self.bind(target, values, state, carried, node.value)
+        if len(node.targets) == 1 and isinstance(node.value, ast.Call):
+            self._unpack_opened(node.targets[0], node.value, state)
         return state
+
+    def _unpack_opened(self, target: ast.expr, call: ast.Call, state: PathState) -> None:
+        """`sess, model = build()` of a function that opens the session which it returns."""
+        among = self.module.opens_among(call)
+        if among is None or not isinstance(target, ast.Tuple | ast.List):
+            return
+        count, place = among
+        if len(target.elts) == count and not any(isinstance(t, ast.Starred) for t in target.elts):
+            site = self.sites.setdefault(call, Site(call, f"{last_name(call.func)}()"))
+            state.set([site], OPEN)
+            self.bind(target.elts[place], frozenset({site}), state)
 
     def _assign_pairs(self, target: ast.expr, value: ast.expr, state: PathState) -> bool:
         """`sess, model = tf.Session(), Model()` is two assignments."""
@@ -117,6 +131,9 @@ class Flow(Expressions):
         return state
 
     def on_return(self, node: ast.Return, state: PathState) -> PathState:
+        if isinstance(node.value, ast.Tuple):
+            parts = [self.value(part, state) for part in node.value.elts]
+            self.returned_parts.append([v if state.is_only(v, OPEN) else UNKNOWN for v in parts])
         values = self.value(node.value, state) if node.value else UNKNOWN
         self.returned.append(values if state.is_only(values, OPEN) else UNKNOWN)
         self.hand_over(values, state)

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from sojourn.audit.lint.names import Names
+from sojourn.source import dotted
 
 if TYPE_CHECKING:
     from sojourn.audit.lint.program import Program
@@ -21,6 +22,12 @@ CLOSING = frozenset({"close", "__exit__"})
 _PLAIN_BASES = frozenset(
     {"object", "ABC", "abc.ABC", "Thread", "threading.Thread", "Process", "multiprocessing.Process"}
     | {"unittest.TestCase", "TestCase", "Protocol", "NamedTuple", "Exception"}
+)
+
+# Packages whose classes know nothing of sessions.
+_UNAWARE = frozenset(
+    "abc collections enum flask flask_restful gym http json logging multiprocessing sklearn "
+    "socketserver threading tornado typing unittest".split()
 )
 
 
@@ -64,6 +71,13 @@ class Module:
             if found is not None and found.node in self.program.factories:
                 return f"{last_name(call.func)}()"
         return self.names.session_class(call)
+
+    def opens_among(self, call: ast.Call) -> tuple[int, int] | None:
+        """Of how many things that this call returns which one is a session that it opened."""
+        if not self.program.tuple_factories:
+            return None
+        found = self.program.definition(self, call.func)
+        return self.program.tuple_factories.get(found.node) if found is not None else None
 
     @cached_property
     def bindings(self) -> dict[tuple[ast.AST, str], list[ast.expr | None]]:
@@ -140,6 +154,9 @@ class Module:
             if ast.unparse(base) in _PLAIN_BASES:
                 continue
             if (self.names.meaning(base) or "").startswith("tensorflow."):
+                continue
+            _, imported = self.names.imports.get((dotted(base) or "").split(".")[0], (0, ""))
+            if imported.split(".")[0] in _UNAWARE:
                 continue
             found = self.program.definition(self, base)
             if found is None or not isinstance(found.node, ast.ClassDef) or found.node is node:

@@ -42,6 +42,8 @@ class Program:
         self.modules = {path: Module(tree, path, self) for path, tree in trees.items()}
         self.factories: set[ast.AST] = set()  # functions that return a session they opened
         self.factory_names: set[str] = set()
+        # Functions that return one among other things: how many things, and which of them.
+        self.tuple_factories: dict[ast.AST, tuple[int, int]] = {}
         self._share_tensorflow()
         self._definitions: dict[ast.expr, Definition | None] = {}
         self._answers: dict[tuple[str, ast.AST], bool] = {}

@@ -40,6 +40,7 @@ MOVED = {
         "tensorflow.python.ops.control_flow_assert",
     ),
     "tensorflow.python.ops.variables": ("tensorflow.python.ops.variable_v1",),
+    "tensorflow.python.util.nest": ("sojourn.compat.legacy.oldnames",),
     "tensorflow.python.framework.sparse_tensor": ("tensorflow.python.framework.tensor",),
     "tensorflow.python.platform.logging": ("tensorflow.python.platform.tf_logging",),
     "tensorflow.python.pywrap_tensorflow": ("tensorflow.python.training.py_checkpoint_reader",),
@@ -158,9 +159,12 @@ class Importer:
         for item in fromlist:
             path = f"{name}.{item}"
             replaced = self._replacement(path)
-            if replaced is None and name.startswith(f"tensorflow{_INSIDE}"):
+            is_missing = replaced is None and item != "*" and not _has(module, item)
+            if is_missing and f"{name}.".startswith(f"tensorflow{_INSIDE}."):
                 # A module of the estimators: the names of all of them are in one place.
-                replaced = module if item != "*" and not _has(module, item) else None
+                replaced = module
+            elif is_missing and _is_inner_folder(name):
+                replaced = _Inner(path, (module,), shown_as=_shown(path))
             if replaced is not None:
                 if not isinstance(module, Namespace):
                     module = Namespace(name, (module,))
@@ -201,6 +205,14 @@ class Importer:
             elif path in _GONE_PACKAGES:
                 self._overrides[path] = Namespace(path, ())
         return self._overrides.get(path)
+
+
+class _Inner(Namespace):
+    """A file inside a part of `tf.contrib`: that part's public names are all there is of it."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        path = self.__dict__["_shown_as"]
+        raise removed.RemovedName(removed.describe(path), name=path)
 
 
 def _is_inner_folder(path: str) -> bool:

@@ -56,6 +56,7 @@ def _estimator() -> Any:
 
 
 def _layers() -> Namespace:
+    from sojourn.compat.legacy.keras_layers import MISSING
     from sojourn.compat.legacy.layers import Normalizes
 
     kept = importlib.import_module(f"{_KEPT}.layers")
@@ -81,6 +82,7 @@ def _layers() -> Namespace:
             "LSTMCell": recurrent.LSTMCell,
             "GRUCell": recurrent.GRUCell,
             "BatchNormalization": BatchNormalization,
+            **{layer.__name__: layer for layer in MISSING},
         },
         shown_as="tf.keras.layers",
     )

@@ -275,3 +275,10 @@ def nn_adapters(tf1: Any) -> Mapping[str, Any]:
         "moments": takes_old_keywords(tf1.nn.moments),
         "softmax": takes_old_keywords(tf1.nn.softmax),
     }
+
+
+def is_sequence(structure: Any) -> bool:
+    """`nest.is_nested` under its first name."""
+    from tensorflow.python.util import nest
+
+    return bool(nest.is_nested(structure))

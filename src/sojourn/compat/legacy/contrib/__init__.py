@@ -16,6 +16,7 @@ _HERE = (
     "distributions",
     "estimator",
     "examples",
+    "factorization",
     "framework",
     "layers",
     "learn",

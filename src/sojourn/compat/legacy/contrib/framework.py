@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow.compat.v1 as tf
-from tensorflow.python.util import nest as nest
+from tensorflow.python.util import nest as _nest
 
-from sojourn.compat.legacy import removed
+from sojourn.compat.legacy import oldnames, removed
+from sojourn.compat.legacy.namespaces import Namespace
 
 Scope = dict[Any, dict[str, Any]]
 _scopes: list[Scope] = [{}]
@@ -188,6 +189,7 @@ def filter_variables(
     return [v for v in chosen if exclude_patterns is None or not hit(exclude_patterns, v)]
 
 
+nest = Namespace("tensorflow.contrib.framework.nest", (_nest, oldnames))
 get_or_create_global_step = tf.train.get_or_create_global_step
 get_global_step = tf.train.get_global_step
 create_global_step = tf.train.create_global_step

@@ -166,7 +166,32 @@ class VocabularyProcessor:
         return restored
 
 
+class ByteProcessor:
+    """Texts as the numbers of their bytes, cut or padded to one length."""
+
+    def __init__(self, max_document_length: int) -> None:
+        self.max_document_length = max_document_length
+
+    def fit(self, x: Any) -> ByteProcessor:
+        """Nothing is learned."""
+        return self
+
+    def fit_transform(self, x: Any) -> Iterator[Any]:
+        """`transform`."""
+        return self.transform(x)
+
+    def transform(self, x: Any) -> Iterator[Any]:
+        """One array of bytes for each text."""
+        for text in x:
+            data = text.encode() if isinstance(text, str) else bytes(text)
+            row = np.zeros(self.max_document_length, np.uint8)
+            kept = np.frombuffer(data[: self.max_document_length], np.uint8)
+            row[: len(kept)] = kept
+            yield row
+
+
 preprocessing = types.SimpleNamespace(
+    ByteProcessor=ByteProcessor,
     VocabularyProcessor=VocabularyProcessor,
     CategoricalVocabulary=CategoricalVocabulary,
     tokenizer=tokenizer,

@@ -33,3 +33,32 @@ def accuracy(predictions: Any, labels: Any, weights: Any = None, name: Any = Non
     if weights is None:
         return tf.reduce_mean(right, name=name)
     return tf.div(tf.reduce_sum(right * weights), tf.reduce_sum(weights), name=name)
+
+
+def pearson_correlation(
+    predictions: Any,
+    labels: Any,
+    weights: Any = None,
+    metrics_collections: Any = None,
+    updates_collections: Any = None,
+    name: str | None = None,
+) -> tuple[Any, Any]:
+    """How much predictions and labels rise and fall together, over all batches so far."""
+    with tf.variable_scope(name, "pearson_r"):
+        x, y = tf.cast(predictions, tf.float32), tf.cast(labels, tf.float32)
+        sums = [tf.metrics.mean(part, weights) for part in (x, y, x * y, x * x, y * y)]
+
+        def correlation(means: Any) -> Any:
+            mean_x, mean_y, both, xx, yy = means
+            spread = tf.sqrt((xx - mean_x**2) * (yy - mean_y**2))
+            return tf.div_no_nan(both - mean_x * mean_y, spread)
+
+        value = correlation([each for each, _ in sums])
+        update = correlation([each for _, each in sums])
+    for collections, tensor in ((metrics_collections, value), (updates_collections, update)):
+        for collection in collections or ():
+            tf.add_to_collections(collection, tensor)
+    return value, update
+
+
+STREAMING["streaming_pearson_correlation"] = pearson_correlation

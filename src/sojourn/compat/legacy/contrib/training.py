@@ -5,6 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from tensorflow.python.training.checkpoint_utils import (
+    checkpoints_iterator,
+    wait_for_new_checkpoint,
+)
+
 from sojourn.compat.legacy import removed
 
 
@@ -127,3 +132,11 @@ def create_train_op(*args: Any, **kwargs: Any) -> Any:
 
 
 __getattr__ = removed.missing_name("tf.contrib.training")
+
+__all__ = [
+    "HParams",
+    "checkpoints_iterator",
+    "clip_gradient_norms",
+    "create_train_op",
+    "wait_for_new_checkpoint",
+]

@@ -2,8 +2,8 @@
 
 `estimator` is the class, `runs` its sessions, `specs`, `config`, `inputs`, `warm_starts` and
 `export` what goes in and out; `schedules`, `exporters` and `stopping` train with evaluations in
-between; `heads`, `class_heads`, `logits`, `canned` and `combined` are the ready-made models; `tpu`
-and `keras_models` give estimators from other shapes of program.
+between; `heads`, `class_heads`, `logits`, `canned`, `combined` and `clusters` are the ready-made
+models; `tpu` and `keras_models` give estimators from other shapes of program.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import tensorflow.compat.v1 as tf
 from sojourn.compat.legacy.estimator import (
     canned,
     class_heads,
+    clusters,
     combined,
     config,
     estimator,
@@ -109,6 +110,7 @@ def _experimental() -> Namespace:
         {
             "dnn_logit_fn_builder": dnn_logit_fn_builder,
             "linear_logit_fn_builder": linear_logit_fn_builder,
+            "KMeans": clusters.KMeans,
         },
         shown_as="tf.estimator.experimental",
     )

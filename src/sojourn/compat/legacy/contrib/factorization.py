@@ -1,0 +1,34 @@
+"""`tf.contrib.factorization`: clusters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensorflow.python.ops import clustering_ops
+
+from sojourn.compat.legacy import removed
+from sojourn.compat.legacy.estimator.clusters import KMeans as KMeansClustering
+
+COSINE_DISTANCE = clustering_ops.COSINE_DISTANCE
+SQUARED_EUCLIDEAN_DISTANCE = clustering_ops.SQUARED_EUCLIDEAN_DISTANCE
+RANDOM_INIT = clustering_ops.RANDOM_INIT
+KMEANS_PLUS_PLUS_INIT = clustering_ops.KMEANS_PLUS_PLUS_INIT
+KMC2_INIT = clustering_ops.KMC2_INIT
+
+
+class KMeans(clustering_ops.KMeans):  # type: ignore[misc]
+    """The graph of a clustering; what it trains comes with the centers."""
+
+    def _create_variables(self, num_clusters: Any) -> Any:
+        made = super()._create_variables(num_clusters)
+        self._centers = made[0]
+        return made
+
+    def training_graph(self) -> Any:
+        scores, indices, each, is_initialized, choose, step = super().training_graph()
+        return scores, indices, each, is_initialized, self._centers, choose, step
+
+
+__getattr__ = removed.missing_name("tf.contrib.factorization")
+
+__all__ = ["KMeans", "KMeansClustering"]

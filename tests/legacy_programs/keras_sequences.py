@@ -1,0 +1,43 @@
+"""Recurrent layers both ways, layers on every step, and normalized ones, in `tf.keras`."""
+
+import numpy as np
+import tensorflow as tf
+
+layers = tf.keras.layers
+tf.set_random_seed(1)
+words = np.random.RandomState(0).randint(1, 20, (64, 6))
+words[:, 4:] = 0  # padding
+wanted = (words[:, 0] > 9).astype(np.float32)
+
+model = tf.keras.Sequential(
+    [
+        layers.Embedding(20, 8, mask_zero=True),
+        layers.Bidirectional(layers.LSTM(8, return_sequences=True)),
+        layers.Bidirectional(layers.GRU(4), merge_mode="sum"),
+        layers.LayerNormalization(),
+        layers.GaussianNoise(0.01),
+        layers.Dense(1, activation="sigmoid"),
+    ]
+)
+model.compile("adam", "binary_crossentropy", ["accuracy"])
+losses = model.fit(words, wanted, epochs=8, batch_size=16, verbose=0).history["loss"]
+assert losses[-1] < losses[0], losses
+assert model.predict(words).shape == (64, 1)
+
+rows = tf.keras.Input((5, 3))
+steps = layers.TimeDistributed(layers.Dense(2, use_bias=False))
+both = layers.Bidirectional(layers.LSTM(4, return_sequences=True, return_state=True))
+sequences, *states = both(steps(rows))
+assert sequences.shape.as_list() == [None, 5, 8]
+assert len(states) == 4
+outer = tf.keras.Model(rows, [sequences, steps(rows)])
+again = tf.keras.Sequential([layers.Bidirectional(layers.LSTM(4), input_shape=(5, 3))])
+copied = tf.keras.Sequential.from_config(
+    again.get_config(), {"Bidirectional": layers.Bidirectional}
+)
+assert copied.output_shape == (None, 8)
+data = np.random.RandomState(1).rand(2, 5, 3).astype(np.float32)
+_, spread = outer.predict(data)
+kernel = steps.layer.get_weights()[0]
+assert np.allclose(spread, data @ kernel, atol=1e-5)
+print("fine")
