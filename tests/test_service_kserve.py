@@ -40,6 +40,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             [onnx.value("y", onnx.FLOAT, ["n"]), onnx.value("z", onnx.FLOAT, ["n"])],
         )
     )
+    (folder / "scalar.onnx").write_bytes(
+        onnx.model(
+            [onnx.node("Identity", ["x"], ["y"])],
+            [onnx.value("x", onnx.FLOAT, [])],
+            [onnx.value("y", onnx.FLOAT, [])],
+        )
+    )
     return folder
 
 
@@ -60,9 +67,11 @@ def server(zygote: None, folder: Path) -> Iterator[sojourn.Server]:
         pool.register("times", folder / "times.onnx")
         pool.register("same", folder / "same.onnx")
         pool.register("echo", echo, outputs=["y"])
+        pool.register("scalar", folder / "scalar.onnx")
         with serving(pool) as server:
-            for name, shape in (("times", [1, 4]), ("same", [1]), ("echo", [1])):
-                assert infer(server, name, fp32("x", shape, [1] * shape[-1])).status == 200
+            shapes = {"times": [1, 4], "same": [1], "echo": [1], "scalar": []}
+            for name, shape in shapes.items():
+                assert infer(server, name, fp32("x", shape, [1] * math.prod(shape))).status == 200
             yield server
 
 
@@ -321,6 +330,16 @@ def test_a_model_tells_what_it_takes(server: sojourn.Server) -> None:
     got = ask(server, "/v2/models/times/config").json
     assert got["input"] == [{"name": "x", "data_type": "TYPE_FP32", "dims": [-1, 4]}]
     assert ask(server, "/v2/models/times/ready").json == {"name": "times", "ready": True}
+
+
+def test_a_scalar_has_no_dimension(server: sojourn.Server) -> None:
+    (told,) = ask(server, "/v2/models/scalar").json["inputs"]
+    assert told == {"name": "x", "datatype": "FP32", "shape": []}
+    (output,) = infer(server, "scalar", fp32("x", [], [3])).json["outputs"]
+    assert output == {"name": "y", "datatype": "FP32", "shape": [], "data": [3.0]}
+    raw = np.float32(7).tobytes()
+    got = ask(server, "/v2/models/scalar/infer", raw, inference_header_content_length="0")
+    assert got.body.endswith(raw)
 
 
 def test_models_are_listed_loaded_and_unloaded(fresh: sojourn.Server) -> None:

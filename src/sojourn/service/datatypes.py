@@ -54,6 +54,12 @@ def datatype_named(dtype: str) -> str:
     return _DATATYPES_BY_NAME.get(dtype, dtype.upper())
 
 
+def dimensions(shape: Sequence[int | None] | None) -> list[int]:
+    """A shape as the protocol tells it: -1 for what is open. Of an unknown one it can only say
+    that there is something."""
+    return [-1] if shape is None else [-1 if dim is None else dim for dim in shape]
+
+
 def checked_shape(shape: Sequence[int], name: str) -> tuple[int, ...]:
     """A shape that an array can have."""
     known = tuple(shape)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from sojourn._version import __version__
-from sojourn.service.datatypes import datatype_named
+from sojourn.service.datatypes import datatype_named, dimensions
 from sojourn.service.failures import Refused, Status
 from sojourn.service.grpc import contents
 from sojourn.service.grpc.calls import Call, Method, Service, Stream
@@ -18,7 +18,6 @@ from sojourn.service.http.router import Role
 from sojourn.service.inference import Inference, ModelRef, check_parameters, keep_alive_of
 from sojourn.service.served import VersionState
 from sojourn.service.statistics import ModelStatistics
-from sojourn.values import TensorSpec
 
 EXTENSIONS = ("model_repository", "statistics", "model_configuration", "binary_tensor_data")
 
@@ -99,7 +98,9 @@ class KServe:
             (response.outputs, signature.outputs),
         ):
             for name, spec in specs.items():
-                listed.add(name=name, datatype=datatype_named(spec.dtype), shape=_shape(spec))
+                listed.add(
+                    name=name, datatype=datatype_named(spec.dtype), shape=dimensions(spec.shape)
+                )
         return response
 
     async def _model_config(self, request: Any, call: Call) -> Any:
@@ -118,7 +119,7 @@ class KServe:
                 kind = datatype_named(spec.dtype)
                 known = types.get("TYPE_STRING" if kind == "BYTES" else f"TYPE_{kind}")
                 number = 0 if known is None else known.number
-                listed.add(name=name, data_type=number, dims=_shape(spec))
+                listed.add(name=name, data_type=number, dims=dimensions(spec.shape))
         return KSERVE.ModelConfigResponse(config=config)
 
     async def _statistics(self, request: Any, call: Call) -> Any:
@@ -212,7 +213,3 @@ def _put_statistics(found: ModelStatistics, proto: Any) -> None:
 
 def _put_duration(proto: Any, count: int, seconds: float) -> None:
     proto.count, proto.ns = count, round(seconds * 1e9)
-
-
-def _shape(spec: TensorSpec) -> list[int]:
-    return [-1] if spec.shape is None else [-1 if dim is None else dim for dim in spec.shape]

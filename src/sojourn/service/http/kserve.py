@@ -186,7 +186,7 @@ def ref_of(request: Request) -> ModelRef:
 def _from_body(body: bytes, name: str, spec: TensorSpec) -> np.ndarray:
     datatype = datatypes.datatype_named(spec.dtype)
     dtype = datatypes.dtype_of(datatype, name)
-    shape = list(spec.shape or [None])
+    shape = [None] if spec.shape is None else list(spec.shape)
     if datatype == datatypes.BYTES:
         array = np.empty(1, object)
         array[0] = body
@@ -247,7 +247,7 @@ def _tensors(specs: Any) -> list[dict[str, Any]]:
         {
             "name": name,
             "datatype": datatypes.datatype_named(spec.dtype),
-            "shape": [-1 if dim is None else dim for dim in spec.shape or (None,)],
+            "shape": datatypes.dimensions(spec.shape),
         }
         for name, spec in specs.items()
     ]
