@@ -18,7 +18,7 @@ from sojourn.session.opening import Blueprint
 
 
 async def main(host: str) -> None:
-    agent = Agent("far", "far", 2**30, 1, ("cpu",), None)
+    agent = Agent("far", "far", 2**30, 1, 0, None)
     facts = await agent.start(host)
     packed = pickle.dumps(Blueprint(models.sleeper))
     source = ModelSource("sleep", pickled=packed)

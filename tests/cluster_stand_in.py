@@ -8,15 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from sojourn.cluster.agent import Agent
-from sojourn.cluster.controller import Controller, Settings
-from sojourn.cluster.handle import Cluster, Control
+from sojourn.cluster.control import Control
+from sojourn.cluster.controller import Controller
+from sojourn.cluster.handle import Cluster
+from sojourn.cluster.orders import Settings
 
 GiB = 2**30
+
+
+class TaskError(Exception):
+    """What Ray makes of an error that an actor has raised."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
 
 
 class _Method:
@@ -29,8 +40,11 @@ class _Method:
     async def _call(self, *given: Any) -> Any:
         if self._actor.is_dead:
             raise ConnectionError("the actor died")
-        found = getattr(self._actor.agent, self._name)(*given)
-        return await found if asyncio.iscoroutine(found) else found
+        try:
+            found = getattr(self._actor.agent, self._name)(*given)
+            return await found if asyncio.iscoroutine(found) else found
+        except Exception as error:
+            raise TaskError(error) from error
 
 
 class _Actor:
@@ -52,7 +66,9 @@ class Nodes:
         self.settings, self.memory = settings, memory
         self.names = list(names)
         self.actors: dict[str, _Actor] = {}
+        self.gpus: dict[str, int] = {}  # of each node
         self.has_ended = threading.Event()
+        self.has_stepped_down = threading.Event()
 
     def alive(self) -> dict[str, Mapping[str, Any]]:
         return {name: {"NodeID": name} for name in self.names}
@@ -61,7 +77,7 @@ class Nodes:
         name = node["NodeID"]
         actor = self.actors.get(name)
         if actor is None or actor.is_dead:
-            agent = Agent(name, name, self.memory, 2, ("cpu",), self.settings.storage)
+            agent = Agent(name, name, self.memory, 2, self.gpus.get(name, 0), self.settings.storage)
             actor = self.actors[name] = _Actor(agent)
 
             async def started() -> Any:
@@ -77,6 +93,9 @@ class Nodes:
 
     def end(self) -> None:
         self.has_ended.set()
+
+    def step_down(self) -> None:
+        self.has_stepped_down.set()
 
 
 class StandIn:
@@ -142,3 +161,20 @@ def stand_in(*names: str, **options: Any) -> Iterator[StandIn]:
         yield cluster
     finally:
         cluster.close()
+
+
+def eventually(holds: Callable[[], Any], seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, "it did not come true in time"
+        time.sleep(0.02)
+
+
+def copies_of(everywhere: Cluster, model: str) -> list[str]:
+    """The nodes that have this model open."""
+    return [
+        node["id"]
+        for node in everywhere.status()["nodes"]
+        for copy in node["copies"]
+        if copy["model"] == model and copy["state"] == "open"
+    ]

@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import json
 import os
+import pathlib
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -19,8 +23,10 @@ import ray
 from ray.cluster_utils import Cluster
 
 import models
+import served_models
 import sojourn
 import sojourn.cluster as cluster
+from sojourn.cli.server_client import Client
 
 ONES = np.ones((2, 784), np.float32)
 SECONDS = 90.0
@@ -34,6 +40,7 @@ def square(x: int) -> int:
 def eventually(holds: Callable[[], Any], what: str) -> float:
     """How long it took to come true."""
     begun = time.monotonic()
+    print("until", what, file=sys.stderr, flush=True)
     while not holds():
         if time.monotonic() - begun > SECONDS:
             raise TimeoutError(what)
@@ -59,6 +66,20 @@ def below(node: Any, title: str) -> psutil.Process:
     return next(process for process in processes_of(title) if process.pid in ours)
 
 
+def answers(ask: Callable[[], Any]) -> bool:
+    try:
+        ask()
+    except Exception:
+        return False
+    return True
+
+
+def infer(address: str) -> Any:
+    row = {"name": "x", "shape": [1, 4], "datatype": "FP32", "data": [1, 1, 1, 1]}
+    answer = Client(f"http://{address}").ask("POST", "/v2/models/times/infer", {"inputs": [row]})
+    return answer["outputs"][0]["data"]
+
+
 def is_gone(pid: int) -> bool:
     return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
@@ -71,6 +92,12 @@ class Program:
             **options,
             "node_ip_address": "127.0.0.2",
             "include_dashboard": False,
+            "_system_config": {  # a node that is lost is known to be in a second
+                "health_check_period_ms": 500,
+                "health_check_timeout_ms": 500,
+                "health_check_failure_threshold": 2,
+                "health_check_initial_delay_ms": 0,
+            },
         }
         self.options = options
         self.ray = Cluster(initialize_head=True, head_node_args=head)
@@ -96,12 +123,20 @@ class Program:
             with cluster.connect() as everywhere:
                 self.use(everywhere)
                 self.found["status"] = everywhere.status()
-            eventually(lambda: not processes_of("ray::AgentActor"), "agents end")
-            eventually(lambda: not processes_of("ray::ControllerActor"), "the controller ends")
-            self.found["left"] = [p.pid for p in processes_of("sojourn")]
+            self.found["left"] = self.left()
+            self.serve()
+            self.found["left by the server"] = self.left()
+            self.shut_down()
+            self.found["left by ray.shutdown()"] = self.left()
         finally:
             ray.shutdown()
             self.ray.shutdown()
+
+    def left(self) -> list[int]:
+        """What is left once all actors have ended: nothing."""
+        for title in ("ray::FrontActor", "ray::AgentActor", "ray::ControllerActor"):
+            eventually(lambda title=title: not processes_of(title), f"{title} ends")
+        return [process.pid for process in processes_of("sojourn")]
 
     def use(self, everywhere: Any) -> None:
         found = self.found
@@ -114,7 +149,9 @@ class Program:
         found["receipt node"] = square.receipt.node if square.receipt else ""
         self.kill_agent(everywhere)
         self.kill_controller(everywhere)
+        self.lose_head(everywhere)
         self.kill_node(everywhere)
+        found["counts"] = everywhere.counts
 
     def kill_agent(self, everywhere: Any) -> None:
         with everywhere.lease("soft", timeout=SECONDS) as session:
@@ -140,6 +177,63 @@ class Program:
             session.run("y", {"x": ONES}, timeout=SECONDS)
             self.found["worker stayed"] = session.pid == worker
         self.found["copies after the controller"] = self.copies(everywhere)
+
+    def lose_head(self, everywhere: Any) -> None:
+        """Ray's own books are away for a while. Steps need them not."""
+        everywhere.register("counter", models.counter)
+        with everywhere.lease("counter", timeout=SECONDS) as session:
+            session.run("total", {"amount": 1.0}, timeout=SECONDS)
+            worker = session.pid
+            self.ray.head_node.kill_gcs_server()
+            until, away = time.monotonic() + 3.0, 0
+            while time.monotonic() < until:
+                session.run("total", {"amount": 1.0}, timeout=5.0)
+                away += 1
+            self.ray.head_node.start_gcs_server()
+            self.found["steps without Ray's head"] = away
+            begun = time.monotonic()
+            eventually(lambda: answers(everywhere.status), "the controller is reached again")
+            self.found["seconds until Ray's head was back"] = time.monotonic() - begun
+            total = session.run("total", {"amount": 0.0}, timeout=SECONDS)
+            self.found["every step counted once"] = total == 1.0 + away
+            self.found["worker outlived Ray's head"] = session.pid == worker
+        everywhere.unregister("counter")
+        eventually(lambda: self.copies(everywhere) == 2, "all is as before")
+
+    def serve(self) -> None:
+        """The command, with a front on each node; it is ended as a user ends it."""
+        folder = os.path.join(os.environ["RAY_TMPDIR"], "models")
+        ready = os.path.join(os.environ["RAY_TMPDIR"], "ready.json")
+        served_models.write_version(pathlib.Path(folder) / "times", 2)
+        command = [sys.executable, "-m", "sojourn", "serve", "--cluster", self.ray.address]
+        command += [folder, "--http", "127.0.0.1:0", "--grpc", "", "--ready-file", ready]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+            try:
+                eventually(lambda: os.path.exists(ready) or process.poll() is not None, "it serves")
+                with open(ready) as file:
+                    fronts = json.load(file)["fronts"]
+                urls = [addresses["http"] for addresses in fronts.values()]
+                self.found["fronts"] = len(urls)
+                self.found["answers"] = [infer(url) for url in urls]
+                process.send_signal(signal.SIGTERM)
+                self.found["serve ended with"] = process.wait(SECONDS)
+            finally:
+                process.kill()
+                assert process.stderr is not None
+                self.found["serve said"] = process.stderr.read()[-2000:]
+
+    def shut_down(self) -> None:
+        """Ray is shut down under a connection that nobody has closed."""
+        everywhere = cluster.connect()
+        everywhere.register("soft", models.softmax_regression, pinned=True)
+        eventually(lambda: self.copies(everywhere) == 1, "it is open")
+        ray.shutdown()
+        try:
+            everywhere.lease("soft", timeout=5)
+        except sojourn.SojournError as error:
+            self.found["after ray.shutdown()"] = str(error)
+        everywhere.close()
+        self.found["Ray was started by nobody"] = not ray.is_initialized()
 
     def kill_node(self, everywhere: Any) -> None:
         """Callers on several threads, and a node that is lost under them."""

@@ -8,7 +8,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import pytest
 import models
 import pool_models
 import sojourn
-from cluster_stand_in import StandIn, stand_in
+from cluster_stand_in import StandIn, copies_of, eventually, stand_in
 from sojourn.cluster import Cluster, handle
 from sojourn.cluster.links import NodeLost
 from sojourn.cluster.terms import Epoch, StaleEpoch
@@ -40,23 +40,6 @@ def nodes() -> Iterator[StandIn]:
 def everywhere(nodes: StandIn) -> Iterator[Cluster]:
     with nodes.connect() as everywhere:
         yield everywhere
-
-
-def eventually(holds: Callable[[], Any], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, "it did not come true in time"
-        time.sleep(0.02)
-
-
-def copies_of(everywhere: Cluster, model: str) -> list[str]:
-    """The nodes that have this model open."""
-    return [
-        node["id"]
-        for node in everywhere.status()["nodes"]
-        for copy in node["copies"]
-        if copy["model"] == model and copy["state"] == "open"
-    ]
 
 
 def test_a_lease_is_used_as_one_of_a_pool(everywhere: Cluster) -> None:
@@ -402,7 +385,7 @@ def test_the_last_caller_takes_everything_along(nodes: StandIn) -> None:
 
 def test_a_caller_that_is_not_heard_of_is_gone(nodes: StandIn) -> None:
     silent = nodes.connect()
-    silent._control.beat = lambda: None  # type: ignore[method-assign]
+    silent._control.beat = lambda holds: None  # type: ignore[method-assign]
     assert nodes.nodes.has_ended.wait(20)
     silent._control.detach = lambda: None  # type: ignore[method-assign]
     silent.close()

@@ -18,8 +18,8 @@ import pytest
 
 import sojourn
 from sojourn.cluster import Cluster, handle
-from sojourn.cluster.controller import Table
-from sojourn.cluster.handle import Control
+from sojourn.cluster.control import Control
+from sojourn.cluster.orders import Table
 from sojourn.cluster.terms import AgentFacts
 
 NAME = f"sjn{os.getpid() % 100000}"
@@ -47,7 +47,8 @@ def far() -> Iterator[subprocess.Popen[str]]:
         ip("-n", NAME, "addr", "add", f"{FAR}/24", "dev", "far")
         ip("-n", NAME, "link", "set", "far", "up")
         program = [sys.executable, str(HERE / "cluster_agent_program.py"), FAR]
-        environment = {**os.environ, "PYTHONPATH": str(HERE)}
+        paths = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
+        environment = {**os.environ, "PYTHONPATH": paths}
         with subprocess.Popen(
             ["ip", "netns", "exec", NAME, *program],
             env=environment,

@@ -98,6 +98,44 @@ def test_nothing_moves_because_a_node_is_new() -> None:
     assert script.does(script.planner.on_node(Node("new", 4 * GiB), script.now)) == []
 
 
+def test_a_model_that_is_idle_for_as_long_as_it_may_be_leaves() -> None:
+    script = Script(4)
+    script.model("brief", 1, keep_seconds=5.0)
+    script.demand("brief")
+    [copy] = script.planner.books.entries["brief"].copies.values()
+    script.planner.on_holders(copy.id, 1, script.now)
+    script.now += 60
+    assert script.does(script.planner.expire(script.now)) == []  # it is leased
+    script.planner.on_holders(copy.id, 0, script.now)
+    script.now += 6
+    assert [type(order) for order in script.does(script.planner.expire(script.now))] == [Close]
+    assert script.where("brief") == set()
+    assert [type(order) for order in script.demand("brief")] == [Open]
+
+
+def test_a_model_can_be_pinned_and_let_go_again_while_it_is_open() -> None:
+    script = Script(2)
+    script.model("m", 2)
+    script.demand("m")
+    script.does(script.planner.on_rules("m", script.now, pinned=True, keep_seconds=None))
+    script.model("other", 2)
+    assert script.demand("other") == []  # nobody may leave
+    script.does(script.planner.on_rules("m", script.now, pinned=False, keep_seconds=None))
+    closed, opened = script.demand("other")
+    assert (closed.copy.model, opened.copy.model) == ("m", "other")  # type: ignore[union-attr]
+    assert script.planner.books.largest_pinned() == 0
+
+
+def test_a_model_is_evicted_unless_it_is_leased() -> None:
+    script = Script(4, 4)
+    script.model("m", 1, copies=2)
+    script.demand("m")
+    leased, idle = script.planner.books.entries["m"].copies.values()
+    script.planner.on_holders(leased.id, 1, script.now)
+    [order] = script.does(script.planner.on_evict("m", script.now))[:1]
+    assert order.copy == idle.id  # type: ignore[union-attr]
+
+
 def test_the_model_that_was_idle_longest_leaves_wherever_it_is() -> None:
     script = Script(2, 2)
     for name in ("a", "b"):
@@ -319,13 +357,14 @@ class AnyOrder(RuleBasedStateMachine):
         copies=st.integers(1, 3),
         pinned=st.booleans(),
         device=st.sampled_from(["cpu", "cpu", "gpu"]),
+        keep=st.sampled_from([None, 0.0, 5.0]),
     )
     def a_model_is_registered(
-        self, name: str, size: int, copies: int, pinned: bool, device: str
+        self, name: str, size: int, copies: int, pinned: bool, device: str, keep: float | None
     ) -> None:
         entry = self.planner.books.entries.get(name)
         if entry is None or entry.is_gone:
-            model = Model(name, size * GiB, copies, pinned, device)
+            model = Model(name, size * GiB, copies, pinned, device, keep_seconds=keep)
             self.take(self.planner.on_model(model, self.now))
 
     @rule(name=NAMES)
@@ -339,6 +378,23 @@ class AnyOrder(RuleBasedStateMachine):
         entry = self.planner.books.entries.get(name)
         if entry is not None and not entry.is_gone:
             self.take(self.planner.on_demand(name, self.now))
+
+    @rule(name=NAMES, pinned=st.booleans(), keep=st.sampled_from([None, 0.0, 5.0]))
+    def a_model_gets_other_rules(self, name: str, pinned: bool, keep: float | None) -> None:
+        entry = self.planner.books.entries.get(name)
+        if entry is not None and not entry.is_gone:
+            now = self.now
+            self.take(self.planner.on_rules(name, now, pinned=pinned, keep_seconds=keep))
+
+    @rule(name=NAMES)
+    def a_model_is_evicted(self, name: str) -> None:
+        entry = self.planner.books.entries.get(name)
+        if entry is not None and not entry.is_gone:
+            self.take(self.planner.on_evict(name, self.now))
+
+    @rule()
+    def time_is_up_for_some(self) -> None:
+        self.take(self.planner.expire(self.now))
 
     @precondition(lambda self: self.pending)
     @rule(data=st.data(), fails=st.booleans(), grown=st.integers(0, 2 * GiB))

@@ -30,14 +30,17 @@ def found() -> dict[str, Any]:
     # A path of a Unix socket has 107 characters at most, and Ray's own take sixty.
     short = f"/tmp/r{os.getpid()}"
     os.mkdir(short)
+    os.mkdir(f"{short}/gcs")
     environment = {
         **os.environ,
         RUN: mark,
         "HOME": short,
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_gcs_storage": "rocksdb",  # so that Ray's head can be lost and come back
+        "RAY_gcs_storage_path": f"{short}/gcs",
         "TMPDIR": short,
         "RAY_TMPDIR": short,
-        "PYTHONPATH": str(HERE),
+        "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]),
     }
     try:
         done = subprocess.run(
@@ -53,8 +56,8 @@ def found() -> dict[str, Any]:
             time.sleep(0.05)
         subprocess.run(["rm", "-rf", short], check=True)
     assert processes.started_with(RUN, mark) == [], "processes are left"
-    lines = done.stdout.splitlines()
-    assert lines, done.stderr[-4000:]
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]  # Ray has its own
+    assert lines, done.stdout[-2000:] + done.stderr[-4000:]
     facts: dict[str, Any] = json.loads(lines[-1])
     assert "failed" not in facts, f"{facts}\n{done.stderr[-4000:]}"
     return facts
@@ -77,7 +80,30 @@ def test_a_killed_controller_is_replaced_and_no_copy_is_touched(found: dict[str,
 
 def test_callers_see_no_error_when_a_node_is_lost_under_them(found: dict[str, Any]) -> None:
     assert found["errors"] == []
+    counts = found["counts"]
+    assert (counts["failed"], counts["lost"], counts["late"]) == (0, 0, 0)
+
+
+def test_steps_go_on_while_rays_head_is_away_and_all_is_there_when_it_is_back(
+    found: dict[str, Any],
+) -> None:
+    assert found["steps without Ray's head"] > 0
+    assert found["every step counted once"]
+    assert found["worker outlived Ray's head"]
+
+
+def test_a_front_on_every_node_answers_and_ends_with_the_command(found: dict[str, Any]) -> None:
+    assert found["fronts"] == 2, found["serve said"]
+    assert found["answers"] == [[8], [8]]
+    assert found["serve ended with"] == 0
+    assert found["left by the server"] == []
 
 
 def test_nothing_is_left_after_close(found: dict[str, Any]) -> None:
     assert found["left"] == []
+
+
+def test_nothing_is_left_when_ray_is_shut_down_under_a_connection(found: dict[str, Any]) -> None:
+    assert "Ray was shut down" in found["after ray.shutdown()"]
+    assert found["Ray was started by nobody"]
+    assert found["left by ray.shutdown()"] == []

@@ -15,13 +15,35 @@ from sojourn.cluster import storage as storage_module
 from sojourn.cluster.storage import Kept, Storage
 
 
-@pytest.fixture(params=["file", "memory"])
+@pytest.fixture(params=["file", "memory", "s3"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     if request.param == "file":
         yield f"file://{tmp_path}/states"
-    else:
+    elif request.param == "memory":
         yield "memory://states"
         fsspec.filesystem("memory").rm("/states", recursive=True)
+    else:
+        yield request.getfixturevalue("s3_url")
+
+
+@pytest.fixture(scope="module")
+def s3_url() -> Iterator[str]:
+    """A bucket of a server that speaks S3, where one is installed."""
+    pytest.importorskip("s3fs")
+    server = pytest.importorskip("moto.server").ThreadedMotoServer("127.0.0.1", 0)
+    server.start()
+    host, port = server.get_host_and_port()
+    there = {"endpoint_url": f"http://{host}:{port}", "key": "a", "secret": "b"}
+    before = fsspec.config.conf.get("s3")
+    fsspec.config.conf["s3"] = there
+    try:
+        fsspec.filesystem("s3").mkdir("bucket")
+        yield "s3://bucket/states"
+    finally:
+        fsspec.config.conf.pop("s3")
+        if before is not None:
+            fsspec.config.conf["s3"] = before
+        server.stop()
 
 
 @pytest.fixture

@@ -85,7 +85,7 @@ def test_an_error_arrives_in_its_own_type_with_its_sweep(everywhere: Cluster) ->
 
 
 def test_calls_are_spread_over_the_nodes(everywhere: Cluster) -> None:
-    assert everywhere.workers == 4
+    assert everywhere.workers("auto") == 4
     with everywhere.calling(()) as one, everywhere.calling(()) as two:
         assert {one.node, two.node} == {"a", "b"}
 
@@ -132,3 +132,14 @@ def test_calls_of_a_lost_node_are_made_again_if_they_may_be(
 ) -> None:
     results = _lose_a_node_in_the_middle(nodes, everywhere, tmp_path, repeatable=True)
     assert results == ["done", "done"]
+
+
+def test_functions_that_need_a_gpu_go_where_there_are_some() -> None:
+    with stand_in("a", "b") as nodes:
+        nodes.nodes.gpus["b"] = 3
+        with nodes.connect() as everywhere:
+            assert (everywhere.workers("gpu"), everywhere.workers("auto")) == (3, 4)
+            for _ in range(3):
+                with everywhere.calling((), "gpu") as link:
+                    assert link.node == "b"
+                    assert link.facts.devices == ("cpu", "gpu")

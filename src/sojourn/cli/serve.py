@@ -55,6 +55,7 @@ def command(
         sojourn serve models/                              every model in the folder, by its name
         sojourn serve resnet=models/resnet bert=bert.onnx --memory 8GiB
         sojourn serve --config serve.toml --check
+        sojourn serve --cluster auto models/               on every node that Ray knows
 
     Each model runs in workers of its own: loaded when it is first asked for, closed when room is
     needed. A flag wins over its environment variable (in brackets, before its default), and that
@@ -82,7 +83,7 @@ def command(
         return
     if not found.models and not found.folders:
         raise click.UsageError("Name a folder of models, a model, or a --config with some.")
-    _run(read)
+    _run(read, found.settings.cluster)
 
 
 def _value(name: str, text: Any) -> Any:
@@ -119,17 +120,24 @@ def _check(config: Config, data: Data) -> None:
     sys.exit(1 if problems else 0)
 
 
-def _run(read: Callable[[], Config]) -> None:
+def _run(read: Callable[[], Config], cluster: str | None) -> None:
     # TensorFlow's start-up notes are about the machine, not about the models.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    extra = "serve" if cluster is None else "ray"
     try:
         from sojourn.service.daemon import Daemon
+
+        kind = Daemon
+        if cluster is not None:
+            from sojourn.cluster.serving.daemon import ClusterDaemon
+
+            kind = ClusterDaemon
     except ImportError as error:
-        _fail(f"{error}; pip install 'sojourn[serve]'")
+        _fail(f"{error}; pip install 'sojourn[{extra}]'")
     from sojourn.errors import SojournError
 
     try:
-        Daemon(read).run(_progress)
+        kind(read).run(_progress)
     except (SojournError, OSError, ValueError, ImportError) as error:
         _fail(str(error))
 

@@ -12,7 +12,8 @@ from typing import Any
 import ray
 
 from sojourn.cluster.agent import Agent
-from sojourn.cluster.controller import Controller, Settings
+from sojourn.cluster.controller import Controller
+from sojourn.cluster.orders import Settings
 from sojourn.cluster.terms import AgentFacts, AgentReport, Epoch, ModelSource
 from sojourn.pool.decisions.terms import CopyId
 
@@ -38,7 +39,7 @@ class AgentActor:
             name,
             budget,
             max(1, int(resources.get("CPU", 1))),
-            ("cpu", "gpu") if gpus else ("cpu",),
+            len(gpus),
             settings.storage,
         )
         self._facts: AgentFacts | None = None
@@ -63,11 +64,20 @@ class AgentActor:
     async def recall(self) -> dict[str, ModelSource]:
         return self._agent.recall()
 
-    async def remember(self, epoch: Epoch, sources: dict[str, ModelSource]) -> None:
-        self._agent.remember(epoch, sources)
+    async def remember(
+        self, epoch: Epoch, sources: dict[str, ModelSource | None], are_all: bool
+    ) -> None:
+        self._agent.remember(epoch, sources, are_all)
 
-    async def open(self, epoch: Epoch, copy: CopyId, source: ModelSource, restores: bool) -> int:
-        return await self._agent.open(epoch, copy, source, restores)
+    async def open(
+        self,
+        epoch: Epoch,
+        copy: CopyId,
+        source: ModelSource,
+        restores: bool,
+        others: list[AgentFacts],
+    ) -> int:
+        return await self._agent.open(epoch, copy, source, restores, others)
 
     async def close(self, epoch: Epoch, copy: CopyId, parks: bool) -> bool:
         return await self._agent.close(epoch, copy, parks)
@@ -82,8 +92,8 @@ class AgentActor:
         self._heard_at = time.monotonic()
         return self._agent.report()
 
-    async def end(self) -> None:
-        await self._agent.end()
+    async def end(self, epoch: Epoch) -> None:
+        await self._agent.end(epoch)
 
 
 class RayNodes:
@@ -107,12 +117,16 @@ class RayNodes:
             lifetime="detached",
             get_if_exists=True,
             num_cpus=0,
-            num_gpus=int(node["Resources"].get("GPU", 0)),
+            num_gpus=self._gpus(node),
             label_selector={"ray.io/node-id": node_id},
             max_restarts=-1,
             max_concurrency=1000,
         )
         return remote.remote(node, self._settings)
+
+    def _gpus(self, node: Mapping[str, Any]) -> int:
+        there = int(node["Resources"].get("GPU", 0))
+        return there if self._settings.gpus is None else min(there, self._settings.gpus)
 
     def forget(self, agent: Any) -> None:
         ray.kill(agent, no_restart=True)
@@ -120,6 +134,10 @@ class RayNodes:
     def end(self) -> None:
         """The controller is over: this is the last thing that it does."""
         _end_this_actor()
+
+    def step_down(self) -> None:
+        # Not by its handle: to Ray, the one that has taken over is the same actor.
+        os._exit(1)
 
 
 class ControllerActor(Controller):

@@ -13,15 +13,18 @@ import os
 import pickle
 import secrets
 import shutil
+import socket
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from sojourn import warm_up
 from sojourn.cluster.calls import Calls
-from sojourn.cluster.leases import Held, Leases
+from sojourn.cluster.files import Files
+from sojourn.cluster.leases import Leases
+from sojourn.cluster.operations import OPERATIONS, Folder
 from sojourn.cluster.storage import Storage
 from sojourn.cluster.terms import (
     AgentFacts,
@@ -33,10 +36,12 @@ from sojourn.cluster.terms import (
 )
 from sojourn.cluster.wire import words
 from sojourn.cluster.wire.awaited import AgentEnd
+from sojourn.cluster.wire.sharing import this_machine
 from sojourn.errors import SessionBusy, SojournError
 from sojourn.pool import Pool
 from sojourn.pool.decisions.terms import CopyId
 from sojourn.process import crossing, owned_folders
+from sojourn.session.session import Usable
 from sojourn.session.states import State
 from sojourn.session.stay import Stay
 
@@ -54,18 +59,20 @@ class Agent:
         node: str,
         budget_bytes: int,
         processors: int,
-        devices: Sequence[str],
+        gpus: int,
         storage_url: str | None,
     ) -> None:
         self._node_id, self._node = node_id, node
         self._budget_bytes, self._processors = budget_bytes, processors
-        self._devices = tuple(devices)
+        self._gpus = gpus
         self._token = secrets.token_bytes(32)
         self._incarnation = secrets.token_hex(8)
         temporary = tempfile.gettempdir()
         owned_folders.sweep(temporary, _PREFIX, shutil.rmtree)
         self._folder, self._folder_fd = owned_folders.create(temporary, _PREFIX)
         self._storage = Storage(storage_url or f"file://{self._folder}/parked")
+        os.mkdir(f"{self._folder}/models")
+        self._files = Files(f"{self._folder}/models")
         self._pool = Pool(budget_bytes, idle_seconds=None)
         self._epoch = Epoch(0, "")
         self._copies: dict[str, CopyId] = {}  # by model: what is open here, or being opened
@@ -78,12 +85,17 @@ class Agent:
         self._ends: set[AgentEnd] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
+        self._local_server: asyncio.Server | None = None
 
     async def start(self, host: str) -> AgentFacts:
         """Listen on this address of the node, and say where."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._new_end, host, 0)
         address = self._server.sockets[0].getsockname()[:2]
+        local = f"sojourn-agent-{secrets.token_hex(8)}"  # of no file: it vanishes with us
+        listening = socket.socket(socket.AF_UNIX)
+        listening.bind(f"\0{local}")
+        self._local_server = await loop.create_unix_server(self._new_end, sock=listening)
         self._spawn(self._leases.expire_for_ever())
         await asyncio.to_thread(warm_up)  # the first model or call is near
         return AgentFacts(
@@ -94,13 +106,19 @@ class Agent:
             self._incarnation,
             self._budget_bytes,
             self._processors,
-            self._devices,
+            ("cpu", "gpu") if self._gpus else ("cpu",),
+            this_machine(),
+            local,
+            self._gpus,
         )
 
-    async def end(self) -> None:
-        """Close everything. Returns when no worker is left."""
-        if self._server is not None:
-            self._server.close()
+    async def end(self, epoch: Epoch | None = None) -> None:
+        """Close everything, by order or by itself. Returns when no worker is left."""
+        if epoch is not None:
+            self.require(epoch)
+        for server in (self._server, self._local_server):
+            if server is not None:
+                server.close()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -123,15 +141,22 @@ class Agent:
             self._epoch = epoch
         return self._epoch
 
-    async def open(self, epoch: Epoch, copy: CopyId, source: ModelSource, restores: bool) -> int:
-        """Open a copy; what it holds. If this raises, there is none."""
-        self._require(epoch)
+    async def open(
+        self,
+        epoch: Epoch,
+        copy: CopyId,
+        source: ModelSource,
+        restores: bool,
+        others: Sequence[AgentFacts] = (),
+    ) -> int:
+        """Open a copy; what it holds. If this raises, there is none. The others may have files."""
+        self.require(epoch)
         name = copy.model
         if name in self._copies:
             raise SessionBusy(f"{self._copies[name]} is here already")
         self._copies[name] = copy
         try:
-            stay = await asyncio.to_thread(self._open_now, copy, source, restores)
+            stay = await asyncio.to_thread(self._open_now, copy, source, restores, others)
         except BaseException:
             if self._copies.get(name) == copy:
                 del self._copies[name]
@@ -139,14 +164,20 @@ class Agent:
         self._open[copy] = stay
         return next(r.bytes for r in self.report().copies if r.copy == copy)
 
-    def _open_now(self, copy: CopyId, source: ModelSource, restores: bool) -> Stay:
-        name = copy.model
-        model = source.path or pickle.loads(source.pickled)
+    def _open_now(
+        self, copy: CopyId, source: ModelSource, restores: bool, others: Sequence[AgentFacts]
+    ) -> Stay:
+        name, path = copy.model, ""
+        if not source.pickled:
+            path = self._files.path_of(source, others)
+        model = path or pickle.loads(source.pickled)
         self._pool.register(name, model, pinned=True, **source.options)
         try:
             with self._pool.lease(name, timeout=_OPEN_SECONDS) as session:
+                if source.warms_up:
+                    _warm_up(session, path, source)
                 if restores:
-                    with _Folder(self._folder) as folder:
+                    with Folder(self._folder) as folder:
                         if self._storage.get(folder, name, copy.slot):
                             session.restore(folder)
                             session._stay.changed = False  # it is what the next open gives, too
@@ -157,7 +188,7 @@ class Agent:
 
     async def close(self, epoch: Epoch, copy: CopyId, parks: bool) -> bool:
         """Close a copy; whether its state was kept. With `parks` it is, if it has changed."""
-        self._require(epoch)
+        self.require(epoch)
         stay = self._open.pop(copy, None)  # no new leases
         if self._copies.get(copy.model) != copy:
             return False
@@ -174,9 +205,10 @@ class Agent:
 
     def drop(self, epoch: Epoch, name: str, slots: int) -> None:
         """Forget what was kept of a model that is registered no longer."""
-        self._require(epoch)
+        self.require(epoch)
         for slot in range(slots):
             self._storage.drop(name, slot)
+        self._files.keep_only(self._sources.values())
 
     async def _let_go(self, copy: CopyId, why: str) -> None:
         self._leases.end_of(copy.model, why)
@@ -185,21 +217,25 @@ class Agent:
             del self._copies[copy.model]
 
     def _park_now(self, copy: CopyId) -> None:
-        with _Folder(self._folder) as folder:
+        with Folder(self._folder) as folder:
             with self._pool.lease(copy.model, timeout=_PARK_SECONDS) as session:
                 session.save(folder)
             self._storage.put(folder, copy.model, copy.slot)
 
     def set_routes(self, epoch: Epoch, plan: int, routes: dict[str, list[str]]) -> None:
         """Which nodes have which model, as of this plan, for callers that ask the wrong one."""
-        self._require(epoch)
+        self.require(epoch)
         if plan > self._plan:
             self._plan, self._routes = plan, routes
 
-    def remember(self, epoch: Epoch, sources: dict[str, ModelSource]) -> None:
-        """All models that are registered."""
-        self._require(epoch)
-        self._sources = sources
+    def remember(
+        self, epoch: Epoch, sources: Mapping[str, ModelSource | None], are_all: bool
+    ) -> None:
+        """Models that are registered, or no longer; or all that are."""
+        self.require(epoch)
+        known = {} if are_all else self._sources
+        found = {**known, **sources}
+        self._sources = {name: source for name, source in found.items() if source is not None}
 
     def recall(self) -> dict[str, ModelSource]:
         return self._sources
@@ -223,7 +259,7 @@ class Agent:
         charged = self._pool.stats().charged_bytes
         return AgentReport(self._incarnation, tuple(copies), charged, len(self._calls))
 
-    def _require(self, epoch: Epoch) -> None:
+    def require(self, epoch: Epoch) -> None:
         if self.adopt(epoch) != epoch:
             raise StaleEpoch(
                 f"the controller of epoch {epoch.number} was replaced by {self._epoch.number}"
@@ -258,11 +294,15 @@ class Agent:
                 reply, results = await self._leases.run(body, arrays)
             elif type(body) is words.CallFunction:
                 reply, results = await self._calls.call(end, body, arrays)
+            elif type(body) is words.SendParcel:
+                reply = await self._send_parcel(body, arrays)
+            elif type(body) is words.FetchParcel:
+                reply, results = await self._fetch_parcel(body)
             else:
                 reply = await self._answers[type(body)](self, end, body)
         except Exception as error:
             reply = words.Failed(crossing.record(error))
-        end.send(number, reply, results)
+        end.answer(number, reply, results)
 
     async def _lease(self, end: AgentEnd, ask: words.LeaseModel) -> Any:
         copy = self._copies.get(ask.model)
@@ -301,12 +341,25 @@ class Agent:
 
     async def _operate(self, end: AgentEnd, ask: words.Operate) -> Any:
         held = self._leases.get(ask.lease)
-        work = _OPERATIONS[ask.what]
+        work = OPERATIONS[ask.what]
         return words.Done(await asyncio.to_thread(work, held, ask.path))
 
     async def _cut_off(self, end: AgentEnd, ask: words.CutOff) -> Any:
         self._calls.cut_off(ask.call)
         return words.Done()
+
+    async def _fetch_parcel(self, ask: words.FetchParcel) -> tuple[Any, Sequence[np.ndarray]]:
+        have, data = await asyncio.to_thread(self._files.read, ask.digest, ask.offset)
+        return words.ParcelFacts(have), [data]
+
+    async def _send_parcel(
+        self, ask: words.SendParcel, arrays: Sequence[np.ndarray]
+    ) -> words.ParcelFacts:
+        data = arrays[0] if arrays else None
+        store = self._files.store
+        return words.ParcelFacts(
+            await asyncio.to_thread(store, ask.digest, ask.offset, ask.total, data)
+        )
 
     _answers: ClassVar[dict[type, Callable[..., Any]]] = {
         words.LeaseModel: _lease,
@@ -318,41 +371,12 @@ class Agent:
     }
 
 
-def _save(held: Held, url: str) -> None:
-    with _Folder(None) as folder:
-        held.lease.save(folder)
-        Storage(url).put(folder, "saved", 0)
+def _warm_up(session: Usable, path: str, source: ModelSource) -> None:
+    """Run it once before callers get it, as a server does with a model of its own."""
+    from sojourn.service.signatures import DEFAULT, plain, read_signatures
+    from sojourn.service.warming import warm_up
 
-
-def _restore(held: Held, url: str) -> None:
-    with _Folder(None) as folder:
-        if not Storage(url).get(folder, "saved", 0):
-            raise FileNotFoundError(f"nothing was saved at {url}")
-        held.has_changed = True
-        held.lease.restore(folder)
-
-
-def _reset(held: Held, _: str) -> None:
-    held.has_changed = True
-    held.lease.reset()
-
-
-_OPERATIONS: dict[str, Callable[[Held, str], Any]] = {
-    "reset": _reset,
-    "save": _save,
-    "restore": _restore,
-    "footprint": lambda held, _: held.lease.footprint(),
-}
-
-
-class _Folder:
-    """A path below a private folder that does not exist yet; whatever it became is removed."""
-
-    def __init__(self, parent: str | None) -> None:
-        self._made = tempfile.mkdtemp(prefix="state-", dir=parent)
-
-    def __enter__(self) -> str:
-        return os.path.join(self._made, "state")
-
-    def __exit__(self, *raised: object) -> None:
-        shutil.rmtree(self._made, ignore_errors=True)
+    names_tensors = "inputs" in source.options or "outputs" in source.options
+    wanted, tags = source.options.get("signature"), source.options.get("tags")
+    found = {} if names_tensors else read_signatures(path, wanted, tags)
+    asyncio.run(warm_up(session, path, found or {DEFAULT: plain(DEFAULT, session.signature)}))

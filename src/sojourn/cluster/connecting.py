@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import ray
 
 from sojourn.cluster import actors
-from sojourn.cluster.controller import Settings
-from sojourn.cluster.handle import Cluster, Control
-from sojourn.errors import PoolTimeout
+from sojourn.cluster.control import Control
+from sojourn.cluster.handle import Cluster
+from sojourn.cluster.orders import Settings
+from sojourn.errors import PoolTimeout, SessionClosed
 from sojourn.values import arguments
 
 _AGAIN_SECONDS = 0.1
@@ -22,30 +24,36 @@ def connect(
     *,
     memory: int | str | None = None,
     storage: str | None = None,
+    gpus: int | None = None,
     **ray_options: Any,
 ) -> Cluster:
     """Every node that Ray knows at this address, and those that join later.
 
     `memory` is what the sessions on each node may hold together; without it, what Ray says that
     the node has. `storage` is a URL that all nodes see and fsspec knows: there the variables of
-    sessions are kept that have to leave. Without it they stay on their node. Both are decided by
-    the first program that connects. If Ray is connected already it is used as it is; otherwise
-    other options are those of `ray.init`.
+    sessions are kept that have to leave. Without it they stay on their node. `gpus` is how many of
+    each node Ray is asked for; without it, all. These are decided by the first program that
+    connects. If Ray is connected already it is used as it is; otherwise other options are those of
+    `ray.init`.
     """
     limit = None if memory is None else arguments.memory("memory", memory)
+    if gpus is not None:
+        arguments.whole("gpus", gpus, 0)
     is_ours = not ray.is_initialized()
     if is_ours:
         ray.init(address=address, **{"log_to_driver": False, **ray_options})
     try:
-        settings = Settings(memory_bytes=limit, storage=storage)
-        handle = actors.controller(settings)
-        return Cluster(
-            Control(_Caller(handle, settings).call, ray.shutdown if is_ours else _nothing)
-        )
+        return joined(Settings(limit, storage, gpus), ray.shutdown if is_ours else _nothing)
     except BaseException:
         if is_ours:
             ray.shutdown()
         raise
+
+
+def joined(settings: Settings, leave: Callable[[], None] | None = None) -> Cluster:
+    """The same in a program that is connected to Ray."""
+    caller = _Caller(actors.controller(settings), settings)
+    return Cluster(Control(caller.call, leave or _nothing))
 
 
 class _Caller:
@@ -59,6 +67,8 @@ class _Caller:
         deadline = None if timeout is None else time.monotonic() + timeout + 1.0
         while True:
             left = None if deadline is None else max(0.001, deadline - time.monotonic())
+            if not ray.is_initialized():  # or it would start a cluster of its own
+                raise SessionClosed("Ray was shut down, and the connection to the cluster with it")
             try:
                 return ray.get(getattr(self._handle, method).remote(*given), timeout=left)
             except ray.exceptions.GetTimeoutError:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
-import secrets
 import threading
 import time
 import weakref
@@ -13,24 +11,24 @@ from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any
 
+from sojourn.cluster import files
+from sojourn.cluster.control import ANSWER_SECONDS, Control
 from sojourn.cluster.lease import RemoteLease
 from sojourn.cluster.links import Link, NodeLost
+from sojourn.cluster.sources import source_of
 from sojourn.cluster.sweeps import RemoteCall
-from sojourn.cluster.terms import AgentFacts, ModelSource
+from sojourn.cluster.terms import AgentFacts, needs_gpu
 from sojourn.cluster.wire import words
-from sojourn.errors import PoolTimeout, SessionClosed
+from sojourn.errors import PoolTimeout, SessionBroken, SessionClosed
 from sojourn.functions.options import Options
-from sojourn.pool.options import OpenOptions, check
 from sojourn.process.aside import aside
-from sojourn.session.opening import Blueprint
 from sojourn.values import Place, Receipt, arguments, caller
 
 KEEP_SECONDS = 10.0
-_ANSWER_SECONDS = 4.0  # after which an agent that has our leases is taken for lost
+_ANSWER_SECONDS = ANSWER_SECONDS  # after which an agent that has our leases is taken for lost
 _BEAT_SECONDS = 1.0
-_START_SECONDS = 300.0  # until all nodes have an agent, each with its zygote
-_UNKNOWN_BYTES = 256 * 2**20  # until a copy was measured, as a pool reserves
 _LOOK_SECONDS = 0.1
+_COMEBACK_SECONDS = 30.0  # Ray starts an agent again that has died
 
 
 class Cluster:
@@ -47,6 +45,8 @@ class Cluster:
         self._routes: dict[str, list[str]] = {}
         self._plan = (0, 0)
         self._leases: weakref.WeakSet[RemoteLease] = weakref.WeakSet()
+        self._holds: set[str] = set()  # models that go with us
+        self._counts = dict.fromkeys(("answered", "failed", "repeated", "lost", "late"), 0)
         self.repeatable: dict[tuple[Any, ...], bool] = {}  # steps that have no effects
         self._is_over = threading.Event()
         self._take(control.attach())
@@ -68,34 +68,44 @@ class Cluster:
         copies: int = 1,
         pinned: bool = False,
         memory: int | str | None = None,
+        keep_seconds: float | None = None,
+        send: bool = False,
         **options: Any,
     ) -> None:
         """Make a model known on every node. It is opened with its first lease.
 
-        `model` is a path that all nodes see, or a function that builds one. It is open on up to
-        `copies` nodes while it is used; a `pinned` one is open all the time. `memory` is reserved
+        `model` is a path that all nodes see, a URL that fsspec knows, or a function that builds
+        one. With `send` the path is of this machine: its files are sent along, once. It is open on
+        up to `copies` nodes while it is used; a `pinned` one is open all the time. A copy that was
+        idle for `keep_seconds` is closed; without it, when room is needed. `memory` is reserved
         for each copy before it is opened. Other options are those of `Pool.register`.
         """
         self._require_open()
-        arguments.text("a model's name", name)
-        check(options)
-        device = "gpu" if str(options.get("device", "")).startswith("gpu") else "cpu"
-        size = _UNKNOWN_BYTES if memory is None else arguments.memory("memory", memory)
-        if memory is not None:
-            options["memory"] = memory
-        path, pickled = "", b""
-        if isinstance(model, str | os.PathLike):
-            path = os.path.abspath(os.fspath(model))
-        else:
-            of_session = OpenOptions.__annotations__.keys() - {"device"}
-            chosen = {key: options.pop(key) for key in of_session & options.keys()}
-            pickled = pickle.dumps(Blueprint(model, memory=memory, **chosen))
-        source = ModelSource(name, path, pickled, options, copies, pinned, size, device)
+        parcel, digest = files.pack(arguments.path("model", model)) if send else ("", "")
+        try:
+            rules = {"copies": copies, "pinned": pinned, "memory": memory, **options}
+            source = source_of(name, model, keep_seconds=keep_seconds, parcel=digest, **rules)
+            if send:
+                with self._lock:
+                    links = [self._links[node] for node in sorted(self._links)]
+                files.send(parcel, digest, links)
+        finally:
+            if parcel:
+                os.unlink(parcel)
         self._control.register(source)
+
+    def hold(self, name: str, path: str, **options: Any) -> None:
+        """The same, for as long as this program or another that holds it is connected."""
+        self._require_open()
+        self._control.register(source_of(name, path, is_held=True, **options))
+        with self._lock:
+            self._holds.add(name)
 
     def unregister(self, name: str) -> None:
         """Let a model go for good, on every node."""
         self._require_open()
+        with self._lock:
+            self._holds.discard(name)
         self._control.unregister(name)
         with self._lock:
             self._routes.pop(name, None)
@@ -115,11 +125,13 @@ class Cluster:
         finally:
             await aside(lease.close)
 
-    def _lease(self, name: str, timeout: float | None, holder: Place) -> RemoteLease:
+    def _lease(
+        self, name: str, timeout: float | None, holder: Place, repeats: bool = True
+    ) -> RemoteLease:
         self._require_open()
         arguments.text("a model's name", name)
         link, granted = self.take(name, timeout=arguments.timeout(timeout))
-        lease = RemoteLease(self, name, link, granted, holder)
+        lease = RemoteLease(self, name, link, granted, holder, repeats)
         self.note(lease)
         return lease
 
@@ -135,8 +147,10 @@ class Cluster:
             link = self._choose(name, avoid)
             if link is None:
                 self._take(self._control.locate(name, left))
-                if self._choose(name, avoid) is None:
-                    self._is_over.wait(_LOOK_SECONDS)
+                found = self._choose(name, avoid)
+                if found is None or found.is_suspect or found is avoid:
+                    self._is_over.wait(_LOOK_SECONDS)  # it is known soon what became of it
+                self._require_open()
                 continue
             place = str(caller())
             ask = words.LeaseModel(name, left, KEEP_SECONDS, place)
@@ -159,8 +173,8 @@ class Cluster:
         """The agent that has this model and the fewest of our leases."""
         with self._lock:
             links = [self._links.get(node) for node in self._routes.get(name, ())]
-        usable = [link for link in links if link and link is not avoid and not link.is_cut]
-        return min(usable, key=lambda link: link.leases, default=None)
+        usable = [link for link in links if link and not link.is_cut]
+        return min(usable, key=lambda link: _reluctance(link, avoid), default=None)
 
     def _correct(self, name: str, link: Link, moved: words.Moved) -> None:
         with self._lock:
@@ -225,7 +239,9 @@ class Cluster:
     def _beat(self) -> None:
         """Say now and then to the controller that we are here, and take its table."""
         while not self._is_over.wait(_BEAT_SECONDS):
-            table = self._control.beat()
+            with self._lock:
+                holds = tuple(self._holds)
+            table = self._control.beat(holds)
             if table is not None:
                 self._take(table)
 
@@ -247,11 +263,13 @@ class Cluster:
 
     # -- functions -------------------------------------------------------------------------------
 
-    @property
-    def workers(self) -> int:
-        """How many functions run at a time: one for each processor that Ray counts."""
+    def workers(self, device: str) -> int:
+        """How many functions run at a time: one for each processor that Ray counts, or for each
+        GPU if they need one."""
         with self._lock:
-            return sum(link.facts.processors for link in self._links.values()) or 1
+            facts = [link.facts for link in self._links.values()]
+        found = sum(one.gpus if needs_gpu(device) else one.processors for one in facts)
+        return found or 1
 
     def new_call(
         self,
@@ -267,22 +285,47 @@ class Cluster:
         return RemoteCall(self, options, name, place, keep_receipt, label, repeatable)
 
     @contextmanager
-    def calling(self, lost: Container[Link]) -> Iterator[Link]:
-        """The agent with the fewest calls for its processors, counted as one that has one more."""
-        with self._lock:
-            links = self._links.values()
-            usable = [link for link in links if link not in lost and not link.is_cut]
-            if not usable:
-                raise NodeLost("no node is left that could be called")
-            link = min(usable, key=lambda link: link.calls / link.facts.processors)
-            link.calls += 1
+    def calling(self, lost: Container[Link], device: str = "auto") -> Iterator[Link]:
+        """The agent with the fewest calls for its processors, counted as one that has one more.
+
+        If no node is left, one may come back.
+        """
+        deadline = time.monotonic() + _COMEBACK_SECONDS
+        while (link := self._least_called(lost, device)) is None:
+            if self._is_over.wait(_LOOK_SECONDS) or time.monotonic() > deadline:
+                what = "with a GPU " if needs_gpu(device) else ""
+                raise SessionBroken(f"no node {what}is left that could be called")
         try:
             yield link
         finally:
             with self._lock:
                 link.calls -= 1
 
+    def _least_called(self, lost: Container[Link], device: str) -> Link | None:
+        with self._lock:
+            usable = [
+                link
+                for link in self._links.values()
+                if link not in lost and not link.is_cut and link.facts.can_call(device)
+            ]
+            if not usable:
+                return None
+            link = min(usable, key=lambda link: link.calls / link.facts.processors)
+            link.calls += 1
+            return link
+
     # -- itself ----------------------------------------------------------------------------------
+
+    def count(self, how: str) -> None:
+        with self._lock:
+            self._counts[how] += 1
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How the steps of this program ended. Each was `answered`, `failed` (it raised), is `lost`
+        or was `late`: only of these two is the outcome unknown. `repeated` ones were run again."""
+        with self._lock:
+            return dict(self._counts)
 
     def status(self) -> Mapping[str, Any]:
         """Nodes, budgets, copies and callers, as plain values."""
@@ -321,39 +364,6 @@ class Cluster:
         return f"<Cluster {nodes} nodes | {models} models | {leases} leased>"
 
 
-class Control:
-    """The controller as a caller sees it. `call` has one of its methods called, in time."""
-
-    def __init__(self, call: Any, leave: Any) -> None:
-        self._call = call
-        self._leave = leave
-        self._client = secrets.token_hex(8)
-
-    def attach(self) -> Any:
-        return self._call("attach", self._client, timeout=_START_SECONDS)
-
-    def beat(self) -> Any:
-        """The same, now and then; None if the controller does not answer just now."""
-        try:
-            return self._call("attach", self._client, timeout=_ANSWER_SECONDS)
-        except Exception:
-            return None
-
-    def detach(self) -> None:
-        try:
-            self._call("detach", self._client, timeout=60.0)
-        except Exception:
-            pass  # it ends itself when nobody is heard of
-        self._leave()
-
-    def register(self, source: ModelSource) -> None:
-        self._call("register", source, timeout=60.0)
-
-    def unregister(self, name: str) -> None:
-        self._call("unregister", name, timeout=60.0)
-
-    def locate(self, name: str, timeout: float | None) -> Any:
-        return self._call("locate", name, timeout, timeout=timeout)
-
-    def status(self) -> Any:
-        return self._call("status", timeout=30.0)
+def _reluctance(link: Link, avoid: Link | None) -> tuple[bool, bool, int]:
+    """Of two agents that have a model, the lesser is asked."""
+    return link is avoid, link.is_suspect, link.leases

@@ -9,21 +9,27 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import threading
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sojourn.cluster.links import Link, NodeLost
+from sojourn.cluster.steps import RemoteStep
 from sojourn.cluster.wire import words
 from sojourn.errors import LeaseExpired, SessionBroken, StepTimeout
+from sojourn.process.aside import aside
 from sojourn.session.feeding import as_array
 from sojourn.session.plans import Fetches
 from sojourn.session.session import Usable
 from sojourn.session.states import State
 from sojourn.values import Footprint, Place, Signature, arguments, plain_arrays
+from sojourn.values.rows import Rows
 
 if TYPE_CHECKING:
     from sojourn.cluster.handle import Cluster
@@ -36,12 +42,20 @@ class RemoteLease(Usable):
     """A session on some node, leased to you. It lives until you give it back, best by `with`."""
 
     def __init__(
-        self, cluster: Cluster, model: str, link: Link, granted: words.Leased, holder: Place
+        self,
+        cluster: Cluster,
+        model: str,
+        link: Link,
+        granted: words.Leased,
+        holder: Place,
+        repeats: bool = True,
     ) -> None:
         self._cluster = cluster
         self._model = model
         self._link = link
         self._granted = granted
+        self._repeats = repeats
+        self._moving = threading.Lock()  # to another copy: once, however many steps notice
         self._signature = Signature(granted.inputs, granted.outputs)
         self._holder = holder
         self._since = time.monotonic()
@@ -109,28 +123,25 @@ class RemoteLease(Usable):
     def _run(self, fetches: Fetches, feeds: Mapping[str, Any] | None, timeout: float | None) -> Any:
         step = self._step(fetches, feeds, timeout)
         deadline = None if timeout is None else time.monotonic() + timeout + _GRACE_SECONDS
-        try:
-            return self._run_once(step, deadline)
-        except (NodeLost, SessionBroken) as error:
-            if not self._may_repeat(step):
+        with self._counted():
+            try:
+                return self._run_once(step, deadline)
+            except (NodeLost, SessionBroken) as error:
+                lost = self._after(error, step)
+            self._replace(lost, deadline)
+            try:
+                return self._run_once(step, deadline)
+            except (NodeLost, SessionBroken) as error:
                 raise self._lost(error) from error
-        self._replace(deadline)
-        try:
-            return self._run_once(step, deadline)
-        except NodeLost as error:
-            raise self._lost(error) from error
 
-    def _run_once(self, step: _Step, deadline: float | None) -> Any:
-        self._require_active()
+    def _run_once(self, step: RemoteStep, deadline: float | None) -> Any:
+        step.link = link = self._require_active()
         try:
             if not self._knows(step):
-                facts, _ = self._link.ask(
-                    words.AskStep(self.number, step.fetches, step.names), (), deadline
-                )
+                facts, _ = link.ask(step.asked(self.number), (), deadline)
                 self._learn(step, facts)
-            question = words.RunStep(self.number, step.fetches, step.names, step.timeout)
             self._has_effects |= not step.can_repeat
-            return self._taken(*self._link.ask(question, step.arrays, deadline))
+            return self._taken(*link.ask(step.question(self.number), step.arrays, deadline))
         except TimeoutError as error:
             if isinstance(error, StepTimeout):
                 raise
@@ -143,47 +154,65 @@ class RemoteLease(Usable):
     ) -> Any:
         step = self._step(fetches, feeds, timeout)
         limit = None if timeout is None else timeout + _GRACE_SECONDS
-        try:
-            return await asyncio.wait_for(self._arun_twice(step), limit)
-        except (asyncio.TimeoutError, TimeoutError) as error:
-            if isinstance(error, StepTimeout):
-                raise
-            raise self._late(step) from None
+        with self._counted():
+            try:
+                return await asyncio.wait_for(self._arun_twice(step, limit), limit)
+            except (asyncio.TimeoutError, TimeoutError) as error:
+                if isinstance(error, StepTimeout):
+                    raise
+                raise self._late(step) from None
 
-    async def _arun_twice(self, step: _Step) -> Any:
+    async def _arun_twice(self, step: RemoteStep, limit: float | None) -> Any:
         try:
             return await self._arun_once(step)
         except (NodeLost, SessionBroken) as error:
-            if not self._may_repeat(step):
-                raise self._lost(error) from error
-        await asyncio.to_thread(self._replace, None)
+            lost = self._after(error, step)
+        deadline = None if limit is None else time.monotonic() + limit
+        await aside(partial(self._replace, lost, deadline))
         try:
             return await self._arun_once(step)
-        except NodeLost as error:
+        except (NodeLost, SessionBroken) as error:
             raise self._lost(error) from error
 
-    async def _arun_once(self, step: _Step) -> Any:
-        self._require_active()
+    async def _arun_once(self, step: RemoteStep) -> Any:
+        step.link = link = self._require_active()
         try:
             if not self._knows(step):
-                asks = words.AskStep(self.number, step.fetches, step.names)
-                facts, _ = await self._link.aask(asks)
+                facts, _ = await link.aask(step.asked(self.number))
                 self._learn(step, facts)
-            question = words.RunStep(self.number, step.fetches, step.names, step.timeout)
             self._has_effects |= not step.can_repeat
-            return self._taken(*await self._link.aask(question, step.arrays))
+            return self._taken(*await link.aask(step.question(self.number), step.arrays))
         except LeaseExpired as error:
             raise self._expired(error) from None
 
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        """Every step is counted once: answered, failed, lost or late. Only of the last two is the
+        outcome unknown."""
+        how = "failed"
+        try:
+            yield
+            how = "answered"
+        except StepTimeout:
+            how = "late"
+            raise
+        except SessionBroken:
+            how = "lost"
+            raise
+        finally:
+            self._cluster.count(how)
+
     def _step(
         self, fetches: Fetches, feeds: Mapping[str, Any] | None, timeout: float | None
-    ) -> _Step:
+    ) -> RemoteStep:
         timeout = arguments.timeout(timeout)
         feeds = feeds or {}
         inputs = self._signature.inputs
         arrays = []
         for name, value in feeds.items():
             spec = inputs.get(name)
+            if type(value) is Rows:
+                value = value.joined()
             if spec is None:
                 arrays.append(plain_arrays.anything(value))
             elif type(value) is np.ndarray and value.dtype == spec.dtype:
@@ -191,14 +220,14 @@ class RemoteLease(Usable):
             else:
                 arrays.append(as_array(name, spec, value))
         wanted = fetches if fetches is None or isinstance(fetches, str) else list(fetches)
-        return _Step(wanted, list(feeds), arrays, timeout)
+        return RemoteStep(wanted, list(feeds), arrays, timeout)
 
-    def _knows(self, step: _Step) -> bool:
+    def _knows(self, step: RemoteStep) -> bool:
         known = self._cluster.repeatable.get((self._model, *step.kind))
         step.can_repeat = known is True
         return known is not None
 
-    def _learn(self, step: _Step, facts: words.StepFacts) -> None:
+    def _learn(self, step: RemoteStep, facts: words.StepFacts) -> None:
         step.can_repeat = facts.can_repeat
         self._cluster.repeatable[(self._model, *step.kind)] = facts.can_repeat
 
@@ -212,6 +241,11 @@ class RemoteLease(Usable):
         if reply.is_single:
             return values[0]
         return values if reply.names is None else dict(zip(reply.names, values, strict=True))
+
+    def changes_nothing(self, fetches: Fetches, feeds: Iterable[str]) -> bool:
+        """Whether a step of these names, once it was run, is known to change no state."""
+        wanted = fetches if fetches is None or isinstance(fetches, str) else tuple(fetches)
+        return self._cluster.repeatable.get((self._model, wanted, tuple(feeds))) is True
 
     # -- what else a session can do ----------------------------------------------------------------
 
@@ -247,9 +281,11 @@ class RemoteLease(Usable):
 
     def close(self) -> None:
         """Give it back. May be called twice."""
-        if self.ended is None:
+        with self._moving:
+            if self.ended is not None:
+                return
             self.ended = "it was given back"
-            self._cluster.give_back(self)
+        self._cluster.give_back(self)
 
     def end(self, why: str) -> None:
         """Its node says that it is over, or is lost itself."""
@@ -274,6 +310,11 @@ class RemoteLease(Usable):
                 stacklevel=2,
             )
 
+    def __getattr__(self, name: str) -> Any:
+        if name == "_stay":  # what the rest of `Usable` asks
+            raise AttributeError("this cannot be asked of a session on another node")
+        raise AttributeError(f"a lease has no attribute {name!r}")
+
     def __repr__(self) -> str:
         state = "active" if self.ended is None else "ended"
         return (
@@ -281,21 +322,36 @@ class RemoteLease(Usable):
             f"held by {self._holder}>"
         )
 
-    def _require_active(self) -> None:
+    def _require_active(self) -> Link:
         if self.ended is not None:
             raise LeaseExpired(
                 f"the lease of {self._model!r}, taken at {self._holder}, has ended: {self.ended}"
             )
+        return self._link
 
-    def _may_repeat(self, step: _Step) -> bool:
-        return step.can_repeat and not self._has_effects
+    def _after(self, error: Exception, step: RemoteStep) -> Link:
+        """The link over which this step was lost, if it may be run once more. Raises if not."""
+        if not (self._repeats and step.can_repeat and not self._has_effects):
+            raise self._lost(error) from error
+        self._cluster.count("repeated")
+        assert step.link is not None
+        return step.link
 
-    def _replace(self, deadline: float | None) -> None:
-        """Go on with another copy of the same model."""
-        self._cluster.forget(self)
-        left = None if deadline is None else max(0.001, deadline - time.monotonic())
-        self._link, self._granted = self._cluster.take(self._model, timeout=left, avoid=self._link)
-        self._cluster.note(self)
+    def _replace(self, lost: Link, deadline: float | None) -> None:
+        """Go on with another copy of the same model, unless that was done for another step."""
+        with self._moving:
+            if self._link is not lost or self.ended is not None:
+                return
+            self._cluster.forget(self)
+            left = None if deadline is None else max(0.001, deadline - time.monotonic())
+            try:
+                self._link, self._granted = self._cluster.take(
+                    self._model, timeout=left, avoid=lost
+                )
+            except BaseException as error:
+                self.ended = f"no other copy could be had: {error}"
+                raise
+            self._cluster.note(self)
 
     def _lost(self, error: Exception) -> SessionBroken:
         why = f"node {self.node} is lost" if isinstance(error, NodeLost) else "its worker died"
@@ -305,7 +361,7 @@ class RemoteLease(Usable):
             "unknown"
         )
 
-    def _late(self, step: _Step) -> StepTimeout:
+    def _late(self, step: RemoteStep) -> StepTimeout:
         return StepTimeout(
             f"{self._model!r} on node {self.node} did not answer within {step.timeout:g} s; the "
             "outcome of the step is unknown"
@@ -316,30 +372,6 @@ class RemoteLease(Usable):
         return LeaseExpired(
             f"the lease of {self._model!r} on node {self.node}, taken at {self._holder}: {error}"
         )
-
-
-class _Step:
-    """A step that is about to be sent."""
-
-    __slots__ = ("arrays", "can_repeat", "fetches", "names", "timeout")
-
-    def __init__(
-        self,
-        fetches: str | list[str] | None,
-        names: list[str],
-        arrays: list[np.ndarray],
-        timeout: float | None,
-    ) -> None:
-        self.fetches = fetches
-        self.names = names
-        self.arrays = arrays
-        self.timeout = timeout
-        self.can_repeat = False
-
-    @property
-    def kind(self) -> tuple[Any, ...]:
-        wanted = tuple(self.fetches) if isinstance(self.fetches, list) else self.fetches
-        return wanted, tuple(self.names)
 
 
 def _as_url(path: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 import time
 import weakref
@@ -15,6 +16,7 @@ from sojourn.cluster.terms import AgentFacts
 from sojourn.cluster.wire import words
 from sojourn.cluster.wire.awaited import CallerEnd
 from sojourn.cluster.wire.blocking import Line
+from sojourn.cluster.wire.frames import BrokenFrame
 from sojourn.errors import SojournError
 from sojourn.process import crossing
 
@@ -34,6 +36,7 @@ class Link:
         self.leases = 0  # that this process has there
         self.calls = 0  # of functions, under way
         self.is_cut = False
+        self.is_suspect = False  # it did not answer when it was asked last
         self._lock = threading.Lock()
         self._idle: list[Line] = []
         self._busy: set[Line] = set()
@@ -72,11 +75,11 @@ class Link:
         is_whole = False
         try:
             answer = line.ask(body, arrays, deadline)
-            is_whole = True
+            is_whole, self.is_suspect = True, False
         except TimeoutError:
             raise
-        except (OSError, ValueError) as error:
-            raise NodeLost(f"node {self.node} does not answer any more: {error}") from None
+        except (OSError, ValueError, BrokenFrame) as error:
+            raise self._lost(f"does not answer any more: {error}") from None
         finally:
             self._put_back(line, is_whole)
         return answer
@@ -95,8 +98,9 @@ class Link:
         try:
             end = await self._end_of_loop()
             answer = await end.ask(body, arrays)
-        except OSError as error:
-            raise NodeLost(f"node {self.node} does not answer any more: {error}") from None
+            self.is_suspect = False
+        except (OSError, BrokenFrame, asyncio.TimeoutError) as error:
+            raise self._lost(f"does not answer any more: {error}") from None
         finally:
             with self._lock:
                 self._awaited -= 1
@@ -130,12 +134,16 @@ class Link:
         if deadline is not None:
             timeout = min(timeout, max(0.001, deadline - time.monotonic()))
         try:
-            line = Line(self.facts.address, self.facts.token, timeout)
-        except OSError as error:
-            raise NodeLost(f"node {self.node} cannot be reached: {error}") from None
+            line = Line(self.facts.address, self.facts.token, timeout, self.facts.local_name)
+        except (OSError, BrokenFrame) as error:
+            raise self._lost(f"cannot be reached: {error}") from None
         with self._lock:
             self._busy.add(line)
         return line
+
+    def _lost(self, why: str) -> NodeLost:
+        self.is_suspect = True
+        return NodeLost(f"node {self.node} {why}")
 
     def _put_back(self, line: Line, is_whole: bool) -> None:
         with self._lock:
@@ -153,13 +161,26 @@ class Link:
         return await asyncio.shield(task)
 
     async def _connect(self, loop: asyncio.AbstractEventLoop) -> CallerEnd:
-        host, port = self.facts.address
-        making = loop.create_connection(lambda: CallerEnd(self.facts.token), host, port)
-        _, end = await asyncio.wait_for(making, CONNECT_SECONDS)
+        _, end = await asyncio.wait_for(self._made(loop), CONNECT_SECONDS)
         await asyncio.wait_for(end.ready, CONNECT_SECONDS)
         end.kept_by = _kept_while_the_loop_lives(end)
         await anext(end.kept_by)
         return end
+
+    async def _made(self, loop: asyncio.AbstractEventLoop) -> tuple[Any, CallerEnd]:
+        facts = self.facts
+        if facts.local_name:
+            local = socket.socket(socket.AF_UNIX)  # uvloop takes no such names itself
+            try:
+                local.setblocking(False)
+                await loop.sock_connect(local, f"\0{facts.local_name}")
+                return await loop.create_unix_connection(lambda: CallerEnd(facts.token), sock=local)
+            except OSError:
+                local.close()  # in another network namespace
+            except BaseException:
+                local.close()
+                raise
+        return await loop.create_connection(lambda: CallerEnd(facts.token), *facts.address)
 
 
 async def _kept_while_the_loop_lives(end: CallerEnd) -> AsyncGenerator[None, None]:

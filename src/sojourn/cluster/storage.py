@@ -40,7 +40,7 @@ class Storage:
         self.url = url
         self._files, root = url_to_fs(url)
         self._root = root.rstrip("/")
-        self._is_local = "file" in _protocols(self._files)
+        self._is_local = "file" in protocols(self._files)
 
     def put(self, folder: str, model: str, slot: int) -> None:
         """Keep what was saved in this folder as the state of a model's slot."""
@@ -109,7 +109,7 @@ class Storage:
             os.makedirs(os.path.dirname(target), exist_ok=True)
             self._files.get_file(f"{place}/{kept.folder}/{name}", target)
             with open(target, "rb") as file:
-                if (os.path.getsize(target), _checksum(file)) != (size, checksum):
+                if (os.path.getsize(target), checksum_of(file)) != (size, checksum):
                     raise ValueError(f"{name} was changed since")
 
     def _copy(self, folder: str, target: str) -> dict[str, tuple[int, str]]:
@@ -119,14 +119,14 @@ class Storage:
                 source = os.path.join(parent, name)
                 relative = os.path.relpath(source, folder)
                 with open(source, "rb") as file:
-                    checksum = _checksum(file)
+                    checksum = checksum_of(file)
                 to = f"{target}/{relative}"
                 self._files.makedirs(to.rpartition("/")[0], exist_ok=True)
                 self._files.put_file(source, to)
                 if self._is_local:
                     _sync(to)
                 with self._files.open(to, "rb") as file:
-                    if _checksum(file) != checksum:
+                    if checksum_of(file) != checksum:
                         raise OSError(f"{to} reads otherwise than it was written")
                 files[relative] = os.path.getsize(source), checksum
         if self._is_local:
@@ -171,11 +171,11 @@ class Storage:
                     (self._files.rm_file if is_file else self._files.rmdir)(name)
 
 
-def _protocols(files: Any) -> tuple[str, ...]:
+def protocols(files: Any) -> tuple[str, ...]:
     return (files.protocol,) if isinstance(files.protocol, str) else tuple(files.protocol)
 
 
-def _checksum(file: Any) -> str:
+def checksum_of(file: Any) -> str:
     digest = hashlib.sha256()
     while chunk := file.read(_CHUNK_BYTES):
         digest.update(chunk)

@@ -53,7 +53,7 @@ class RemoteCall(Call):
     ) -> tuple[str, Any]:
         lost: set[Link] = set()
         while True:
-            with self._cluster.calling(lost) as link:
+            with self._cluster.calling(lost, self._options.device) as link:
                 try:
                     reply, results = self._call(link, arrays)
                 except NodeLost as error:

@@ -5,8 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from sojourn.cluster.wire.sharing import this_machine
 from sojourn.errors import SojournError
 from sojourn.pool.decisions.terms import CopyId
+
+
+def needs_gpu(device: str) -> bool:
+    """Whether this is a GPU and nothing else: "gpu", "gpu:1"."""
+    return device.startswith("gpu")
 
 
 class Epoch(NamedTuple):
@@ -25,13 +31,20 @@ class ModelSource:
     """A registered model: where its files are, or what builds it, and the pool's options."""
 
     name: str
-    path: str = ""  # that all nodes see
+    path: str = ""  # that all nodes see, or a URL
+    parcel: str = ""  # or sent along: what its files are packed as
     pickled: bytes = b""  # or packed, with the code that builds it, by the caller
     options: dict[str, Any] = field(default_factory=dict)
     copies: int = 1
     pinned: bool = False
     bytes: int = 256 * 2**20
     device: str = "cpu"
+    keep_seconds: float | None = (
+        None  # after which an idle copy is closed; None: when room is needed
+    )
+    is_held: bool = False  # it is unregistered with the last caller that holds it
+    warms_up: bool = False  # it is run once before callers get it
+    stamp: str = ""  # tells files that were changed from those that were there before
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +59,18 @@ class AgentFacts:
     budget_bytes: int
     processors: int
     devices: tuple[str, ...]
+    machine: str = ""  # what its processes have in common
+    local: str = ""  # the name of its Unix socket, for them
+    gpus: int = 0
+
+    def can_call(self, device: str) -> bool:
+        """Whether a function that needs this device can run there."""
+        return self.gpus > 0 or not needs_gpu(device)
+
+    @property
+    def local_name(self) -> str:
+        """The Unix socket, for a caller on the same machine; nothing for others."""
+        return self.local if self.machine and self.machine == this_machine() else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,8 +31,7 @@ OnError = Literal["raise", "return", "skip"]
 class Elsewhere(Protocol):
     """Other machines that calls can be made on: what `sojourn.cluster.connect` gives."""
 
-    @property
-    def workers(self) -> int: ...
+    def workers(self, device: str) -> int: ...
 
     def new_call(
         self,
@@ -169,7 +168,7 @@ class Isolated(Generic[P, R]):
     def _settings(
         self, workers: int | None, quiet: bool, on_error: str, on: Elsewhere | None
     ) -> Settings:
-        elsewhere = None if on is None else on.workers
+        elsewhere = None if on is None else on.workers(self._options.device)
         return Settings.checked(self._name, workers, quiet, on_error, elsewhere)
 
     def submit(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:

@@ -169,10 +169,15 @@ class Pool:
         self, name: str, *, timeout: float | None = None, version: int | None = None
     ) -> AsyncLease:
         """The same for asyncio: `async with pool.alease(name) as session`."""
+        arguments.text("a model's name", name)
+        return self._leasing(name, _version(version), arguments.timeout(timeout), caller())
+
+    def _leasing(
+        self, name: str, version: int | None, timeout: float | None, place: Place
+    ) -> AsyncLease:
         from sojourn.pool.aio import AsyncLease
 
-        arguments.text("a model's name", name)
-        return AsyncLease(self, name, _version(version), arguments.timeout(timeout), caller())
+        return AsyncLease(self, name, version, timeout, place)
 
     def preload(
         self, *names: str, version: int | None = None, timeout: float | None = None

@@ -14,8 +14,8 @@ from typing import Any
 
 from sojourn.errors import ModelError, SojournError
 from sojourn.pool.decisions.terms import key_of
-from sojourn.pool.pool import Pool
 from sojourn.service import folders
+from sojourn.service.backend import Backend
 from sojourn.service.failures import Refused, Status
 from sojourn.service.inference import ModelRef
 from sojourn.service.lives import Lives, Model
@@ -44,7 +44,7 @@ class Catalogue(Lives):
 
     def __init__(
         self,
-        pool: Pool,
+        pool: Backend,
         entries: Mapping[str, ModelRules | str] | None = None,
         *,
         find: Callable[[], Mapping[str, ModelRules]] | None = None,

@@ -16,8 +16,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 from sojourn import events
 from sojourn.errors import SojournError
@@ -41,6 +42,24 @@ from sojourn.service.tokens import Tokens, is_loopback
 
 _log = logging.getLogger("sojourn.service")
 _STOP = (signal.SIGTERM, signal.SIGINT)
+
+
+class Serving(Protocol):
+    """What answers: one server in this process, or many elsewhere."""
+
+    addresses: dict[str, str]
+
+    @property
+    def where(self) -> str:
+        """The addresses, for people."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The addresses, for programs."""
+
+    def start(self) -> None: ...
+
+    def close(self, grace_seconds: float | None = None) -> None: ...
 
 
 class _Hurried(BaseException):
@@ -67,7 +86,8 @@ class Daemon:
         self._is_draining = False
         self._is_given_up = False
         self._give_up: Callable[[], object] | None = None  # while it starts
-        self._server: Server | None = None
+        self._server: Serving | None = None
+        self._local: Server | None = None  # the same, where it is in this process
         self._reading = asyncio.Lock()  # one configuration at a time
 
     def run(self, on_start: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
@@ -75,29 +95,11 @@ class Daemon:
         settings = self._config.settings
         with contextlib.suppress(_Hurried), contextlib.ExitStack() as stack:
             stack.enter_context(self._signals())
-            stack.enter_context(_logging(settings, self._lines))
+            stack.enter_context(logging_to(settings, self._lines))
             notices.remove_stale_ready_file(settings.ready_file)
-            # Importing takes seconds: from the first moment, so that the first request need not
-            # wait for all of it.
-            for framework in frameworks_of(rules.path for rules in self._entries.values()):
-                zygote_for(framework).start()
-            tracer = None
-            if settings.trace:
-                tracer, end = tracing.tracer()
-                stack.callback(end)
-                stack.callback(events.trace(tracer))
-            pool = stack.enter_context(
-                Pool(
-                    settings.memory,
-                    devices=settings.devices,
-                    max_sessions=settings.max_sessions,
-                    spares=settings.spares,
-                )
-            )
-            self._server = self._make_server(pool, tracer)
+            self._server = self._make_server(stack)
             for warning in exposed(settings, self._tokens):
                 _log.warning("%s", warning)
-            self._give_up = pool.close
             with on_start():
                 self._server.start()
             stack.callback(self._drain)
@@ -107,26 +109,46 @@ class Daemon:
             stack.enter_context(self._announced(settings))
             self._serve()
 
-    def _make_server(self, pool: Pool, tracer: Any) -> Server:
+    def _make_server(self, stack: contextlib.ExitStack) -> Serving:
+        """The server, which is started next. What it needs is closed with the stack."""
         settings = self._config.settings
+        # Importing takes seconds: from the first moment, so that the first request need not wait
+        # for all of it.
+        for framework in frameworks_of(rules.path for rules in self._entries.values()):
+            zygote_for(framework).start()
+        tracer = None
+        if settings.trace:
+            tracer, end = tracing.tracer()
+            stack.callback(end)
+            stack.callback(events.trace(tracer))
+        pool = stack.enter_context(
+            Pool(
+                settings.memory,
+                devices=settings.devices,
+                max_sessions=settings.max_sessions,
+                spares=settings.spares,
+            )
+        )
+        self._give_up = pool.close
         catalogue = Catalogue(
             pool,
             self._entries,
             find=lambda: self._config.entries(),
             watch_seconds=settings.watch_seconds,
         )
-        return Server(
+        operation = operation_of(settings, self._tokens, self._lines)
+        self._local = server_of(
+            settings,
             catalogue,
-            http=settings.http or None,
-            grpc=settings.grpc or None,
-            limits=Limits(
-                body_bytes=settings.max_body_bytes,
-                connections=connections(settings.max_connections),
+            self._tls,
+            replace(
+                operation,
+                tracer=tracer,
+                drain=lambda: self._wishes.put(signal.SIGTERM),
+                reload=self._reload,
             ),
-            tls=self._tls,
-            operation=self._operation(tracer),
-            grace_seconds=settings.grace_seconds,
         )
+        return self._local
 
     # -- while it runs ---------------------------------------------------------------------------
 
@@ -136,10 +158,8 @@ class Daemon:
             if wish is not signal.SIGHUP:
                 _log.info("%s: answering what is under way, then ending", wish.name)
                 return
-            assert self._server is not None
             notices.tell_systemd(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
-            # Loading may take long, and the next signal is not to wait for it.
-            self._server.begin(self._reload).add_done_callback(_has_reloaded)
+            self._reload_now()
 
     def _drain(self) -> None:
         assert self._server is not None
@@ -149,9 +169,15 @@ class Daemon:
         except _Hurried:
             self._server.close(0)
 
+    def _reload_now(self) -> None:
+        """Begin to: loading may take long, and the next signal is not to wait for it."""
+        assert self._local is not None
+        self._local.begin(self._reload).add_done_callback(_has_reloaded)
+
     async def _reload(self) -> list[str]:
         """Read the configuration again, and say what became of it. A wrong one changes nothing."""
-        assert self._server is not None
+        server = self._local
+        assert server is not None
         async with self._reading:
             before = self._config
             try:
@@ -163,17 +189,17 @@ class Daemon:
                 return told
             told = str(changes(before, config, self._entries, entries)).splitlines()
             self._config, self._entries, self._tokens = config, entries, known
-        self._server.operating.gate.tokens = known
-        self._server.grace_seconds = config.settings.grace_seconds
+        server.operating.gate.tokens = known
+        server.grace_seconds = config.settings.grace_seconds
         logging.getLogger("sojourn").setLevel(config.settings.log_level.upper())
         if self._tls is not None:
-            self._server.reload_certificates()
+            server.reload_certificates()
             told.append("the certificate was read again")
         for line in told:
             _log.info("reload: %s", line)
         if config.settings.watch_seconds != before.settings.watch_seconds:
-            await self._server.handler.catalogue.watch(config.settings.watch_seconds)
-        await self._server.handler.reload(entries)
+            await server.handler.catalogue.watch(config.settings.watch_seconds)
+        await server.handler.reload(entries)
         return told
 
     def _read_again(self) -> tuple[Config, dict[str, Any], Tokens]:
@@ -184,22 +210,6 @@ class Daemon:
 
     def _read_tokens(self, settings: Settings) -> Tokens:
         return tokens.read(settings.tokens, dict(self._secrets))
-
-    def _operation(self, tracer: Any) -> Operation:
-        settings = self._config.settings
-        admin = {"on": True, "off": False}.get(settings.admin, settings.admin)
-        return Operation(
-            tokens=self._tokens,
-            admin=admin,
-            access_log=settings.access_log,
-            tracer=tracer,
-            log=self._lines,
-            drain=lambda: self._wishes.put(signal.SIGTERM),
-            reload=self._reload,
-            page=settings.page,
-            page_hosts=tuple(settings.page_hosts),
-            history=settings.history,
-        )
 
     # -- signals, and telling others -------------------------------------------------------------
 
@@ -230,14 +240,13 @@ class Daemon:
         """Others can find it, until it stops."""
         assert self._server is not None
         record = self._record(self._server.addresses, settings)
-        facts = {"pid": record.pid, "url": record.url, **self._server.addresses}
+        facts = {"pid": record.pid, "url": record.url, **self._server.facts}
         withdraw = records.publish(record)
         try:
             with notices.ready_file(settings.ready_file, facts):
                 notices.tell_systemd("READY=1")
-                where = ", ".join(f"{name} at {at}" for name, at in self._server.addresses.items())
                 count = "1 model" if len(self._entries) == 1 else f"{len(self._entries)} models"
-                _log.info("serving %s, %s", count, where)
+                _log.info("serving %s, %s", count, self._server.where)
                 yield
                 notices.tell_systemd("STOPPING=1")
         finally:
@@ -267,6 +276,38 @@ def _has_reloaded(reload: Future[list[str]]) -> None:
     if not reload.cancelled() and (error := reload.exception()) is not None:
         _log.error("the configuration could not be put to use", exc_info=error)
     notices.tell_systemd("READY=1")
+
+
+def operation_of(settings: Settings, known: Tokens, lines: LogLines) -> Operation:
+    """How a server with these settings is run."""
+    admin = {"on": True, "off": False}.get(settings.admin, settings.admin)
+    return Operation(
+        tokens=known,
+        admin=admin,
+        access_log=settings.access_log,
+        log=lines,
+        page=settings.page,
+        page_hosts=tuple(settings.page_hosts),
+        history=settings.history,
+    )
+
+
+def server_of(
+    settings: Settings, catalogue: Catalogue, tls: Tls | None, operation: Operation
+) -> Server:
+    """A server with these settings."""
+    return Server(
+        catalogue,
+        http=settings.http or None,
+        grpc=settings.grpc or None,
+        limits=Limits(
+            body_bytes=settings.max_body_bytes,
+            connections=connections(settings.max_connections),
+        ),
+        tls=tls,
+        operation=operation,
+        grace_seconds=settings.grace_seconds,
+    )
 
 
 def tls_of(settings: Settings) -> Tls | None:
@@ -334,7 +375,7 @@ class _ToStandardError(logging.StreamHandler[Any]):
 
 
 @contextlib.contextmanager
-def _logging(settings: Settings, lines: LogLines) -> Iterator[None]:
+def logging_to(settings: Settings, lines: LogLines) -> Iterator[None]:
     logger = logging.getLogger("sojourn")
     handlers = [_ToStandardError(), lines]
     before = logger.level

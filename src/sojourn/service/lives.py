@@ -10,20 +10,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Collection, Mapping
+from typing import Any
 
 from sojourn import events
 from sojourn.errors import ModelError
-from sojourn.pool.aio import AsyncLease
 from sojourn.pool.decisions.terms import key_of
 from sojourn.pool.driver import keeps_no_receipts
-from sojourn.pool.pool import Pool
 from sojourn.process.aside import aside
 from sojourn.service import folders, versions
+from sojourn.service.backend import Backend, Leasing
 from sojourn.service.inference import ModelRef
 from sojourn.service.rules import ModelRules
 from sojourn.service.served import Served, VersionState, clock
 from sojourn.service.signatures import DEFAULT, is_quickly_read, plain, read_signatures
 from sojourn.service.warming import warm_up
+from sojourn.session.session import Usable
 from sojourn.values import Place, Receipt
 
 DRAIN_SECONDS = 30.0  # for requests that still have a version which leaves
@@ -84,7 +85,7 @@ class Model:
 class Lives:
     """What happens to the models of one pool."""
 
-    def __init__(self, pool: Pool, place: Place) -> None:
+    def __init__(self, pool: Backend, place: Place) -> None:
         self.pool = pool
         self._driver = pool._driver
         self._place = place
@@ -228,7 +229,7 @@ class Lives:
     def _register(self, served: Served) -> None:
         """Make a version known to the pool. Reads files, so not on the loop's thread."""
         rules = served.options
-        options = rules.for_pool()
+        options = self._options(rules)
         if not rules.names_tensors and is_quickly_read(served.path):
             served.signatures = read_signatures(served.path, rules.signature, rules.tags)
             if served.signatures:
@@ -237,6 +238,9 @@ class Lives:
             served.pool_name = f"{served.name}#{served.generation + 1}"
             self.second_names.add(served.pool_name)
         self.pool.register(served.pool_name, served.path, version=served.version, **options)
+
+    def _options(self, rules: ModelRules) -> dict[str, Any]:
+        return rules.for_pool()
 
     def _is_in_pool(self, served: Served) -> bool:
         if key_of(served.name, served.version) not in self._by_key:
@@ -257,11 +261,14 @@ class Lives:
             if not served.signatures:
                 served.signatures = {DEFAULT: plain(DEFAULT, session.signature)}
             if served.options.warm_up and served.state is VersionState.LOADING and served.path:
-                await warm_up(session, served.path, served.signatures)
+                await self._warm_up(session, served)
         served.has_served()
 
-    def _lease(self, served: Served, timeout: float | None = None) -> AsyncLease:
-        return AsyncLease(self.pool, served.pool_name, served.version, timeout, self._place)
+    async def _warm_up(self, session: Usable, served: Served) -> None:
+        await warm_up(session, served.path, served.signatures)
+
+    def _lease(self, served: Served, timeout: float | None = None) -> Leasing:
+        return self.pool._leasing(served.pool_name, served.version, timeout, self._place)
 
     async def _retire(self, model: Model, served: Served, why: str) -> tuple[Receipt, ...]:
         """Take a version out of service: requests by name get another from now on, those that

@@ -23,7 +23,7 @@ from sojourn.service.joining import PROOFS, NoRows, Outputs, agree, feeds_of, sa
 from sojourn.service.served import Served
 from sojourn.service.statistics import ModelStatistics
 from sojourn.service.targets import Target, Targets
-from sojourn.session.lease import Lease
+from sojourn.session.session import Usable
 
 _HOLD_SECONDS = 0.05  # a lease is given back after this, so that the pool has its say
 clock = time.monotonic
@@ -238,7 +238,7 @@ class ModelQueue:
                 return [ask]
         return self._line.take(Ask.is_wanted)
 
-    async def _settle(self, session: Lease, batch: list[Ask], again: deque[Ask]) -> None:
+    async def _settle(self, session: Usable, batch: list[Ask], again: deque[Ask]) -> None:
         """Give each its own answer, or its own error. Raises if the worker has died."""
         try:
             answers = await self._step(session, batch)
@@ -267,7 +267,7 @@ class ModelQueue:
 
     # -- one step --------------------------------------------------------------------------------
 
-    async def _step(self, session: Lease, batch: Sequence[Ask]) -> list[Outputs]:
+    async def _step(self, session: Usable, batch: Sequence[Ask]) -> list[Outputs]:
         began = clock()
         target = batch[0].target
         sizes = [ask.rows for ask in batch]
@@ -300,7 +300,7 @@ class ModelQueue:
         return answers
 
     async def _compare(
-        self, session: Lease, batch: Sequence[Ask], answers: Sequence[Outputs]
+        self, session: Usable, batch: Sequence[Ask], answers: Sequence[Outputs]
     ) -> None:
         """Ask once more for the first and the last of a batch, each alone."""
         target = batch[0].target

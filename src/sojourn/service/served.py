@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from types import TracebackType
 
 from sojourn.errors import BudgetExceeded, InputError, PoolTimeout, SessionBroken, SojournError
-from sojourn.pool.aio import AsyncLease
 from sojourn.pool.decisions.health import Crashes, last_words
-from sojourn.pool.leasing import PoolLease
+from sojourn.service.backend import Leasing
 from sojourn.service.rules import ModelRules
 from sojourn.service.signatures import CallSignature
+from sojourn.session.session import Usable
 from sojourn.values import Receipt, Signature, format_seconds
 
 # What is wrong with the request or with the room for it, and says nothing about the model.
@@ -153,12 +153,12 @@ class Use:
 
     __slots__ = ("_began", "_lease", "_leasing", "_served")
 
-    def __init__(self, served: Served, leasing: AsyncLease) -> None:
+    def __init__(self, served: Served, leasing: Leasing) -> None:
         self._served = served
         self._leasing = leasing
         self._began = 0.0
 
-    async def __aenter__(self) -> PoolLease:
+    async def __aenter__(self) -> Usable:
         served = self._served
         served.enter()
         self._began = clock()

@@ -106,6 +106,16 @@ class Server:
         """Where it answers gRPC; None if it does not."""
         return self.addresses.get("grpc")
 
+    @property
+    def where(self) -> str:
+        """The addresses, for people."""
+        return ", ".join(f"{name} at {address}" for name, address in self.addresses.items())
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The addresses, for programs."""
+        return dict(self.addresses)
+
     def start(self) -> None:
         """Listen, and return when clients are answered."""
         if self._thread is not None:
@@ -189,4 +199,7 @@ class Server:
         await self.handler.close()
         await self.handler.catalogue.close()
         self.operating.close()
-        await asyncio.get_running_loop().shutdown_default_executor()
+        loop = asyncio.get_running_loop()
+        await loop.shutdown_default_executor()
+        await loop.shutdown_asyncgens()  # connections of the loop to other nodes end with these
+        await asyncio.sleep(0)

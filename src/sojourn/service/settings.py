@@ -43,6 +43,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     memory: Annotated[
         int | str | None, Meta(description="what all models together may hold, such as 8GiB")
     ] = None
+    cluster: Annotated[
+        str | None, Meta(description="serve on every node of a Ray cluster: its address, or auto")
+    ] = None
     max_sessions: Annotated[int | None, Meta(description="the most copies of models at a time")] = (
         None
     )

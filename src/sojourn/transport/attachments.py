@@ -20,7 +20,7 @@ from sojourn.transport import placed
 from sojourn.transport.board import RELEASED, RESULT_FILES
 from sojourn.transport.copying import write
 from sojourn.transport.headers import Block, Described, ProtocolError, read
-from sojourn.transport.mapping import Mapping
+from sojourn.transport.mapping import Mapping, address_of
 from sojourn.transport.segment import Segment, SegmentError, checked_size
 
 # Below this, writing a new header costs more than copying the array.
@@ -206,6 +206,7 @@ class HandedOverFiles:
     def __init__(self, words: memoryview) -> None:
         self._words: memoryview | None = words
         self._files: dict[int, tuple[int, int]] = {}  # number to descriptor and size
+        self._latest: dict[int, int] = {}  # number to the answer that was in it last
 
     def receive(self, number: int, fd: int) -> None:
         if not 1 <= number <= RESULT_FILES:
@@ -213,6 +214,7 @@ class HandedOverFiles:
         size = checked_size(fd)
         before = self._files.get(number)
         self._files[number] = (os.dup(fd), size)
+        self._latest.pop(number, None)
         if before is not None:
             os.close(before[0])
 
@@ -224,6 +226,7 @@ class HandedOverFiles:
         fd, size = file
         if described.nbytes > size:
             raise ProtocolError("an array reaches beyond the memory")
+        self._latest[number] = sequence
         result = _Result(fd, described.nbytes, self, number, sequence)
         return result.array(0, described.shape, described.dtype)
 
@@ -233,12 +236,27 @@ class HandedOverFiles:
         if words is not None:
             words[RELEASED + number - 1] = sequence
 
+    def duplicate(self, number: int, sequence: int) -> int | None:
+        """Another descriptor of the file of that answer; None if it has another file since."""
+        file = self._files.get(number)
+        is_latest = self._latest.get(number) == sequence
+        return None if file is None or not is_latest else os.dup(file[0])
+
     def close(self) -> None:
         """Give back the descriptors. Results stay."""
         self._words = None
         files, self._files = self._files, {}
         for fd, _ in files.values():
             os.close(fd)
+
+
+def give_away(array: np.ndarray) -> int | None:
+    """A descriptor of the file that a whole result lies in, which is then used for no other; None
+    if it does not lie in one."""
+    base: Any = array.base
+    while base is not None and type(base) is not _Result:
+        base = base.obj if type(base) is memoryview else getattr(base, "base", None)
+    return None if base is None or address_of(array) != base.address else base.give_away()
 
 
 class _Result(Mapping):
@@ -252,11 +270,19 @@ class _Result(Mapping):
         self._number = number
         self._sequence = sequence
 
+    def give_away(self) -> int | None:
+        files = self._files()
+        if files is None:
+            return None
+        fd = files.duplicate(self._number, self._sequence)
+        self._sequence = 0  # the worker never hears that it is free
+        return fd
+
     def __del__(self, *_: Any) -> None:
         super().__del__()
         if self.size:
             files = self._files()
-            if files is not None:
+            if files is not None and self._sequence:
                 files.release(self._number, self._sequence)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from sojourn.transport.mapping import Mapping, address_of, punch
-from sojourn.transport.segment import sealed_file
+from sojourn.transport.segment import checked_size, sealed_file
 from sojourn.values.dtypes import NUMBER_OF_DTYPE
 
 _ALIGNMENT = 64
@@ -27,16 +27,27 @@ class MemoryFile(Mapping):
 
     __slots__ = ("_maker", "_used", "fd")
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, received: int | None = None) -> None:
         self.size = 0
-        self.fd = sealed_file(size)
-        self._maker = os.getpid()
+        self.fd = sealed_file(size) if received is None else received
+        self._maker = os.getpid() if received is None else 0  # whose arrays lie in it
         self._used = 0
         try:
             super().__init__(self.fd, os.fstat(self.fd).st_size)
         except BaseException:
             os.close(self.fd)
             raise
+
+    @classmethod
+    def receive(cls, fd: int) -> MemoryFile:
+        """The file of another process, whose arrays are then fed as our own. It has the
+        descriptor from now on; raises SegmentError if the file could be shrunk."""
+        try:
+            size = checked_size(fd)
+        except BaseException:
+            os.close(fd)
+            raise
+        return cls(size, fd)
 
     def reserve(self, nbytes: int) -> int | None:
         """The offset of that many free bytes; None if there are none left."""

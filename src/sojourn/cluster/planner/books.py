@@ -78,6 +78,7 @@ class Books:
         self._by_room: list[tuple[int, str]] = []  # free bytes of the nodes that take copies
         # Copies that may leave, the least recently used first; one row for each weight.
         self._idle: dict[float, OrderedDict[CopyId, Copy]] = {}
+        self._timed: dict[CopyId, Copy] = {}  # those of them that leave after a time
         self._pinned: dict[int, int] = {}  # how many pinned models there are of each size
 
     # -- nodes ---------------------------------------------------------------------------------
@@ -155,6 +156,18 @@ class Books:
             self._count_pinned(entry.bytes, -1)
             self._count_pinned(bytes, 1)
         entry.bytes = bytes
+
+    def change_model(self, entry: Entry, model: Model) -> None:
+        """The same model by other rules, for its copies as well."""
+        was, entry.model = entry.model.pinned, model
+        if model.pinned != was:
+            self._count_pinned(entry.bytes, 1 if model.pinned else -1)
+        for copy in entry.copies.values():
+            copy.model = model
+            if model.pinned != was and not copy.is_leaving:
+                sign = 1 if model.pinned else -1
+                self.places[copy.node].pinned_bytes += sign * copy.bytes
+            self.list_idle(copy)
 
     def largest_pinned(self) -> int:
         return max(self._pinned, default=0)
@@ -236,11 +249,22 @@ class Books:
             return
         copy.weight = weight(self.candidate(copy))
         self._idle.setdefault(copy.weight, OrderedDict())[copy.id] = copy
+        if copy.model.keep_seconds is not None:
+            self._timed[copy.id] = copy
 
     def unlist_idle(self, copy: Copy) -> None:
+        self._timed.pop(copy.id, None)
         row = self._idle.get(copy.weight)
         if row is not None:
             row.pop(copy.id, None)
+
+    def expired(self, now: float) -> list[CopyId]:
+        """Those that have been idle for as long as they may be."""
+        return [
+            copy.id
+            for copy in self._timed.values()
+            if now - copy.last_used >= (copy.model.keep_seconds or 0.0)
+        ]
 
     def candidate(self, copy: Copy) -> Candidate:
         """It as the pool's own eviction sees it."""

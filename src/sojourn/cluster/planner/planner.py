@@ -13,11 +13,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import islice
 
 from sojourn.cluster.planner.books import Books, Copy, Entry, Place
+from sojourn.cluster.planner.placing import Placing
 from sojourn.cluster.planner.terms import Close, Lost, Model, Move, Node, Open, Order, Park, Rules
-from sojourn.pool.decisions.eviction import Candidate, choose_victims, weight
+from sojourn.pool.decisions.eviction import choose_victims
 from sojourn.pool.decisions.terms import CopyId, Room
 
 _MOST_COMEBACKS = 7.0
@@ -33,6 +35,7 @@ class Planner:
     def __init__(self, rules: Rules | None = None) -> None:
         self.rules = rules or Rules()
         self.books = Books()
+        self._placing = Placing(self.books, self.rules)
         # Models that have fewer copies than they should have, and whether a caller waits.
         self._due: dict[str, bool] = {}
         # The same, of those that found no room or could not be opened, and when to try again.
@@ -137,6 +140,34 @@ class Planner:
             self._due[name] = self._forget_due(name) or not is_open
             return self.plan(now, first=name)
         return ()
+
+    def on_evict(self, name: str, now: float) -> tuple[Order, ...]:
+        """Somebody wants the memory of a model back: copies that nobody has leased leave."""
+        entry = self.books.entries[name]
+        entry.is_wanted = False  # until somebody asks for it
+        self._forget_due(name)
+        idle = [
+            copy.id
+            for copy in entry.copies.values()
+            if copy.is_open and not (copy.is_leaving or copy.holders)
+        ]
+        orders = self._evict(idle, now)
+        self._check(name)  # a pinned one comes back
+        return (*orders, *self.plan(now))
+
+    def on_rules(
+        self, name: str, now: float, *, pinned: bool, keep_seconds: float | None
+    ) -> tuple[Order, ...]:
+        """A model is to stay, or is not any more; or how long it stays idle is another."""
+        entry = self.books.entries[name]
+        model = replace(entry.model, pinned=pinned, keep_seconds=keep_seconds)
+        self.books.change_model(entry, model)
+        self._check(name)
+        return self.plan(now)
+
+    def expire(self, now: float) -> tuple[Order, ...]:
+        """Copies that have been idle for as long as their models may be leave."""
+        return tuple(self._evict(self.books.expired(now), now))
 
     def on_holders(self, copy_id: CopyId, holders: int, now: float) -> None:
         """So many leases of this copy are out. One that is leased is not evicted."""
@@ -258,9 +289,9 @@ class Planner:
                 found = next((p for p in places if p.free_bytes >= entry.bytes), None)
             else:
                 places = ()
-                found = self._place_with_room(entry)
+                found = self._placing.place_with_room(entry)
             if found is None and may_evict:
-                found, leaving = self._place_by_eviction(entry, places, now)
+                found, leaving = self._placing.place_by_eviction(entry, places, now)
                 orders += self._evict(leaving, now)
             if found is None:
                 break
@@ -274,66 +305,6 @@ class Planner:
             entry.evicted_at = None
         copy = self.books.add(entry, place, slot, now)
         return Open(copy.id, copy.node, restores=slot in entry.parked)
-
-    def _suits(self, entry: Entry, place: Place) -> bool:
-        return (
-            entry.model.name not in place.models
-            and not place.is_draining
-            and entry.model.device in place.node.devices
-        )
-
-    def _place_with_room(self, entry: Entry) -> Place | None:
-        need, books = entry.bytes, self.books
-        first = None
-        for place in books.emptiest():
-            if place.free_bytes < need:
-                return None
-            if self._suits(entry, place):
-                first = place
-                break
-        hole = books.largest_pinned()
-        if first is None or entry.model.pinned or first.free_bytes - need >= hole:
-            return first
-        if books.count_with_room(hole) != 1 or first.free_bytes < hole:
-            return first
-        return next((p for p in books.with_room(need) if self._suits(entry, p)), first)
-
-    def _place_by_eviction(
-        self, entry: Entry, places: Sequence[Place], now: float
-    ) -> tuple[Place | None, tuple[CopyId, ...]]:
-        """The node where room costs least, and who leaves there. Without `places`: any node."""
-        need, residency = entry.bytes, self.rules.min_residency_seconds
-        best: tuple[float, int] | None = None
-        found, leaving = None, tuple[CopyId, ...]()
-        for place in places or self._promising(entry, now):
-            if place.node.budget_bytes - place.pinned_bytes < need:
-                continue
-            candidates = self.books.candidates_on(place)
-            if not entry.model.pinned:
-                candidates = [c for c in candidates if now - c.opened_at >= residency]
-            short = Room(need - place.free_bytes, 0)
-            victims = choose_victims(candidates, short, now, residency)
-            if victims is None:
-                continue
-            loss = _loss([c for c in candidates if c.copy in victims], now)
-            if best is None or loss < best:
-                best, found, leaving = loss, place, victims
-        return found, leaving
-
-    def _promising(self, entry: Entry, now: float) -> list[Place]:
-        """A few nodes that hold what the whole cluster can spare best."""
-        most = self.rules.looks_at
-        found: dict[str, Place] = {}
-        for copy in self.books.first_to_leave(now, most * 4):
-            place = self.books.places[copy.node]
-            if place.node.name not in found and self._suits(entry, place):
-                found[place.node.name] = place
-                if len(found) == most:
-                    break
-        if entry.model.pinned or not found:  # it must find a place if there is one: ask them all
-            rest = (p for p in self.books.emptiest() if self._suits(entry, p))
-            found.update((p.node.name, p) for p in rest if p.node.name not in found)
-        return list(found.values())
 
     def _evict(self, copies: Sequence[CopyId], now: float) -> list[Order]:
         orders: list[Order] = []
@@ -354,7 +325,7 @@ class Planner:
         self.books.leave(copy)
         # Where it goes must be known now, or its state would stay behind.
         stays_behind = restores and not self.rules.has_shared_storage
-        target = None if stays_behind else self._place_with_room(entry)
+        target = None if stays_behind else self._placing.place_with_room(entry)
         if target is None:
             self._check(copy.model.name)
             return [_leaving(copy)]
@@ -378,9 +349,3 @@ class Planner:
 
 def _leaving(copy: Copy) -> Order:
     return (Park if copy.has_changed else Close)(copy.id, copy.node)
-
-
-def _loss(victims: Sequence[Candidate], now: float) -> tuple[float, int]:
-    """What is lost with them: the dearest of them counts first, then all their bytes."""
-    dearest = max((weight(c) / max(now - c.last_used, 1e-3) for c in victims), default=0.0)
-    return dearest, sum(c.bytes for c in victims)

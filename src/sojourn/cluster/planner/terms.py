@@ -23,7 +23,8 @@ class Model:
     """A model that is known to the cluster, and on how many nodes it is open while it is used.
 
     `bytes` is what a copy is charged with until one was measured. A `pinned` one is open all the
-    time. `cost_seconds` is what it takes to bring a copy back.
+    time. `cost_seconds` is what it takes to bring a copy back. A copy that was idle for
+    `keep_seconds` is closed; None: when its room is needed.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Model:
     pinned: bool = False
     device: str = "cpu"
     cost_seconds: float = 1.0
+    keep_seconds: float | None = None
 
     def __post_init__(self) -> None:
         arguments.text("a model's name", self.name)

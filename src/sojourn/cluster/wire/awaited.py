@@ -12,6 +12,8 @@ import msgspec
 import numpy as np
 
 from sojourn.cluster.wire import frames, proving
+from sojourn.cluster.wire.sharing import Sharing
+from sojourn.cluster.wire.words import Opened, Place
 from sojourn.transport.placed import empty
 
 _BUFFER_BYTES = 256 * 2**10
@@ -33,9 +35,11 @@ class FrameReader(asyncio.BufferedProtocol, ABC):
         self._body = np.empty(0, np.uint8)
         self._filled = 0
         self._proven = False
+        self.sharing: Sharing | None = None
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
+        self.sharing = Sharing.with_peer(transport.get_extra_info("socket"))
         self.begin()
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -94,11 +98,18 @@ class FrameReader(asyncio.BufferedProtocol, ABC):
         if self._filled == len(self._body):
             head, body, self._head = self._head, self._body, None
             self._body = np.empty(0, np.uint8)
-            self.take(head, frames.unpack_arrays(head.arrays, body))
+            arrays = frames.unpack_arrays(head.arrays, body, head.places, self.opener())
+            self.take(head, arrays)
 
-    def send(self, number: int, body: Any, arrays: Sequence[np.ndarray] = ()) -> None:
+    def send(
+        self,
+        number: int,
+        body: Any,
+        arrays: Sequence[np.ndarray] = (),
+        places: Sequence[Place] = (),
+    ) -> None:
         if self.transport is not None and not self.transport.is_closing():
-            self.transport.writelines(frames.pack(number, body, arrays))
+            self.transport.writelines(frames.pack(number, body, arrays, places))
 
     def broken(self, error: Exception) -> None:
         if self.transport is not None:
@@ -112,6 +123,10 @@ class FrameReader(asyncio.BufferedProtocol, ABC):
     def room_for(self, size: int) -> np.ndarray:
         """Memory for the arrays of a frame."""
         return np.empty(size, np.uint8)
+
+    @abstractmethod
+    def opener(self) -> frames.Opener | None:
+        """Reads arrays that are not in their frame."""
 
     @abstractmethod
     def begin(self) -> None: ...
@@ -163,10 +178,26 @@ class AgentEnd(FrameReader):
         self.transport.write(proving.proof(self._token, b"agent", self._theirs, self._ours))
         return True
 
+    def opener(self) -> frames.Opener | None:
+        return None if self.sharing is None else self.sharing.asked
+
     def take(self, head: Any, arrays: list[np.ndarray]) -> None:
-        self._serve(self, head.number, head.body, arrays)
+        if type(head.body) is not Opened:
+            self._serve(self, head.number, head.body, arrays)
+        elif self.sharing is not None:
+            self.sharing.has_opened(head.body.number)
+
+    def answer(self, number: int, body: Any, arrays: Sequence[np.ndarray]) -> None:
+        """Send what came of a question. Large results are handed over where that can be."""
+        is_open = self.transport is not None and not self.transport.is_closing()
+        if self.sharing is None or not is_open:
+            self.send(number, body, arrays)
+        else:
+            self.send(number, body, arrays, self.sharing.answer(number, arrays))
 
     def connection_lost(self, error: Exception | None) -> None:
+        if self.sharing is not None:
+            self.sharing.close()
         self._lost(self)
 
 
@@ -210,13 +241,25 @@ class CallerEnd(FrameReader):
         self._number += 1
         number = self._number
         answer = self._waiting[number] = asyncio.get_running_loop().create_future()
+        sharing = self.sharing
         try:
-            self.send(number, body, arrays)
-            return await answer  # type: ignore[no-any-return]
+            if sharing is None or not arrays:
+                self.send(number, body, arrays)
+                return await answer  # type: ignore[no-any-return]
+            places, copies = sharing.question(arrays)
+            self.send(number, body, arrays, places)
+            found = await answer
+            sharing.free(copies)
+            return found  # type: ignore[no-any-return]
         finally:
             self._waiting.pop(number, None)
 
+    def opener(self) -> frames.Opener | None:
+        return None if self.sharing is None else self.sharing.answered
+
     def take(self, head: Any, arrays: list[np.ndarray]) -> None:
+        if head.places:
+            self.send(0, Opened(head.number))
         waiting = self._waiting.get(head.number)
         if waiting is not None and not waiting.done():
             waiting.set_result((head.body, arrays))
@@ -229,6 +272,8 @@ class CallerEnd(FrameReader):
         self._fail(error or ConnectionResetError("the agent has closed the connection"))
 
     def _fail(self, error: Exception) -> None:
+        if self.sharing is not None:
+            self.sharing.close()
         for waiting in (self.ready, *self._waiting.values()):
             if not waiting.done():
                 waiting.set_exception(error)

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from sojourn.cluster.wire import frames, proving
+from sojourn.cluster.wire.sharing import Sharing
+from sojourn.cluster.wire.words import Opened
 
 _BUFFER_BYTES = 64 * 2**10
 
@@ -17,11 +19,13 @@ _BUFFER_BYTES = 64 * 2**10
 class Line:
     """A connection to an agent. Whatever it raises but an answer, it is of no use afterwards."""
 
-    def __init__(self, address: tuple[str, int], token: bytes, timeout: float) -> None:
-        self._socket = socket.create_connection(address, timeout)
+    def __init__(
+        self, address: tuple[str, int], token: bytes, timeout: float, local: str = ""
+    ) -> None:
+        self._socket = connected(address, timeout, local)
         try:
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._prove(token)
+            self._sharing = Sharing.with_peer(self._socket)
         except BaseException:
             self._socket.close()
             raise
@@ -53,10 +57,15 @@ class Line:
         """The answer to a question. Raises TimeoutError at the deadline, OSError if it breaks."""
         self._number += 1
         self._limit(deadline)
-        self._send(frames.pack(self._number, body, arrays), deadline)
+        places, copies = ([], []) if self._sharing is None else self._sharing.question(arrays)
+        self._send(frames.pack(self._number, body, arrays, places), deadline)
         while True:
             head, found = self._receive(deadline)
+            if head.places:
+                self._send(frames.pack(0, Opened(head.number)), deadline)
             if head.number == self._number:
+                if self._sharing is not None:
+                    self._sharing.free(copies)
                 return head.body, found
 
     def _send(self, buffers: list[Any], deadline: float | None) -> None:
@@ -91,7 +100,8 @@ class Line:
         target = body.data
         while here < body_bytes:
             here += self._into(target[here:], deadline)
-        return head, frames.unpack_arrays(head.arrays, body)
+        opener = None if self._sharing is None else self._sharing.answered
+        return head, frames.unpack_arrays(head.arrays, body, head.places, opener)
 
     def _into(self, view: memoryview, deadline: float | None) -> int:
         self._limit(deadline)
@@ -118,3 +128,20 @@ class Line:
 
     def close(self) -> None:
         self._socket.close()
+        if self._sharing is not None:
+            self._sharing.close()
+
+
+def connected(address: tuple[str, int], timeout: float, local: str) -> socket.socket:
+    """A connection to an agent: by its Unix socket, if it is one of this machine."""
+    if local:
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            made.settimeout(timeout)
+            made.connect(f"\0{local}")
+            return made
+        except OSError:
+            made.close()  # in another network namespace
+    made = socket.create_connection(address, timeout)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return made

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
 
-from sojourn.cluster.wire.words import AnyReply, AnyRequest, Head, Spec
+from sojourn.cluster.wire.words import AnyReply, AnyRequest, Head, Place, Spec
 from sojourn.errors import SojournError
 from sojourn.transport import strings
+from sojourn.transport.segment import SegmentError
 from sojourn.values.dtypes import BY_NAME, STRING, name_of
 
 PREFIX = struct.Struct("<4sIQ")
@@ -26,6 +27,7 @@ _ALIGNMENT = 64
 _PADDING = bytes(_ALIGNMENT)
 
 T = TypeVar("T")
+NAME_OF = {dtype: name for name, dtype in BY_NAME.items()}
 
 
 class BrokenFrame(SojournError):
@@ -45,12 +47,18 @@ REPLIES = msgspec.msgpack.Decoder(ReplyHead)
 _encode = msgspec.msgpack.Encoder().encode
 
 
-def pack(number: int, body: Any, arrays: Sequence[np.ndarray] = ()) -> list[Any]:
-    """The buffers of a frame. Those of arrays refer to their memory."""
+def pack(
+    number: int, body: Any, arrays: Sequence[np.ndarray] = (), places: Sequence[Place] = ()
+) -> list[Any]:
+    """The buffers of a frame. Those of arrays refer to their memory; some have other places."""
     specs: list[Spec] = []
     buffers: list[Any] = [b""]
     size = 0
-    for array in arrays:
+    elsewhere = {place[0] for place in places}
+    for index, array in enumerate(arrays):
+        if index in elsewhere:
+            specs.append((NAME_OF[array.dtype], array.shape, 0))
+            continue
         if array.dtype.kind in "OSU":
             block: Any = strings.pack(array)
             specs.append((STRING, array.shape, len(block)))
@@ -59,6 +67,8 @@ def pack(number: int, body: Any, arrays: Sequence[np.ndarray] = ()) -> list[Any]
             name = name_of(array.dtype)
             if name is None:
                 raise TypeError(f"arrays of dtype {array.dtype} cannot be sent")
+            if not array.dtype.isnative:
+                array = array.astype(array.dtype.newbyteorder("="))
             count = array.nbytes
             specs.append((name, array.shape, count))
             flat = np.ascontiguousarray(array).reshape(-1)  # it makes a row of a scalar
@@ -68,7 +78,7 @@ def pack(number: int, body: Any, arrays: Sequence[np.ndarray] = ()) -> list[Any]
         if padding:
             buffers.append(_PADDING[:padding])
         size += count + padding
-    head = _encode(Head(number, body, specs))
+    head = _encode(Head(number, body, specs, list(places)))
     buffers[0] = PREFIX.pack(MAGIC, len(head), size) + head
     return buffers
 
@@ -88,11 +98,23 @@ def unpack_head(decoder: msgspec.msgpack.Decoder[T], data: Any) -> T:
         raise BrokenFrame(f"the head of a frame cannot be read: {error}") from None
 
 
-def unpack_arrays(specs: Sequence[Spec], body: np.ndarray) -> list[np.ndarray]:
-    """The arrays, as views on the bytes that came."""
+Opener = Callable[[Place, tuple[int, ...], np.dtype[Any]], np.ndarray]
+
+
+def unpack_arrays(
+    specs: Sequence[Spec],
+    body: np.ndarray,
+    places: Sequence[Place] = (),
+    opener: Opener | None = None,
+) -> list[np.ndarray]:
+    """The arrays, as views on the bytes that came, or where the opener finds them."""
     arrays: list[np.ndarray] = []
     offset = 0
-    for name, shape, count in specs:
+    elsewhere = {place[0]: place for place in places}
+    for index, (name, shape, count) in enumerate(specs):
+        if index in elsewhere:
+            arrays.append(_opened(opener, elsewhere[index], name, shape))
+            continue
         end = offset + count
         if count < 0 or end > body.nbytes or any(dim < 0 for dim in shape):
             raise BrokenFrame("an array reaches beyond its frame")
@@ -109,3 +131,13 @@ def unpack_arrays(specs: Sequence[Spec], body: np.ndarray) -> list[np.ndarray]:
             arrays.append(part.view(dtype).reshape(shape))
         offset = end + -count % _ALIGNMENT
     return arrays
+
+
+def _opened(opener: Opener | None, place: Place, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    dtype = BY_NAME.get(name)
+    if opener is None or dtype is None:
+        raise BrokenFrame("an array is where it cannot be read")
+    try:
+        return opener(place, shape, dtype)
+    except (OSError, SegmentError) as error:
+        raise BrokenFrame(f"an array cannot be read where it is: {error}") from None

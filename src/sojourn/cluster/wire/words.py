@@ -9,6 +9,9 @@ import msgspec
 from sojourn.values import Footprint, Receipt, TensorSpec
 
 Spec = tuple[str, tuple[int, ...], int]  # dtype, shape, bytes
+# An array that is not in its frame: which one it is, the sender's descriptor of its file, the
+# inode of that, and where in it the array begins.
+Place = tuple[int, int, int, int]
 
 
 class Request(msgspec.Struct, tag=True, array_like=True):
@@ -75,6 +78,27 @@ class CallFunction(Request):
     deterministic: bool
 
 
+class SendParcel(Request):
+    """A part of a model's files, as the array. Without one: how much of it is there."""
+
+    digest: str
+    offset: int
+    total: int
+
+
+class FetchParcel(Request):
+    """The part of a model's files that begins here."""
+
+    digest: str
+    offset: int
+
+
+class Opened(Request):
+    """The files of this answer were opened. There is no reply."""
+
+    number: int
+
+
 class CutOff(Request):
     """End the worker of a function that this caller has called."""
 
@@ -82,7 +106,17 @@ class CutOff(Request):
 
 
 AnyRequest = (
-    LeaseModel | RunStep | AskStep | KeepLeases | GiveBack | Operate | CallFunction | CutOff
+    LeaseModel
+    | RunStep
+    | AskStep
+    | KeepLeases
+    | GiveBack
+    | Operate
+    | CallFunction
+    | SendParcel
+    | FetchParcel
+    | Opened
+    | CutOff
 )
 
 
@@ -143,6 +177,12 @@ class Returned(Reply):
     node: str
 
 
+class ParcelFacts(Reply):
+    """How much of a parcel is there, or how long it is; -1: it is not there."""
+
+    have: int
+
+
 class Failed(Reply):
     """An error, as it crosses from a worker as well. `has_begun`: the step may have had effects."""
 
@@ -151,7 +191,7 @@ class Failed(Reply):
     receipt: Receipt | None = None
 
 
-AnyReply = Leased | Moved | Results | StepFacts | Kept | Done | Returned | Failed
+AnyReply = Leased | Moved | Results | StepFacts | Kept | Done | Returned | ParcelFacts | Failed
 
 
 class Head(msgspec.Struct, array_like=True):
@@ -160,3 +200,4 @@ class Head(msgspec.Struct, array_like=True):
     number: int  # of the question, repeated by its answer
     body: Any
     arrays: list[Spec]
+    places: list[Place] = []

@@ -1,0 +1,239 @@
+"""Models whose files are brought to a node: from a URL, or sent along by a caller as a parcel.
+
+A parcel is a tar file that is known by its checksum. Agents that need one ask the others for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tarfile
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from sojourn.cluster.links import Link, NodeLost
+from sojourn.cluster.storage import checksum_of, protocols
+from sojourn.cluster.terms import AgentFacts, ModelSource
+from sojourn.cluster.wire import words
+from sojourn.errors import ModelError, SojournError
+
+_CHUNK_BYTES = 16 * 2**20
+SENT_TO = 2  # nodes, so that one of them may be lost
+
+
+class Files:
+    """What was brought to this node, in a folder that goes with its agent. Used by any thread."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()  # one is brought at a time
+
+    def path_of(self, source: ModelSource, others: Sequence[AgentFacts]) -> str:
+        """Where the files of a model are. Raises ModelError if they cannot be had."""
+        if source.parcel:
+            with self._lock:
+                return self._unpacked(source, others)
+        if "://" not in source.path:
+            return source.path
+        with self._lock:
+            try:
+                return self._downloaded(source.path)
+            except (OSError, ImportError, ValueError) as error:
+                raise ModelError(f"{source.path} cannot be read: {error}") from error
+
+    def keep_only(self, sources: Iterable[ModelSource]) -> None:
+        """Remove what no registered model needs any more."""
+        used = {_name(source) for source in sources}
+        with self._lock:
+            for entry in os.listdir(self._folder):
+                if entry.partition(".")[0].partition("-")[0] not in used:
+                    path = f"{self._folder}/{entry}"
+                    (shutil.rmtree if os.path.isdir(path) else os.unlink)(path)
+
+    # -- from a URL --------------------------------------------------------------------------------
+
+    def _downloaded(self, url: str) -> str:
+        from fsspec.core import url_to_fs
+
+        files, root = url_to_fs(url)
+        if "file" in protocols(files):
+            return str(root)
+        root = root.rstrip("/")
+        files.invalidate_cache()  # what it has listed before may be there no more
+        found: dict[str, Any] = files.find(root, detail=True)
+        if not found:
+            raise FileNotFoundError("nothing is there")
+        state = hashlib.sha256(repr(sorted(found.items())).encode()).hexdigest()[:16]
+        target = f"{self._folder}/{_digest(url)}-{state}/{os.path.basename(root)}"
+        if not os.path.exists(target):
+            with _whole(os.path.dirname(target)) as fresh:
+                for name, facts in found.items():
+                    _download(files, name, facts, f"{fresh}/{_below(name, root)}")
+        return target
+
+    # -- from a parcel -----------------------------------------------------------------------------
+
+    def store(self, digest: str, offset: int, total: int, data: np.ndarray | None) -> int:
+        """Take a part of a parcel; how much of it is here, all if it is whole."""
+        whole = self._parcel(digest)
+        if os.path.exists(whole):
+            return total
+        part = f"{whole}.part"
+        with self._lock, open(part, "ab") as file:
+            have = file.tell()
+            if data is not None and offset == have:
+                file.write(data.data)
+                have = file.tell()
+            if have < total:
+                return have
+        try:
+            if _checksum(part) != digest:
+                raise ModelError("a model that was sent along did not arrive as it was")
+            os.replace(part, whole)
+        except BaseException:
+            os.unlink(part)
+            raise
+        return total
+
+    def read(self, digest: str, offset: int) -> tuple[int, np.ndarray]:
+        """A part of a parcel, and how long all of it is; -1 if it is not here."""
+        try:
+            with open(self._parcel(digest), "rb") as file:
+                total = os.fstat(file.fileno()).st_size
+                return total, np.frombuffer(os.pread(file.fileno(), _CHUNK_BYTES, offset), np.uint8)
+        except FileNotFoundError:
+            return -1, np.empty(0, np.uint8)
+
+    def _parcel(self, digest: str) -> str:
+        return f"{self._folder}/{_digest(digest)}.tar"
+
+    def _unpacked(self, source: ModelSource, others: Sequence[AgentFacts]) -> str:
+        folder = f"{self._folder}/{_digest(source.parcel)}"
+        if not os.path.exists(folder):
+            if not os.path.exists(self._parcel(source.parcel)):
+                self._fetch(source, others)
+            with _whole(folder) as fresh, tarfile.open(self._parcel(source.parcel)) as parcel:
+                parcel.extractall(fresh, filter="data")
+        return f"{folder}/{source.path}"
+
+    def _fetch(self, source: ModelSource, others: Sequence[AgentFacts]) -> None:
+        for facts in others:
+            link = Link(facts)
+            try:
+                with _whole(self._parcel(source.parcel)) as fresh:
+                    _pull(link, source.parcel, fresh)
+                return
+            except (SojournError, OSError):
+                pass  # another one may have it
+            finally:
+                link.cut()
+        raise ModelError(
+            f"{source.name!r} was sent along, and no node has its files any more: register it again"
+        )
+
+
+def pack(path: str) -> tuple[str, str]:
+    """The files of a model as a parcel: where it is, for the caller to remove, and its checksum."""
+    fd, parcel = tempfile.mkstemp(prefix="sojourn-parcel-")
+    try:
+        with os.fdopen(fd, "wb") as file, tarfile.open(fileobj=file, mode="w") as packed:
+            packed.add(path, os.path.basename(path), filter=_plain)
+        return parcel, _checksum(parcel)
+    except BaseException:
+        os.unlink(parcel)
+        raise
+
+
+def send(parcel: str, digest: str, links: Sequence[Link]) -> None:
+    """Have a parcel on some nodes, one at least."""
+    total, sent = os.path.getsize(parcel), 0
+    failure: Exception | None = None
+    for link in links:
+        if sent == SENT_TO:
+            break
+        try:
+            _push(link, parcel, digest, total)
+            sent += 1
+        except (NodeLost, TimeoutError) as error:
+            failure = error
+    if not sent:
+        raise failure or NodeLost("there is no node to send a model to")
+
+
+def _push(link: Link, parcel: str, digest: str, total: int) -> None:
+    reply, _ = link.ask(words.SendParcel(digest, 0, total))
+    with open(parcel, "rb") as file:
+        while reply.have < total:
+            data = np.frombuffer(os.pread(file.fileno(), _CHUNK_BYTES, reply.have), np.uint8)
+            reply, _ = link.ask(words.SendParcel(digest, reply.have, total), [data])
+
+
+def _pull(link: Link, digest: str, target: str) -> None:
+    with open(target, "wb") as file:
+        while True:
+            reply, arrays = link.ask(words.FetchParcel(digest, file.tell()))
+            if reply.have < 0:
+                raise FileNotFoundError(digest)
+            file.write(arrays[0].data)
+            if file.tell() >= reply.have:
+                break
+    if _checksum(target) != digest:
+        raise ModelError("a model that was sent along did not arrive as it was")
+
+
+@contextmanager
+def _whole(target: str) -> Iterator[str]:
+    """A path that becomes the target if all goes well, and is removed otherwise."""
+    fresh = f"{target}.part"
+    shutil.rmtree(fresh, ignore_errors=True)
+    try:
+        yield fresh
+        os.rename(fresh, target)
+    except BaseException:
+        shutil.rmtree(fresh, ignore_errors=True)
+        if os.path.isfile(fresh):
+            os.unlink(fresh)
+        raise
+
+
+def _download(files: Any, name: str, facts: Any, target: str) -> None:
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    files.get_file(name, target)
+    if os.path.getsize(target) != facts["size"]:
+        raise OSError(f"{name} was changed while it was read")
+
+
+def _below(name: str, root: str) -> str:
+    """A file's path from the folder that the root is in. A listing may say what it likes."""
+    rest = name.lstrip("/").removeprefix(root.lstrip("/")).lstrip("/")
+    if ".." in rest.split("/"):
+        raise ValueError(f"{name} is not below {root}")
+    base = os.path.basename(root)
+    return f"{base}/{rest}" if rest else base
+
+
+def _plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    """The same for the same content: no owners and times."""
+    entry.uid = entry.gid = 0
+    entry.uname = entry.gname = ""
+    entry.mtime = 0
+    return entry
+
+
+def _name(source: ModelSource) -> str:
+    return _digest(source.parcel or source.path)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _checksum(path: str) -> str:
+    with open(path, "rb") as file:
+        return checksum_of(file)

@@ -1,0 +1,52 @@
+"""What a lease can do with the variables of a session on an agent's node, besides steps."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+from sojourn.cluster.leases import Held
+from sojourn.cluster.storage import Storage
+
+
+class Folder:
+    """A path below a private folder that does not exist yet; whatever it became is removed."""
+
+    def __init__(self, parent: str | None) -> None:
+        self._made = tempfile.mkdtemp(prefix="state-", dir=parent)
+
+    def __enter__(self) -> str:
+        return os.path.join(self._made, "state")
+
+    def __exit__(self, *raised: object) -> None:
+        shutil.rmtree(self._made, ignore_errors=True)
+
+
+def _save(held: Held, url: str) -> None:
+    with Folder(None) as folder:
+        held.lease.save(folder)
+        Storage(url).put(folder, "saved", 0)
+
+
+def _restore(held: Held, url: str) -> None:
+    with Folder(None) as folder:
+        if not Storage(url).get(folder, "saved", 0):
+            raise FileNotFoundError(f"nothing was saved at {url}")
+        held.has_changed = True
+        held.lease.restore(folder)
+
+
+def _reset(held: Held, _: str) -> None:
+    held.has_changed = True
+    held.lease.reset()
+
+
+OPERATIONS: dict[str, Callable[[Held, str], Any]] = {
+    "reset": _reset,
+    "save": _save,
+    "restore": _restore,
+    "footprint": lambda held, _: held.lease.footprint(),
+}

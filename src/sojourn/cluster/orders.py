@@ -1,0 +1,250 @@
+"""Has the plan carried out by the agents: opens, closes, and what callers are told of it.
+
+Every order carries the controller's epoch. An agent that has seen a later one refuses, and then
+this controller ends: nothing that it knows of is its own any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from sojourn.cluster.planner import Lost, Model, Move, Node, Open, Order, Planner, Rules
+from sojourn.cluster.terms import AgentFacts, AgentReport, Epoch, ModelSource, StaleEpoch
+from sojourn.errors import SojournError
+from sojourn.pool.decisions.terms import CopyId
+
+_PARK_AGAIN_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the first `connect()` decides for all."""
+
+    memory_bytes: int | None = None  # of each node; None: what Ray says that it has
+    storage: str | None = None
+    gpus: int | None = None  # of each node; None: all of them
+    client_seconds: float = 10.0  # after which a caller that is not heard of is gone
+
+
+class Nodes(Protocol):
+    """How the controller sees Ray."""
+
+    def alive(self) -> dict[str, Mapping[str, Any]]: ...
+
+    def agent(self, node: Mapping[str, Any]) -> Any: ...
+
+    def forget(self, agent: Any) -> None: ...
+
+    def end(self) -> None:
+        """It is over: have it gone for good."""
+
+    def step_down(self) -> None:
+        """A later one has taken over: only this process is to go."""
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """A node that takes part, and its agent."""
+
+    agent: Any
+    facts: AgentFacts
+    report: AgentReport
+    closing: set[asyncio.Task[Any]] = field(default_factory=set)
+    look: asyncio.Task[None] | None = None
+    missing: set[CopyId] = field(default_factory=set)  # in its last report
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """What callers keep: where every model is open, and how to reach the agents."""
+
+    plan: tuple[int, int]
+    routes: dict[str, list[str]]
+    agents: dict[str, AgentFacts]
+
+
+class Orders:
+    """The planner's driver. Used on one event loop only."""
+
+    def __init__(self, nodes: Nodes, settings: Settings) -> None:
+        self._nodes = nodes
+        self._settings = settings
+        self._planner = Planner(Rules(has_shared_storage=settings.storage is not None))
+        self._owner = secrets.token_hex(8)
+        self._epoch = Epoch(0, self._owner)
+        self._members: dict[str, Member] = {}
+        self._sources: dict[str, ModelSource] = {}
+        self._failures: dict[str, Exception] = {}
+        self._lost: list[str] = []
+        self._trouble: dict[str, str] = {}
+        self._plan = 0
+        self._published: tuple[dict[str, list[str]], dict[str, AgentFacts]] = {}, {}
+        self._has_changed = asyncio.Condition()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._is_deposed = False
+
+    async def _order(self, member: Member, what: str, *given: Any) -> Any:
+        """Give an order. Raises what the agent raised, or what Ray says if it is gone."""
+        try:
+            return await getattr(member.agent, what).remote(self._epoch, *given)
+        except Exception as error:
+            cause = cause_of(error)
+            if isinstance(cause, StaleEpoch):
+                self._step_down(str(cause))
+            raise
+
+    def _step_down(self, why: str) -> StaleEpoch:
+        """A later controller has taken over. Nothing is ended: it is no longer ours."""
+        self._is_deposed = True
+        self._nodes.step_down()
+        return StaleEpoch(why)
+
+    async def _order_all(self, what: str, *given: Any) -> None:
+        """The same, to all. One that is gone says so when it is looked at next."""
+        orders = [self._order(member, what, *given) for member in self._members.values()]
+        await asyncio.gather(*orders, return_exceptions=True)
+
+    def _perform(self, orders: Iterable[Order]) -> None:
+        """Have orders carried out: per node, what leaves goes before what comes."""
+        for order in orders:
+            if isinstance(order, Lost):
+                node = order.node
+                self._lost.append(f"{order.copy.model}: what it had learnt was on {node[:6]} only")
+            elif isinstance(order, Open):
+                self._spawn(self._open(order.copy, order.node, order.restores))
+            elif isinstance(order, Move):
+                leaving = self._begin_close(order.leaving, order.source, True)
+                self._spawn(self._open(order.copy, order.target, order.restores, leaving))
+            else:
+                # What has changed since the last report is kept as well, unless the model is gone.
+                self._begin_close(order.copy, order.node, order.copy.model in self._sources)
+        self._publish()
+
+    def _begin_close(self, copy: CopyId, node_id: str, parks: bool) -> asyncio.Task[Any]:
+        task = self._spawn(self._close(copy, node_id, parks))
+        member = self._members.get(node_id)
+        if member is not None:
+            member.closing.add(task)
+            task.add_done_callback(member.closing.discard)
+        return task
+
+    async def _open(
+        self, copy: CopyId, node_id: str, restores: bool, after: asyncio.Task[Any] | None = None
+    ) -> None:
+        member = self._members.get(node_id)
+        source = self._sources.get(copy.model)
+        if member is None or source is None:
+            return  # gone meanwhile, and the planner was told
+        if after is not None or member.closing:
+            waits_for = {*member.closing, *([after] if after is not None else [])}
+            await asyncio.wait(waits_for)
+            restores = restores or (after is not None and after.result())
+        others = [other.facts for other in self._members.values() if other is not member]
+        try:
+            held = await self._order(
+                member, "open", copy, source, restores, others if source.parcel else []
+            )
+        except Exception as error:
+            if not is_gone(error):
+                self._failures[copy.model] = cause_of(error)
+            self._perform(self._planner.on_failed(copy, time.monotonic()))
+        else:
+            self._failures.pop(copy.model, None)
+            self._perform(self._planner.on_opened(copy, held, time.monotonic()))
+        await self._announce()
+
+    async def _close(self, copy: CopyId, node_id: str, parks: bool) -> bool:
+        """Whether its state was kept. One that cannot be kept stays until it can."""
+        parked = False
+        while (member := self._members.get(node_id)) is not None:
+            try:
+                parked = bool(await self._order(member, "close", copy, parks))
+                break
+            except Exception as error:
+                if is_gone(error):
+                    return False  # whoever looks at it says so
+                trouble = cause_of(error)
+                self._trouble[copy.model] = f"{copy.model}: it cannot be parked: {trouble}"
+                await asyncio.sleep(_PARK_AGAIN_SECONDS)
+        else:
+            return False
+        self._trouble.pop(copy.model, None)
+        self._perform(self._planner.on_closed(copy, time.monotonic(), parked=parked))
+        await self._announce()
+        return parked
+
+    # -- what others are told ----------------------------------------------------------------------
+
+    def _routes_of(self, name: str) -> list[str]:
+        entry = self._planner.books.entries.get(name)
+        if entry is None:
+            return []
+        return [c.node for c in entry.copies.values() if c.is_open and not c.is_leaving]
+
+    def _table(self) -> Table:
+        routes = {name: self._routes_of(name) for name in self._sources}
+        agents = {node_id: member.facts for node_id, member in self._members.items()}
+        return Table((self._epoch.number, self._plan), routes, agents)
+
+    def _publish(self) -> None:
+        """Tell the agents where everything is, for callers whose table is old."""
+        table = self._table()
+        routes = table.routes
+        if (routes, table.agents) == self._published:
+            return
+        self._plan += 1  # tables of one plan are the same, so that a late one does no harm
+        self._published = routes, table.agents
+        self._spawn(self._order_all("set_routes", self._plan, routes))
+
+    async def _announce(self) -> None:
+        async with self._has_changed:
+            self._has_changed.notify_all()
+
+    async def _wait_for_change(self, seconds: float) -> None:
+        async with self._has_changed:
+            try:
+                await asyncio.wait_for(self._has_changed.wait(), seconds)
+            except (asyncio.TimeoutError, TimeoutError):
+                pass
+
+    def _spawn(self, work: Any) -> asyncio.Task[Any]:
+        task: asyncio.Task[Any] = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+def as_node(facts: AgentFacts) -> Node:
+    return Node(facts.node_id, facts.budget_bytes, frozenset(facts.devices))
+
+
+def as_model(source: ModelSource) -> Model:
+    return Model(
+        source.name,
+        source.bytes,
+        source.copies,
+        source.pinned,
+        source.device,
+        keep_seconds=source.keep_seconds,
+    )
+
+
+def is_same(one: ModelSource, other: ModelSource) -> bool:
+    """Whether they are one model, whatever became of its rules since."""
+    return replace(one, pinned=other.pinned, keep_seconds=other.keep_seconds) == other
+
+
+def cause_of(error: Exception) -> Exception:
+    """What the agent raised, out of what Ray makes of it."""
+    cause = getattr(error, "cause", None)
+    return cause if isinstance(cause, Exception) else error
+
+
+def is_gone(error: Exception) -> bool:
+    """Whether this was said by Ray, and not by the agent."""
+    return cause_of(error) is error and not isinstance(error, SojournError)

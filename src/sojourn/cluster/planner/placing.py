@@ -1,0 +1,84 @@
+"""Where a copy goes: the node that has room, or the one where room costs least. Changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sojourn.cluster.planner.books import Books, Entry, Place
+from sojourn.cluster.planner.terms import Rules
+from sojourn.pool.decisions.eviction import Candidate, choose_victims, weight
+from sojourn.pool.decisions.terms import CopyId, Room
+
+
+class Placing:
+    """Looks at the books of one planner."""
+
+    def __init__(self, books: Books, rules: Rules) -> None:
+        self._books = books
+        self._rules = rules
+
+    def suits(self, entry: Entry, place: Place) -> bool:
+        return (
+            entry.model.name not in place.models
+            and not place.is_draining
+            and entry.model.device in place.node.devices
+        )
+
+    def place_with_room(self, entry: Entry) -> Place | None:
+        need, books = entry.bytes, self._books
+        first = None
+        for place in books.emptiest():
+            if place.free_bytes < need:
+                return None
+            if self.suits(entry, place):
+                first = place
+                break
+        hole = books.largest_pinned()
+        if first is None or entry.model.pinned or first.free_bytes - need >= hole:
+            return first
+        if books.count_with_room(hole) != 1 or first.free_bytes < hole:
+            return first
+        return next((p for p in books.with_room(need) if self.suits(entry, p)), first)
+
+    def place_by_eviction(
+        self, entry: Entry, places: Sequence[Place], now: float
+    ) -> tuple[Place | None, tuple[CopyId, ...]]:
+        """The node where room costs least, and who leaves there. Without `places`: any node."""
+        need, residency = entry.bytes, self._rules.min_residency_seconds
+        best: tuple[float, int] | None = None
+        found, leaving = None, tuple[CopyId, ...]()
+        for place in places or self._promising(entry, now):
+            if place.node.budget_bytes - place.pinned_bytes < need:
+                continue
+            candidates = self._books.candidates_on(place)
+            if not entry.model.pinned:
+                candidates = [c for c in candidates if now - c.opened_at >= residency]
+            short = Room(need - place.free_bytes, 0)
+            victims = choose_victims(candidates, short, now, residency)
+            if victims is None:
+                continue
+            loss = _loss([c for c in candidates if c.copy in victims], now)
+            if best is None or loss < best:
+                best, found, leaving = loss, place, victims
+        return found, leaving
+
+    def _promising(self, entry: Entry, now: float) -> list[Place]:
+        """A few nodes that hold what the whole cluster can spare best."""
+        most = self._rules.looks_at
+        found: dict[str, Place] = {}
+        for copy in self._books.first_to_leave(now, most * 4):
+            place = self._books.places[copy.node]
+            if place.node.name not in found and self.suits(entry, place):
+                found[place.node.name] = place
+                if len(found) == most:
+                    break
+        if entry.model.pinned or not found:  # it must find a place if there is one: ask them all
+            rest = (p for p in self._books.emptiest() if self.suits(entry, p))
+            found.update((p.node.name, p) for p in rest if p.node.name not in found)
+        return list(found.values())
+
+
+def _loss(victims: Sequence[Candidate], now: float) -> tuple[float, int]:
+    """What is lost with them: the dearest of them counts first, then all their bytes."""
+    dearest = max((weight(c) / max(now - c.last_used, 1e-3) for c in victims), default=0.0)
+    return dearest, sum(c.bytes for c in victims)

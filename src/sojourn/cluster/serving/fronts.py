@@ -1,0 +1,276 @@
+"""A front on every node, each a Ray actor that belongs to the command: they end with it."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+import ray
+
+from sojourn.cluster.actors import NAMESPACE, RayNodes
+from sojourn.cluster.connecting import joined
+from sojourn.cluster.orders import Settings
+from sojourn.cluster.serving.front import Front
+from sojourn.service.config import Config
+from sojourn.service.daemon import logging_to
+from sojourn.service.tokens import Tokens
+
+_FRONT = "front-"
+_LOOK_SECONDS = 1.0
+_ANSWER_SECONDS = 10.0
+_TELL_SECONDS = 120.0
+_OUTS_SECONDS = 1.0  # those that start at the same time have nothing to tell
+_log = logging.getLogger("sojourn.service")
+
+
+class FrontActor:
+    """The front of the node that Ray has put it on. Ray starts it again if it dies."""
+
+    def __init__(self, node_id: str, config: Config, known: Tokens, settings: Settings) -> None:
+        self._node_id = node_id
+        self._failure: Exception | None = None
+        self._addresses: dict[str, str] = {}
+        self._everywhere = joined(settings)
+        try:
+            self._front = Front(self._everywhere, config, known, self._tell)
+            self._logging = logging_to(config.settings, self._front.lines)
+            self._logging.__enter__()
+            self._addresses = self._front.start(self._outs())
+        except Exception as error:  # told when it is asked: Ray would start it again and again
+            self._failure = error
+
+    def addresses(self) -> dict[str, str]:
+        if self._failure is not None:
+            raise self._failure
+        return self._addresses
+
+    def take_wish(self) -> str:
+        return self._front.take_wish()
+
+    def reload(self, config: Config, known: Tokens, told: list[str]) -> None:
+        self._front.reload(config, known, told)
+
+    def tell_reloaded(self, told: list[str]) -> None:
+        self._front.tell_reloaded(told)
+
+    def load(self, name: str, version: int | None) -> None:
+        self._front.load(name, version)
+
+    def unload(self, name: str, version: int | None) -> None:
+        self._front.unload(name, version)
+
+    def outs(self) -> list[tuple[str, int]]:
+        return self._front.outs()
+
+    def close(self, grace_seconds: float) -> None:
+        try:
+            self._front.close(grace_seconds)
+        finally:
+            self._everywhere.close()
+
+    def _others(self) -> list[Any]:
+        found = []
+        for node_id in list(self._everywhere._links):
+            if node_id != self._node_id:
+                try:
+                    found.append(ray.get_actor(_FRONT + node_id, NAMESPACE))
+                except ValueError:
+                    pass  # it has none yet, or no more
+        return found
+
+    def _tell(self, what: str, name: str, version: int | None) -> None:
+        asked = [getattr(other, what).remote(name, version) for other in self._others()]
+        for answer in asked:
+            try:
+                ray.get(answer, timeout=_TELL_SECONDS)
+            except ray.exceptions.RayError as error:
+                _log.warning("%s of %r on another front: %s", what, name, error)
+
+    def _outs(self) -> list[tuple[str, int]]:
+        asked = [other.outs.remote() for other in self._others()]
+        done, _ = ray.wait(asked, timeout=_OUTS_SECONDS) if asked else ([], [])
+        try:
+            return [out for answer in done for out in ray.get(answer)]
+        except ray.exceptions.RayError:
+            return []  # it is starting as well
+
+
+class Fronts:
+    """All of them, for as long as the command runs. Nodes that join later get one too."""
+
+    def __init__(
+        self, config: Config, known: Tokens, settings: Settings, wish: Callable[[str], None]
+    ) -> None:
+        self._config, self._known, self._settings = config, known, settings
+        self._nodes = RayNodes(settings)
+        self._tell_wish = wish
+        self._lock = threading.Lock()
+        self._fronts: dict[str, tuple[Mapping[str, Any], Any]] = {}  # by node
+        self._found: dict[str, dict[str, str]] = {}  # the addresses of those that answer
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="sojourn-fronts", daemon=True)
+        self.addresses: dict[str, str] = {}
+
+    @property
+    def where(self) -> str:
+        """The addresses, for people."""
+        told = []
+        for node, addresses in self.facts["fronts"].items():
+            told.append(f"{' and '.join(addresses.values())} on {node}")
+        return "; ".join(told)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The addresses, for programs."""
+        with self._lock:
+            fronts = {
+                f"{node['NodeName']}/{node_id[:6]}": self._found[node_id]
+                for node_id, (node, _) in self._fronts.items()
+                if node_id in self._found
+            }
+        return {**self.addresses, "fronts": fronts}
+
+    def start(self) -> None:
+        """Returns when there is a front on every node. Raises if there is one that cannot be."""
+        self._add_new()
+        waiting = {front.addresses.remote(): node_id for node_id, (_, front) in self._all()}
+        while waiting and not self._is_over.is_set():
+            done, _ = ray.wait(list(waiting), timeout=_LOOK_SECONDS)
+            for answer in done:
+                self._found[waiting.pop(answer)] = _answer(answer)
+        self.addresses.update(self._nearest())
+        self._thread.start()
+
+    def give_up(self) -> None:
+        """It is told to end while it starts."""
+        self._is_over.set()
+
+    def close(self, grace_seconds: float | None = None) -> None:
+        """Answer what is under way on all nodes, and end. May be called twice."""
+        self._is_over.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        grace = self._config.settings.grace_seconds if grace_seconds is None else grace_seconds
+        closing = [front.close.remote(grace) for _, (_, front) in self._all()]
+        if closing:
+            ray.wait(closing, num_returns=len(closing), timeout=grace + _ANSWER_SECONDS)
+        for _, (_, front) in self._all():
+            ray.kill(front, no_restart=True)
+        with self._lock:
+            self._fronts.clear()
+
+    def reload(self, config: Config, known: Tokens, told: list[str]) -> None:
+        """Have all of them serve by another configuration."""
+        self._config, self._known = config, known
+        for _, (node, front) in self._all():
+            self._ask(front.reload.remote(self._config_of(node), known, told))
+
+    def tell_reloaded(self, told: list[str]) -> None:
+        for _, (_, front) in self._all():
+            self._ask(front.tell_reloaded.remote(told))
+
+    # -- nodes -------------------------------------------------------------------------------------
+
+    def _all(self) -> list[tuple[str, tuple[Mapping[str, Any], Any]]]:
+        with self._lock:
+            return list(self._fronts.items())
+
+    def _nearest(self) -> dict[str, str]:
+        """The addresses of the front that is on this machine, if there is one."""
+        here = socket.gethostname()
+        found = [self._found.get(i, {}) for i, (n, _) in self._all() if _machine(n) == here]
+        return found[0] if found else {}
+
+    def _watch(self) -> None:
+        while not self._is_over.wait(_LOOK_SECONDS):
+            try:
+                self._add_new()
+                for node_id, (_, front) in self._all():
+                    self._look_at(node_id, front)
+            except Exception as error:  # Ray's head may be away for a moment
+                _log.warning("the fronts cannot be looked at: %s", error)
+
+    def _look_at(self, node_id: str, front: Any) -> None:
+        if node_id not in self._found:
+            found = self._ask(front.addresses.remote())
+            if found:
+                self._found[node_id] = found
+                _log.info("a node has joined: serving at %s", " and ".join(found.values()))
+        wish = self._ask(front.take_wish.remote())
+        if wish:
+            self._tell_wish(wish)
+
+    def _add_new(self) -> None:
+        alive = self._nodes.alive()
+        with self._lock:
+            for node_id in [node for node in self._fronts if node not in alive]:
+                del self._fronts[node_id]
+                self._found.pop(node_id, None)
+            for node_id, node in alive.items():
+                if node_id not in self._fronts:
+                    self._fronts[node_id] = node, self._new(node)
+
+    def _new(self, node: Mapping[str, Any]) -> Any:
+        node_id = node["NodeID"]
+        remote = ray.remote(FrontActor).options(
+            name=_FRONT + node_id,
+            namespace=NAMESPACE,
+            num_cpus=0,
+            label_selector={"ray.io/node-id": node_id},
+            max_restarts=-1,
+            max_concurrency=16,
+        )
+        return remote.remote(node_id, self._config_of(node), self._known, self._settings)
+
+    def _config_of(self, node: Mapping[str, Any]) -> Config:
+        """What this node's front is told. Of several on one machine, the first has the addresses
+        and files that were asked for; the others pick ports of their own."""
+        for node_id, (other, _) in self._fronts.items():
+            if node_id == node["NodeID"]:
+                break
+            if _machine(other) == _machine(node):
+                return _beside(self._config)
+        return self._config
+
+    def _ask(self, answer: Any) -> Any:
+        """What a front says; None if it does not, for Ray starts it again."""
+        try:
+            return ray.get(answer, timeout=_ANSWER_SECONDS)
+        except Exception as error:
+            _log.debug("a front does not answer: %s", error)
+            return None
+
+
+def _machine(node: Mapping[str, Any]) -> str:
+    name: str = node["NodeManagerHostname"]
+    return name
+
+
+def _answer(answer: Any) -> Any:
+    try:
+        return ray.get(answer)
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from None
+
+
+def _beside(config: Config) -> Config:
+    settings = config.settings
+    admin = settings.admin if settings.admin in ("on", "off") else _any_port(settings.admin)
+    beside = msgspec.structs.replace(
+        settings,
+        http=_any_port(settings.http),
+        grpc=_any_port(settings.grpc),
+        admin=admin,
+        history=None,
+    )
+    return Config(beside, config.models, config.folders, config.defaults, config.file)
+
+
+def _any_port(address: str) -> str:
+    if not address or address.startswith("unix:"):
+        return ""
+    return f"{address.rpartition(':')[0]}:0"

@@ -1,0 +1,329 @@
+"""The models of a cluster as a server wants them: a pool whose sessions may be on any node.
+
+Leases are kept for a moment after their last request, so that most requests cost one message. The
+numbers of the cluster are asked for now and then, on a thread: nothing here blocks a server's loop.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import queue
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import TracebackType
+from typing import Any
+
+from sojourn.cluster.handle import Cluster
+from sojourn.cluster.lease import RemoteLease
+from sojourn.errors import ModelError
+from sojourn.pool.decisions.status import CopyStatus, ModelStatus, PoolStatus
+from sojourn.pool.driver import keeps_no_receipts
+from sojourn.process.aside import aside
+from sojourn.values import Place, Receipt
+
+IDLE_SECONDS = 2.0  # a lease is given back after this, so that its copy may leave
+_LOOK_SECONDS = 0.5
+_EVICT_SECONDS = 30.0
+_KEY = re.compile(r"(.+):([1-9][0-9]*)")
+_STATES = {"open": "resident", "opening": "opening", "leaving": "closing"}
+_log = logging.getLogger("sojourn.service")
+
+
+class ClusterPool:
+    """Lives until `close()`. The connection to the cluster is its owner's."""
+
+    def __init__(self, everywhere: Cluster) -> None:
+        self._everywhere = everywhere
+        self._lock = threading.Lock()
+        self._ours: dict[str, dict[int, str]] = {}  # by name and version: what the cluster calls it
+        self._copies: dict[str, int] = {}
+        self._idle: dict[str, list[tuple[RemoteLease, float]]] = {}
+        self._status: Mapping[str, Any] = {"nodes": [], "models": []}
+        self._orders: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+        self._is_over = threading.Event()
+        self.on_receipt: Callable[[str, Receipt], None] = keeps_no_receipts
+        self._look()
+        self._thread = threading.Thread(target=self._run, name="sojourn-cluster-pool", daemon=True)
+        self._thread.start()
+
+    @property
+    def _driver(self) -> ClusterPool:
+        return self
+
+    def close(self) -> None:
+        """Give all leases back. May be called twice."""
+        self._is_over.set()
+        self._thread.join()
+        for lease in self._take_idle(time.monotonic() + IDLE_SECONDS):
+            lease.close()
+
+    # -- models ----------------------------------------------------------------------------------
+
+    def register(
+        self, name: str, model: Any, *, version: int | None = None, **options: Any
+    ) -> None:
+        """Make a version known, or be one of those that have it. The same files by the same rules
+        are one model, whichever front was first; others get a name of their own."""
+        number = version or 1
+        key, stamp = _key_of(name, number), _stamp(os.fspath(model), options)
+        try:
+            self._everywhere.hold(key, model, stamp=stamp, **options)
+        except ModelError:
+            key = f"{key}~{stamp[:8]}"
+            self._everywhere.hold(key, model, stamp=stamp, **options)
+        with self._lock:
+            self._ours.setdefault(name, {})[number] = key
+            self._copies[key] = options.get("copies", 1)
+
+    def unregister(
+        self, name: str, *, version: int | None = None, timeout: float | None = None
+    ) -> bool:
+        """Let a version go; it leaves the nodes with the last front that has it."""
+        key = self._key(name, version)
+        with self._lock:
+            versions = self._ours.get(name, {})
+            for number in [n for n, known in versions.items() if known == key]:
+                del versions[number]
+            if not versions:
+                self._ours.pop(name, None)
+        self._give_back(key)
+        self._everywhere.unregister(key)
+        self._look()
+        return True
+
+    def preload(
+        self, *names: str, version: int | None = None, timeout: float | None = None
+    ) -> None:
+        """Have these models open somewhere."""
+        for name in names:
+            self._everywhere.lease(self._key(name, version), timeout=timeout).close()
+
+    def evict(self, name: str, *, timeout: float | None = None, version: int | None = None) -> bool:
+        """Have the copies of a model closed once nobody uses them."""
+        key = self._key(name, version)
+        self._give_back(key)
+        seconds = _EVICT_SECONDS if timeout is None else timeout
+        gone = self._everywhere._control.evict(key, seconds)
+        self._look()
+        return gone
+
+    def pin(self, name: str, pinned: bool = True, *, version: int | None = None) -> None:
+        """Have a model open all the time, or not any more. It is done soon."""
+        key = self._key(name, version)
+        self._orders.put(partial(self._everywhere._control.pin, key, pinned))
+
+    def keep(self, name: str, seconds: float | None, *, version: int | None = None) -> None:
+        """Have idle copies of a model stay for so long. It is done soon."""
+        key = self._key(name, version)
+        if seconds is not None and seconds == float("inf"):
+            seconds = None
+        self._orders.put(partial(self._everywhere._control.keep, key, seconds))
+
+    def _key(self, name: str, version: int | None) -> str:
+        with self._lock:
+            ours = self._ours.get(name)
+            if ours:
+                number = max(ours) if version is None else version
+                if number in ours:
+                    return ours[number]
+        number = version or self.latest(name) or 1
+        return _key_of(name, number)
+
+    # -- which there are ---------------------------------------------------------------------------
+
+    def names(self) -> tuple[str, ...]:
+        with self._lock:
+            ours = tuple(self._ours)
+        return tuple(dict.fromkeys((*ours, *self._others())))
+
+    def versions(self, name: str) -> tuple[int, ...]:
+        with self._lock:
+            ours = self._ours.get(name)
+            if ours:
+                return tuple(sorted(ours))
+        return tuple(sorted(self._others().get(name, ())))
+
+    def latest(self, name: str) -> int | None:
+        return max(self.versions(name), default=None)
+
+    def copies(self, name: str, version: int | None = None) -> int:
+        """How many requests of a model one front has under way at a time."""
+        return max(1, self._copies.get(self._key(name, version), 1))
+
+    def _others(self) -> dict[str, list[int]]:
+        """Models that other programs have registered with the cluster."""
+        found: dict[str, list[int]] = {}
+        for key in self._status["models"]:
+            if "#" not in key and "~" not in key:  # a front's own business
+                name, version = _parsed(key)
+                found.setdefault(name, []).append(version)
+        return found
+
+    def stats(self) -> PoolStatus:
+        """All nodes together, as of a moment ago."""
+        nodes = self._status["nodes"]
+        copies = [
+            CopyStatus(
+                name=f"{copy['model']} on {node['node']}",
+                model=_named(copy["model"])[0],
+                version=_named(copy["model"])[1],
+                slot=0,
+                generation=0,
+                state="leased" if copy["leases"] else _STATES[copy["state"]],
+                bytes=copy["bytes"],
+                runs=copy["runs"],
+                changed=False,
+                holders=(),
+                device=node["node"],
+                pinned=copy["pinned"],
+            )
+            for node in nodes
+            for copy in node["copies"]
+        ]
+        return PoolStatus(
+            charged_bytes=sum(node["held_bytes"] for node in nodes),
+            limit_bytes=sum(node["budget_bytes"] for node in nodes),
+            leased=sum(copy.state == "leased" for copy in copies),
+            idle=sum(copy.state == "resident" for copy in copies),
+            waiting=0,
+            opening=sum(copy.state == "opening" for copy in copies),
+            leaving=sum(copy.state == "closing" for copy in copies),
+            copies=tuple(copies),
+            models=tuple(self._models(copies)),
+        )
+
+    def _models(self, copies: list[CopyStatus]) -> list[ModelStatus]:
+        found = []
+        for name in self.names():
+            for version in self.versions(name):
+                here = [c for c in copies if (c.model, c.version) == (name, version)]
+                is_latest = version == self.latest(name)
+                leased = sum(copy.state == "leased" for copy in here)
+                found.append(ModelStatus(name, version, is_latest, "serving", len(here), leased, 0))
+        return found
+
+    # -- leases ----------------------------------------------------------------------------------
+
+    def _leasing(
+        self, name: str, version: int | None, timeout: float | None, place: Place
+    ) -> _Leasing:
+        return _Leasing(self, self._key(name, version), timeout, place)
+
+    def lease(self, key: str, timeout: float | None, place: Place) -> RemoteLease:
+        """A new lease. What is lost with its node is for the server to repeat, or to report."""
+        return self._everywhere._lease(key, timeout, place, repeats=False)
+
+    def kept(self, key: str) -> RemoteLease | None:
+        """A lease that was used a moment ago and can still be."""
+        with self._lock:
+            idle = self._idle.get(key, [])
+            while idle:
+                lease, _ = idle.pop()
+                if lease.is_active and not lease.link.is_cut and not lease.link.is_suspect:
+                    return lease
+        return None
+
+    def put_back(self, key: str, lease: RemoteLease) -> None:
+        with self._lock:
+            self._idle.setdefault(key, []).append((lease, time.monotonic()))
+
+    def _give_back(self, key: str) -> None:
+        with self._lock:
+            idle = self._idle.pop(key, [])
+        for lease, _ in idle:
+            lease.close()
+
+    def _take_idle(self, now: float) -> list[RemoteLease]:
+        """Those that were not used for a while."""
+        found: list[RemoteLease] = []
+        with self._lock:
+            for key, leases in list(self._idle.items()):
+                old = [lease for lease, since in leases if now - since >= IDLE_SECONDS]
+                found += old
+                rest = [kept for kept in leases if kept[0] not in old]
+                if rest:
+                    self._idle[key] = rest
+                else:
+                    del self._idle[key]
+        return found
+
+    # -- on its thread -----------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._is_over.is_set():
+            try:
+                order = self._orders.get(timeout=_LOOK_SECONDS)
+                order()
+            except queue.Empty:
+                self._look()
+            except Exception as error:
+                _log.warning("the cluster: %s", error)
+            for lease in self._take_idle(time.monotonic()):
+                lease.close()
+
+    def _look(self) -> None:
+        try:
+            self._status = self._everywhere.status()
+        except Exception as error:  # its controller may be starting anew
+            _log.debug("the cluster does not say how it is: %s", error)
+
+
+class _Leasing:
+    """A session on some node, for one request or batch."""
+
+    def __init__(self, pool: ClusterPool, key: str, timeout: float | None, place: Place) -> None:
+        self._pool, self._key, self._timeout, self._place = pool, key, timeout, place
+        self._lease: RemoteLease | None = None
+
+    async def __aenter__(self) -> RemoteLease:
+        lease = self._pool.kept(self._key)
+        if lease is None:
+            take = partial(self._pool.lease, self._key, self._timeout, self._place)
+            lease = await aside(take, RemoteLease.close)
+        self._lease = lease
+        return lease
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        lease = self._lease
+        assert lease is not None
+        if lease.is_active:
+            self._pool.put_back(self._key, lease)
+
+
+def _key_of(name: str, version: int) -> str:
+    """What a version of a model is called in the cluster: "resnet", "resnet:2"."""
+    return name if version == 1 else f"{name}:{version}"
+
+
+def _parsed(key: str) -> tuple[str, int]:
+    """The name and the version that a model of the cluster goes by."""
+    match = _KEY.fullmatch(key)
+    return (key, 1) if match is None else (match[1], int(match[2]))
+
+
+def _named(key: str) -> tuple[str, int]:
+    """The same, of one that may have a front's mark."""
+    return _parsed(key.partition("~")[0])
+
+
+def _stamp(path: str, options: Mapping[str, Any]) -> str:
+    """Tells files and rules from others under the same name."""
+    digest = hashlib.sha256(repr(sorted(options.items())).encode())
+    paths = [path]
+    for folder, folders, names in os.walk(path):
+        folders.sort()
+        paths += (os.path.join(folder, name) for name in sorted(names))
+    for one in paths:
+        facts = os.stat(one)
+        digest.update(f"{one} {facts.st_size} {facts.st_mtime_ns}".encode())
+    return digest.hexdigest()

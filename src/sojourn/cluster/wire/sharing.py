@@ -1,0 +1,165 @@
+"""Large arrays between two processes of one machine: their memory files, instead of their bytes.
+
+The kernel says who is at the other end of a Unix socket. What is said there names a descriptor of
+the sender, which the receiver opens by `/proc`; the file must be the one that is meant, and sealed.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import socket
+import struct
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from sojourn.cluster.wire.words import Place
+from sojourn.transport import placed
+from sojourn.transport.attachments import give_away
+from sojourn.transport.mapping import Mapping
+from sojourn.transport.segment import Segment, SegmentError, checked_size
+from sojourn.values.dtypes import NUMBER_OF_DTYPE
+
+SHARED_AT_LEAST = 256 * 2**10
+_FILES = 16
+_FREE = 4
+_CREDENTIALS = struct.Struct("iII")
+
+
+@functools.cache
+def this_machine() -> str:
+    """What processes have in common that can open each other's files."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            boot = file.read().strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')} {os.geteuid()}"
+    except OSError:
+        return ""
+
+
+class Sharing:
+    """That of one connection, until `close`."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._free: list[np.ndarray] = []  # memory that earlier questions were copied to
+        self._given: dict[int, list[int]] = {}  # by answer: descriptors that the peer has to open
+        self._files: OrderedDict[int, placed.MemoryFile] = OrderedDict()  # of the peer, by inode
+
+    @classmethod
+    def with_peer(cls, connection: Any) -> Sharing | None:
+        """With whoever is at the other end of a socket, if it is a process of this machine."""
+        if connection is None or connection.family != socket.AF_UNIX:
+            return None
+        packed = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        pid = _CREDENTIALS.unpack(packed)[0]
+        return cls(pid) if pid > 0 and os.access(f"/proc/{pid}/fd", os.X_OK) else None
+
+    # -- sending -----------------------------------------------------------------------------------
+
+    def question(self, arrays: Sequence[np.ndarray]) -> tuple[list[Place], list[np.ndarray]]:
+        """Have the large ones lie where the peer can read them: where, and what they were copied
+        to, for `free` once it has answered."""
+        places: list[Place] = []
+        copies: list[np.ndarray] = []
+        for index, array in enumerate(arrays):
+            if not _is_large(array):
+                continue
+            file = placed.file_of(array) if array.flags.c_contiguous else None
+            if file is None:
+                memory = self._memory(array.nbytes)
+                file = placed.file_of(memory)
+                if file is None:
+                    continue
+                copies.append(memory)
+                np.copyto(memory.view(array.dtype).reshape(array.shape), array)
+                array = memory
+            offset = placed.offset_in(file, array)
+            places.append((index, file.fd, os.fstat(file.fd).st_ino, offset))
+        return places, copies
+
+    def _memory(self, size: int) -> np.ndarray:
+        for at, memory in enumerate(self._free):
+            if memory.nbytes == size:
+                return self._free.pop(at)
+        return placed.empty(size, np.uint8)
+
+    def free(self, copies: list[np.ndarray]) -> None:
+        """The peer has read these. Those that are not given back go once nothing reads them."""
+        self._free = [*copies, *self._free][:_FREE]
+
+    def answer(self, number: int, arrays: Sequence[np.ndarray]) -> list[Place]:
+        """Hand over the files that large results lie in; those that lie in none are copied."""
+        places: list[Place] = []
+        for index, array in enumerate(arrays):
+            if not _is_large(array):
+                continue
+            fd = give_away(array) if array.flags.c_contiguous else None
+            if fd is None:
+                fd = _file_with(array)
+            self._given.setdefault(number, []).append(fd)
+            places.append((index, fd, os.fstat(fd).st_ino, 0))
+        return places
+
+    def has_opened(self, number: int) -> None:
+        """The peer has what it was given with this answer."""
+        for fd in self._given.pop(number, ()):
+            os.close(fd)
+
+    # -- receiving ---------------------------------------------------------------------------------
+
+    def asked(self, place: Place, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+        """An array of a question. Fed to a worker, it is not copied."""
+        _, fd, inode, offset = place
+        file = self._files.get(inode)
+        if file is None:
+            file = placed.MemoryFile.receive(self._open(fd, inode))
+            self._files[inode] = file
+            if len(self._files) > _FILES:
+                self._files.popitem(last=False)
+        self._files.move_to_end(inode)
+        _check(offset, shape, dtype, file.size)
+        return file.array(offset, shape, dtype)
+
+    def answered(self, place: Place, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+        """A result: the receiver's alone from now on."""
+        _, fd, inode, offset = place
+        opened = self._open(fd, inode)
+        try:
+            size = checked_size(opened)
+            _check(offset, shape, dtype, size)
+            return Mapping(opened, size, private=True).array(offset, shape, dtype)
+        finally:
+            os.close(opened)
+
+    def _open(self, fd: int, inode: int) -> int:
+        opened = os.open(f"/proc/{self._pid}/fd/{fd}", os.O_RDWR | os.O_CLOEXEC)
+        if os.fstat(opened).st_ino != inode:
+            os.close(opened)
+            raise SegmentError("the peer's memory is another than it says")
+        return opened
+
+    def close(self) -> None:
+        for number in list(self._given):
+            self.has_opened(number)
+        self._free.clear()
+        self._files.clear()
+
+
+def _file_with(array: np.ndarray) -> int:
+    segment, fd = Segment.create(array.nbytes)
+    np.copyto(np.ndarray(array.shape, array.dtype, buffer=segment.memory), array)
+    return fd
+
+
+def _is_large(array: np.ndarray) -> bool:
+    return array.nbytes >= SHARED_AT_LEAST and array.dtype in NUMBER_OF_DTYPE
+
+
+def _check(offset: int, shape: tuple[int, ...], dtype: np.dtype[Any], size: int) -> None:
+    need = int(np.prod(shape, dtype=object)) * dtype.itemsize
+    if offset < 0 or any(dim < 0 for dim in shape) or offset + need > size:
+        raise SegmentError("an array reaches beyond the peer's memory")

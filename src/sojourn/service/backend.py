@@ -1,0 +1,83 @@
+"""What a server needs of what has its models: a pool of this process, or a whole cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol
+
+from sojourn.pool.decisions.status import PoolStatus
+from sojourn.session.session import Usable
+from sojourn.values import Place, Receipt
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from sojourn.pool.options import ModelOptions
+
+
+class Leasing(Protocol):
+    """A session for an `async with` block."""
+
+    async def __aenter__(self) -> Usable: ...
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+
+
+class Directory(Protocol):
+    """Which models there are, and who is told when a copy has left."""
+
+    on_receipt: Callable[[str, Receipt], None]
+
+    def names(self) -> tuple[str, ...]: ...
+
+    def copies(self, name: str, version: int | None = None) -> int: ...
+
+    def versions(self, name: str) -> tuple[int, ...]: ...
+
+    def latest(self, name: str) -> int | None: ...
+
+
+class Backend(Protocol):
+    """Everything else, in the words of `sojourn.Pool`."""
+
+    @property
+    def _driver(self) -> Directory: ...
+
+    def _leasing(
+        self, name: str, version: int | None, timeout: float | None, place: Place
+    ) -> Leasing: ...
+
+    def register(
+        self,
+        name: str,
+        model: Any,
+        *,
+        version: int | None = None,
+        **options: Unpack[ModelOptions],
+    ) -> None: ...
+
+    def unregister(
+        self, name: str, *, version: int | None = None, timeout: float | None = None
+    ) -> bool: ...
+
+    def preload(
+        self, *names: str, version: int | None = None, timeout: float | None = None
+    ) -> None: ...
+
+    def evict(
+        self, name: str, *, timeout: float | None = None, version: int | None = None
+    ) -> bool: ...
+
+    def pin(self, name: str, pinned: bool = True, *, version: int | None = None) -> None: ...
+
+    def keep(self, name: str, seconds: float | None, *, version: int | None = None) -> None: ...
+
+    def versions(self, name: str) -> tuple[int, ...]: ...
+
+    def stats(self) -> PoolStatus: ...

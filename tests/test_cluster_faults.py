@@ -1,0 +1,142 @@
+"""Steps that are lost, nodes that do not start, and controllers that were replaced."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import models
+import sojourn
+from cluster_stand_in import StandIn, copies_of, eventually, stand_in
+from sojourn.cluster import Cluster
+from sojourn.cluster.terms import StaleEpoch
+
+ONES = np.ones((2, 784), np.float32)
+pytestmark = pytest.mark.usefixtures("zygote")
+
+
+@pytest.fixture
+def nodes() -> Iterator[StandIn]:
+    with stand_in("a", "b") as nodes:
+        yield nodes
+
+
+@pytest.fixture
+def everywhere(nodes: StandIn) -> Iterator[Cluster]:
+    with nodes.connect() as everywhere:
+        yield everywhere
+
+
+def test_many_steps_of_one_lease_move_together_and_are_counted_exactly(
+    nodes: StandIn, everywhere: Cluster
+) -> None:
+    everywhere.register("soft", models.softmax_regression, copies=2, pinned=True)
+    eventually(lambda: len(copies_of(everywhere, "soft")) == 2)
+    steps = 30
+
+    async def many(session: Any) -> list[Any]:
+        async def step(i: int) -> Any:
+            if i == 5:
+                await asyncio.get_running_loop().run_in_executor(None, nodes.kill, session.node)
+            return await session.arun("y", {"x": ONES}, timeout=30)
+
+        return await asyncio.gather(*map(step, range(steps)))
+
+    with everywhere.lease("soft", timeout=30) as session:
+        session.run("y", {"x": ONES})
+        lost = session.node
+        assert len(asyncio.run(many(session))) == steps
+        assert session.node != lost
+        other = nodes.nodes.actors[session.node].agent
+        assert other._leases.count("soft") == 1
+    counts = everywhere.counts
+    assert counts["answered"] == steps + 1
+    assert 1 <= counts["repeated"] <= steps
+    assert (counts["failed"], counts["lost"], counts["late"]) == (0, 0, 0)
+
+
+def test_lost_steps_are_counted_exactly(nodes: StandIn, everywhere: Cluster) -> None:
+    everywhere.register("counter", models.counter)
+    with everywhere.lease("counter", timeout=30) as session:
+        assert session.run("total", {"amount": 1.0}) == 1.0
+        with pytest.raises(sojourn.InputError):
+            session.run("nothing like it")
+        nodes.kill(session.node)
+        with pytest.raises(sojourn.SessionBroken, match="unknown"):
+            session.run("total", {"amount": 1.0})
+    assert everywhere.counts == {"answered": 1, "failed": 1, "repeated": 0, "lost": 1, "late": 0}
+
+
+def test_a_step_whose_worker_died_is_repeated_where_its_only_copy_comes_back() -> None:
+    with stand_in("a") as nodes, nodes.connect() as everywhere:
+        everywhere.register("soft", models.softmax_regression)
+        with everywhere.lease("soft", timeout=30) as session:
+            session.run("y", {"x": ONES})
+            before = session.pid
+            os.kill(before, signal.SIGKILL)
+            assert session.run("y", {"x": ONES}, timeout=30).shape == (2, 10)
+            assert session.pid != before
+
+
+def test_a_controller_that_was_replaced_ends_nothing(nodes: StandIn, everywhere: Cluster) -> None:
+    everywhere.register("add", models.adder, pinned=True)
+    eventually(lambda: copies_of(everywhere, "add"))
+    replaced = nodes.controller
+    nodes.new_controller()
+    everywhere._take(everywhere._control.attach())  # its callers are with the other one
+    replaced._clients.clear()
+    nodes.do(replaced._end_all())  # nobody is left, as far as it knows
+    assert nodes.nodes.has_stepped_down.is_set()
+    assert not nodes.nodes.has_ended.is_set()
+    with everywhere.lease("add", timeout=30) as session:
+        assert session.run("output", {"a": 1, "b": 2}) == 3
+
+
+def test_a_controller_that_was_replaced_does_not_take_a_node_back(nodes: StandIn) -> None:
+    with nodes.connect():
+        replaced = nodes.controller
+        controller = nodes.new_controller()
+        nodes.do(controller.attach("somebody"))
+        with pytest.raises(StaleEpoch):
+            nodes.do(replaced._join({"NodeID": "a"}))
+        assert nodes.nodes.has_stepped_down.is_set()
+        assert nodes.do(controller.status())["epoch"] == 2
+
+
+def test_a_node_that_does_not_start_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sojourn.cluster.controller._MEET_SECONDS", 0.2)
+    with stand_in("a", "b") as nodes:
+        slow = nodes.nodes.agent({"NodeID": "b"})
+        go = threading.Event()
+        started = slow.agent.started
+
+        async def start_late() -> Any:
+            while not go.is_set():
+                await asyncio.sleep(0.02)
+            return await started()
+
+        slow.agent.started = start_late
+        with nodes.connect() as everywhere:
+            assert [node["node"] for node in everywhere.status()["nodes"]] == ["a"]
+            go.set()
+            eventually(lambda: len(everywhere.status()["nodes"]) == 2)
+
+
+def test_what_a_caller_holds_goes_with_the_last_that_holds_it(nodes: StandIn) -> None:
+    with nodes.connect() as one:
+        with nodes.connect() as two:
+            for caller in (one, two):
+                caller.hold("add", "/models/add")
+            two.unregister("add")
+            assert one.status()["models"] == ["add"]
+            two.hold("add", "/models/add")
+            one.unregister("add")
+            assert two.status()["models"] == ["add"]
+        eventually(lambda: one.status()["models"] == [])
