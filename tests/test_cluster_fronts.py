@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 
 import models
 import served_models
@@ -19,6 +20,8 @@ from sojourn.service.config import read_config
 from sojourn.service.tokens import Tokens
 
 pytestmark = pytest.mark.usefixtures("zygote")
+# libuv has a pipe for signals, which it makes with its first loop and keeps until the exit.
+uvloop.new_event_loop().close()
 ROW = {"name": "x", "shape": [1, 4], "datatype": "FP32", "data": [1, 1, 1, 1]}
 
 

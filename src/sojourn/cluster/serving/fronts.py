@@ -15,6 +15,7 @@ from sojourn.cluster.actors import NAMESPACE, RayNodes
 from sojourn.cluster.connecting import joined
 from sojourn.cluster.orders import Settings
 from sojourn.cluster.serving.front import Front
+from sojourn.errors import SojournError
 from sojourn.service.config import Config
 from sojourn.service.daemon import logging_to
 from sojourn.service.tokens import Tokens
@@ -34,8 +35,8 @@ class FrontActor:
         self._node_id = node_id
         self._failure: Exception | None = None
         self._addresses: dict[str, str] = {}
-        self._everywhere = joined(settings)
         try:
+            self._everywhere = joined(settings)
             self._front = Front(self._everywhere, config, known, self._tell)
             self._logging = logging_to(config.settings, self._front.lines)
             self._logging.__enter__()
@@ -253,8 +254,9 @@ def _machine(node: Mapping[str, Any]) -> str:
 def _answer(answer: Any) -> Any:
     try:
         return ray.get(answer)
-    except ray.exceptions.RayTaskError as error:
-        raise error.cause from None
+    except ray.exceptions.RayError as error:
+        cause = getattr(error, "cause", None)
+        raise cause or SojournError(f"a front could not be started: {error}") from None
 
 
 def _beside(config: Config) -> Config:
