@@ -195,7 +195,7 @@ class Program:
             eventually(lambda: answers(everywhere.status), "the controller is reached again")
             self.found["seconds until Ray's head was back"] = time.monotonic() - begun
             total = session.run("total", {"amount": 0.0}, timeout=SECONDS)
-            self.found["every step counted once"] = total == 1.0 + away
+            self.found["every step counted once"] = bool(total == 1.0 + away)
             self.found["worker outlived Ray's head"] = session.pid == worker
         everywhere.unregister("counter")
         eventually(lambda: self.copies(everywhere) == 2, "all is as before")
