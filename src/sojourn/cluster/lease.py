@@ -52,8 +52,7 @@ class RemoteLease(Usable):
     ) -> None:
         self._cluster = cluster
         self._model = model
-        self._link = link
-        self._granted = granted
+        self._at = link, granted  # both at once: steps read it while it moves
         self._repeats = repeats
         self._moving = threading.Lock()  # to another copy: once, however many steps notice
         self._signature = Signature(granted.inputs, granted.outputs)
@@ -66,12 +65,16 @@ class RemoteLease(Usable):
     # -- what it is ------------------------------------------------------------------------------
 
     @property
+    def _granted(self) -> words.Leased:
+        return self._at[1]
+
+    @property
     def number(self) -> int:
         return self._granted.lease
 
     @property
     def link(self) -> Link:
-        return self._link
+        return self._at[0]
 
     @property
     def node(self) -> str:
@@ -135,13 +138,14 @@ class RemoteLease(Usable):
                 raise self._lost(error) from error
 
     def _run_once(self, step: RemoteStep, deadline: float | None) -> Any:
-        step.link = link = self._require_active()
+        link, granted = self._require_active()
+        step.link = link
         try:
             if not self._knows(step):
-                facts, _ = link.ask(step.asked(self.number), (), deadline)
+                facts, _ = link.ask(step.asked(granted.lease), (), deadline)
                 self._learn(step, facts)
             self._has_effects |= not step.can_repeat
-            return self._taken(*link.ask(step.question(self.number), step.arrays, deadline))
+            return self._taken(*link.ask(step.question(granted.lease), step.arrays, deadline))
         except TimeoutError as error:
             if isinstance(error, StepTimeout):
                 raise
@@ -175,13 +179,14 @@ class RemoteLease(Usable):
             raise self._lost(error) from error
 
     async def _arun_once(self, step: RemoteStep) -> Any:
-        step.link = link = self._require_active()
+        link, granted = self._require_active()
+        step.link = link
         try:
             if not self._knows(step):
-                facts, _ = await link.aask(step.asked(self.number))
+                facts, _ = await link.aask(step.asked(granted.lease))
                 self._learn(step, facts)
             self._has_effects |= not step.can_repeat
-            return self._taken(*await link.aask(step.question(self.number), step.arrays))
+            return self._taken(*await link.aask(step.question(granted.lease), step.arrays))
         except LeaseExpired as error:
             raise self._expired(error) from None
 
@@ -269,7 +274,7 @@ class RemoteLease(Usable):
         self._require_active()
         self._has_effects |= what in ("reset", "restore")
         try:
-            reply, _ = self._link.ask(words.Operate(self.number, what, path))
+            reply, _ = self.link.ask(words.Operate(self.number, what, path))
         except LeaseExpired as error:
             raise self._expired(error) from None
         except NodeLost as error:
@@ -322,12 +327,12 @@ class RemoteLease(Usable):
             f"held by {self._holder}>"
         )
 
-    def _require_active(self) -> Link:
+    def _require_active(self) -> tuple[Link, words.Leased]:
         if self.ended is not None:
             raise LeaseExpired(
                 f"the lease of {self._model!r}, taken at {self._holder}, has ended: {self.ended}"
             )
-        return self._link
+        return self._at
 
     def _after(self, error: Exception, step: RemoteStep) -> Link:
         """The link over which this step was lost, if it may be run once more. Raises if not."""
@@ -340,14 +345,12 @@ class RemoteLease(Usable):
     def _replace(self, lost: Link, deadline: float | None) -> None:
         """Go on with another copy of the same model, unless that was done for another step."""
         with self._moving:
-            if self._link is not lost or self.ended is not None:
+            if self.link is not lost or self.ended is not None:
                 return
             self._cluster.forget(self)
             left = None if deadline is None else max(0.001, deadline - time.monotonic())
             try:
-                self._link, self._granted = self._cluster.take(
-                    self._model, timeout=left, avoid=lost
-                )
+                self._at = self._cluster.take(self._model, timeout=left, avoid=lost)
             except BaseException as error:
                 self.ended = f"no other copy could be had: {error}"
                 raise
