@@ -8,6 +8,7 @@ import gzip
 import json
 import random
 import socket
+import sys
 import threading
 import time
 import zlib
@@ -442,6 +443,28 @@ def test_a_client_that_leaves_has_its_request_cancelled() -> None:
             assert asked.wait(10)
         assert cancelled.wait(10)
         assert ask(server, "/echo").status == 200
+
+
+def test_a_thread_that_computes_holds_up_no_request() -> None:
+    over = threading.Event()
+
+    def compute() -> None:
+        while not over.is_set():
+            sum(range(100))
+
+    before = sys.getswitchinterval()
+    with echoing() as server, client(server) as connection:
+        threads = [threading.Thread(target=compute) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        try:
+            assert sys.getswitchinterval() < 0.001
+            assert ask_on(connection, "/echo", b"x").status == 200
+        finally:
+            over.set()
+            for thread in threads:
+                thread.join()
+    assert sys.getswitchinterval() == before
 
 
 def test_an_address_in_use_is_told_and_nothing_is_left() -> None:

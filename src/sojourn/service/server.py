@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
@@ -23,6 +24,9 @@ from sojourn.service.tls import Tls
 T = TypeVar("T")
 
 GRACE_SECONDS = 30.0
+# Threads that open and close models have the interpreter for so long at most while requests wait:
+# Python's own 5 ms would be seen in their latencies.
+_SWITCH_SECONDS = 0.0005
 
 
 class Door(Protocol):
@@ -172,7 +176,12 @@ class Server:
     def _run(self) -> None:
         assert self._loop is not None
         asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(min(before, _SWITCH_SECONDS))
+        try:
+            self._loop.run_forever()
+        finally:
+            sys.setswitchinterval(before)
 
     def _http_door(self, address: str, router: Router) -> HttpDoor:
         context = None if self._tls is None else self._tls[1]
