@@ -147,6 +147,17 @@ def test_more_files_than_are_remembered_take_turns(wire):
             del view
 
 
+def test_more_files_in_one_message_than_are_remembered_are_never_mixed_up(wire):
+    arrays = [sojourn.empty(LARGE) for _ in range(40)]
+    for number, array in enumerate(arrays):
+        array[...] = number
+    for _ in range(2):
+        _, views = wire.send(*arrays)
+        assert [view[0] for view in views] == [array[0] for array in arrays]
+        del views
+        arrays.reverse()
+
+
 def test_a_file_that_was_never_attached_is_refused(wire):
     wire.send(sojourn.empty(LARGE))
     described = messages.headers.parse(bytes(wire.out._buffer[: wire.words[2]]))[1][0]

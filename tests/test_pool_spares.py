@@ -158,3 +158,62 @@ def test_sessions_are_counted_without_spares():
     script.spare_made()
     script.take("a")
     assert script.residents == ["a"]
+
+
+@pytest.fixture
+def full() -> Script:
+    """Room for one session: model a is there and idle, and a spare worker is ready."""
+    script = Script(limit=None, max_sessions=1, spares=1)
+    for name in "ab":
+        script.register(name, takes_spares=True, memory_bytes=None)
+    script.use("a")
+    script.wait(1)
+    script.spare_made()
+    return script
+
+
+def test_an_open_that_takes_a_spare_does_not_wait_until_the_evicted_has_ended(full):
+    charged = full.scheduler.charged_bytes
+    ticket = full.ask("b")
+    assert [copy.model for copy in full.closing] == ["a"]
+    assert [copy.model for copy in full.opening] == ["b"]
+    assert full.scheduler.charged_bytes > charged - GiB  # what has not ended is still charged
+    full.opened()
+    assert ticket in full.granted
+    full.closed()
+    assert full.residents == ["b"]
+
+
+def test_only_as_many_begin_early_as_there_are_spares(full):
+    full.ask("b")
+    full.register("c", takes_spares=True, memory_bytes=None)
+    waiting = full.ask("c")
+    assert [copy.model for copy in full.opening] == ["b"]
+    full.wait(10)
+    assert not full.making  # while workers come and go
+    full.opened()
+    full.closed()
+    assert waiting not in full.granted
+
+
+def test_without_a_spare_the_evicted_has_ended_first(full):
+    full.register("limited", size=1)
+    ticket = full.ask("limited")
+    assert [copy.model for copy in full.closing] == ["a"]
+    assert not full.opening
+    full.settle()
+    assert ticket in full.granted
+
+
+def test_what_is_being_parked_may_yet_stay_and_keeps_its_place():
+    script = Script(limit=None, max_sessions=1, spares=1)
+    script.register("a", takes_spares=True, memory_bytes=None, parks=True)
+    script.register("b", takes_spares=True, memory_bytes=None)
+    script.use("a", changed=True)
+    script.wait(1)
+    script.spare_made()
+    script.ask("b")
+    assert len(script.parking) == 1
+    assert not script.opening
+    script.parked()
+    assert [copy.model for copy in script.opening] == ["b"]  # its worker ends, which takes a while

@@ -69,6 +69,10 @@ def _progress(text: str) -> None:
     click.echo(f"... {text}", err=True)
 
 
+def _shown(ratio: float) -> str:
+    return f"{ratio:.2f}" if ratio >= 0.1 else f"{ratio:.3f}"
+
+
 def _print(rows: Iterable[Any]) -> None:
     from rich.console import Console
     from rich.table import Table
@@ -78,14 +82,8 @@ def _print(rows: Iterable[Any]) -> None:
         table.add_column(column, justify="left" if column in ("work", "against", "") else "right")
     for row in rows:
         against = f"{row.shown(row.baseline)} {row.against}" if row.baseline else row.note
-        ratio = (
-            ""
-            if row.ratio is None
-            else f"{row.ratio:.2f}"
-            if row.ratio >= 0.1
-            else f"{row.ratio:.3f}"
-        )
-        bar = "" if row.bar is None else f"{row.bar:.2f}" if row.baseline else row.shown(row.bar)
+        ratio = "" if row.ratio is None else _shown(row.ratio)
+        bar = "" if row.bar is None else _shown(row.bar) if row.baseline else row.shown(row.bar)
         verdict = {True: "[green]met[/]", False: "[red]missed[/]", None: ""}[row.meets_bar]
         table.add_row(row.work, row.shown(row.value), against, ratio, bar, verdict)
     Console(file=sys.stdout).print(table)

@@ -75,7 +75,9 @@ class Hands:
                 if job.state is not None:
                     session.restore(str(job.state))
                 session._stay.changed = False  # it is what the next open gives, too
-                held = session.footprint().held_bytes
+                # The kernel walks all pages of the worker for it, and somebody waits. What is known
+                # already is looked at again while it is used.
+                held = job.known_bytes or session.footprint().held_bytes
             except BaseException:
                 session.close(timeout=0)
                 raise

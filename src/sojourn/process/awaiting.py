@@ -33,9 +33,9 @@ _SHORT_SECONDS = 300e-6
 _TOGETHER_SECONDS = 1e-3  # that steps in one message may take: the first waits for the last
 _TICK_SECONDS = 0.05
 # How often a lone request lets the loop go round before it has the loop watch for the answer.
-_MOST_LOOKS = 40
+_MOST_LOOKS = 20
 _FEWEST_LOOKS = 2
-_GLANCES = 100  # at the word, each time: a few microseconds
+_GLANCES = 300  # at the word, each time: ten microseconds or so
 
 
 class _Round:
@@ -74,6 +74,10 @@ class AwaitedLanes:
         loop = self._loop_of_this()
         assert loop is not None, "it is running us"
         return loop
+
+    def is_of(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Whether it is this loop's."""
+        return self._loop_of_this() is loop
 
     async def exchange(
         self,

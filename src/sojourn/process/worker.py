@@ -8,7 +8,7 @@ import select
 import signal
 import threading
 import weakref
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -71,6 +71,7 @@ class Worker:
             self._most_bytes = limits.answer_bytes(memory_bytes)
         self._answering: callbacks.Answering | None = None
         self._awaited_by: MutableMapping[Any, AwaitedLanes] = weakref.WeakKeyDictionary()
+        self._awaited_latest: Callable[[], AwaitedLanes | None] = lambda: None
         self._lock = threading.Lock()
         self._ending: Ending | None = None
         self._is_asked_to_end = False
@@ -267,9 +268,13 @@ class Worker:
         from sojourn.process.awaiting import AwaitedLanes
 
         loop = asyncio.get_running_loop()
+        latest = self._awaited_latest()
+        if latest is not None and latest.is_of(loop):
+            return latest
         awaited = self._awaited_by.get(loop)
         if awaited is None:
             awaited = self._awaited_by[loop] = AwaitedLanes(self._lanes, loop, self.output.show)
+        self._awaited_latest = weakref.ref(awaited)  # the loop may go, and take it along
         return awaited
 
     def drain_awaited(self, deadline: float | None) -> None:

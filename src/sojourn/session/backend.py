@@ -121,13 +121,15 @@ class InlineBackend:
     def step(
         self, step: PreparedStep, arrays: Sequence[np.ndarray | Rows], deadline: float | None
     ) -> Sequence[np.ndarray]:
-        fed = [a.joined() if type(a) is Rows else a for a in arrays]
+        fed: Any = arrays
+        if Rows in map(type, arrays):
+            fed = [a.joined() if type(a) is Rows else a for a in arrays]
         if not step.adoptable:
             # A variable may keep a fed buffer, and this one is the user's.
-            fed = [array.copy() for array in fed]  # type: ignore[union-attr]
+            fed = [array.copy() for array in fed]
         plan = self._host.step(step.number)
-        results = plan.run(fed)  # type: ignore[arg-type]
-        return [_own(result, fed) for result in results] if plan.may_echo else results  # type: ignore[arg-type]
+        results = plan.run(fed)
+        return [_own(result, fed) for result in results] if plan.may_echo else results
 
     async def astep(
         self, step: PreparedStep, arrays: Sequence[np.ndarray | Rows], deadline: float | None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +13,11 @@ from sojourn import events
 from sojourn.errors import SandboxError
 from sojourn.probes import gpu
 from sojourn.process import spares
-from sojourn.process.calls import NoAnswer, PreparedStep, WorkerDied
+from sojourn.process.calls import NoAnswer, WorkerDied
 from sojourn.process.limits import descendants
 from sojourn.process.worker import Worker
 from sojourn.session.backend import Account
 from sojourn.values import Footprint, Residue, caller
-from sojourn.values.rows import Rows
 
 if TYPE_CHECKING:
     from sojourn.process.callbacks import Answer
@@ -40,6 +39,7 @@ class WorkerBackend:
     ) -> None:
         spare = None if take_spare is None else spares.hand_over(take_spare, name, **options)
         self.worker = worker = spare or Worker(name, **options)
+        self.step, self.astep = worker.step, worker.astep
         self._on_gpu = on_gpu
         self.sandbox: Applied | None = None
         if options.get("readable_paths") is not None:
@@ -75,16 +75,6 @@ class WorkerBackend:
     @property
     def pidfd(self) -> int:
         return self.worker.pidfd
-
-    def step(
-        self, step: PreparedStep, arrays: Sequence[np.ndarray | Rows], deadline: float | None
-    ) -> Sequence[np.ndarray]:
-        return self.worker.step(step, arrays, deadline)
-
-    def astep(
-        self, step: PreparedStep, arrays: Sequence[np.ndarray | Rows], deadline: float | None
-    ) -> Coroutine[Any, Any, Sequence[np.ndarray]]:
-        return self.worker.astep(step, arrays, deadline)
 
     def call(
         self,

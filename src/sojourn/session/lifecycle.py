@@ -108,6 +108,7 @@ class Lifecycle:
         }
         self.page = StatusPage(self.identity)
         self._words = self.page.words
+        self._nanoseconds = 0  # of all steps together
         self._reported_steps_at = time.monotonic()
         self._reported_histogram = self.page.histogram()
         self._measure_after = 0.0
@@ -149,6 +150,7 @@ class Lifecycle:
         started = step.started if step.counts else 0.0  # reported, counted or not
         news = None
         is_heard = events.hears_steps()
+        inside = self._inside
         with self._lock:
             words = self._words
             words[LAST_STEP] = int(now * 1e9)
@@ -157,13 +159,15 @@ class Lifecycle:
                 if started:
                     nanoseconds = int((now - started) * 1e9)
                     words[HISTOGRAM + bucket(nanoseconds)] += 1
-                    words[NANOSECONDS] += nanoseconds
-            self._leave(step)
-            if self.under_way == 0:
-                if self.state is _RUNNING and not is_heard:
-                    self.state = _READY
-                    words[STATE] = _ENDED.number
-                else:
+                    self._nanoseconds = words[NANOSECONDS] = self._nanoseconds + nanoseconds
+            if len(inside) == 1 and inside[0] is step and not is_heard and self.state is _RUNNING:
+                inside.clear()  # as below, without any call
+                self.under_way = words[UNDER_WAY] = 0
+                self.state = _READY
+                words[STATE] = _ENDED.number
+            else:
+                self._leave(step)
+                if self.under_way == 0:
                     self._to(_ENDED.what, None)
             if self._waiting:
                 self._changed.notify_all()

@@ -109,7 +109,10 @@ class Stay:
         wanted = fetches if type(fetches) is str else as_key(fetches)
         loop = asyncio.get_running_loop()
         while True:
-            with await Step(self, deadline, timeout, loop=loop).turn() as step:
+            step = Step(self, deadline, timeout, loop=loop)
+            if step.has_to_wait:
+                await step.turn()
+            with step:
                 try:
                     plan = self.planning.known[wanted, tuple(feeds)]
                 except (KeyError, TypeError):

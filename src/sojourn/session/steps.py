@@ -75,12 +75,17 @@ class Step:
                     raise
                 stay.come_back(self.deadline)
 
+    @property
+    def has_to_wait(self) -> bool:
+        """Whether its turn may not have come yet."""
+        return self._stay.comeback is not None or self._stay.lifecycle.is_taken_alone
+
     async def turn(self) -> Step:
         """To be awaited before `with`, where nothing may block: until those who are alone with the
         session have finished, and a worker that died has been replaced."""
-        stay = self._stay
-        if stay.comeback is None and not stay.lifecycle.is_taken_alone:
+        if not self.has_to_wait:
             return self
+        stay = self._stay
         import asyncio
 
         from sojourn.process.aside import aside
@@ -111,37 +116,38 @@ class Step:
 
     def run(self, plan: StepPlan, arrays: Sequence[Any]) -> Sequence[np.ndarray]:
         """Run a step of the plan."""
-        self._note_sending(plan)
+        if plan.changes_state:
+            self._stay.changed = True  # before, because a step that fails may have changed some
+        self._is_sent = True
         outputs = self._stay.backend.step(plan.step, arrays, self.deadline)  # type: ignore[union-attr]
         return outputs if len(outputs) == plan.output_count else self._refuse(outputs, plan)
 
     async def arun(self, plan: StepPlan, arrays: Sequence[Any]) -> Sequence[np.ndarray]:
         """The same, awaited."""
-        self._note_sending(plan)
+        if plan.changes_state:
+            self._stay.changed = True
+        self._is_sent = True
         outputs = await self._stay.backend.astep(plan.step, arrays, self.deadline)  # type: ignore[union-attr]
         return outputs if len(outputs) == plan.output_count else self._refuse(outputs, plan)
 
     def _refuse(self, outputs: Sequence[np.ndarray], plan: StepPlan) -> NoReturn:
         raise self._stay.broke_protocol(f"{len(outputs)} results for {plan.output_count}")
 
-    def _note_sending(self, plan: StepPlan) -> None:
-        if plan.changes_state:
-            self._stay.changed = True  # before, because a step that fails may have changed some
-        self._is_sent = True
-
     # -- account -----------------------------------------------------------------------------------
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
         stay = self._stay
-        failure = None
-        if error is not None:
-            if isinstance(error, WorkerDied):
-                failure = stay.broken_by(error, self._consequence(error))
-            elif isinstance(error, NoAnswer):
-                failure = stay.words.late(self._timeout, self._what, self._state_of_it(True))
         # What never reaches the engine is no run.
         counts = self.counts and (self._is_sent or self._what is not None)
-        stay.lifecycle.end_step(self, counts, failed=error is not None)
+        if error is None:
+            stay.lifecycle.end_step(self, counts)
+            return False
+        failure = None
+        if isinstance(error, WorkerDied):
+            failure = stay.broken_by(error, self._consequence(error))
+        elif isinstance(error, NoAnswer):
+            failure = stay.words.late(self._timeout, self._what, self._state_of_it(True))
+        stay.lifecycle.end_step(self, counts, failed=True)
         if failure is None:
             return False
         if self._may_be_repeated(error):

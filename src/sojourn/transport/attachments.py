@@ -38,6 +38,9 @@ class Attacher(Protocol):
     def wants(self, arrays: Sequence[Any]) -> bool:
         """Whether one of these would be attached."""
 
+    def begin(self) -> None:
+        """Another message is being written: what the last one used may go by other numbers."""
+
     def attach(self, block: Block, hand_over: HandOver) -> bool:
         """Place the block outside the message, if that pays."""
 
@@ -62,6 +65,7 @@ class PlacedFiles:
         # Which file goes by which number; the one that was used least lately comes first. The
         # reader's mapping keeps no memory: a file's memory is given back with its last array.
         self._numbers: OrderedDict[int, tuple[weakref.ref[placed.MemoryFile], int]] = OrderedDict()
+        self._in_message: set[int] = set()  # numbers that the message refers to
 
     def wants(self, arrays: Sequence[Any]) -> bool:
         return any(
@@ -71,6 +75,9 @@ class PlacedFiles:
             for array in arrays
         )
 
+    def begin(self) -> None:
+        self._in_message.clear()
+
     def attach(self, block: Block, hand_over: HandOver) -> bool:
         array = block.array
         if block.nbytes < PLACED_AT_LEAST or not isinstance(array, np.ndarray):
@@ -78,11 +85,16 @@ class PlacedFiles:
         file = placed.file_of(array)
         if file is None or not array.flags.c_contiguous or not array.dtype.isnative:
             return False
-        block.attached = self._number_of(file, hand_over)
+        number = self._number_of(file, hand_over)
+        if number is None:
+            return False
+        self._in_message.add(number)
+        block.attached = number
         block.offset = placed.offset_in(file, array)
         return True
 
-    def _number_of(self, file: placed.MemoryFile, hand_over: HandOver) -> int:
+    def _number_of(self, file: placed.MemoryFile, hand_over: HandOver) -> int | None:
+        """The number that the file goes by; None if this message needs all of them already."""
         known = self._numbers.get(id(file))
         if known is not None and known[0]() is file:
             self._numbers.move_to_end(id(file))
@@ -91,6 +103,8 @@ class PlacedFiles:
             number = known[1]  # another one had its address
         elif len(self._numbers) < _PLACED_FILES:
             number = len(self._numbers) + 1
+        elif len(self._in_message) >= _PLACED_FILES:
+            return None
         else:
             _, (_, number) = self._numbers.popitem(last=False)
         hand_over(file.fd, number)
@@ -131,6 +145,9 @@ class ResultFiles:
 
     def wants(self, arrays: Sequence[Any]) -> bool:
         return any(array.nbytes >= HANDED_OVER_AT_LEAST for array in arrays)
+
+    def begin(self) -> None:
+        """The sequence tells."""
 
     def attach(self, block: Block, hand_over: HandOver) -> bool:
         if block.nbytes < HANDED_OVER_AT_LEAST or block.text is not None:

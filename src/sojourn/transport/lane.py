@@ -21,16 +21,15 @@ import numpy as np
 from sojourn.transport.attachments import Attached, HandedOverFiles, PlacedFiles, ResultFiles
 from sojourn.transport.board import CAN_SPIN
 from sojourn.transport.messages import SEQUENCE, STATUS, Inbox, Outbox, ProtocolError
+from sojourn.transport.patience import Patience
 from sojourn.values.rows import Rows
 
-# About 100 us of looking at a word from Python.
+# About 100 us of looking at a word from Python, for the next request.
 SPINS = 2500
-# A step of up to a few hundred microseconds is worth waiting for: sleeping and being woken costs
-# about as much as such a step.
-_MOST_SPINS = 4 * SPINS
 _NEARLY_SECONDS = 250e-6
-# How often a lane that has given up spinning tries again, in calls.
+# How often a server that has given up spinning tries again, in calls.
 _TRY_AGAIN = 32
+_KINDS_REMEMBERED = 256  # of requests
 _ENDING_SECONDS = 1.0
 _SPOILED = -1  # a sequence that no word can have
 # The caller tells the server with each request what is welcome: spinning for the next one, results
@@ -108,8 +107,9 @@ class CallerLane:
         self._peer_pidfd = peer_pidfd
         self._sequence = 0
         self._taken = 0  # whose answer was read
-        self._spins = SPINS if CAN_SPIN else 0
-        self._calls_until_try = _TRY_AGAIN
+        # For each kind of request how to wait for its answer, and that of the last one.
+        self._patience: dict[bytes, Patience] = {}
+        self._patience_now = Patience()
         self._poll = select.poll()
         self._poll.register(self.bell, select.POLLIN)
         self._poll.register(peer_pidfd, select.POLLIN)
@@ -144,6 +144,9 @@ class CallerLane:
         # Counted before it is written: a Ctrl-C in between leaves a lane that never counts as free
         # again, because it is unknown how much of the message is there.
         self._sequence = sequence = self._sequence + 1
+        mine[WELCOME] = self._welcome + may_spin
+        if may_spin and self.outbox.is_slow(meta):
+            ring(self._their_bell)  # it wakes up meanwhile
         try:
             if self.outbox.put(
                 meta, arrays, adoptable=adoptable, attacher=self._placed if adoptable else None
@@ -154,9 +157,10 @@ class CallerLane:
         except Exception:
             self._sequence = sequence - 1  # refused as a whole, nothing has been written
             raise
-        mine[WELCOME] = self._welcome + may_spin
         mine[SEQUENCE] = sequence
         ring(self._their_bell)
+        if may_spin:
+            self._patience_now = self._patience.get(meta) or self._new_patience(meta)
 
     def wait(
         self,
@@ -170,14 +174,27 @@ class CallerLane:
         Raises TimeoutError at the deadline and PeerGone when the peer has ended.
         """
         theirs, sequence = self._theirs, self._sequence
-        for _ in range(self._spins if may_spin else 0):
+        if not (may_spin and CAN_SPIN):
+            self._block(sequence, deadline, while_waiting)
+            return
+        patience = self._patience_now
+        looks = patience.looks()
+        began = time.perf_counter()
+        for _ in range(looks):
             if theirs[SEQUENCE] == sequence:
-                self._spins = max(SPINS, self._spins)
-                return
-        gave_up = time.monotonic()
-        self._block(sequence, deadline, while_waiting)
-        if may_spin and CAN_SPIN:
-            self._learn_from_blocking(time.monotonic() - gave_up)
+                was_seen = True
+                break
+        else:
+            was_seen = False
+            self._block(sequence, deadline, while_waiting)
+        if patience.is_trying:
+            patience.learn(time.perf_counter() - began, was_seen=was_seen)
+
+    def _new_patience(self, meta: bytes) -> Patience:
+        if len(self._patience) >= _KINDS_REMEMBERED:
+            self._patience.clear()
+        self._patience[meta] = patience = Patience()
+        return patience
 
     def take(self) -> Answer:
         """Status, meta and arrays of the answer, which own their memory."""
@@ -203,7 +220,10 @@ class CallerLane:
     def answers_within(self, glances: int) -> bool:
         """Whether it is, or comes while the word is looked at so often."""
         theirs, sequence = self._theirs, self._sequence
-        return any(theirs[SEQUENCE] == sequence for _ in range(glances))
+        for _ in range(glances):
+            if theirs[SEQUENCE] == sequence:
+                return True
+        return False
 
     @property
     def is_refused(self) -> bool:
@@ -214,22 +234,6 @@ class CallerLane:
     def serial(self) -> int:
         """The number of the request that was sent last."""
         return self._sequence
-
-    def _learn_from_blocking(self, seconds: float) -> None:
-        """Look longer next time if a little longer would have done, else less long.
-
-        Now and then as long as can be: who sleeps is woken late, so a step that would be worth
-        waiting for looks like a long one until it is waited for.
-        """
-        if seconds < _NEARLY_SECONDS:
-            self._spins = min(max(SPINS, 2 * self._spins), _MOST_SPINS)
-            return
-        self._calls_until_try -= 1
-        if self._calls_until_try <= 0:
-            self._calls_until_try = _TRY_AGAIN
-            self._spins = _MOST_SPINS
-        else:
-            self._spins //= 4
 
     def _block(
         self, sequence: int, deadline: float | None, while_waiting: Callable[[], None] | None
@@ -324,13 +328,19 @@ class ServerLane:
                     raise PeerGone
                 self._poll.poll()
                 silence(self._my_bell)
-                if theirs[SEQUENCE] == sequence:
+                if theirs[SEQUENCE] == sequence or self._is_coming(sequence):
                     break
             if spins:
                 self._learn_from_blocking(time.monotonic() - gave_up)
         self._sequence = self._mine[BEGUN] = sequence
         self._began = time.perf_counter_ns()
         return self.inbox.take()
+
+    def _is_coming(self, sequence: int) -> bool:
+        """A caller rings before it copies much, so that the copy is not waited for asleep."""
+        theirs = self._theirs
+        spins = SPINS if CAN_SPIN and theirs[WELCOME] & MAY_SPIN else 0
+        return any(theirs[SEQUENCE] == sequence for _ in range(spins))
 
     def _learn_from_blocking(self, seconds: float) -> None:
         """A caller that was only a little late is worth waiting for; for one that is slow or has

@@ -22,7 +22,7 @@ import numpy as np
 
 from sojourn.transport import frames, headers
 from sojourn.transport.attachments import Attached, Attacher
-from sojourn.transport.copying import write
+from sojourn.transport.copying import SHARED_BYTES, write
 from sojourn.transport.headers import Block, ProtocolError
 from sojourn.transport.segment import Segment, SegmentError
 from sojourn.values.rows import Rows
@@ -47,6 +47,7 @@ TOO_LARGE = 8
 PATIENCE = 32
 _CROWDED_SECONDS = 2.0
 _SMALL_BYTES = 64 * 1024  # copied without further thought
+_SLOW_BYTES = 512 * 1024  # take longer to copy than a reader to wake up
 _LEAST_HEADER_BYTES = 8
 _MOST_FILES = 1024  # that come with a message, and with those before it that failed half-way
 MAIN = 255  # the byte that comes with the message's own memory; others come with their number
@@ -58,7 +59,7 @@ _LEAST_OF_A_STRING = 24
 class _Layout:
     """Where the arrays of a message lie, for writing them again."""
 
-    __slots__ = ("count", "end", "is_large", "number", "views")
+    __slots__ = ("count", "end", "is_large", "is_slow", "number", "views")
 
     def __init__(self, number: int, views: list[np.ndarray], end: int) -> None:
         self.number = number
@@ -66,6 +67,7 @@ class _Layout:
         self.views = views
         self.count = len(views)
         self.is_large = any(view.nbytes > _SMALL_BYTES for view in views)
+        self.is_slow = _SLOW_BYTES <= end < SHARED_BYTES  # more is copied by all cores
 
 
 class Outbox:
@@ -87,6 +89,11 @@ class Outbox:
     def size(self) -> int:
         """Bytes of shared memory held."""
         return self._segment.size if self._segment else 0
+
+    def is_slow(self, meta: bytes) -> bool:
+        """Whether the last message like this took a while to copy, on one core."""
+        layout = self._last.get(meta)
+        return layout is not None and layout.is_slow
 
     def put(
         self,
@@ -163,6 +170,7 @@ class Outbox:
             raise ValueError(f"the message's header would have {header_bytes} bytes")
         inside = blocks
         if attacher is not None:
+            attacher.begin()
             inside = [block for block in blocks if not attacher.attach(block, self._hand_over)]
         end = header_bytes
         for block in inside:

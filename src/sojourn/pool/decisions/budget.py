@@ -17,7 +17,7 @@ class Budget:
         self.limit = limit
         self._charges: dict[CopyId, int] = {}
         self._residue: dict[CopyId, int] = {}
-        self._spares: set[CopyId] = set()  # charged, but no sessions
+        self._no_sessions: set[CopyId] = set()  # charged, but not counted
         self.charged_bytes = 0
 
     @property
@@ -32,7 +32,7 @@ class Budget:
     @property
     def spare(self) -> Room:
         """What can be reserved now."""
-        sessions = len(self._charges) - len(self._spares)
+        sessions = len(self._charges) - len(self._no_sessions)
         return Room(self.limit.bytes - self.charged_bytes, self.limit.sessions - sessions)
 
     def charge_of(self, copy: CopyId) -> int:
@@ -46,9 +46,17 @@ class Budget:
 
     def reserve_spare(self, account: CopyId, count: int) -> None:
         """The same for a worker that is no session yet."""
-        self._spares.add(account)
+        self._no_sessions.add(account)
         self._charges[account] = count
         self.charged_bytes += count
+
+    def is_session(self, copy: CopyId) -> bool:
+        """Whether it counts as one."""
+        return copy in self._charges and copy not in self._no_sessions
+
+    def replace_session(self, copy: CopyId) -> None:
+        """A worker that was there already takes its place. It is charged until it has ended."""
+        self._no_sessions.add(copy)
 
     def charge(self, copy: CopyId, count: int) -> None:
         """What a copy holds was measured."""
@@ -58,7 +66,7 @@ class Budget:
     def release(self, copy: CopyId, residue_bytes: int = 0) -> None:
         """The receipt is in: only now are the bytes free, but for those it says are left."""
         self.charged_bytes -= self._charges.pop(copy, 0) + self._residue.pop(copy, 0)
-        self._spares.discard(copy)
+        self._no_sessions.discard(copy)
         if residue_bytes > 0:
             self._residue[copy] = residue_bytes
             self.charged_bytes += residue_bytes

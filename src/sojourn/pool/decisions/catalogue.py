@@ -33,7 +33,7 @@ class Entry:
     source: object = None  # what its copies are opened from, as the driver knows it
     is_coming: bool = False  # an update opens it; leases by name get it when it is ready
     is_going: bool = False  # unregistered: it is forgotten when its last copy has gone
-    fresh_bytes: int | None = None  # what its last copy held right after it was opened
+    fresh_bytes: int | None = None  # what a copy held right after it was opened
     older_bytes: int | None = None  # what one of the version before it held
     crashes: Crashes = field(default_factory=Crashes)
     oversize: Oversize = field(default_factory=Oversize)

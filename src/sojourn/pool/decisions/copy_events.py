@@ -105,6 +105,7 @@ class CopyEvents:
         state.counters.parks += 1
         copy.move("parked")
         state.out.append(Close(copy_id, copy.retiring or "parked"))
+        serving.dispatch(state, now)  # what takes a spare need not wait until it has ended
         return state.take_effects()
 
     def on_park_failed(self, copy_id: CopyId, error: Exception, now: float) -> Effects:

@@ -23,6 +23,7 @@ class Open:
     device: str = ""
     source: object = None
     spare: int | None = None  # the worker that it takes, which is charged as the copy's now
+    known_bytes: int | None = None  # what a copy like it held when it was fresh
 
 
 @dataclass(frozen=True, slots=True)

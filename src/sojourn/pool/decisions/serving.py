@@ -142,6 +142,8 @@ def make_room(state: PoolState, now: float) -> None:
     for ticket in plan.opens:
         open_copy(state, demands[ticket][1], now)
     set_claim(state, plan.claim)
+    if plan.evictions and state.spares.ready():
+        make_room(state, now)  # what takes a spare need not wait until those have ended
     if plan.wake_at is not None:
         state.wake(plan.wake_at)
     for copy in state.residents:
@@ -155,6 +157,7 @@ def find_demands(state: PoolState, now: float) -> dict[int, tuple[Demand, Slot]]
     empty: dict[str, set[int]] = {}
     coming: dict[str, int] = {}
     spares = len(state.spares.ready())
+    closing = len(sparing.closing_sessions(state))
     # One that holds nothing inherits the privilege of a holder that waits behind it.
     urgent = {r.model for r in state.queue if state.leases.is_holding(r.holder)}
     for request in state.queue:
@@ -176,7 +179,9 @@ def find_demands(state: PoolState, now: float) -> dict[int, tuple[Demand, Slot]]
         need = state.need(entry)
         if spares and sparing.is_for(state, entry.model):  # which brings its own room
             spares -= 1
-            brought = Room(state.spares.least_bytes(state.budget), 0)
+            is_replacing = closing > 0
+            closing -= is_replacing
+            brought = Room(state.spares.least_bytes(state.budget), int(is_replacing))
             need = need.minus(brought).at_least_nothing()
         demands[request.ticket] = (
             Demand(request.ticket, key, need, request.at, is_urgent=key in urgent),
@@ -215,10 +220,13 @@ def open_copy(state: PoolState, slot: Slot, now: float) -> None:
     copy = state.residents.begin(slot, entry.model, now, state.least_used_device())
     copy.reserved_bytes = state.need(entry).bytes
     spare = sparing.take(state) if sparing.is_for(state, entry.model) else None
+    if spare is not None and state.budget.spare.sessions < 1:
+        state.budget.replace_session(sparing.closing_sessions(state)[0])
     state.budget.reserve(copy.id, copy.reserved_bytes)
     state.counters.opens += 1
+    known = entry.fresh_bytes if slot.parked is None else None
     state.out.append(
-        Open(copy.id, copy.reserved_bytes, slot.parked, copy.device, entry.source, spare)
+        Open(copy.id, copy.reserved_bytes, slot.parked, copy.device, entry.source, spare, known)
     )
 
 

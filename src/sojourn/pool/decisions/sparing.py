@@ -14,7 +14,7 @@ from sojourn.pool.decisions.planning import Demand
 from sojourn.pool.decisions.residents import CopyState
 from sojourn.pool.decisions.spares import QUIET_SECONDS, Spare, SpareState
 from sojourn.pool.decisions.state import PoolState
-from sojourn.pool.decisions.terms import Model
+from sojourn.pool.decisions.terms import CopyId, Model
 
 
 def make(state: PoolState, now: float) -> None:
@@ -52,6 +52,13 @@ def take(state: PoolState) -> int | None:
         state.counters.spares_taken += 1
         return spare.number
     return None
+
+
+def closing_sessions(state: PoolState) -> list[CopyId]:
+    """Sessions whose worker is ending. A spare one may take the place of each: there are no more
+    workers than before. What they hold is charged until it is back."""
+    closing = (c.id for c in state.residents if c.state is CopyState.CLOSING)
+    return [copy for copy in closing if state.budget.is_session(copy)]
 
 
 def give_up(state: PoolState) -> None:

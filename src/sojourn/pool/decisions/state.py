@@ -92,7 +92,8 @@ class PoolState:
         """What comes back by itself. It is charged until the receipts are in."""
         leaving = [copy.id for copy in self.residents if copy.is_leaving]
         spares = self.spares.bytes_of(SpareState.ENDING, self.budget)
-        return Room(sum(map(self.budget.charge_of, leaving)) + spares, len(leaving))
+        sessions = sum(map(self.budget.is_session, leaving))
+        return Room(sum(map(self.budget.charge_of, leaving)) + spares, sessions)
 
     def held_for_good(self, wanted_whole: str | None = None) -> Room:
         """What does not come back by waiting; all copies of a model, if it is wanted whole."""
