@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sojourn.transport.patience import MOST_LOOKS, Patience
+from sojourn.transport.patience import MOST_LOOKS, Learned, Patience
 
 
 def waits(
@@ -49,3 +49,22 @@ def test_one_wait_that_was_disturbed_decides_nothing():
         seconds = 5e-3 if count == 1 else 30e-6 if is_looking else 90e-6
         patience.learn(seconds, was_seen=is_looking)
     assert patience.looks() == MOST_LOOKS
+
+
+def test_waits_that_were_given_up_teach_nothing():
+    patience = Patience()
+    for count in range(8):
+        patience.looks()
+        if count >= 4:
+            patience.learn(90e-6, was_seen=False)
+    assert patience.looks() == MOST_LOOKS
+
+
+def test_each_kind_of_request_is_learned_by_itself_and_few_are_remembered():
+    learned = Learned()
+    first = learned.of(b"s1")
+    assert learned.of(b"s1") is first
+    assert learned.of(b"s2") is not first
+    for number in range(1000):
+        learned.of(b"%d" % number)
+    assert len(learned._by_meta) <= 256

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
@@ -24,6 +25,7 @@ from sojourn.process.deadlines import left_until
 from sojourn.process.lanes import Lanes, under_way
 from sojourn.transport.board import CAN_SPIN, CORES
 from sojourn.transport.lane import Answer, CallerLane, LaneRefused, PeerGone, silence
+from sojourn.transport.patience import Learned
 from sojourn.values.rows import Rows
 
 # Requests under way at a time. For short ones a single lane is best: its server keeps looking for
@@ -32,10 +34,7 @@ WIDTH = max(2, CORES)
 _SHORT_SECONDS = 300e-6
 _TOGETHER_SECONDS = 1e-3  # that steps in one message may take: the first waits for the last
 _TICK_SECONDS = 0.05
-# How often a lone request lets the loop go round before it has the loop watch for the answer.
-_MOST_LOOKS = 20
-_FEWEST_LOOKS = 2
-_GLANCES = 300  # at the word, each time: ten microseconds or so
+_LOOKS_IN_A_ROUND = 300  # at a word, each time that the loop goes round: about ten microseconds
 
 
 class _Round:
@@ -66,7 +65,7 @@ class AwaitedLanes:
         self._end_fd = -1
         self._ticking: asyncio.TimerHandle | None = None
         self._suspects: set[CallerLane] = set()
-        self._looks = _MOST_LOOKS if CAN_SPIN else 0
+        self._learned = Learned()
         self._seconds = _SHORT_SECONDS  # that the worker has needed for a request of late
 
     @property
@@ -93,17 +92,23 @@ class AwaitedLanes:
         memory. Raises TimeoutError at the deadline and PeerGone when the worker has ended."""
         future: asyncio.Future[Answer] = self._loop.create_future()
         request = Request(future, meta, arrays, adoptable, may_wait, prints)
-        timer = None
+        timer = patience = None
+        was_seen = False
+        began = time.perf_counter()
         try:
             if self._waiting and not may_wait:
                 self._queue(request)
             else:
                 self._begin(request)
             if request.lane is not None and len(self._busy) == 1:
-                await self._look(request)
+                patience = self._learned.of(meta)
+                was_seen = await self._look(request, patience.looks() if CAN_SPIN else 0)
             if deadline is not None and not future.done():
                 timer = self._loop.call_later(left_until(deadline), request.fail, TimeoutError())
-            return await future
+            answer = await future
+            if patience is not None and patience.is_trying:
+                patience.learn(time.perf_counter() - began, was_seen=was_seen)
+            return answer
         finally:
             if timer is not None:
                 timer.cancel()
@@ -184,24 +189,23 @@ class AwaitedLanes:
             self._watch(lane)
         return True
 
-    async def _look(self, request: Request) -> None:
-        """A lone request whose answer comes soon: going round a few times is quicker than being
-        woken, and everybody else gets their turn."""
+    async def _look(self, request: Request, looks: int) -> bool:
+        """A lone request whose answer comes soon: looking for it while the loop goes round is
+        quicker than being woken, and everybody else gets their turn. Whether it was seen; if not,
+        the loop watches for it."""
         lane, future = request.lane, request.future
         assert lane is not None
-        for _ in range(self._looks):
-            if lane.answers_within(_GLANCES):
+        for _ in range(0, looks, _LOOKS_IN_A_ROUND):
+            if lane.answers_within(_LOOKS_IN_A_ROUND):
                 self._answered(lane)
-                self._looks = _MOST_LOOKS
-                return
+                return True
             await _ROUND
             if future.done():
-                return
+                return True
             if len(self._busy) > 1:
                 break
-        else:
-            self._looks = max(_FEWEST_LOOKS if CAN_SPIN else 0, self._looks // 2)
         self._watch(lane)
+        return False
 
     # -- answers ---------------------------------------------------------------------------------
 

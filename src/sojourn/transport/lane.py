@@ -21,7 +21,7 @@ import numpy as np
 from sojourn.transport.attachments import Attached, HandedOverFiles, PlacedFiles, ResultFiles
 from sojourn.transport.board import CAN_SPIN
 from sojourn.transport.messages import SEQUENCE, STATUS, Inbox, Outbox, ProtocolError
-from sojourn.transport.patience import Patience
+from sojourn.transport.patience import Learned, Patience
 from sojourn.values.rows import Rows
 
 # About 100 us of looking at a word from Python, for the next request.
@@ -29,7 +29,6 @@ SPINS = 2500
 _NEARLY_SECONDS = 250e-6
 # How often a server that has given up spinning tries again, in calls.
 _TRY_AGAIN = 32
-_KINDS_REMEMBERED = 256  # of requests
 _ENDING_SECONDS = 1.0
 _SPOILED = -1  # a sequence that no word can have
 # The caller tells the server with each request what is welcome: spinning for the next one, results
@@ -107,9 +106,8 @@ class CallerLane:
         self._peer_pidfd = peer_pidfd
         self._sequence = 0
         self._taken = 0  # whose answer was read
-        # For each kind of request how to wait for its answer, and that of the last one.
-        self._patience: dict[bytes, Patience] = {}
-        self._patience_now = Patience()
+        self._learned = Learned()
+        self._patience = Patience()  # with the request that was sent last
         self._poll = select.poll()
         self._poll.register(self.bell, select.POLLIN)
         self._poll.register(peer_pidfd, select.POLLIN)
@@ -160,7 +158,7 @@ class CallerLane:
         mine[SEQUENCE] = sequence
         ring(self._their_bell)
         if may_spin:
-            self._patience_now = self._patience.get(meta) or self._new_patience(meta)
+            self._patience = self._learned.of(meta)
 
     def wait(
         self,
@@ -177,7 +175,7 @@ class CallerLane:
         if not (may_spin and CAN_SPIN):
             self._block(sequence, deadline, while_waiting)
             return
-        patience = self._patience_now
+        patience = self._patience
         looks = patience.looks()
         began = time.perf_counter()
         for _ in range(looks):
@@ -189,12 +187,6 @@ class CallerLane:
             self._block(sequence, deadline, while_waiting)
         if patience.is_trying:
             patience.learn(time.perf_counter() - began, was_seen=was_seen)
-
-    def _new_patience(self, meta: bytes) -> Patience:
-        if len(self._patience) >= _KINDS_REMEMBERED:
-            self._patience.clear()
-        self._patience[meta] = patience = Patience()
-        return patience
 
     def take(self) -> Answer:
         """Status, meta and arrays of the answer, which own their memory."""
@@ -220,7 +212,7 @@ class CallerLane:
     def answers_within(self, glances: int) -> bool:
         """Whether it is, or comes while the word is looked at so often."""
         theirs, sequence = self._theirs, self._sequence
-        for _ in range(glances):
+        for _ in range(glances):  # noqa: SIM110 - hot, and a generator takes longer
             if theirs[SEQUENCE] == sequence:
                 return True
         return False

@@ -17,6 +17,7 @@ _TRIES = 4  # of each, one after the other
 _PERIOD = 128  # waits, from one trial to the next
 _REMEMBERED = 2 * _TRIES
 _IN_VAIN = float("inf")
+_KINDS_REMEMBERED = 256  # of requests
 
 
 class Patience:
@@ -48,8 +49,24 @@ class Patience:
             self._looked.append(seconds if was_seen else _IN_VAIN)
             return
         self._slept.append(seconds)
-        if self._waits == 2 * _TRIES - 1:
+        if self._waits == 2 * _TRIES - 1 and self._looked:  # else all of those were given up
             self._looks = MOST_LOOKS if _middle(self._looked) <= _middle(self._slept) else 0
+
+
+class Learned:
+    """The patience for each kind of request, known by its meta bytes."""
+
+    def __init__(self) -> None:
+        self._by_meta: dict[bytes, Patience] = {}
+
+    def of(self, meta: bytes) -> Patience:
+        """What was learned about this kind."""
+        known = self._by_meta.get(meta)
+        if known is None:
+            if len(self._by_meta) >= _KINDS_REMEMBERED:
+                self._by_meta.clear()
+            known = self._by_meta[meta] = Patience()
+        return known
 
 
 def _middle(times: deque[float]) -> float:
