@@ -421,7 +421,7 @@ def test_the_measured_footprint_is_reserved_next_time():
     script.do(script.scheduler.on_evict("a", script.now))
     script.settle()
     script.ask("a")
-    assert script.log[-1] == Open(CopyId("a", 0, 2), 2 * GiB)
+    assert script.log[-1] == Open(CopyId("a", 0, 2), 2 * GiB, known_bytes=2 * GiB)
 
 
 def test_a_session_that_grew_makes_idle_ones_leave():
