@@ -18,6 +18,7 @@ from clients import client, remaining, told
 from faults.tools import Background, is_running
 from sojourn import State
 from sojourn.probes import processes
+from sojourn.process.lanes import under_way
 from sojourn.process.zygote import zygote
 from sojourn.testing import leftovers, take_snapshot
 
@@ -201,10 +202,16 @@ def test_a_worker_killed_while_idle_breaks_the_session_and_says_how(number):
 def test_a_worker_killed_in_a_step_says_that_the_outcome_is_unknown(kind, number):
     model = models.sleeper if kind == "function" else models.counting_up
     step = ("output", {"seconds": 60}) if kind == "function" else ("total", {"n": 10**9})
+
+    def kill_once_it_is_under_way() -> None:
+        wait_until(lambda: any(lane.peer_gone().begun for lane in list(under_way)), 60)
+        kill(session.pid, number)
+
     with sojourn.open(model) as session:
-        killer = threading.Timer(0.2, kill, [session.pid, number])
-        killer.start()
+        killer = threading.Thread(target=kill_once_it_is_under_way)
         name = signal.Signals(number).name
+        session.run(step[0], dict.fromkeys(step[1], 0))  # prepared
+        killer.start()
         with pytest.raises(sojourn.SessionBroken, match=f"{name}(.|\n)*outcome is unknown"):
             session.run(*step)
         killer.join()
