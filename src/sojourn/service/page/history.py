@@ -165,11 +165,12 @@ class History:
         assert self._path is not None
         file = sqlite3.connect(self._path, timeout=5, check_same_thread=False)
         try:
-            is_new = _is_new(file)
+            _is_new(file)  # or ours, before anything is changed
             file.execute("PRAGMA journal_mode = WAL")
             file.execute("PRAGMA synchronous = NORMAL")
-            if is_new:
-                with file:
+            with file:
+                file.execute("BEGIN IMMEDIATE")  # another server may be at it
+                if _is_new(file):
                     for statement in _TABLES:
                         file.execute(statement)
                     file.execute(f"PRAGMA user_version = {_SCHEMA}")
