@@ -8,10 +8,13 @@ TensorFlow.
 
 `python benchmarks/engines.py --bars [NAME ...]` compares isolated sessions of the fastest engine
 with the raw `Session.run` of this process, in turns; ratios are those of the fastest steps.
+`--keep FOLDER` before the names keeps what was exported and converted there, so that another run
+only measures.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import tempfile
@@ -92,7 +95,8 @@ def bars(names: list[str], folder: str) -> None:
     v1 = tf.compat.v1
     for name in names or _BARS:
         path = os.path.join(folder, name.replace(" ", "-"))
-        sojourn.isolated(_export)(name, path)
+        if not os.path.isdir(path):
+            sojourn.isolated(_export)(name, path)
         graph = v1.Graph()
         with graph.as_default(), v1.Session(graph=graph) as raw:
             loaded = v1.saved_model.load(raw, ["serve"], path)
@@ -128,12 +132,18 @@ def _export(name: str, path: str) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ[FOLDER] = folder
-        if arguments[:1] == ["--bars"]:
-            bars(arguments[1:], folder)
+    has_bars = arguments[:1] == ["--bars"]
+    names = arguments[has_bars:]
+    with contextlib.ExitStack() as until_end:
+        if names[:1] == ["--keep"]:
+            folder, names = names[1], names[2:]
         else:
-            table(arguments)
+            folder = until_end.enter_context(tempfile.TemporaryDirectory())
+        os.environ[FOLDER] = os.path.join(folder, "converted")
+        if has_bars:
+            bars(names, folder)
+        else:
+            table(names)
 
 
 if __name__ == "__main__":

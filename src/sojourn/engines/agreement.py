@@ -14,6 +14,14 @@ import numpy as np
 Outputs = Mapping[str, np.ndarray]
 
 
+def disagreement(expected: Outputs, got: Outputs, tolerance: float) -> tuple[float, str]:
+    """The worst difference, and in which way they disagree; empty if they do not."""
+    worst, wrong = difference(expected, got)
+    if not wrong and worst > tolerance:
+        wrong = f"differs by {worst:.0e}, and {tolerance:.0e} is allowed"
+    return worst, wrong
+
+
 def difference(expected: Outputs, got: Outputs) -> tuple[float, str]:
     """The worst difference of the floats, and what else is wrong."""
     if list(expected) != list(got):

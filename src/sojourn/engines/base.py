@@ -81,6 +81,9 @@ def renamed(specs: Mapping[str, T], names: Mapping[str, Any] | None) -> dict[str
     """What a model has, under the names that stand for its own, in their order."""
     if names is None:
         return dict(specs)
+    if lost := [short for short, name in names.items() if name not in specs]:
+        listed = ", ".join(map(repr, lost))
+        raise ModelError(f"the converter has dropped {listed}, unused or an input as it is")
     return {short: specs[name] for short, name in names.items()}
 
 

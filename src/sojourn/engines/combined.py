@@ -10,8 +10,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sojourn.engines.agreement import difference
+from sojourn.engines.agreement import disagreement
 from sojourn.engines.base import Arrays, CallBack, Engine, EnginePlan, Operation, load_model
+from sojourn.errors import InputError
 from sojourn.kinds import KINDS, Load
 
 
@@ -83,16 +84,14 @@ class ShadowedEngine(_TwoEngines):
 
     def judge(self, names: list[str], expected: Arrays, got: Arrays) -> bool:
         """Whether they agree. The client is told if they do not."""
-        differs, wrong = difference(
-            dict(zip(names, expected, strict=True)), dict(zip(names, got, strict=True))
-        )
-        if not wrong and differs <= self._tolerance:
+        one, other = (dict(zip(names, arrays, strict=True)) for arrays in (expected, got))
+        _, wrong = disagreement(one, other, self._tolerance)
+        if not wrong:
             return True
         if not self.has_disagreed:
             self.has_disagreed = True
-            words = wrong or f"differs by {differs:.0e}, and {self._tolerance:.0e} is allowed"
             if self._call_back is not None:
-                self._call_back(words.encode(), ())
+                self._call_back(wrong.encode(), ())
         return False
 
 
@@ -129,7 +128,10 @@ class _Shadowed(_TwoPlans):
         right, quick = self._runs
         if self._engine.has_disagreed:
             return right(arrays)
-        got = quick(arrays)
+        try:
+            got = quick(arrays)
+        except InputError:
+            return right(arrays)  # which takes what the other does not
         if not self._engine.is_due():
             return got
         expected = right(arrays)

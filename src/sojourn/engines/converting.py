@@ -14,11 +14,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework import convert_to_constants, op_def_registry
 from tensorflow.python.grappler import tf_optimizer
 
+from sojourn.engines import onnx_gaps
 from sojourn.errors import ModelError
 
 v1 = tf.compat.v1
@@ -33,7 +33,9 @@ _READS = frozenset(
 _PLACEHOLDERS = ("Placeholder", "PlaceholderV2")
 _MUST_COMPILE = "_XlaMustCompile"
 _RANDOM = ("Random", "Multinomial", "TruncatedNormal", "Shuffle", "Dropout")
+_CHECKS = frozenset("Assert CheckNumerics CheckNumericsV2 EnsureShape".split())
 _HALVES = (tf.float16.as_datatype_enum, tf.bfloat16.as_datatype_enum)
+_LARGE_INTEGERS = {t.as_datatype_enum for t in (tf.int32, tf.int64, tf.uint32, tf.uint64)}
 _TEXT = tf.string.as_datatype_enum
 
 
@@ -44,7 +46,7 @@ def convert(session: Any, inputs: Mapping[str, Any], outputs: Mapping[str, Any],
             raise ModelError(f"input {name!r} is not a placeholder but a {tensor.op.type}")
     with _quiet():
         graph = _frozen(session, list(inputs.values()), list(outputs.values()))
-        _refuse_what_differs(graph.as_graph_def())
+        _refuse_what_differs(graph.as_graph_def(), to=to)
         return _MAKERS[to](graph, len(inputs), len(outputs))
 
 
@@ -92,9 +94,9 @@ def _frozen(session: Any, inputs: list[Any], outputs: list[Any]) -> Any:
     return graph
 
 
-def _refuse_what_differs(graph_def: Any, reads: frozenset[str] = frozenset()) -> None:
+def _refuse_what_differs(graph_def: Any, reads: frozenset[str] = frozenset(), to: str = "") -> None:
     for node in _every_node(graph_def):
-        reason = "" if node.op in reads else _reason(node)
+        reason = "" if node.op in reads else _reason(node, to)
         if reason:
             name = node.name.removeprefix("m/")
             raise ModelError(f"it cannot be converted: {node.op} ({name}) {reason}")
@@ -116,10 +118,10 @@ def _every_node(graph_def: Any) -> Iterable[Any]:
                 pending += functions[name].node_def
 
 
-def _reason(node: Any) -> str:
+def _reason(node: Any, to: str) -> str:
     if any(word in node.op for word in _RANDOM):
         return "draws random numbers"
-    if node.op == "Assert":
+    if node.op in _CHECKS:
         return "refuses some inputs, which others would take"
     definition = op_def_registry.get(node.op)
     if definition is not None and definition.is_stateful and node.op not in _CALLS:
@@ -131,6 +133,8 @@ def _reason(node: Any) -> str:
         return "handles text"
     if not types.isdisjoint(_HALVES):
         return "computes with halves"
+    if to == "onnxruntime" and node.op == "TopKV2" and node.attr["T"].type in _LARGE_INTEGERS:
+        return "orders whole numbers, which tf2onnx has it do as floats"
     return ""
 
 
@@ -155,12 +159,14 @@ def _to_onnx(graph: Any, inputs: int, outputs: int) -> bytes:
         raise ModelError(f"converting for ONNX Runtime needs {needed}") from None
     given, wanted = [f"i{n}:0" for n in range(inputs)], [f"o{n}:0" for n in range(outputs)]
     try:
+        graph_def = _inlined(graph, given, wanted)
+        onnx_gaps.guard_indices(graph_def)
         model, _ = from_graph_def(
-            _inlined(graph, given, wanted),
+            graph_def,
             input_names=given,
             output_names=wanted,
             opset=_OPSET,
-            custom_op_handlers={"Erfc": (_erfc, [])},
+            custom_op_handlers=onnx_gaps.handlers(),
         )
     except Exception as error:  # as above, in Python
         raise ModelError(f"tf2onnx refuses it: {_essence(error)}") from None
@@ -186,24 +192,6 @@ def _inlined(graph: Any, inputs: list[str], outputs: list[str]) -> Any:
     rewriting.optimizers.append("function")
     rewriting.function_optimization = rewriting.AGGRESSIVE
     return tf_optimizer.OptimizeGraph(config, meta_graph)
-
-
-def _erfc(context: Any, node: Any, name: str, arguments: Any) -> Any:
-    """1 - erf(x), which ONNX has."""
-    dtype = context.get_dtype(node.output[0])
-    numpy_type = importlib.import_module("tf2onnx.utils").map_onnx_to_numpy_type(dtype)
-    one = context.make_const(f"{name}/one", np.array(1, numpy_type))
-    erf = context.make_node("Erf", [node.input[0]], name=f"{name}/erf")
-    shapes, dtypes = node.output_shapes, node.output_dtypes
-    context.remove_node(node.name)
-    return context.make_node(
-        "Sub",
-        [one.output[0], erf.output[0]],
-        outputs=node.output,
-        name=name,
-        shapes=shapes,
-        dtypes=dtypes,
-    )
 
 
 def _to_frozen(graph: Any, inputs: int, outputs: int) -> bytes:

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 from ai_edge_litert.interpreter import Interpreter
 
-from sojourn.engines.base import Arrays, Operation, renamed
+from sojourn.engines.base import Arrays, EnginePlan, Operation, renamed
+from sojourn.engines.converted import as_tensorflow
 from sojourn.errors import InputError, ModelError
 from sojourn.kinds import Load
 from sojourn.probes.model_files.contents import mapped
@@ -35,6 +36,7 @@ class LiteRtEngine:
     """One signature of a model."""
 
     def __init__(self, load: Load, signature: str | None, remembers: bool) -> None:
+        self._load = load
         self._path = load.path
         self._key = signature
         self._threads = load.threads or len(os.sched_getaffinity(0))
@@ -81,7 +83,7 @@ class LiteRtEngine:
         else:
             self._free.append(runner)
 
-    def plan(self, feeds: Sequence[str], fetches: Sequence[str]) -> LiteRtPlan:
+    def plan(self, feeds: Sequence[str], fetches: Sequence[str]) -> EnginePlan:
         signature = self.signature
         for name in feeds:
             _require(name, "input", signature.inputs)
@@ -91,7 +93,8 @@ class LiteRtEngine:
         if missing:
             listed = ", ".join(map(repr, missing))
             raise InputError(f"to get {', '.join(fetches)} the input {listed} must be fed as well")
-        return LiteRtPlan(self, feeds, fetches)
+        made: EnginePlan = as_tensorflow(LiteRtPlan(self, feeds, fetches), feeds, self._load)
+        return made
 
     def operations(self) -> dict[str, Operation]:
         return {}  # what it remembers cannot be saved

@@ -21,6 +21,7 @@ def prepare_forks() -> None:
     """
     import onnxruntime
 
+    onnxruntime.set_default_logger_severity(4)  # what matters is raised
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     onnxruntime.InferenceSession(_SMALLEST, options, providers=["CPUExecutionProvider"])

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from sojourn.engines.base import Arrays, Operation, renamed
+from sojourn.engines.base import Arrays, EnginePlan, Operation, renamed
+from sojourn.engines.converted import as_tensorflow
 from sojourn.errors import EngineError, InputError, ModelError
 from sojourn.kinds import Load
 from sojourn.probes.model_files.contents import mapped
@@ -47,6 +48,7 @@ class OnnxEngine:
 
     def __init__(self, session: Any, load: Load) -> None:
         path = load.path
+        self._load = load
         self._session = session
         self._inputs = _specs(session.get_inputs())
         self._outputs = _specs(session.get_outputs())
@@ -76,18 +78,20 @@ class OnnxEngine:
         options.intra_op_num_threads = load.threads or len(os.sched_getaffinity(0))
         # Its threads wait for the next step by spinning, for 15 ms. The caller needs the core.
         options.add_session_config_entry("session.force_spinning_stop", "1")
+        if load.is_converted:  # its threads too do as TensorFlow's
+            options.add_session_config_entry("session.set_denormal_as_zero", "1")
         options.use_deterministic_compute = load.deterministic
         if load.seed is not None:
             onnxruntime.set_seed(load.seed)
         try:
             session = onnxruntime.InferenceSession(
-                load.path, options, providers=["CPUExecutionProvider"]
+                load.path, options, providers=["CPUExecutionProvider"], enable_fallback=0
             )
         except Exception as error:  # it has a type of its own for each of its status codes
             raise ModelError(_explained(load.path, str(error))) from None
         return cls(session, load)
 
-    def plan(self, feeds: Sequence[str], fetches: Sequence[str]) -> OnnxPlan:
+    def plan(self, feeds: Sequence[str], fetches: Sequence[str]) -> EnginePlan:
         for name in feeds:
             _require(name, "input", self._inputs)
         for name in fetches:
@@ -100,7 +104,9 @@ class OnnxEngine:
         outputs = [self._outputs[name] for name in fetches]
         given = [str(self._real_inputs.get(name, name)) for name in feeds]
         wanted = [self._real_outputs.get(name, name) for name in fetches]
-        return OnnxPlan(self._session, given, wanted, inputs, outputs)
+        plan = OnnxPlan(self._session, given, wanted, inputs, outputs)
+        made: EnginePlan = as_tensorflow(plan, feeds, self._load)
+        return made
 
     def operations(self) -> dict[str, Operation]:
         return {}  # it has no state that could be saved

@@ -15,7 +15,8 @@ from tensorflow.python.framework import errors_impl
 from tensorflow.python.saved_model import loader_impl
 
 from sojourn.engines import seeding
-from sojourn.engines.base import Arrays
+from sojourn.engines.base import Arrays, Operation
+from sojourn.engines.recorded import recorded_feeds
 from sojourn.engines.tensorflow import GraphEngine, v1
 from sojourn.errors import CheckpointError, ModelError
 from sojourn.kinds import Load
@@ -71,6 +72,14 @@ class SavedModelEngine(GraphEngine):
     _saver: Any
     _tags: Any
     _path = ""
+
+    def operations(self) -> dict[str, Operation]:
+        return {**super().operations(), "recorded": self._recorded}
+
+    def _recorded(self, arguments: dict[str, Any], arrays: Arrays) -> tuple[Any, Arrays]:
+        """Feeds that were recorded beside it: the names of each, and all arrays in turn."""
+        found = recorded_feeds(self._path, self.signature.inputs)
+        return [list(feeds) for feeds in found], [a for feeds in found for a in feeds.values()]
 
     def rename(self, inputs: dict[str, str], outputs: dict[str, str]) -> None:
         """Give the inputs and outputs other names, in the order in which these are given."""

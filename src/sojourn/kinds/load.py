@@ -36,6 +36,9 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     untrusted: bool = False
     packed: Packed | None = None  # a live model that was packed by the caller
     config: bytes = b""  # of a drop-in session
+    is_converted: bool = False  # from a model of TensorFlow
+    only_finite: bool = False  # it takes neither NaN nor infinity
+    only_some: bool = False  # it takes no input without elements
     # Of one that is run by two engines: the models, and who runs what.
     parts: list[Load] | None = None
     most_rows: int = 0  # what has more rows is run by the second

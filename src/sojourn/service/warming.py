@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import struct
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from sojourn.errors import ModelError
+from sojourn.probes.model_files.warmup_records import RECORDED, read_records
 from sojourn.service.failures import Refused
 from sojourn.service.signatures import CallSignature
 from sojourn.session.session import Usable
@@ -24,9 +24,6 @@ from sojourn.values import TensorSpec
 from sojourn.values.dtypes import BY_NAME
 
 _log = logging.getLogger("sojourn.service")
-RECORDED = os.path.join("assets.extra", "tf_serving_warmup_requests")
-MOST_RECORDS = 1000  # as in TensorFlow Serving
-_LARGEST_RECORD = 256 * 2**20
 _MADE_UP_SECONDS = 60.0
 Feeds = dict[str, np.ndarray]
 
@@ -90,20 +87,6 @@ def recorded_requests(path: str) -> Iterator[tuple[str, Feeds]]:
         except (DecodeError, Refused) as error:
             raise ModelError(f"{path}: a request that cannot be read: {error}") from None
         yield request.model_spec.signature_name, feeds
-
-
-def read_records(path: str) -> Iterator[bytes]:
-    """The records of a TFRecord file, in order."""
-    with open(path, "rb") as file:
-        for _ in range(MOST_RECORDS):
-            head = file.read(12)  # the length and its checksum
-            if not head:
-                return
-            (length,) = struct.unpack("<Q", head[:8]) if len(head) == 12 else (_LARGEST_RECORD + 1,)
-            record = file.read(length) if length <= _LARGEST_RECORD else b""
-            if len(record) != length or len(file.read(4)) != 4:
-                raise ModelError(f"{path}: it ends in the middle of a record, or has no records")
-            yield record
 
 
 def _called(signatures: dict[str, CallSignature], name: str, path: str) -> CallSignature:

@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import importlib.metadata
 import os
+import platform
 import re
 import secrets
 from collections.abc import Iterator, Sequence
@@ -38,6 +39,10 @@ _PACKAGES = (
 )
 
 
+class NotKept(ModelError):
+    """There is no place for converted models."""
+
+
 def folder() -> Path:
     """Where it is: `SOJOURN_CACHE`, or in the user's folder for caches."""
     chosen = os.environ.get(FOLDER)
@@ -51,7 +56,8 @@ def key_of(load: Load, arrays: Sequence[np.ndarray], more: str) -> str:
     """What a conversion depends on: the model's bytes, its options, and every version."""
     if load.kind == "builder":
         return secrets.token_hex(16)  # what it builds is not known before it is run
-    digest = hashlib.sha256(f"{_FORMAT} {__version__} {more}".encode())
+    machine = f"{platform.machine()} {len(os.sched_getaffinity(0))}"  # whose times were taken
+    digest = hashlib.sha256(f"{_FORMAT} {__version__} {machine} {more}".encode())
     for package in _PACKAGES:
         digest.update(f"{package} {version_of(package)}\n".encode())
     bare = msgspec.structs.replace(load, path="", device="auto", gpu_bytes=None)
@@ -115,13 +121,15 @@ def keep(entry: Path, key: str, examined: Examined, *, is_found_again: bool = Tr
         _remove(target)  # damaged, or it would have been found
         entry.rename(target)
     except OSError as error:
+        if found := find(key):  # it came between
+            return found
         raise _cannot_be_kept(error) from error
     _make_room(target)
     return msgspec.structs.replace(examined, folder=str(target))
 
 
-def _cannot_be_kept(error: OSError) -> ModelError:
-    return ModelError(f"converted models cannot be kept: {error}; {FOLDER} names another folder")
+def _cannot_be_kept(error: OSError) -> NotKept:
+    return NotKept(f"converted models cannot be kept: {error}; {FOLDER} names another folder")
 
 
 def clear() -> int:

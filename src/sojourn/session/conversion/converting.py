@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from sojourn import events
 from sojourn.errors import ModelError
@@ -55,6 +56,8 @@ def conversion_for(
             raise TypeError(f"{what} must be a number, not {value!r}")
     if tolerance is not None and not 0 < tolerance < 1:
         raise ValueError(f"tolerance must be between 0 and 1, not {tolerance!r}")
+    if samples is not None and not len(samples):
+        raise ValueError("samples must have at least one feed")
     if shadow is not None and not 0 < shadow <= 1:
         raise ValueError(f"shadow must be a fraction of the steps, up to 1, not {shadow!r}")
     return Conversion(engine, load, arrays, samples, tolerance, shadow)
@@ -108,18 +111,24 @@ class Conversion:
 
         Raises ModelError if the engine that was asked for by name is refused.
         """
-        found = self.examined(attempt, open_trial)
-        if self._wanted == FASTEST:
-            # TensorFlow is there anyway, beside one that it is compared with.
-            uses = fastest(found, alone=self._shadow is not None)
+        try:
+            found = self.examined(attempt, open_trial)
+        except cache.NotKept as error:
+            if self._wanted != FASTEST:
+                raise
+            why = str(error)
         else:
-            uses = (Use(self._wanted),) if found.of(self._wanted).agrees else ()
-        if uses:
-            words = words_for(found, uses)
-            load, arrays = self._load_for(found, uses)
-            events.emit("engine.chosen", name, engine=engines_of(load), why=words)
-            return load, arrays, words
-        why = "; ".join(_why_not(one) for one in found.candidates)
+            if self._wanted == FASTEST:
+                # TensorFlow is there anyway, beside one that it is compared with.
+                uses = fastest(found, alone=self._shadow is not None)
+            else:
+                uses = (Use(self._wanted),) if found.of(self._wanted).agrees else ()
+            if uses:
+                words = words_for(found, uses)
+                load, arrays = self._load_for(found, uses)
+                events.emit("engine.chosen", name, engine=engines_of(load), why=words)
+                return load, arrays, words
+            why = "; ".join(_why_not(one) for one in found.candidates)
         events.emit("engine.refused", name, engine=self._wanted, why=why)
         if self._wanted != FASTEST:
             raise ModelError(f"the model cannot be run by {why}")
@@ -135,7 +144,9 @@ class Conversion:
             one = found.of(engine)
             path = Path(found.folder, one.file)
             names = found.inputs, found.outputs
-            parts.append(_converted_load(self._load, engine, path, *names, one.threads))
+            part = _converted_load(self._load, engine, path, *names, one.threads)
+            limits = {"only_finite": one.only_finite, "only_some": one.only_some}
+            parts.append(replace(part, **limits))
         load = parts[0]
         if len(parts) > 1:
             load = Load(kind="by_rows", parts=parts, most_rows=uses[0].most_rows or 0)
@@ -211,6 +222,7 @@ def _converted_load(
         outputs=_names("o", outputs, ending),
         deterministic=load.deterministic,
         threads=threads,
+        is_converted=True,
     )
 
 

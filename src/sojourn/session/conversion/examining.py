@@ -6,11 +6,12 @@ are those of a caller, taken in turns, so that whatever else happens on the mach
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import geometric_mean
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -18,7 +19,15 @@ from sojourn.errors import BudgetExceeded, ModelError, SessionBroken, StepTimeou
 from sojourn.session.conversion import cache, proof
 from sojourn.session.conversion.attempt import Attempt
 from sojourn.session.conversion.candidates import ENGINES, TENSORFLOW, Candidate, Examined
-from sojourn.session.conversion.inputs import Feeds, batch_of, generated
+from sojourn.session.conversion.inputs import (
+    NOT_FINITE,
+    Feeds,
+    batch_of,
+    generated,
+    spoilt,
+    without_rows,
+)
+from sojourn.session.conversion.proof import Outputs
 from sojourn.session.session import Session
 from sojourn.values import Signature
 
@@ -67,7 +76,7 @@ def examine(
         if not refusal:
             if tolerance is None:
                 tolerance = proof.tolerance(_noise(opener, signature, tried))
-            idle = proof.says_nothing([outputs for _, _, outputs in tried], tolerance)
+            idle = proof.says_nothing([outputs for _, _, outputs in tried.answered], tolerance)
             if idle:
                 refusal = f"its output {idle!r} hardly varies, which proves nothing: give samples="
         found = [
@@ -80,7 +89,13 @@ def examine(
     return Examined(found, list(signature.inputs), list(signature.outputs), held, open_seconds)
 
 
-Tried = list[tuple[int, Feeds, dict[str, np.ndarray]]]
+class Tried(NamedTuple):
+    """Inputs, and what TensorFlow makes of them."""
+
+    answered: list[tuple[int, Feeds, Outputs]]  # by the size of their batch
+    refused: list[tuple[Feeds, str]]  # and why
+    not_finite: list[tuple[Feeds, Outputs | None]]  # None where they are refused
+    empty: list[tuple[Feeds, Outputs | None]]
 
 
 def _tried(
@@ -90,26 +105,54 @@ def _tried(
 
     Not every input that can be made is one that the model takes.
     """
+    tried = Tried([], [], [], [])
 
-    def run(feeds: Feeds) -> dict[str, np.ndarray]:
-        return reference.run(None, feeds, timeout=attempt.seconds_left)
+    def run(feeds: Feeds) -> Outputs | str:
+        try:
+            return reference.run(None, feeds, timeout=attempt.seconds_left)
+        except (SessionBroken, StepTimeout):
+            attempt.check()
+            raise
+        except Exception as error:  # TensorFlow's own, of any type
+            return _first_line(error)
 
     if samples is not None:
-        return [(batch_of(feeds), feeds, run(feeds)) for feeds in samples], ""
-    found: Tried = []
-    refusal = ""
-    try:
-        for batch, feeds in generated(reference.signature):
-            try:
-                found.append((batch, feeds, run(feeds)))
-            except (SessionBroken, StepTimeout):
-                attempt.check()
-                raise
-            except Exception as error:  # TensorFlow's own, of any type
-                refusal = f"it takes no input that could be made: {_first_line(error)}"
-    except ModelError as error:
-        return [], str(error)
-    return found, "" if found else f"{refusal}: give samples="
+        for feeds in samples:
+            answer = reference.run(None, feeds, timeout=attempt.seconds_left)
+            tried.answered.append((batch_of(feeds), feeds, answer))
+    else:
+        made = itertools.chain(_recorded(attempt, reference), generated(reference.signature))
+        try:
+            for batch, feeds in made:
+                outputs = run(feeds)
+                if isinstance(outputs, str):
+                    tried.refused.append((feeds, outputs))
+                else:
+                    tried.answered.append((batch, feeds, outputs))
+        except ModelError as error:
+            if not tried.answered:
+                return tried, str(error)
+    if not tried.answered:
+        why = f": {tried.refused[-1][1]}" if tried.refused else ""
+        return tried, f"it takes no input that could be made{why}: give samples="
+    given = {name: np.asarray(array) for name, array in tried.answered[0][1].items()}
+    odd = [(tried.empty, without_rows(given, reference.signature))]
+    if any(array.dtype.kind == "f" for array in given.values()):
+        odd += [(tried.not_finite, spoilt(given, values)) for values in NOT_FINITE]
+    for found, feeds in odd:
+        outputs = run(feeds)
+        found.append((feeds, None if isinstance(outputs, str) else outputs))
+    return tried, ""
+
+
+def _recorded(attempt: Attempt, reference: Session) -> list[tuple[int, Feeds]]:
+    """What was recorded beside the model, if anything was."""
+    if "recorded" not in reference._stay.keeping.operations:
+        return []
+    names, arrays = reference._stay.call("recorded", {}, timeout=attempt.seconds_left, counts=False)
+    values = iter(arrays)
+    found = [{name: next(values) for name in each} for each in names]
+    return [(batch_of(feeds), feeds) for feeds in found]
 
 
 def _noise(opener: Opener, signature: Signature, tried: Tried) -> float:
@@ -120,7 +163,7 @@ def _noise(opener: Opener, signature: Signature, tried: Tried) -> float:
                 proof.difference(
                     expected, frozen.run(None, feeds, timeout=opener.attempt.seconds_left)
                 )[0]
-                for _, feeds, expected in tried
+                for _, feeds, expected in tried.answered
             )
     except Exception:
         opener.attempt.check()
@@ -144,10 +187,10 @@ def _examined(
     tolerance: float,
 ) -> Candidate:
     started = time.perf_counter()
+    kind, _ = ENGINES[engine]
+    path = entry / f"model.{kind}"
     try:
         made = _converted(opener, engine)
-        kind, _ = ENGINES[engine]
-        path = entry / f"model.{kind}"
         path.write_bytes(made.data)
         facts = {
             "file": path.name,
@@ -155,7 +198,7 @@ def _examined(
             "convert_seconds": time.perf_counter() - started,
         }
         found = []
-        is_long = _seconds(reference, tried[0][1]) > _LONG_STEP_SECONDS
+        is_long = _seconds(reference, tried.answered[0][1]) > _LONG_STEP_SECONDS
         for threads in opener.thread_counts[: 1 if is_long else None]:
             one = _proven(opener, engine, path, threads, reference, tried, tolerance, facts)
             if not one.agrees:
@@ -164,7 +207,8 @@ def _examined(
         return min(found, key=lambda one: geometric_mean(one.ratios.values()))
     except Exception as error:  # of the converter, of either engine, or the end of its worker
         opener.attempt.check()
-        return _candidate(engine, refusal=_first_line(error), is_passing=_may_pass(error))
+        refusal = _first_line(error).replace(str(path), "the converted model")
+        return _candidate(engine, refusal=refusal, is_passing=_may_pass(error))
 
 
 def _proven(
@@ -182,21 +226,49 @@ def _proven(
     with opener.converted(engine, path, reference.signature, threads) as session:
         open_seconds = time.perf_counter() - started
         worst = 0.0
-        for _, feeds, expected in tried:
+
+        def disagreement(feeds: Feeds, expected: Outputs) -> tuple[float, str]:
             got = session.run(None, feeds, timeout=opener.attempt.seconds_left)
-            differs, wrong = proof.difference(expected, got)
+            return proof.disagreement(expected, got, tolerance)
+
+        def refused(wrong: str) -> Candidate:
+            return _candidate(engine, refusal=wrong, worst=worst, tolerance=tolerance)
+
+        for _, feeds, expected in tried.answered:
+            differs, wrong = disagreement(feeds, expected)
             worst = max(worst, differs)
-            if wrong or differs > tolerance:
-                wrong = wrong or f"differs by {differs:.0e}, and {tolerance:.0e} is allowed"
-                return _candidate(engine, refusal=wrong, worst=worst, tolerance=tolerance)
+            if wrong:
+                return refused(wrong)
+        for feeds, why in tried.refused:
+            if not _is_refused(session, feeds, opener.attempt):
+                return refused(f"it answers what TensorFlow refuses: {why}")
+
+        def are_unlike(odd: list[tuple[Feeds, Outputs | None]]) -> bool:
+            return any(
+                expected is None
+                or _is_refused(session, feeds, opener.attempt)
+                or disagreement(feeds, expected)[1]
+                for feeds, expected in odd
+            )
+
+        only_finite = are_unlike(tried.not_finite)
+        facts = {
+            **facts,
+            "ratios": _ratios(opener.attempt, reference, session, tried),
+            "held_bytes": session.footprint().host_bytes,
+        }
+        try:
+            only_some = are_unlike(tried.empty)
+        except SessionBroken:  # at the end, because that is what may happen
+            only_some = True
         return _candidate(
             engine,
             threads=threads,
-            checks=len(tried),
+            checks=len(tried.answered),
+            only_finite=only_finite,
+            only_some=only_some,
             worst=worst,
             tolerance=tolerance,
-            ratios=_ratios(opener.attempt, reference, session, tried),
-            held_bytes=session.footprint().host_bytes,
             open_seconds=open_seconds,
             **facts,
         )
@@ -206,9 +278,19 @@ def _candidate(engine: str, **facts: Any) -> Candidate:
     return Candidate(engine=engine, version=cache.version_of(ENGINES[engine][1]), **facts)
 
 
+def _is_refused(session: Session, feeds: Feeds, attempt: Attempt) -> bool:
+    try:
+        session.run(None, feeds, timeout=attempt.seconds_left)
+    except (SessionBroken, StepTimeout):
+        raise
+    except Exception:  # the engine's own, of any type
+        return True
+    return False
+
+
 def _ratios(attempt: Attempt, reference: Session, other: Session, tried: Tried) -> dict[int, float]:
     found: dict[int, float] = {}
-    for batch, feeds, _ in tried:
+    for batch, feeds, _ in tried.answered:
         attempt.check()
         if batch not in found:
             found[batch] = _ratio(feeds, reference, other)
@@ -224,7 +306,7 @@ def _ratio(feeds: Feeds, reference: Session, other: Session) -> float:
             steps = int(_TURN_SECONDS / _seconds(session, feeds))
             steps = min(_MOST_STEPS_IN_TURN, max(_LEAST_STEPS_IN_TURN, steps))
             taken += [_seconds(session, feeds) for _ in range(steps)]
-    return _usual(times[1]) / _usual(times[0])
+    return min(times[1]) / min(times[0])  # when nothing else happens on the machine
 
 
 def _seconds(session: Session, feeds: Feeds) -> float:
@@ -233,14 +315,9 @@ def _seconds(session: Session, feeds: Feeds) -> float:
     return time.perf_counter() - started
 
 
-def _usual(times: list[float]) -> float:
-    """What a step takes when nothing else happens on the machine."""
-    return sorted(times)[len(times) // 5]
-
-
 def _may_pass(error: Exception) -> bool:
-    """Whether it may go well the next time: with more memory, or if nobody ends the worker."""
-    return isinstance(error, BudgetExceeded) or "SIGKILL" in str(error)
+    """Whether it may go well the next time: for want of memory or disk, or of a worker."""
+    return isinstance(error, BudgetExceeded | OSError) or "SIGKILL" in str(error)
 
 
 def _first_line(error: Exception) -> str:

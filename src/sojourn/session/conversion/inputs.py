@@ -15,10 +15,19 @@ Feeds = Mapping[str, np.ndarray]
 BATCHES = (1, 3, 16)
 LARGE_BATCH = 64  # once, where that takes little memory
 _MOST_OF_LARGE = 2**18  # elements
-_OTHER = 16  # for a dimension that may have any size and is not the first
+_OTHER = {3: 21}  # batch -> size of a dimension that may have any and is not the first
+_USUAL_OTHER = 16
 _MOST_ELEMENTS = 2**26
 # Standard normal, between 0 and 1, and pixels; for integers, what small tables can be asked for.
 _RANGES = ("normal", "unit", "byte")
+# Where engines part: ties, halves and zeros; large magnitudes of either sign, and tiny ones;
+# integers below zero. Not all at once: what takes no such integers, as an index does not, still
+# has such floats. For one batch size. No large integers: models may make arrays of such sizes.
+_EDGES = (("edges", "unit"), ("large", "unit"), ("tiny", "unit"), ("normal", "edges"))
+_EDGES_AT = 3
+_HALVES = (*(np.arange(-8, 9) / 2), -0.0)
+NOT_FINITE = ((np.nan,), (np.inf, -np.inf))
+_SCALES = {"normal": 1.0, "large": 100.0, "tiny": 1e-6}
 
 
 def generated(signature: Signature) -> Iterator[tuple[int, Feeds]]:
@@ -28,19 +37,30 @@ def generated(signature: Signature) -> Iterator[tuple[int, Feeds]]:
         if spec.shape is None or spec.dtype not in BY_NAME:
             raise ModelError(f"inputs cannot be made for {name!r}, {spec}: give samples=")
     is_free = any(spec.shape and spec.shape[0] is None for spec in specs.values())
-    for batch in BATCHES if is_free else BATCHES[:1]:
+    batches = BATCHES if is_free else BATCHES[:1]
+    for batch in batches:
         for number, values in enumerate(_RANGES):
             yield batch, made(signature, batch, [batch, number], values)
+    batch = _EDGES_AT if is_free else batches[0]
+    for number, (floats, integers) in enumerate(_EDGES):
+        kinds = {BY_NAME[spec.dtype].kind for spec in specs.values()}
+        if kinds & set("f" if integers == "unit" else "iu"):
+            yield batch, made(signature, batch, [batch, 10 + number], floats, integers)
     if is_free and sum(_size(spec, LARGE_BATCH) for spec in specs.values()) <= _MOST_OF_LARGE:
         yield LARGE_BATCH, made(signature, LARGE_BATCH, LARGE_BATCH)
 
 
 def made(
-    signature: Signature, batch: int, seed: int | Sequence[int], values: str = "normal"
+    signature: Signature,
+    batch: int,
+    seed: int | Sequence[int],
+    floats: str = "normal",
+    integers: str = "",
 ) -> Feeds:
-    """Inputs of so many rows, always the same for a seed."""
+    """Inputs of so many rows, always the same for a seed. Integers are as floats unless said."""
     draw = np.random.default_rng(seed)
-    return {name: _array(spec, batch, values, draw) for name, spec in signature.inputs.items()}
+    ranges = floats, integers or floats
+    return {name: _array(spec, batch, *ranges, draw) for name, spec in signature.inputs.items()}
 
 
 def batch_of(feeds: Feeds) -> int:
@@ -51,7 +71,7 @@ def batch_of(feeds: Feeds) -> int:
 def _shape(spec: TensorSpec, batch: int) -> tuple[int, ...]:
     assert spec.shape is not None
     return tuple(
-        dim if dim is not None else batch if axis == 0 else _OTHER
+        dim if dim is not None else batch if axis == 0 else _OTHER.get(batch, _USUAL_OTHER)
         for axis, dim in enumerate(spec.shape)
     )
 
@@ -60,7 +80,9 @@ def _size(spec: TensorSpec, batch: int) -> float:
     return float(np.prod(_shape(spec, batch), dtype=float))
 
 
-def _array(spec: TensorSpec, batch: int, values: str, draw: np.random.Generator) -> np.ndarray:
+def _array(
+    spec: TensorSpec, batch: int, floats: str, integers: str, draw: np.random.Generator
+) -> np.ndarray:
     shape = _shape(spec, batch)
     if _size(spec, batch) > _MOST_ELEMENTS:
         raise ModelError(f"inputs of {shape} are too large to be made: give samples=")
@@ -68,9 +90,37 @@ def _array(spec: TensorSpec, batch: int, values: str, draw: np.random.Generator)
     if dtype.kind == "b":
         return draw.integers(0, 2, shape).astype(bool)
     if dtype.kind in "iu":
-        return draw.integers(0, {"normal": 2, "unit": 10, "byte": 100}[values], shape).astype(dtype)
+        return draw.integers(*_bounds(dtype, integers), shape).astype(dtype)
     if dtype.kind != "f":
         raise ModelError(f"inputs of {spec.dtype} cannot be made: give samples=")
-    if values == "normal":
-        return draw.normal(size=shape).astype(dtype)
-    return (draw.random(shape) * (1 if values == "unit" else 255)).astype(dtype)
+    if floats in _SCALES:
+        made = draw.normal(size=shape) * _SCALES[floats]
+    elif floats == "edges":
+        made = draw.choice(_HALVES, shape)
+    else:
+        made = draw.random(shape) * (1 if floats == "unit" else 255)
+    return made.astype(dtype)
+
+
+def _bounds(dtype: np.dtype, values: str) -> tuple[int, int]:
+    """From where to where integers are drawn."""
+    least = -4 if values == "edges" and dtype.kind == "i" else 0
+    return least, {"normal": 2, "unit": 10, "byte": 100, "edges": 5}[values]
+
+
+def spoilt(feeds: Feeds, values: Sequence[float]) -> Feeds:
+    """The same with these values here and there among the floats."""
+    found = {}
+    for name, array in feeds.items():
+        array = np.array(array)
+        if array.dtype.kind == "f" and array.size:
+            places = np.arange(0, array.size, max(3, array.size // 20))
+            array.reshape(-1)[places] = np.resize(values, len(places))
+        found[name] = array
+    return found
+
+
+def without_rows(feeds: Feeds, signature: Signature) -> Feeds:
+    """The same with no rows, where there may be any number."""
+    free = [name for name, spec in signature.inputs.items() if spec.shape and spec.shape[0] is None]
+    return {name: array[:0] if name in free else array for name, array in feeds.items()}

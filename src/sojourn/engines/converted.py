@@ -1,0 +1,59 @@
+"""What a model that was converted does as TensorFlow does it, whatever its engine is used to.
+
+Numbers too small to be normal are zero. NaN and infinity, or inputs without elements, are refused
+where the engine was seen to give other answers than TensorFlow for them, or to crash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from sojourn.engines import denormals
+from sojourn.engines.base import Arrays
+from sojourn.errors import InputError
+from sojourn.kinds import KINDS, Load
+
+
+def as_tensorflow(plan: Any, feeds: Sequence[str], load: Load) -> Any:
+    """The plan of an engine; if the model was converted, one that does as TensorFlow."""
+    if not load.is_converted:
+        return plan
+    denormals.want_in_this_process()
+    return _ConvertedPlan(plan, feeds, load)
+
+
+class _ConvertedPlan:
+    def __init__(self, plan: Any, feeds: Sequence[str], load: Load) -> None:
+        self._plan = plan
+        self._run = plan.run
+        self._feeds = list(feeds)
+        self._engine = KINDS[load.kind].engine
+        floats = [i for i, spec in enumerate(plan.inputs) if "float" in spec.dtype]
+        self._finite = floats if load.only_finite else []
+        self._some = load.only_some
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._plan, name)
+
+    def run(self, arrays: Arrays) -> Sequence[np.ndarray]:
+        denormals.flush_here()
+        for i in self._finite:
+            # A sum says so much faster. It may overflow.
+            total = np.add.reduce(arrays[i], axis=None)
+            if not np.isfinite(total) and not np.isfinite(arrays[i]).all():
+                raise self._refusal(i, "values that are not finite")
+        if self._some:
+            for i, array in enumerate(arrays):
+                if not array.size:
+                    raise self._refusal(i, "no elements")
+        results: Sequence[np.ndarray] = self._run(arrays)
+        return results
+
+    def _refusal(self, i: int, what: str) -> InputError:
+        return InputError(
+            f"input {self._feeds[i]!r} has {what}, for which {self._engine} gives other answers "
+            'than TensorFlow; open the model with engine="tensorflow"'
+        )

@@ -1,0 +1,305 @@
+"""Where engines part: a converted model gives TensorFlow's answer there too, or none."""
+
+from __future__ import annotations
+
+import errno
+import importlib.util
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sojourn
+from sojourn.errors import InputError, ModelError
+from sojourn.session.conversion import cache, examining, proof
+from sojourn.session.conversion.candidates import Examined
+from sojourn.session.conversion.inputs import generated, spoilt
+from sojourn.values import Signature, TensorSpec
+
+needs_engines = pytest.mark.skipif(
+    any(
+        importlib.util.find_spec(name) is None
+        for name in ("onnxruntime", "ai_edge_litert", "tf2onnx")
+    ),
+    reason="the engines or converters are not installed",
+)
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(cache.FOLDER, str(tmp_path / "cache"))
+    monkeypatch.setattr(examining, "_TIMING_SECONDS", 0.01)
+    return tmp_path / "cache"
+
+
+# Builders of models; each runs in a worker.
+
+
+def whole_numbers() -> Any:
+    import tensorflow as tf
+
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec([None], tf.int64, name="a"),
+            tf.TensorSpec([None], tf.int64, name="b"),
+        ]
+    )
+    def f(a: Any, b: Any) -> Any:
+        days = {"day": a // 7, "left": a % 7, "back": a // -7, "other": a % -7}
+        compared = {"less": a < b, "most": a <= b, "more": a > b, "least": a >= b}
+        return {**days, **compared, "hot": tf.one_hot(a, 5)}
+
+    return f
+
+
+def looked_up() -> Any:
+    import tensorflow as tf
+
+    table = np.arange(400, dtype=np.float32).reshape(200, 2)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.int32, name="ids")])
+    def f(ids: Any) -> Any:
+        return {"y": tf.gather(table, ids) * 2.0}
+
+    return f
+
+
+def exponential() -> Any:
+    import tensorflow as tf
+
+    return tf.function(
+        lambda x: {"y": tf.nn.softmax(tf.nn.relu(x))},
+        input_signature=[tf.TensorSpec([None, 4], tf.float32, name="x")],
+    )
+
+
+def over_rows() -> Any:
+    import tensorflow as tf
+
+    return tf.function(
+        lambda x: {"mean": tf.reduce_mean(x, 0)},
+        input_signature=[tf.TensorSpec([None, 4], tf.float32, name="x")],
+    )
+
+
+def signs() -> Any:
+    import tensorflow as tf
+
+    return tf.function(
+        lambda x: {"y": tf.sign(x) * 2.0},
+        input_signature=[tf.TensorSpec([None, 4], tf.float32, name="x")],
+    )
+
+
+def tiny() -> Any:
+    """LiteRT takes it for exp(x) - 1, which is nothing like it near zero."""
+    import tensorflow as tf
+
+    return tf.function(
+        lambda x: {"y": tf.math.expm1(x)},
+        input_signature=[tf.TensorSpec([None, 4], tf.float32, name="x")],
+    )
+
+
+def checked() -> Any:
+    import tensorflow as tf
+
+    x = tf.compat.v1.placeholder(tf.float32, [None, 4], name="x")
+    return {"x": x}, {"y": tf.debugging.check_numerics(x, "no") * 2.0}
+
+
+def shaped() -> Any:
+    import tensorflow as tf
+
+    x = tf.compat.v1.placeholder(tf.float32, [None, 4], name="x")
+    return {"x": x}, {"y": tf.ensure_shape(x, [3, 4]) * 2.0}
+
+
+# Sessions
+
+
+@needs_engines
+def test_whole_numbers_are_divided_and_compared_as_tensorflow_does() -> None:
+    a = np.array([-8, -7, -1, 0, 1, 6, 7, 9, 1_700_000_001, -1_700_000_001, 2**40], np.int64)
+    feeds = {"a": a, "b": a[::-1] // 2 * 2}
+    feeds["b"][8:10] = a[8:10] - 1  # which floats cannot tell apart
+    with sojourn.open(whole_numbers) as session:
+        expected = session.run(None, feeds)
+    with sojourn.open(whole_numbers, engine="onnxruntime") as session:
+        assert proof.difference(expected, session.run(None, feeds)) == (0.0, "")
+
+
+@needs_engines
+@pytest.mark.parametrize("engine", ["onnxruntime", "litert"])
+def test_an_index_that_tensorflow_refuses_is_refused(engine: str) -> None:
+    with sojourn.open(looked_up, engine=engine) as session:
+        assert session.run("y", {"ids": np.array([199, 0], np.int32)}).tolist()[1] == [0, 2]
+        for wrong in (-1, 200):
+            with pytest.raises(Exception, match=r"(?i)out of|bounds|range|failed"):
+                session.run("y", {"ids": np.array([1, wrong], np.int32)})
+        assert session.run("y", {"ids": np.array([1], np.int32)}).tolist() == [[4, 6]]
+
+
+@needs_engines
+def test_nan_is_answered_as_by_tensorflow_or_refused() -> None:
+    x = np.array([[1, 2, 3, 4], [1, np.nan, 3, 4], [1, np.inf, 3, 4]], np.float32)
+    with sojourn.open(exponential) as session:
+        expected = session.run(None, {"x": x})
+    with sojourn.open(exponential, engine="onnxruntime") as session:
+        assert proof.difference(expected, session.run(None, {"x": x}))[1] == ""
+    with sojourn.open(exponential, engine="litert") as session:
+        for row in (1, 2):
+            with pytest.raises(InputError, match="'x' has values that are not finite, for which"):
+                session.run(None, {"x": x[row:]})
+        finite = session.run(None, {"x": x[:1]})
+        assert np.allclose(finite["y"], expected["y"][:1], atol=1e-6)
+        huge = np.full((1, 4), 3e38, np.float32)  # whose sum is not finite
+        assert np.allclose(session.run("y", {"x": huge}), 0.25)
+
+
+@needs_engines
+@pytest.mark.parametrize("engine", ["onnxruntime", "litert"])
+def test_no_rows_at_all_are_answered_as_by_tensorflow_or_refused(engine: str) -> None:
+    none, some = np.zeros((0, 4), np.float32), np.ones((2, 4), np.float32)
+    with sojourn.open(over_rows) as session:
+        expected = session.run(None, {"x": none})
+    assert np.isnan(expected["mean"]).all()
+    with sojourn.open(over_rows, engine=engine) as session:
+        with pytest.raises(InputError, match=f"'x' has no elements, for which {engine} gives"):
+            session.run(None, {"x": none})
+        assert session.run("mean", {"x": some}).tolist() == [1] * 4
+
+
+@needs_engines
+@pytest.mark.parametrize("engine", ["onnxruntime", "litert"])
+def test_numbers_too_small_to_be_normal_are_zero_as_in_tensorflow(engine: str) -> None:
+    x = np.array([[1e-40, -1e-40, 1e-30, 0]], np.float32)
+    with sojourn.open(signs) as session:
+        expected = session.run("y", {"x": x}).tolist()
+    assert expected == [[0, 0, 2, 0]]
+    with sojourn.open(signs, engine=engine) as session:
+        assert session.run("y", {"x": x}).tolist() == expected
+
+
+@needs_engines
+def test_an_answer_that_is_wrong_for_small_inputs_only_is_a_refusal() -> None:
+    with pytest.raises(ModelError, match=r"litert .*differs by"):
+        sojourn.open(tiny, engine="litert")
+    with sojourn.open(tiny, engine="onnxruntime") as session:
+        x = np.full((1, 4), 1e-7, np.float32)
+        assert np.allclose(session.run("y", {"x": x}), x, rtol=1e-5, atol=0)
+
+
+@needs_engines
+@pytest.mark.parametrize(("build", "told"), [(checked, "CheckNumerics"), (shaped, "EnsureShape")])
+def test_a_model_that_refuses_inputs_is_not_converted(build: Callable[[], Any], told: str) -> None:
+    with pytest.raises(ModelError, match=f"{told} .*refuses some inputs"):
+        sojourn.open(build, engine="onnxruntime")
+
+
+@needs_engines
+def test_what_was_recorded_beside_a_model_is_what_it_is_tried_with(tmp_path: Path) -> None:
+    path = tmp_path / "m"
+
+    def write(path: str) -> None:
+        import tensorflow as tf
+
+        module = tf.Module()
+        table = np.arange(100, dtype=np.float32)
+        module.serve = tf.function(
+            lambda ids: {"y": tf.gather(table, ids - 500)},
+            input_signature=[tf.TensorSpec([None], tf.int32, name="ids")],
+        )
+        tf.saved_model.save(module, path, signatures=module.serve)
+
+    def record(path: str) -> None:
+        import os
+
+        import tensorflow as tf
+
+        from sojourn.service.grpc.messages import TFSERVING
+
+        os.makedirs(f"{path}/assets.extra")
+        with tf.io.TFRecordWriter(f"{path}/assets.extra/tf_serving_warmup_requests") as file:
+            for n in (1, 2, 3):
+                log = TFSERVING.PredictionLog()
+                proto = tf.make_tensor_proto(np.arange(500 + n, 510, dtype=np.int32))
+                log.predict_log.request.inputs["ids"].ParseFromString(proto.SerializeToString())
+                file.write(log.SerializeToString())
+
+    sojourn.isolated(write)(str(path))
+    with pytest.raises(ModelError, match="it takes no input that could be made"):
+        sojourn.open(path, engine="onnxruntime")
+    sojourn.isolated(record)(str(path))
+    with sojourn.open(path, engine="onnxruntime") as session:
+        assert session.run("y", {"ids": np.array([502, 599], np.int32)}).tolist() == [2, 99]
+
+
+@needs_engines
+def test_without_a_place_for_converted_models_the_fastest_is_tensorflow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(*_: Any, **__: Any) -> Any:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with sojourn.open(exponential, engine="fastest") as session:
+        assert session.engine.startswith("tensorflow: ")
+        assert "No space left on device" in session.engine
+    with pytest.raises(ModelError, match="No space left on device"):
+        sojourn.open(exponential, engine="litert")
+
+
+# Decisions
+
+
+def test_what_another_process_has_kept_meanwhile_is_used_and_not_replaced(own_cache: Path) -> None:
+    def kept() -> Examined:
+        with cache.new_entry() as entry:
+            (entry / "model.onnx").write_bytes(b"1")
+            return cache.keep(entry, "key", Examined([], [], []))
+
+    first = kept()
+    there = Path(first.folder, "model.onnx").stat().st_ino
+    assert kept() == first
+    assert Path(first.folder, "model.onnx").stat().st_ino == there
+    assert [path.name for path in own_cache.iterdir()] == ["key"]
+    shutil.rmtree(first.folder)
+    (own_cache / "key").mkdir()
+    (own_cache / "key" / "verdicts.json").write_bytes(b"{")  # damaged: replaced
+    assert kept() == first
+
+
+def test_outputs_that_are_empty_never_finite_or_always_the_same_prove_nothing() -> None:
+    def idle(*arrays: Any) -> str:
+        return proof.says_nothing([{"y": np.asarray(array)} for array in arrays], 1e-5)
+
+    assert idle(np.zeros((0, 3), np.float32), np.zeros((0, 3), np.float32)) == "y"
+    assert idle(np.full((2, 3), np.nan), np.full((2, 3), np.nan)) == "y"
+    assert idle([3, 3], [3, 1]) == "y"  # the first row is always 3
+    assert idle([3, 3], [1, 3]) == ""
+    assert idle(np.ones((1, 3)), np.full((1, 3), 2.0)) == ""
+    assert idle(np.ones((1, 3))) == ""  # the only sample that there is
+    one, other = np.ones((1, 2)), np.zeros((1, 2))
+    both = [{"y": one, "n": np.array([1])}, {"y": other, "n": np.array([1])}]
+    assert proof.says_nothing(both, 1e-5) == ""
+
+
+def test_inputs_have_ties_and_zeros_and_numbers_below_zero_large_and_tiny() -> None:
+    signature = Signature(
+        {"x": TensorSpec("float32", (None, 50)), "ids": TensorSpec("int32", (None, None))}
+    )
+    made = [feeds for _, feeds in generated(signature)]
+    floats = np.concatenate([feeds["x"].ravel() for feeds in made])
+    assert {-0.5, 0.0, 0.5, 1.5, 2.5} <= set(floats.tolist())
+    assert floats.min() < -200
+    assert any(0 < np.abs(feeds["x"]).max() < 1e-5 for feeds in made)
+    assert min(feeds["ids"].min() for feeds in made) < 0
+    assert max(feeds["ids"].max() for feeds in made) < 100
+    assert len({feeds["ids"].shape[1] for feeds in made}) > 1
+    spoiled = spoilt({"x": np.ones((2, 3), np.float32), "n": np.ones(2, np.int32)}, (np.nan,))
+    assert np.isnan(spoiled["x"]).any()
+    assert spoiled["n"].tolist() == [1, 1]
