@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 import tensorflow as tf
+from google.protobuf.message import DecodeError
+from tensorflow.core.framework import tensor_pb2
 
 from sojourn.errors import ModelError
 from sojourn.probes.model_files.warmup_records import RECORDED, read_records
@@ -26,7 +28,7 @@ def recorded_feeds(folder: str, names: Iterable[str]) -> list[dict[str, np.ndarr
             feeds = dict(_inputs(memoryview(record)))
             if set(feeds) == wanted and len(found) < _MOST:
                 found.append(feeds)
-    except (OSError, ModelError, ValueError, TypeError, tf.errors.OpError):
+    except (OSError, ModelError, ValueError, TypeError, DecodeError):
         return []
     return found
 
@@ -36,7 +38,7 @@ def _inputs(record: memoryview) -> Iterator[tuple[str, np.ndarray]]:
         for request in _parts(log, _REQUEST):
             for part in _parts(request, _INPUTS):
                 name, value = entry(part)
-                proto = tf.compat.v1.TensorProto.FromString(bytes(value))
+                proto = tensor_pb2.TensorProto.FromString(bytes(value))
                 yield name.decode(), tf.make_ndarray(proto)
 
 
