@@ -97,6 +97,24 @@ def test_a_pool_that_gets_no_descriptor_says_so_and_can_be_used_later(monkeypatc
             assert session.run(*SUM) == 3
 
 
+def test_those_who_wait_look_when_something_has_happened_and_not_all_the_time():
+    looks = []
+
+    def no(scheduler: object) -> bool:
+        looks.append(None)
+        return False
+
+    with sojourn.Pool() as pool:
+        waiting = [
+            threading.Thread(target=pool._driver.wait_until, args=(no, 0.2)) for _ in range(2)
+        ]
+        for thread in waiting:
+            thread.start()
+        for thread in waiting:
+            thread.join()
+        assert len(looks) <= 6
+
+
 def test_a_pool_that_never_got_a_thread_closes(shortage):
     with sojourn.Pool() as pool:
         pool.register("sum", models.adder)

@@ -199,11 +199,13 @@ class Books(Copies):
                 self.lock.release()
         self.tell_news()
 
-    def _enter_everything(self) -> None:
+    def _enter_everything(self) -> bool:
         """Bring the books up to date: who has given back must not be thought to hold anything,
         or it would wait for itself."""
+        is_news = bool(self.inbox)
         self._empty_inbox()
         self._shut_doors()
+        return is_news
 
     def _empty_inbox(self) -> None:
         while self.inbox:

@@ -28,6 +28,19 @@ clock = time.monotonic
 LOOK_SECONDS = 1.0
 
 
+class Look:
+    """A decision that changes nothing, so that those who wait need not look because of it: two of
+    them would wake each other for ever, and one itself."""
+
+    __slots__ = ("_question",)
+
+    def __init__(self, question: Callable[[Scheduler], bool]) -> None:
+        self._question = question
+
+    def __call__(self, scheduler: Scheduler, now: float) -> bool:
+        return self._question(scheduler)
+
+
 class Errand(Generic[T]):
     """A decision of the main thread, made by the keeper."""
 
@@ -79,9 +92,10 @@ class Deciding(ABC):
                 self.run_errands()
             return errand.wait()
         with self.lock:
-            self._enter_everything()
+            is_news = self._enter_everything()
             result = decision(self._scheduler, clock())
-            self.ring()
+            if is_news or not isinstance(decision, Look):
+                self.ring()
         self.tell_news()
         return result
 
@@ -99,7 +113,7 @@ class Deciding(ABC):
         bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._bells.add(bell)
         try:
-            while not self.decide(lambda scheduler, _: question(scheduler)):
+            while not self.decide(Look(question)):
                 left = left_until(deadline, most=LOOK_SECONDS)
                 if left <= 0:
                     return False
@@ -118,8 +132,8 @@ class Deciding(ABC):
                 bell.put(None)
 
     @abstractmethod
-    def _enter_everything(self) -> None:
-        """Bring the books up to date, before a decision."""
+    def _enter_everything(self) -> bool:
+        """Bring the books up to date, before a decision; returns whether leases have ended."""
 
     @abstractmethod
     def tell_news(self) -> None:
