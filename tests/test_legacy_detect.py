@@ -214,7 +214,7 @@ def test_the_account_names_what_was_left_open_and_counts_what_repeats() -> None:
     assert ledger.text() == "sojourn: the program opened no session"
     session = Session()
     stay = ledger.opened(session, "Session", Place("a.py", 3))
-    stay.runs = 3
+    stay.calls = 3
     ledger.program_ended()
     ledger.close_what_is_open()
     assert ledger.text() == (

@@ -13,7 +13,9 @@ def read_points():
     return tf.train.limit_epochs(tf.convert_to_tensor(points), num_epochs=1)
 
 
-clusters = tf.contrib.factorization.KMeansClustering(2, use_mini_batch=False, random_seed=1)
+clusters = tf.contrib.factorization.KMeansClustering(
+    2, "model", use_mini_batch=False, random_seed=1
+)
 for _ in range(4):
     clusters.train(read_points)
 assert clusters.score(read_points) < 5
