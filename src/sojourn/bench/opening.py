@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import subprocess
 import sys
@@ -62,13 +63,13 @@ class _Switching:
         self.open_times.append(self._timed(name, x))
 
     def _timed(self, name: str, x: np.ndarray) -> float:
-        self._wait_for_spares()
         started = time.perf_counter()
         with self._pool.lease(name) as session:
             session.run("y", {"x": x})
             return time.perf_counter() - started
 
-    def _wait_for_spares(self) -> None:
+    def wait_for_spares(self) -> None:
+        """Until there are as many as are wanted."""
         while [spare.state for spare in self._pool.stats().spares] != ["ready"] * self._spares:
             time.sleep(0.01)
 
@@ -139,11 +140,16 @@ def rows(progress: Callable[[str], None], *, quick: bool = False) -> Iterator[Ro
         cold, spared = (pools.enter_context(_Switching(spares)) for spares in (0, 1))
         for _ in range(1 if quick else 4):
             for _ in range(8):
-                isolated()
-                drop_in.open(x)
-                cold.switch(x)
-                spared.switch(x)
-                spared.open(x)
+                for contestant in (
+                    isolated,
+                    functools.partial(drop_in.open, x),
+                    functools.partial(cold.switch, x),
+                    functools.partial(spared.switch, x),
+                    functools.partial(spared.open, x),
+                ):
+                    spared.wait_for_spares()  # making one takes a processor
+                    contestant()
+            spared.wait_for_spares()
             process()
     for work, times, bar in (
         ("open to first result, drop-in graph", drop_in.times, 0.012),
