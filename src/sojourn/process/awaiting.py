@@ -34,7 +34,9 @@ WIDTH = max(2, CORES)
 _SHORT_SECONDS = 300e-6
 _TOGETHER_SECONDS = 1e-3  # that steps in one message may take: the first waits for the last
 _TICK_SECONDS = 0.05
-_LOOKS_IN_A_ROUND = 300  # at a word, each time that the loop goes round: about ten microseconds
+# Looks at a word: about as many as a small step takes, then some each time that the loop goes round.
+_FIRST_LOOKS = 1000
+_LOOKS_IN_A_ROUND = 300
 
 
 class _Round:
@@ -195,8 +197,8 @@ class AwaitedLanes:
         the loop watches for it."""
         lane, future = request.lane, request.future
         assert lane is not None
-        for _ in range(0, looks, _LOOKS_IN_A_ROUND):
-            if lane.answers_within(_LOOKS_IN_A_ROUND):
+        for looked in range(0, looks, _LOOKS_IN_A_ROUND):
+            if lane.answers_within(_LOOKS_IN_A_ROUND if looked else _FIRST_LOOKS):
                 self._answered(lane)
                 return True
             await _ROUND
