@@ -34,7 +34,7 @@ WIDTH = max(2, CORES)
 _SHORT_SECONDS = 300e-6
 _TOGETHER_SECONDS = 1e-3  # that steps in one message may take: the first waits for the last
 _TICK_SECONDS = 0.05
-# Looks at a word: about as many as a small step takes, then some each time that the loop goes round.
+# Looks at a word: as many as a small step takes, then some each time that the loop goes round.
 _FIRST_LOOKS = 1000
 _LOOKS_IN_A_ROUND = 300
 
