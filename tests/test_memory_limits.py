@@ -73,6 +73,27 @@ def test_the_numbers_add_up_to_more_than_the_limit(held: int, asked: int, words:
     assert shortage._numbers(160 * 2**20, held * 2**20, asked * 2**20) == words
 
 
+def small_objects_in_a_frame() -> None:
+    kept = []
+    while True:
+        kept.append({"n": len(kept), "words": str(len(kept))})
+
+
+def small_objects_everywhere() -> None:
+    import builtins
+
+    builtins.kept = []  # type: ignore[attr-defined]
+    while True:
+        builtins.kept.append(str(len(builtins.kept)) * 2)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("work", [small_objects_in_a_frame, small_objects_everywhere])
+@pytest.mark.parametrize("memory", ["70MiB", "97MiB"])
+def test_where_not_even_an_error_fits_any_more(work: Any, memory: str):
+    with pytest.raises(sojourn.BudgetExceeded, match=f"memory='{memory}' was reached"):
+        sojourn.isolated(work, memory=memory)()
+
+
 def test_in_a_step_and_the_session_goes_on():
     with sojourn.open(a_variable, memory="130MiB") as session:
         with pytest.raises(sojourn.BudgetExceeded, match=REFUSED.format("130MiB")):

@@ -85,6 +85,8 @@ class CallingEngine:
                 return {"kind": STREAM}, ()
             return {"kind": kind}, _packed(value)
         except BaseException as error:
+            if isinstance(error, MemoryError):
+                shortage.relieve(error)
             # It crosses as a plain record: the caller need not load TensorFlow, and a shortage of
             # memory is reported as one.
             if _is_tensorflows(error) or shortage.is_shortage(error):

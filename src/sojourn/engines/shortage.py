@@ -31,6 +31,8 @@ _LARGE_FEED = 2**20
 
 # The exit status of a process that could not go on for lack of memory.
 OUT_OF_MEMORY = 77
+# That of a worker that cannot go on for another reason.
+CANNOT_GO_ON = 71
 # Of a process that could not tell its numbers.
 HELD_THE_LIMIT = "held nearly that much and asked for more"
 # The least that a worker gets: with less, TensorFlow cannot run anything.
@@ -62,6 +64,33 @@ def mentions_shortage(words: str) -> bool:
 def is_shortage(error: BaseException) -> bool:
     """Whether it was raised, or caused, by the limit of this process."""
     return _limit_bytes is not None and any(map(_speaks_of_memory, _chain(error)))
+
+
+def relieve(error: BaseException | None) -> None:
+    """Let go of what the failed work held: its frames, which the error refers to, hold it all.
+
+    Allocates nothing, since there may be nothing left.
+    """
+    if _limit_bytes is None:
+        return
+    while error is not None:
+        entry = error.__traceback__
+        while entry is not None:
+            try:
+                entry.tb_frame.clear()
+            except RuntimeError:
+                pass  # it still runs
+            entry = entry.tb_next
+        error = error.__context__ if error.__context__ is not error else None
+
+
+def exit_status(error: BaseException) -> int:
+    """How to end where an error cannot be told."""
+    try:
+        is_short = is_shortage(error)
+    except MemoryError:
+        is_short = _limit_bytes is not None
+    return OUT_OF_MEMORY if is_short else CANNOT_GO_ON
 
 
 def explained(error: BaseException) -> BaseException:
@@ -123,12 +152,13 @@ def _numbers(limit_bytes: int, held: int | None, asked: int | None) -> str:
     By the time it is told, what the work held may have been freed. Then it was at least what was
     missing for the rest to fit.
     """
-    more = "more" if asked is None else f"{format_bytes(asked)} more"
-    if held is None:
-        return f"held an unknown amount and asked for {more}"
-    then = max(limit_bytes, LEAST_BYTES) - (asked or 0)
-    amount = f"{format_bytes(then)} or more" if asked and held < then else format_bytes(held)
-    return f"held {amount} and asked for {more}"
+    amount = "an unknown amount" if held is None else format_bytes(held)
+    if asked is None:
+        return f"held {amount} afterwards, and had asked for more than was left"
+    then = max(limit_bytes, LEAST_BYTES) - asked
+    if held is not None and held < then:
+        amount = f"{format_bytes(then)} or more"
+    return f"held {amount} and asked for {format_bytes(asked)} more"
 
 
 def _held() -> int | None:

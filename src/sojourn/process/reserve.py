@@ -22,6 +22,7 @@ import os
 import platform
 import signal
 import struct
+from collections.abc import Callable
 
 from sojourn.engines.shortage import OUT_OF_MEMORY
 
@@ -56,6 +57,7 @@ class _Reserve:
     def __init__(self, cpp: ctypes.CDLL) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._room = mmap.mmap(-1, _BYTES, _PRIVATE, _DATA)
+        self.open: Callable[[], None] = _nothing
         self._attempts = ctypes.c_uint32(0)
         opens = _opening(_address(self._room), ctypes.addressof(self._attempts))
         self._code = mmap.mmap(-1, mmap.PAGESIZE, _PRIVATE, _DATA)
@@ -63,6 +65,7 @@ class _Reserve:
         if not self._protect(self._code, _CODE):
             return  # this system allows no code to be made
         where = _address(self._code)
+        self.open = ctypes.CFUNCTYPE(None)(where)  # made now: later there may be no memory for it
         cpp._ZSt15set_new_handlerPFvvE(ctypes.c_void_p(where))
         action = _Action(where + len(opens), flags=_SA_RESETHAND)
         for number in _FATAL:
@@ -83,6 +86,10 @@ class _Reserve:
         return bool(self._libc.mprotect(where, ctypes.c_size_t(len(area)), access) == 0)
 
 
+def _nothing() -> None:
+    pass
+
+
 _reserve: _Reserve | None = None
 
 
@@ -92,6 +99,12 @@ def keep() -> None:
     if platform.machine() == "x86_64":
         with contextlib.suppress(OSError, AttributeError):  # no C++ is loaded here
             _reserve = _Reserve(ctypes.CDLL("libstdc++.so.6", mode=os.RTLD_NOLOAD))
+
+
+def open_for_words() -> None:
+    """Have it used by Python too, to tell that nothing else is left."""
+    if _reserve is not None:
+        _reserve.open()
 
 
 def keep_again() -> None:

@@ -252,8 +252,11 @@ def _serve_lane(lane: ServerLane, host: Host) -> None:
         _serve(lane, host)
     except BaseException as error:
         # The lane makes no sense any more, or the answer cannot be given. Somebody waits for it.
-        os.write(2, f"the worker cannot go on: {error!r}\n".encode())
-        os._exit(shortage.OUT_OF_MEMORY if shortage.is_shortage(error) else 71)
+        status = shortage.exit_status(error)
+        try:
+            os.write(2, f"the worker cannot go on: {error!r}\n".encode())
+        finally:
+            os._exit(status)
 
 
 def _serve(lane: ServerLane, host: Host) -> NoReturn:
@@ -289,8 +292,17 @@ def _run_bundle(lane: ServerLane, host: Host, meta: bytes, arrays: list[np.ndarr
 
 
 def _recorded(error: BaseException) -> bytes:
+    if isinstance(error, MemoryError):
+        shortage.relieve(error)
     reserve.keep_again()
-    return crossing.record(shortage.explained(error))
+    try:
+        return crossing.record(shortage.explained(error))
+    except MemoryError:
+        reserve.open_for_words()
+        try:
+            return crossing.record(shortage.explained(error))
+        finally:
+            reserve.keep_again()
 
 
 def _answer(lane: ServerLane, status: int, meta: bytes, results: Arrays) -> None:
