@@ -38,6 +38,8 @@ HELD_THE_LIMIT = "held nearly that much and asked for more"
 # The least that a worker gets: with less, TensorFlow cannot run anything.
 LEAST_BYTES = 64 * 2**20
 
+_MOST_CAUSES = 64  # of an error; they might go in a circle
+
 _limit_bytes: int | None = None
 _start_bytes = _stack_bytes = 0
 
@@ -69,11 +71,13 @@ def is_shortage(error: BaseException) -> bool:
 def relieve(error: BaseException | None) -> None:
     """Let go of what the failed work held: its frames, which the error refers to, hold it all.
 
-    Allocates nothing, since there may be nothing left.
+    Allocates next to nothing, since there may be nothing left.
     """
     if _limit_bytes is None:
         return
-    while error is not None:
+    for _ in range(_MOST_CAUSES):
+        if error is None:
+            return
         entry = error.__traceback__
         while entry is not None:
             try:
@@ -81,7 +85,7 @@ def relieve(error: BaseException | None) -> None:
             except RuntimeError:
                 pass  # it still runs
             entry = entry.tb_next
-        error = error.__context__ if error.__context__ is not error else None
+        error = error.__context__
 
 
 def exit_status(error: BaseException) -> int:
