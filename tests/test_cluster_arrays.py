@@ -65,6 +65,8 @@ def test_large_arrays_are_the_callers_own(everywhere: Cluster, is_local: bool) -
         assert np.array_equal(kept[1:], x[1:])
         assert (kept[0] == 7).all()
         assert [np.array_equal(y, x + i) for i, y in enumerate(asyncio.run(awaited(session)))]
+        for i in range(5):  # the files of results that are gone are used again
+            assert np.array_equal(session.run("output", {"a": x - i}), x - i)
         big_endian = session.run("output", {"a": x.astype(">f4")})
         assert np.array_equal(big_endian, x)
     assert np.array_equal(again, x)  # also when all is closed

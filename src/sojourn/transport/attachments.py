@@ -244,7 +244,7 @@ class HandedOverFiles:
         if described.nbytes > size:
             raise ProtocolError("an array reaches beyond the memory")
         self._latest[number] = sequence
-        result = _Result(fd, described.nbytes, self, number, sequence)
+        result = Result(fd, described.nbytes, self, number, sequence)
         return result.array(0, described.shape, described.dtype)
 
     def release(self, number: int, sequence: int) -> None:
@@ -267,16 +267,17 @@ class HandedOverFiles:
             os.close(fd)
 
 
-def give_away(array: np.ndarray) -> int | None:
-    """A descriptor of the file that a whole result lies in, which is then used for no other; None
-    if it does not lie in one."""
+def handed_over(array: np.ndarray) -> Result | None:
+    """What keeps the file of a whole result; None if it does not lie in one."""
     base: Any = array.base
-    while base is not None and type(base) is not _Result:
+    while base is not None and type(base) is not Result:
         base = base.obj if type(base) is memoryview else getattr(base, "base", None)
-    return None if base is None or address_of(array) != base.address else base.give_away()
+    return base if base is not None and address_of(array) == base.address else None
 
 
-class _Result(Mapping):
+class Result(Mapping):
+    """Keeps the file of one result; when it is collected, the worker uses the file again."""
+
     __slots__ = ("_files", "_number", "_sequence")
 
     def __init__(
@@ -287,13 +288,14 @@ class _Result(Mapping):
         self._number = number
         self._sequence = sequence
 
-    def give_away(self) -> int | None:
+    def duplicate(self) -> int | None:
+        """Another descriptor of the file, while the worker is there."""
         files = self._files()
-        if files is None:
-            return None
-        fd = files.duplicate(self._number, self._sequence)
-        self._sequence = 0  # the worker never hears that it is free
-        return fd
+        return None if files is None else files.duplicate(self._number, self._sequence)
+
+    def keep(self) -> None:
+        """Have the file used for no other result: the worker does not hear that it is free."""
+        self._sequence = 0
 
     def __del__(self, *_: Any) -> None:
         super().__del__()

@@ -13,7 +13,7 @@ import numpy as np
 
 from sojourn.cluster.wire import frames, proving
 from sojourn.cluster.wire.sharing import Sharing
-from sojourn.cluster.wire.words import Opened, Place
+from sojourn.cluster.wire.words import Opened, Place, Released
 from sojourn.transport.placed import empty
 
 _BUFFER_BYTES = 256 * 2**10
@@ -182,10 +182,15 @@ class AgentEnd(FrameReader):
         return None if self.sharing is None else self.sharing.asked
 
     def take(self, head: Any, arrays: list[np.ndarray]) -> None:
-        if type(head.body) is not Opened:
-            self._serve(self, head.number, head.body, arrays)
-        elif self.sharing is not None:
-            self.sharing.has_opened(head.body.number)
+        body = head.body
+        if type(body) is Opened:
+            if self.sharing is not None:
+                self.sharing.has_opened(body.number)
+        elif type(body) is Released:
+            if self.sharing is not None:
+                self.sharing.has_released(body.files)
+        else:
+            self._serve(self, head.number, body, arrays)
 
     def answer(self, number: int, body: Any, arrays: Sequence[np.ndarray]) -> None:
         """Send what came of a question. Large results are handed over where that can be."""
@@ -247,6 +252,8 @@ class CallerEnd(FrameReader):
                 self.send(number, body, arrays)
                 return await answer  # type: ignore[no-any-return]
             places, copies = sharing.question(arrays)
+            if released := sharing.take_released():
+                self.send(0, Released(released))
             self.send(number, body, arrays, places)
             found = await answer
             sharing.free(copies)

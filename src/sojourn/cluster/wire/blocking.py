@@ -11,7 +11,7 @@ import numpy as np
 
 from sojourn.cluster.wire import frames, proving
 from sojourn.cluster.wire.sharing import Sharing
-from sojourn.cluster.wire.words import Opened
+from sojourn.cluster.wire.words import Opened, Released
 
 _BUFFER_BYTES = 64 * 2**10
 
@@ -58,7 +58,10 @@ class Line:
         self._number += 1
         self._limit(deadline)
         places, copies = ([], []) if self._sharing is None else self._sharing.question(arrays)
-        self._send(frames.pack(self._number, body, arrays, places), deadline)
+        buffers = frames.pack(self._number, body, arrays, places)
+        if self._sharing is not None and (released := self._sharing.take_released()):
+            buffers = [*frames.pack(0, Released(released)), *buffers]
+        self._send(buffers, deadline)
         while True:
             head, found = self._receive(deadline)
             if head.places:

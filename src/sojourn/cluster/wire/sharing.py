@@ -10,7 +10,7 @@ import functools
 import os
 import socket
 import struct
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +18,7 @@ import numpy as np
 
 from sojourn.cluster.wire.words import Place
 from sojourn.transport import placed
-from sojourn.transport.attachments import give_away
+from sojourn.transport.attachments import Result, handed_over
 from sojourn.transport.mapping import Mapping
 from sojourn.transport.segment import Segment, SegmentError, checked_size
 from sojourn.values.dtypes import NUMBER_OF_DTYPE
@@ -26,6 +26,7 @@ from sojourn.values.dtypes import NUMBER_OF_DTYPE
 SHARED_AT_LEAST = 256 * 2**10
 _FILES = 16
 _FREE = 4
+_LENT = 64
 _CREDENTIALS = struct.Struct("iII")
 
 
@@ -47,6 +48,8 @@ class Sharing:
         self._pid = pid
         self._free: list[np.ndarray] = []  # memory that earlier questions were copied to
         self._given: dict[int, list[int]] = {}  # by answer: descriptors that the peer has to open
+        self._lent: OrderedDict[int, Result] = OrderedDict()  # by inode, until the peer says so
+        self._released: deque[int] = deque()  # of the peer, to be told with the next question
         self._files: OrderedDict[int, placed.MemoryFile] = OrderedDict()  # of the peer, by inode
 
     @classmethod
@@ -92,22 +95,33 @@ class Sharing:
         self._free = [*copies, *self._free][:_FREE]
 
     def answer(self, number: int, arrays: Sequence[np.ndarray]) -> list[Place]:
-        """Hand over the files that large results lie in; those that lie in none are copied."""
+        """Lend the files that large results lie in; those that lie in none are copied."""
         places: list[Place] = []
         for index, array in enumerate(arrays):
             if not _is_large(array):
                 continue
-            fd = give_away(array) if array.flags.c_contiguous else None
+            result = handed_over(array) if array.flags.c_contiguous else None
+            fd = None if result is None else result.duplicate()
             if fd is None:
-                fd = _file_with(array)
+                fd, result = _file_with(array), None
             self._given.setdefault(number, []).append(fd)
-            places.append((index, fd, os.fstat(fd).st_ino, 0))
+            inode = os.fstat(fd).st_ino
+            if result is not None:
+                self._lent[inode] = result
+            places.append((index, fd, inode, 0))
+        while len(self._lent) > _LENT:  # the peer keeps them: then they are its own
+            self._lent.popitem(last=False)[1].keep()
         return places
 
     def has_opened(self, number: int) -> None:
         """The peer has what it was given with this answer."""
         for fd in self._given.pop(number, ()):
             os.close(fd)
+
+    def has_released(self, inodes: Sequence[int]) -> None:
+        """The peer needs these no more: the worker may use them again."""
+        for inode in inodes:
+            self._lent.pop(inode, None)
 
     # -- receiving ---------------------------------------------------------------------------------
 
@@ -125,15 +139,23 @@ class Sharing:
         return file.array(offset, shape, dtype)
 
     def answered(self, place: Place, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-        """A result: the receiver's alone from now on."""
+        """A result. What is written into it is seen by nobody else; when it is collected, the
+        sender is told with the next question."""
         _, fd, inode, offset = place
         opened = self._open(fd, inode)
         try:
             size = checked_size(opened)
             _check(offset, shape, dtype, size)
-            return Mapping(opened, size, private=True).array(offset, shape, dtype)
+            return _Lent(opened, size, inode, self._released).array(offset, shape, dtype)
         finally:
             os.close(opened)
+
+    def take_released(self) -> list[int]:
+        """Results that were collected since this was asked last."""
+        found = []
+        while self._released:
+            found.append(self._released.popleft())
+        return found
 
     def _open(self, fd: int, inode: int) -> int:
         opened = os.open(f"/proc/{self._pid}/fd/{fd}", os.O_RDWR | os.O_CLOEXEC)
@@ -145,8 +167,27 @@ class Sharing:
     def close(self) -> None:
         for number in list(self._given):
             self.has_opened(number)
+        for result in self._lent.values():
+            result.keep()  # the peer may still have it
+        self._lent.clear()
         self._free.clear()
         self._files.clear()
+
+
+class _Lent(Mapping):
+    """A private mapping of a file that a worker writes again once this is collected."""
+
+    __slots__ = ("_inode", "_released")
+
+    def __init__(self, fd: int, size: int, inode: int, released: deque[int]) -> None:
+        super().__init__(fd, size, private=True)
+        self._inode = inode
+        self._released = released
+
+    def __del__(self, *_: Any) -> None:
+        super().__del__()
+        if self.size:
+            self._released.append(self._inode)
 
 
 def _file_with(array: np.ndarray) -> int:

@@ -99,6 +99,12 @@ class Opened(Request):
     number: int
 
 
+class Released(Request):
+    """Results that lay in these files, by their inodes, are gone. There is no reply."""
+
+    files: list[int]
+
+
 class CutOff(Request):
     """End the worker of a function that this caller has called."""
 
@@ -116,6 +122,7 @@ AnyRequest = (
     | SendParcel
     | FetchParcel
     | Opened
+    | Released
     | CutOff
 )
 
