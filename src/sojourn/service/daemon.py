@@ -213,21 +213,24 @@ class Daemon:
 
     # -- signals, and telling others -------------------------------------------------------------
 
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self._is_draining:
+            if number != signal.SIGHUP:
+                raise _Hurried
+        elif self._give_up is not None and number != signal.SIGHUP:
+            # Models that are being loaded are given up, so that its start comes to an end.
+            self._is_given_up = True
+            threading.Thread(target=self._give_up, name="sojourn-give-up").start()
+        else:
+            self._wishes.put(signal.Signals(number))
+
+    def _catch_signals(self) -> None:
+        for number in (*_STOP, signal.SIGHUP):
+            signal.signal(number, self._on_signal)
+
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
-        def on_signal(number: int, frame: FrameType | None) -> None:
-            if self._is_draining:
-                if number != signal.SIGHUP:
-                    raise _Hurried
-            elif self._give_up is not None and number != signal.SIGHUP:
-                # Models that are being loaded are given up, so that its start comes to an end.
-                self._is_given_up = True
-                threading.Thread(target=self._give_up, name="sojourn-give-up").start()
-            else:
-                self._wishes.put(signal.Signals(number))
-
-        for number in (*_STOP, signal.SIGHUP):
-            signal.signal(number, on_signal)
+        self._catch_signals()
         try:
             yield
         finally:

@@ -28,6 +28,7 @@ class ClusterDaemon(Daemon):
         stack.enter_context(
             connect(given.cluster, memory=memory, logging_level=logging.ERROR, log_to_driver=False)
         )
+        self._catch_signals()  # Ray takes them when it connects
         wish = self._wishes.put
         self._fronts = Fronts(
             self._config, self._tokens, Settings(memory), lambda what: wish(_SIGNALS[what])
