@@ -66,6 +66,19 @@ def test_requests_without_a_kind_are_never_joined() -> None:
     assert waiting.take(everybody) == [asks[1]]
 
 
+def test_requests_that_get_a_kind_while_they_wait_are_joined_from_then_on() -> None:
+    asks = [Ask(None, name="a"), Ask(None, name="b"), Ask(None, name="a")]
+    waiting = line(*asks)
+
+    def rekey(ask: Ask) -> None:
+        ask.key = "a" if ask.name == "a" else None
+
+    waiting.regroup(rekey)
+    assert len(waiting) == 3
+    assert waiting.take(everybody) == [asks[0], asks[2]]
+    assert waiting.take(everybody) == [asks[1]]
+
+
 def test_what_nobody_waits_for_any_more_is_not_run() -> None:
     here, gone = Ask("a", name="here"), Ask("a", name="gone")
     waiting = line(gone, here, gone, max_rows=1)

@@ -151,6 +151,17 @@ def test_requests_that_come_together_go_together_and_get_their_own_rows(pool: so
     run(pool, work)
 
 
+def test_a_burst_on_a_model_that_is_still_being_opened_goes_together(pool: sojourn.Pool) -> None:
+    pool.register("lookup", lookup)
+
+    async def work(desk: Desk) -> None:
+        got = await asyncio.gather(*(desk.ask("lookup", i=[n]) for n in range(9)))
+        assert [each.item() for each in got] == [10.0 * n for n in range(9)]
+        assert desk.steps("lookup") == {1: 1, 8: 1}  # the first one tells that it changes nothing
+
+    run(pool, work)
+
+
 def test_a_batch_has_at_most_so_many_rows(pool: sojourn.Pool, tmp_path: Path) -> None:
     (tmp_path / "times.onnx").write_bytes(served_models.times(2))
 

@@ -80,6 +80,14 @@ class Line(Generic[A]):
         self._kinds.setdefault(kind, deque()).append(ask)
         self._count += 1
 
+    def regroup(self, rekey: Callable[[A], None]) -> None:
+        """Some have another key from now on, which `rekey` gives them."""
+        waiting = [ask for kind in self._kinds.values() for ask in kind]
+        self._kinds, self._count = {}, 0
+        for ask in waiting:
+            rekey(ask)
+            self.add(ask)
+
     def take(self, is_wanted: Callable[[A], bool]) -> list[A]:
         """What goes into the next step; nothing if nothing waits that is still wanted.
 

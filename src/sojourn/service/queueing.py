@@ -46,6 +46,11 @@ class Ask:
         self.is_repeated = False
         self.future: asyncio.Future[Outputs] = asyncio.get_running_loop().create_future()
 
+    def rekey(self, target: Target) -> None:
+        """It can be joined from now on, if it is for this target, which is known to be pure."""
+        if self.target is target:
+            self.key, self.rows = target.key(self.arrays)
+
     def is_wanted(self) -> bool:
         """Whether somebody still waits for it: neither has the client left, nor is it too late."""
         return not self.future.done()
@@ -287,6 +292,8 @@ class ModelQueue:
         if target.is_pure is None:
             rules = self.served.options
             target.is_pure = rules.pure or session.changes_nothing(target.fetches, feeds)
+            if target.is_pure and self._joins:  # what came before that was known goes together too
+                self._line.regroup(lambda ask: ask.rekey(target))
         if len(batch) == 1:
             return [dict(zip(target.names, values, strict=True))]
         try:
