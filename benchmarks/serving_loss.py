@@ -14,6 +14,7 @@ import asyncio
 import collections
 import contextlib
 import json
+import logging
 import os
 import random
 import signal
@@ -169,6 +170,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    logging.basicConfig(level=logging.ERROR)  # an answer of 500 has its reason there
     told = Told()
     with sojourn.Pool() as pool:
         pool.register("double", double_and_one)
