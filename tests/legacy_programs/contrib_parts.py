@@ -147,6 +147,8 @@ with tf.Session() as sess:
     exact = [score([0, 1, 2, 1], 0) - np.log(np.exp(every).sum())]
     exact.append(scores[1, 0, 2] - np.log(np.exp(scores[1, 0]).sum()))
     assert np.allclose(sess.run(likelihood), exact, atol=1e-4)
+    counts = tf.contrib.data.Counter(3).apply(tf.contrib.data.batch_and_drop_remainder(2))
+    assert list(sess.run(counts.make_one_shot_iterator().get_next())) == [3, 4]
     guesses, labels = np.random.RandomState(0).rand(2, 3, 8).astype(np.float32)
     pair = tf.placeholder(tf.float32, [2, 8])
     together, update = tf.contrib.metrics.streaming_pearson_correlation(pair[0], pair[1])

@@ -51,6 +51,8 @@ def namespace(session: Namespace, *, as_tensorflow: bool) -> Namespace:
     here.train = _train(tf1)
     here.image = Namespace("tensorflow.image", (tf1.image,), oldnames.image_adapters(tf1))
     here.test = tf1.test
+    # Estimators were used in TensorFlow 2 too, by programs that seed with `set_seed`.
+    here.random = Namespace("tensorflow.random", (tf1.random, tensorflow.random))
     for old, new in oldnames.RENAMED.items():
         if old not in here.__dict__:
             setattr(here, old, _at(here, new))

@@ -116,7 +116,9 @@ def _elsewhere(name: str) -> Any:
     moved = {
         "autograph": (tf.autograph,),
         "checkpoint": (tf.train,),
-        "data": (_data(), tf.data.experimental, v1.data),
+        # Those of TensorFlow 1 first: their datasets have `make_one_shot_iterator`.
+        "data": (_data(), v1.data.experimental, v1.data),
+        "feature_column": (v1.feature_column,),
         "ctc": (v1.nn,),
         "hooks": (v1.train,),
         "linalg": (v1.linalg,),
@@ -131,6 +133,12 @@ def _data() -> Namespace:
     def batch_and_drop_remainder(batch_size: Any) -> Any:
         return lambda dataset: dataset.batch(batch_size, drop_remainder=True)
 
-    return Namespace(
-        "tensorflow.contrib.data", (), {"batch_and_drop_remainder": batch_and_drop_remainder}
-    )
+    def padded_batch_and_drop_remainder(
+        batch_size: Any, padded_shapes: Any, padding_values: Any = None
+    ) -> Any:
+        return lambda dataset: dataset.padded_batch(
+            batch_size, padded_shapes, padding_values, drop_remainder=True
+        )
+
+    names = (batch_and_drop_remainder, padded_batch_and_drop_remainder)
+    return Namespace("tensorflow.contrib.data", (), {name.__name__: name for name in names})
