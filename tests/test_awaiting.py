@@ -223,6 +223,25 @@ def test_two_event_loops_share_a_session(run, zygote):
 
 
 @pytest.mark.quick
+def test_a_worker_that_is_buried_while_a_step_is_sent_broke_the_session(run, zygote, monkeypatch):
+    watch = awaiting.AwaitedLanes._watch
+
+    def bury(awaited: awaiting.AwaitedLanes, lane: CallerLane) -> None:
+        lane.close()  # as the thread does that buries it
+        watch(awaited, lane)
+
+    async def main() -> None:
+        session = await sojourn.aopen(counting_up)
+        os.kill(session.pid, signal.SIGSTOP)
+        monkeypatch.setattr(awaiting.AwaitedLanes, "_watch", bury)
+        with pytest.raises(sojourn.SessionBroken):
+            await session.arun("total", {"n": 1})
+        session.close()
+
+    run(main())
+
+
+@pytest.mark.quick
 def test_a_worker_that_dies_fails_all_who_wait_and_says_which_had_begun(run, zygote):
     async def main() -> None:
         session = await sojourn.aopen(counting_up)

@@ -11,6 +11,7 @@ come, so that callers who give up early do not pile up work in the worker.
 from __future__ import annotations
 
 import asyncio
+import errno
 import functools
 import os
 import time
@@ -285,7 +286,13 @@ class AwaitedLanes:
     def _watch(self, lane: CallerLane) -> None:
         if lane in self._bells:
             return
-        self._bells[lane] = bell = os.dup(lane.bell)
+        try:
+            bell = os.dup(lane.bell)
+        except OSError as error:
+            if error.errno != errno.EBADF:
+                raise
+            raise lane.peer_gone() from None  # another thread has buried the worker meanwhile
+        self._bells[lane] = bell
         self._loop.add_reader(bell, self._on_bell, lane, bell)
         if self._end_fd < 0:
             self._end_fd = os.dup(self._lanes.pidfd)
