@@ -23,6 +23,8 @@ from sojourn.testing.snapshots import RUN
 SECONDS = 10.0  # until what is left is called so: the machine may be far too busy
 GROWTH_BYTES = 5 * 2**20
 EXPLORING_BYTES = 64 * 2**20  # what Hypothesis remembers of what it has tried
+# Agents, controller and callers in one process: malloc keeps an arena for each of their threads.
+NODES_BYTES = 48 * 2**20
 MODULE_BYTES = 2**18  # for each that was imported meanwhile: it stays, and is nobody's leak
 OPEN_SECONDS, REPLACED_SECONDS = 1.0, 10.0  # the latter if the zygote had to be replaced
 CHOOSING = 30  # calls until TensorFlow's steps have found the faster way to run
@@ -106,7 +108,11 @@ def hold(
         with Watch() as watch:
             yield
             has_sessions = bystander is not None or bool(heard)
-            growth = EXPLORING_BYTES if explores(request) else GROWTH_BYTES
+            growth = GROWTH_BYTES
+            if explores(request):
+                growth = EXPLORING_BYTES
+            elif has_nodes_here(request):
+                growth = NODES_BYTES
             growth += max(0, len(sys.modules) - modules) * MODULE_BYTES
             is_judged = has_sessions and not runs_tensorflow(request)
             left = leftovers(before, seconds=SECONDS, growth_bytes=growth if is_judged else None)
@@ -127,6 +133,14 @@ def explores(request: pytest.FixtureRequest) -> bool:
     return "hypothesis.strategies" in {
         getattr(value, "__name__", "") for value in vars(request.module).values()
     }
+
+
+def has_nodes_here(request: pytest.FixtureRequest) -> bool:
+    """Whether tests of this module run the nodes of a cluster in our process."""
+    return any(
+        getattr(value, "__module__", "") == "cluster_stand_in"
+        for value in vars(request.module).values()
+    )
 
 
 def runs_tensorflow(request: pytest.FixtureRequest) -> bool:

@@ -166,7 +166,7 @@ def test_what_is_not_offered_is_refused_and_not_ignored(client):
 
 def test_a_clients_deadline_reaches_the_handler_and_cancels_what_is_late(client, handler):
     client(f"{KS}/ModelInfer", infer_request(X), timeout=15)
-    assert 5 < handler.asked[-1].deadline - time.monotonic() < 15
+    assert 5 < handler.asked[-1].deadline - time.monotonic() < 16  # gRPC rounds up
     request = infer_request(X)
     request.parameters["timeout"].int64_param = 3_000_000
     client(f"{KS}/ModelInfer", request, timeout=15)

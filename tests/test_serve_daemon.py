@@ -42,7 +42,7 @@ def file(tmp_path: Path) -> Path:
 @pytest.fixture
 def daemon(file: Path) -> Daemon:
     made = Daemon(lambda: read_config(str(file), {}))
-    made._server = FakeServer()  # type: ignore[assignment]
+    made._local = made._server = FakeServer()  # type: ignore[assignment]
     return made
 
 

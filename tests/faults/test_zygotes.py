@@ -22,7 +22,7 @@ WELL = ["3", "3", "True 1"]
 
 def test_a_zygote_killed_in_the_middle_of_a_fork_is_replaced():
     code = """
-zygote_module._is_stopped = lambda pid: False  # else it would be replaced before it is killed
+zygote_module.processes.is_stopped = lambda pid: False  # else it would be replaced before it is killed
 victim = zygote_pid()
 os.kill(victim, signal.SIGSTOP)
 opened = []
@@ -139,7 +139,7 @@ with sojourn.open(models.adder) as other:
 def test_a_zygote_that_hangs_is_replaced_by_callers_who_each_have_little_time():
     code = """
 zygote_module._FORK_SECONDS, zygote_module._LEAST_SECONDS = 3.0, 0.3
-zygote_module._is_stopped = lambda pid: False  # it hangs in some other way
+zygote_module.processes.is_stopped = lambda pid: False  # it hangs in some other way
 victim = zygote_pid()
 os.kill(victim, signal.SIGSTOP)
 tried = 0

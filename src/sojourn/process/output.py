@@ -55,9 +55,11 @@ class Stream:
         self._records: list[logging.LogRecord] = []
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._lock = threading.Lock()
-        self.fd = os.memfd_create(name, os.MFD_CLOEXEC)
-        # For a Ctrl-C that comes before anything else knows of it.
-        self._net = net(self, os.close, self.fd)
+        # For a Ctrl-C that comes before anything else knows of it: first the net, then the file.
+        made: list[int] = []
+        self._net = net(self, _close_all, made)
+        made.append(os.memfd_create(name, os.MFD_CLOEXEC))
+        self.fd = made[0]
 
     def take(self) -> str:
         """What has been written since the last call; of very much, the end."""
@@ -139,6 +141,11 @@ class Stream:
             ctypes.c_long(end - self._punched),
         )
         self._punched = end
+
+
+def _close_all(fds: list[int]) -> None:
+    for fd in fds:
+        os.close(fd)
 
 
 class Output:

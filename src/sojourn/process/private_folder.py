@@ -10,6 +10,7 @@ same user. While nothing is put into it, it is not made.
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -26,13 +27,14 @@ def choose() -> str:
         above = tempfile.gettempdir()
     except OSError:
         return ""
-    owned_folders.sweep(above, _PREFIX, remove)
     return owned_folders.path_in(above, _PREFIX)
 
 
 @contextlib.contextmanager
 def collecting(folder: str) -> Iterator[None]:
-    """In this block, temporary folders are made in this one."""
+    """In this block, temporary folders are made in this one. What others have left goes first."""
+    if folder:
+        owned_folders.sweep(os.path.dirname(folder), _PREFIX, remove)
     make = tempfile.mkdtemp
     is_made = is_over = False
 
