@@ -22,7 +22,7 @@ WELL = ["3", "3", "True 1"]
 
 def test_a_zygote_killed_in_the_middle_of_a_fork_is_replaced():
     code = """
-zygote_module.processes.is_stopped = lambda pid: False  # else it would be replaced before it is killed
+zygote_module.processes.is_stopped = lambda pid: False  # or it is replaced too early
 victim = zygote_pid()
 os.kill(victim, signal.SIGSTOP)
 opened = []
