@@ -99,7 +99,7 @@ class Client:
         try:
             context = ssl.create_default_context(cafile=self.ca or self.pinned)
             if self.ca is None and self.pinned is not None:
-                # It is this very certificate that counts, not whom it names or who signed it.
+                # This very certificate counts, not the name in it or who signed it.
                 context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
                 context.check_hostname = False
             if self.certificate is not None:
