@@ -161,15 +161,19 @@ def test_what_a_killed_zygote_and_its_client_have_left_is_removed_by_the_next(
 
     monkeypatch.setattr(owned_folders, "make", make_and_note)
     chosen = private_folder.choose()
-    assert sorted(os.listdir(tmp_path)) == sorted([os.path.basename(living), "sojourn-zygote-mine"])
-    with private_folder.collecting(chosen):
-        made = [tempfile.mkdtemp(), tempfile.mkdtemp()]
-    assert {os.path.dirname(one) for one in made} == {chosen}
-    assert private_folder.choose() != chosen
-    assert os.path.isdir(chosen)  # its lock is held
-    private_folder.remove(chosen)
-    for fd in held:
-        os.close(fd)
+    try:
+        with private_folder.collecting(chosen):
+            assert sorted(os.listdir(tmp_path)) == sorted(
+                [os.path.basename(living), "sojourn-zygote-mine"]
+            )
+            made = [tempfile.mkdtemp(), tempfile.mkdtemp()]
+        assert {os.path.dirname(one) for one in made} == {chosen}
+        with private_folder.collecting(private_folder.choose()):
+            assert os.path.isdir(chosen)  # its lock is held
+        private_folder.remove(chosen)
+    finally:
+        for fd in held:
+            os.close(fd)
 
 
 # -- the page's history ------------------------------------------------------------------------
