@@ -35,6 +35,7 @@ SAYS = {
     "a_file_that_is_removed": r"was-there/removed was removed from the temporary folder",
     "a_file_that_is_changed": r"was-there/changed was changed in the temporary folder",
     "private_memory": GROWN + "0",
+    "private_memory_while_the_zygote_ends": GROWN + "0",
     "shared_memory_that_is_only_open": GROWN + "0",
     "shared_memory_that_is_only_mapped": GROWN + "0",
     "shared_memory_that_is_only_open_beside_more_that_is_mapped": GROWN + "0",
@@ -52,6 +53,8 @@ SAYS = {
     "a_transition[never closed]": r"was opened, and is ready at the end",
     "a_transition[closed twice]": r"reported to go from closed to closed",
     "other_bits_for_others": r"another session computes other bits",
+    "the_next_open_is_slow[zygote stays]": r"the next open took \d\.\d+ s",
+    "the_next_open_is_slow[zygote is replaced]": r"the next open took \d\.\d+ s",
     "the_next_open_fails": r"ModelError|TypeError|InputError",
 }
 

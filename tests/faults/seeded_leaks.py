@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -180,6 +181,12 @@ def test_shared_memory_that_is_only_open_beside_more_that_is_mapped():
     os.close(fd)
 
 
+def test_private_memory_while_the_zygote_ends():
+    os.kill(zygote.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, zygote.pid, os.WEXITED | os.WNOWAIT)
+    kept.append(b"y" * MORE)
+
+
 spares = [os.open(os.devnull, os.O_RDONLY) for _ in range(4)]
 
 
@@ -260,6 +267,18 @@ def test_a_transition(kinds):
 
 def test_other_bits_for_others():
     invariants.MATRIX = invariants.MATRIX + 1
+
+
+@pytest.mark.parametrize("is_replaced", [False, True], ids=["zygote stays", "zygote is replaced"])
+def test_the_next_open_is_slow(is_replaced):
+    if is_replaced:
+        zygote.end()
+
+    def build() -> Any:
+        time.sleep(1.5)
+        return lambda a, b: a + b
+
+    models.adder = build
 
 
 def test_the_next_open_fails():
