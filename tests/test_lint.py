@@ -54,9 +54,6 @@ def labelled() -> dict[str, str]:
 # What the source does not show, or where its author may have meant it.
 MISSED = {
     "one branch closes it": {"SOJ001"},
-    "given to keras": {"SOJ001"},
-    "a list of sessions that nobody closes": {"SOJ001"},
-    "global": {"SOJ001"},
     "replaced on self": {"SOJ008"},
 }
 

@@ -7,7 +7,6 @@ import sys
 import pytest
 import tensorflow.compat.v1 as tf
 from base import Base, Helper, register
-from tensorflow.compat.v1.keras.backend import set_session
 
 x = tf.constant(1.0)
 script = tf.Session()
@@ -140,31 +139,6 @@ def yielded():
     yield sess
 
 
-def in_a_closure():
-    sess = tf.Session()
-
-    def predict(value):
-        return sess.run(x, {x: value})
-
-    return predict
-
-
-def in_a_lambda():
-    sess = tf.Session()
-    return lambda value: sess.run(x, {x: value})
-
-
-def in_a_callable():
-    sess = tf.Session()
-    return sess.make_callable(x)
-
-
-def in_its_method():
-    sess = tf.Session()
-    run = sess.run
-    return run
-
-
 def in_a_list(pool):
     sess = tf.Session()
     pool.append(sess)
@@ -189,10 +163,6 @@ def given_away():
     sess = tf.Session()
     register(sess)
     return sess.run(x)
-
-
-def kept_by_keras():
-    set_session(tf.Session(config=tf.ConfigProto()))
 
 
 def wrapped(debug):

@@ -251,3 +251,32 @@ def unpacked_and_closed():
     sess, fetched = made_with_what_it_runs()
     with sess:
         return sess.run(fetched)
+
+
+def in_a_closure():
+    sess = tf1.Session()  # expect: SOJ001
+
+    def predict(value):
+        return sess.run(x, {x: value})
+
+    return predict
+
+
+def in_a_lambda():
+    sess = tf1.Session()  # expect: SOJ001
+    return lambda value: sess.run(x, {x: value})
+
+
+def in_a_callable():
+    sess = tf1.Session()  # expect: SOJ001
+    return sess.make_callable(x)
+
+
+def in_its_method():
+    sess = tf1.Session()  # expect: SOJ001
+    run = sess.run
+    return run
+
+
+def kept_by_keras():
+    tf1.keras.backend.set_session(tf1.Session(config=tf1.ConfigProto()))  # expect: SOJ001

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
 
 from sojourn.audit import codes
+from sojourn.audit.lint.containers import use_in_container
 from sojourn.audit.lint.module import CLOSING, Module, is_self, last_name, own_nodes
 from sojourn.audit.lint.problem import Problem, problem_at
 from sojourn.audit.lint.state import (
@@ -21,7 +21,14 @@ from sojourn.audit.lint.state import (
     Values,
     sites_in,
 )
-from sojourn.audit.lint.uses import Use, argument_use, classify, is_ending, worst
+from sojourn.audit.lint.uses import (
+    Use,
+    argument_use,
+    classify,
+    is_ending,
+    is_for_a_thread,
+    worst,
+)
 
 # These raise RuntimeError on a closed session.
 _NEEDING = frozenset({"save", "restore"})  # what a saver does takes an open session
@@ -38,7 +45,7 @@ class Expressions(ABC):
         self.module = module
         self.problems: list[Problem] = []
         self.sites: dict[ast.Call, Site] = {}
-        self.lendings: dict[ast.expr, frozenset[Site]] = {}  # by the call or lambda
+        self.lendings: dict[ast.expr, frozenset[Site]] = {}  # by the call
         self.failing: set[ast.expr | None] = set()  # what a `with raises` waits for
         self.guarded = 0  # inside a `try` or `with raises` that expects a closed session
 
@@ -62,7 +69,7 @@ class Expressions(ABC):
         for part in ast.walk(node):
             if isinstance(part, ast.Name) and not self._gives_data(part):
                 found |= state.carriers.get(part.id, frozenset())
-            if isinstance(part, ast.Call | ast.Lambda) and part in self.lendings:
+            if isinstance(part, ast.Call) and part in self.lendings:
                 found |= self.lendings[part]
         return frozenset(found)
 
@@ -117,10 +124,10 @@ class Expressions(ABC):
                 if isinstance(child, ast.expr):
                     self.value(child, state)
             return UNKNOWN
-        # Whatever else holds a session passes it out of sight: containers, yield, comprehensions.
+        # Whatever else holds a session passes it on: containers, yield, comprehensions.
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.expr):
-                self.hand_over(self.value(child, state), state)
+                self._put(child, self.value(child, state), state)
             elif isinstance(child, ast.comprehension):
                 self.value(child.iter, state)
                 for test in child.ifs:
@@ -131,26 +138,30 @@ class Expressions(ABC):
     def bind(self, target: ast.expr, values: Values, state: PathState) -> None:
         """Give a name, an attribute or a part of them these values."""
 
+    def _put(self, node: ast.expr, values: Values, state: PathState) -> None:
+        """Sessions go out of sight, or into a list or dict that nothing takes them from."""
+        if not sites_in(values):
+            return
+        if is_for_a_thread(self.module, self.module.parents[node]):
+            self._lend(sites_in(values), state, "")
+        elif use_in_container(self.module, node) in (Use.TAKE, Use.CLOSE, Use.LEND):
+            self.hand_over(values, state)
+        else:
+            _keep(values)
+
     def _capture(self, node: ast.Lambda, state: PathState) -> None:
-        """A lambda that only uses a session lives on with it; any other one may do anything."""
-        kept: set[Site] = set()
+        """A lambda that only uses a session cannot close it; any other one may do anything."""
         names = [n for n in ast.walk(node.body) if isinstance(n, ast.Name) and n.id in state.names]
         for name in {n.id for n in names}:
-            uses = [classify(self.module, n) for n in names if n.id == name]
-            if worst(uses) in _PASSING:
-                kept |= set(sites_in(state.names[name]))
-            else:
+            if worst(classify(self.module, n) for n in names if n.id == name) not in _PASSING:
                 self.hand_over(state.names[name], state)
-        for site in kept:
-            site.is_lent = True
-        if kept:
-            self.lendings[node] = frozenset(kept)
 
     def _attribute(self, node: ast.Attribute, state: PathState) -> None:
         values = self.value(node.value, state)
-        if node.attr in CLOSING or node.attr in _RUNNING:
-            # `atexit.register(sess.close)`; and `return sess.run` keeps the session in use.
+        if node.attr in CLOSING:  # `atexit.register(sess.close)`
             self.hand_over(values, state)
+        elif node.attr in _RUNNING:
+            _keep(values)  # `return sess.run`
 
     def _call(self, node: ast.Call, state: PathState, as_context: bool) -> Values:
         func = node.func
@@ -172,8 +183,6 @@ class Expressions(ABC):
                 passed |= values
                 if not wraps:
                     lent |= self._pass(node, argument, expression, values, state)
-            elif isinstance(expression, ast.Lambda):
-                lent |= self._lend(self.lendings.get(expression, ()), state)
         if lent:
             self.lendings[node] = frozenset(lent)
         self._forget_self(node, state)
@@ -196,7 +205,7 @@ class Expressions(ABC):
         if func.attr in _RUNNING:
             self._used(node, func.value, owner, state)
             if func.attr == "make_callable":
-                self.lendings[node] = frozenset(sites_in(owner))  # it lives on in the callable
+                _keep(owner)
         self._go_on(owner, state)
         return owner if func.attr in ("__enter__", "as_default") else UNKNOWN
 
@@ -217,18 +226,18 @@ class Expressions(ABC):
             self.hand_over(values, state)
             return set()
         use = argument_use(self.module, node, argument)
-        if use in (Use.TAKE, Use.CLOSE):
+        if use is Use.TAKE:
+            self._put(expression, values, state)
+        elif use is Use.CLOSE:
             self.hand_over(values, state)
         elif use is Use.LEND:
-            return self._lend(sites_in(values), state)
-        elif use is Use.KEEP:
-            for site in sites_in(values):
-                site.is_lent = True
-            return set(sites_in(values))
+            return self._lend(sites_in(values), state, last_name(node.func))
         else:
             by_name = isinstance(argument, ast.keyword) and argument.arg in ("session", "sess")
             if by_name or last_name(node.func) in _NEEDING:
                 self._used(node, expression, values, state)
+            if use is Use.KEEP:
+                _keep(values)
             self._go_on(values, state)
         return set()
 
@@ -238,11 +247,14 @@ class Expressions(ABC):
             if state.bits[site] & LENT:
                 state.set([site], OPEN)
 
-    def _lend(self, sites: Iterable[Site], state: PathState) -> set[Site]:
-        """Code that cannot be seen has these sessions now, perhaps for good."""
+    def _lend(self, sites: list[Site], state: PathState, by: str) -> set[Site]:
+        """Code that cannot be seen has these sessions now, perhaps for good.
+
+        A class keeps what it is given; whoever makes objects of it still owns the session.
+        """
         for site in sites:
             site.is_lent = True
-            if state.bits[site] == OPEN:
+            if state.bits[site] == OPEN and not by[:1].isupper():
                 state.set([site], LENT)
         return set(sites)
 
@@ -265,6 +277,12 @@ class Expressions(ABC):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             return node.func.attr != "as_default" and bool(sites_in(values))
         return bool(sites_in(values))
+
+
+def _keep(values: Values) -> None:
+    """Something goes on using these sessions without being able to close them."""
+    for site in sites_in(values):
+        site.is_lent = True
 
 
 def can_catch_closed(node: ast.Try) -> bool:

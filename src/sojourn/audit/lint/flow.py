@@ -11,15 +11,7 @@ from collections.abc import Callable, Sequence
 
 from sojourn.audit import codes
 from sojourn.audit.lint.expressions import Expressions, can_catch_closed, ends_program
-from sojourn.audit.lint.module import (
-    Function,
-    Module,
-    Scope,
-    bound_names,
-    declared,
-    last_name,
-    own_uses,
-)
+from sojourn.audit.lint.module import Function, Module, Scope, bound_names, declared, last_name
 from sojourn.audit.lint.problem import problem_at
 from sojourn.audit.lint.state import (
     CLOSED,
@@ -35,7 +27,7 @@ from sojourn.audit.lint.state import (
     joined,
     sites_in,
 )
-from sojourn.audit.lint.uses import Use, classify, is_never_closed, is_takeover, worst
+from sojourn.audit.lint.uses import Use, classify, is_never_closed
 
 
 class Flow(Expressions):
@@ -136,7 +128,8 @@ class Flow(Expressions):
             self.returned_parts.append([v if state.is_only(v, OPEN) else UNKNOWN for v in parts])
         values = self.value(node.value, state) if node.value else UNKNOWN
         self.returned.append(values if state.is_only(values, OPEN) else UNKNOWN)
-        self.hand_over(values, state)
+        if not (isinstance(node.value, ast.Name) and node.value.id in self.globals):
+            self.hand_over(values, state)  # who gets a global's session is seen where it is asked
         if node.value is not None:
             self.hand_over(frozenset(self.carried_by(node.value, state)), state)
         self.jumps.returns.append(Exit(state.copy(), node))
@@ -304,7 +297,13 @@ class Flow(Expressions):
         key = self.key(target)
         if key is None:
             # A container, another object's attribute, an unpacking: out of sight from here.
-            self.hand_over(values, state)
+            if isinstance(target, ast.Subscript) and value is not None:
+                self._put(value, values, state)
+            elif isinstance(target, ast.Attribute) and value is not None:
+                for site in sites_in(values):
+                    site.elsewhere.add((target.attr, ast.unparse(target.value)))
+            else:
+                self.hand_over(values, state)
             parts = isinstance(target, ast.Tuple | ast.List | ast.Starred)
             if not parts:
                 self.hand_over(frozenset(carried), state)
@@ -359,37 +358,14 @@ class Flow(Expressions):
             self.problems.append(problem_at(first, codes.REPLACED, detail))
 
     def _captures_are_harmless(self, name: str) -> bool:
-        """Whether the functions inside this scope only use the session of that name."""
+        """Whether the functions inside this scope only use the session of that name.
+
+        Then they cannot close it, wherever they are handed to.
+        """
         if name not in self._captured:
-            uses = [self._captured_use(node) for node in self.module.free_uses(self.scope, name)]
+            uses = [classify(self.module, node) for node in self.module.free_uses(self.scope, name)]
             self._captured[name] = is_never_closed([*uses, Use.DRIVE])
         return self._captured[name]
-
-    def _captured_use(self, node: ast.Name) -> Use:
-        inner: ast.AST = node
-        while (outer := self.module.scope_of(inner)) is not self.scope:
-            inner = outer
-        use = classify(self.module, node)
-        if isinstance(self.scope, Function) and isinstance(inner, Function | ast.ClassDef):
-            return worst([use, self._leaves_scope(inner)])
-        return use  # a lambda: where it goes is seen there
-
-    def _leaves_scope(self, inner: ast.AST) -> Use:
-        """What a function that holds a session does to it by leaving the scope."""
-        if not isinstance(inner, Function) or inner.decorator_list:
-            return Use.TAKE
-        found = Use.TEST
-        for use in own_uses(self.scope, inner.name):
-            parent = self.module.parents[use]
-            call = self.module.parents[parent] if isinstance(parent, ast.keyword) else parent
-            if not isinstance(call, ast.Call):
-                return Use.TAKE
-            if call.func is use:
-                continue
-            if self.module.names.meaning(call.func) is None and is_takeover(last_name(call.func)):
-                return Use.TAKE
-            found = Use.LEND  # a callback: it can use the session, not close it
-        return found
 
 
 def _expressions(node: ast.expr) -> list[ast.expr]:

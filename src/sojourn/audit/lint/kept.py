@@ -11,7 +11,14 @@ from sojourn.audit.lint.module import Module, own_uses
 from sojourn.audit.lint.names import is_interactive
 from sojourn.audit.lint.problem import Problem, problem_at
 from sojourn.audit.lint.state import CLOSED, LENT, OPEN, TAKEN, Site
-from sojourn.audit.lint.uses import Use, attribute_uses, classify, is_ending, is_never_closed
+from sojourn.audit.lint.uses import (
+    Use,
+    attribute_uses,
+    classify,
+    is_ending,
+    is_never_closed,
+    returned_use,
+)
 
 
 def unclosed(module: Module, flow: Flow) -> Iterator[Problem]:
@@ -24,7 +31,7 @@ def unclosed(module: Module, flow: Flow) -> Iterator[Problem]:
 
 
 def _why_open(module: Module, flow: Flow, site: Site) -> str | None:
-    if site.attributes or site.globals:
+    if site.attributes or site.globals or site.elsewhere:
         return _why_kept_open(module, site)
     name = f"`{min(site.names)}`" if site.names else "it"
     if not site.ever & (CLOSED | TAKEN | LENT):
@@ -56,9 +63,24 @@ def _why_kept_open(module: Module, site: Site) -> str | None:
     for name in sorted(site.globals):
         if not is_never_closed([*_global_uses(module, name), Use.DRIVE]):
             return None
+    for name, owner_text in sorted(site.elsewhere):
+        if not is_never_closed([*_uses_anywhere(module, name, owner_text), Use.DRIVE]):
+            return None
+        return f"kept as `{owner_text}.{name}`, which nothing here closes"
     if site.attributes:
         return f"kept as `self.{min(site.attributes)}`, which nothing here closes"
     return f"kept in the global `{min(site.globals)}`, which nothing here closes"
+
+
+def _uses_anywhere(module: Module, attribute: str, owner: str) -> Iterator[Use]:
+    """Every use in the program of an attribute of that name, and what ends its object here."""
+    for other in module.program.modules.values():
+        for node in other.attributes.get(attribute, ()):
+            if isinstance(node.ctx, ast.Load):
+                yield classify(other, node)
+    for name, nodes in module.attributes.items():
+        if is_ending(name) and any(ast.unparse(node.value) == owner for node in nodes):
+            yield Use.CLOSE
 
 
 def _is_ended(module: Module, holder: str) -> bool:
@@ -78,4 +100,5 @@ def _owner_uses(site: Site) -> list[Use]:
 
 def _global_uses(module: Module, name: str) -> Iterator[Use]:
     for use in (*own_uses(module.tree, name), *module.free_uses(module.tree, name)):
-        yield classify(module, use)
+        is_returned = isinstance(module.parents[use], ast.Return)
+        yield returned_use(module, use) if is_returned else classify(module, use)

@@ -8,6 +8,7 @@ from pathlib import PurePath
 
 from sojourn.audit import codes
 from sojourn.audit.lint.built import is_built_up
+from sojourn.audit.lint.containers import is_collected
 from sojourn.audit.lint.module import Function, Module, last_name, own_nodes
 from sojourn.audit.lint.ops import adds_op
 from sojourn.audit.lint.problem import Problem, problem_at
@@ -18,6 +19,7 @@ from sojourn.audit.lint.repeats import (
     has_graph_of_its_own,
     is_eager,
     is_serving,
+    is_unconditional,
     leaves_after,
     loops_around,
     makes_graphs,
@@ -54,6 +56,8 @@ class Loops:
     def _opened_again(self, call: ast.Call) -> Iterator[Problem]:
         if (self.module.opens(call) or "").startswith("sojourn."):
             return  # cheap to open, and leaves nothing behind
+        if is_collected(self.module, call):
+            return
         for loop in loops_around(self.module, call):
             if has_graph_of_its_own(self.module, call, loop):
                 return
@@ -88,8 +92,8 @@ class Loops:
             if self._adds(self.module, call) or self._is_builder_call(self.module, call):
                 yield call
             elif is_step(self.module, call):
-                for fetch in fetches(call):
-                    if makes_op(self.module, fetch) or self._is_property(fetch):
+                for fetch in fetches(self.module, call):
+                    if makes_op(self.module, fetch) or self._is_built_anew(fetch):
                         yield fetch
 
     def _adds(self, module: Module, call: ast.Call) -> bool:
@@ -100,42 +104,67 @@ class Loops:
             return False
         if call.func.attr in ("assign", "assign_add", "assign_sub"):
             return is_tensor(module, call.func.value)
+        if call.func.attr == "get_next":
+            return not call.args and "iter" in last_name(call.func.value).lower()
         is_training = call.func.attr in ("minimize", "apply_gradients", "compute_gradients")
         return is_training and _is_optimizer(module, call.func.value)
 
-    def _is_property(self, fetch: ast.expr) -> bool:
-        """`sess.run(model.loss)`, where `loss` is a property that builds it anew."""
-        found = self.module.program.definition(self.module, fetch)
-        if found is None or not isinstance(found.node, Function):
+    def _is_built_anew(self, fetch: ast.expr) -> bool:
+        """`sess.run(model.loss)` of a property, `sess.run(model.loss())`, that build it anew."""
+        program = self.module.program
+        if not isinstance(fetch, ast.Call):
+            found = program.definition(self.module, fetch)
+            if found is None or not isinstance(found.node, Function):
+                return False
+            is_property = {last_name(d) for d in found.node.decorator_list} == {"property"}
+            return is_property and self._builds_once(found)
+        found = program.callee(self.module, fetch)
+        if found is not None:
+            return self._builds_once(found, even_if_it_runs=True)
+        if not isinstance(fetch.func, ast.Attribute) or self.module.names.meaning(fetch.func):
             return False
-        is_property = {last_name(d) for d in found.node.decorator_list} == {"property"}
-        return is_property and self._builds_once(found)
+        # What is fetched is a tensor, so it is a method that returns one: any of that name.
+        methods = program.methods_named(fetch.func.attr)
+        return bool(methods) and all(map(self._builds_once, methods))
 
     def _is_builder_call(self, module: Module, call: ast.Call) -> bool:
         """Whether this calls a function of the program that adds ops each time, and runs none."""
         found = module.program.callee(module, call)
         return found is not None and self._builds_once(found)
 
-    def _builds_once(self, found: Definition) -> bool:
+    def _builds_once(self, found: Definition, even_if_it_runs: bool = False) -> bool:
         function, there = found.node, found.module
         if not isinstance(function, Function):
+            return False
+        if not even_if_it_runs and runs_steps(there, function):
             return False
         return there.program.once("builds", function, lambda: self._builds(there, function))
 
     def _builds(self, module: Module, function: Function) -> bool:
         if {last_name(d) for d in function.decorator_list} - _PLAIN:
             return False
-        nodes = list(own_nodes(function))
-        if any(isinstance(n, ast.Yield | ast.YieldFrom | ast.Await) for n in nodes):
+        if any(isinstance(n, ast.Yield | ast.YieldFrom | ast.Await) for n in own_nodes(function)):
             return False
-        if renews(module, function) or runs_steps(module, function):
-            return False
-        return any(
-            isinstance(n, ast.Call)
-            and (self._adds(module, n) or self._is_builder_call(module, n))
-            and function_around(module, n) is function
-            for n in nodes
-        )
+        return not renews(module, function) and self._surely_adds(module, function.body)
+
+    def _surely_adds(self, module: Module, statements: list[ast.stmt]) -> bool:
+        """Whether every way through these statements adds an op."""
+        for statement in statements:
+            if isinstance(statement, ast.If):
+                ways = (statement.body, statement.orelse)
+                if all(self._surely_adds(module, way) for way in ways):
+                    return True
+            elif isinstance(statement, ast.With | ast.For | ast.While | ast.Try):
+                if self._surely_adds(module, statement.body):
+                    return True
+            elif not isinstance(statement, Function | ast.ClassDef):
+                calls = [n for n in own_nodes(statement) if isinstance(n, ast.Call)]
+                calls = [c for c in calls if is_unconditional(module, c, statement)]
+                if any(self._adds(module, c) or self._is_builder_call(module, c) for c in calls):
+                    return True
+            if any(isinstance(n, ast.Return) for n in ast.walk(statement)):
+                return False
+        return False
 
     def _added_again(self, node: ast.expr) -> tuple[ast.AST, Problem | None]:
         module = self.module
@@ -143,6 +172,8 @@ class Loops:
             return node, None
         for loop in loops_around(module, node):
             if runs_steps(module, loop) and not renews(module, loop):
+                if leaves_after(module, node, loop):
+                    continue
                 if is_built_up(module, node, loop):
                     return node, None
                 detail = f"added on every turn of the loop on line {loop.lineno}"

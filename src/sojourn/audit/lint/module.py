@@ -101,6 +101,33 @@ class Module:
                     found.setdefault((node, argument.arg), []).append(None)
         return found
 
+    @cached_property
+    def session_names(self) -> set[tuple[ast.AST, str]]:
+        """The names of each scope, and the attributes of each class, that are bound to sessions."""
+        found: set[tuple[ast.AST, str]] = set()
+        for call in self.calls:
+            if not self.opens(call):
+                continue
+            parent = self.parents[call]
+            targets: list[ast.expr | None] = []
+            if isinstance(parent, ast.Assign):
+                targets = [*parent.targets]
+            elif isinstance(parent, ast.withitem):
+                targets = [parent.optional_vars]
+            found |= {self._place_of(t) for t in targets if t is not None}
+        return found
+
+    def _place_of(self, node: ast.expr) -> tuple[ast.AST, str]:
+        if isinstance(node, ast.Name):
+            return self.home_of(node), node.id
+        owner = self.class_of(node)
+        is_own = isinstance(node, ast.Attribute) and is_self(node.value) and owner is not None
+        return (owner, node.attr) if is_own else (node, "")  # type: ignore[attr-defined,return-value]
+
+    def is_session(self, node: ast.expr) -> bool:
+        """Whether a name, or an attribute of self, is one that this file binds to a session."""
+        return self._place_of(node) in self.session_names
+
     def values_of(self, node: ast.expr) -> list[ast.expr | None]:
         """Everything that a name, or an attribute of self, is ever bound to."""
         if isinstance(node, ast.Attribute) and is_self(node.value):
@@ -147,6 +174,20 @@ class Module:
                     yield node.value
         for nodes in self.attributes.values():
             yield from (n for n in nodes if isinstance(self.parents[n], ast.withitem))
+
+    def is_foreign(self, node: ast.expr) -> bool:
+        """Whether a dotted name surely leads out of the program: to TensorFlow or a library."""
+        root = (dotted(node) or "").split(".")[0]
+        if self.names.meaning(node) is not None:
+            return True
+        level, imported = self.names.imports.get(root, (1, ""))
+        return not level and self.program.is_out_of_sight(self, imported)
+
+    @cached_property
+    def ends_keras(self) -> bool:
+        """Whether this file may close the session that Keras has, or drop it."""
+        names = {last_name(call.func) for call in self.calls}
+        return "clear_session" in names or {"get_session", "close"} <= names
 
     def has_only_known_bases(self, node: ast.ClassDef) -> bool:
         """Whether nothing outside the program can be inherited that might close a session."""

@@ -7,34 +7,46 @@ import ast
 from sojourn.audit.lint.names import Names
 
 _OP_NAMES = """
-    abs accumulate_n acos add add_n all any arg_max arg_min argmax argmin asin assert_equal
-    assign assign_add assign_sub atan batch_matmul batch_to_space boolean_mask broadcast_to cast
-    ceil clip_by_global_norm clip_by_norm clip_by_value complex concat cond constant
-    convert_to_tensor cos cumprod cumsum decode_raw diag div divide dynamic_partition
-    dynamic_stitch einsum equal erf exp expand_dims eye fill floor floordiv floormod foldl foldr
-    gather gather_nd global_norm global_variables_initializer gradients greater
-    greater_equal group hessians identity imag initialize_all_variables
-    initialize_local_variables initialize_variables inverse less less_equal linspace
-    local_variables_initializer log logical_and logical_not logical_or map_fn matmul
-    matrix_inverse maximum minimum mod mul multinomial multiply neg negative no_op norm not_equal
-    one_hot ones ones_like pack pad parse_example parse_single_example placeholder
-    placeholder_with_default pow py_func random_crop random_gamma random_normal random_shuffle
-    random_uniform range read_file real reciprocal reduce_all reduce_any reduce_logsumexp
-    reduce_max reduce_mean reduce_min reduce_prod reduce_sum report_uninitialized_variables
-    reshape reverse reverse_v2 round rsqrt scan scatter_add scatter_nd scatter_update
-    segment_mean segment_sum sequence_mask shape sigmoid sign sin size slice softmax
-    sparse_placeholder sparse_tensor_to_dense split sqrt square squared_difference squeeze stack
-    stop_gradient strided_slice sub subtract tables_initializer tan tanh tensordot tile
-    to_double to_float to_int32 to_int64 trace transpose truediv truncated_normal tuple unique
-    unpack unstack Variable variables_initializer verify_tensor_all_finite where while_loop
-    write_file zeros zeros_like
+    abs accumulate_n acos add add_n all angle any arg_max arg_min argmax argmin argsort asin
+    assert_equal assign assign_add assign_sub atan atan2 batch_matmul batch_to_space bincount
+    boolean_mask broadcast_to cast ceil check_numerics cholesky clip_by_global_norm clip_by_norm
+    clip_by_value complex concat cond confusion_matrix conj constant convert_to_tensor cos
+    count_nonzero cross cumprod cumsum decode_csv decode_raw depth_to_space diag diag_part
+    digamma div divide dynamic_partition dynamic_stitch edit_distance einsum equal erf erfc exp
+    expand_dims expm1 extract_image_patches eye fft fill floor floordiv floormod foldl foldr
+    gather gather_nd global_norm global_variables_initializer gradients greater greater_equal
+    group hessians histogram_fixed_width identity ifft imag initialize_all_variables
+    initialize_local_variables initialize_variables inverse invert_permutation is_finite is_inf
+    is_nan is_variable_initialized less less_equal lgamma lin_space linspace
+    local_variables_initializer log log1p log_sigmoid logical_and logical_not logical_or
+    logical_xor map_fn matching_files matmul matrix_band_part matrix_determinant matrix_diag
+    matrix_inverse matrix_solve matrix_transpose maximum meshgrid minimum mod mul multinomial
+    multiply neg negative no_op norm not_equal one_hot ones ones_like pack pad parse_example
+    parse_single_example placeholder placeholder_with_default pow print py_func py_function
+    random_crop random_gamma random_normal random_poisson random_shuffle random_uniform range
+    rank read_file real reciprocal reduce_all reduce_any reduce_join reduce_logsumexp reduce_max
+    reduce_mean reduce_min reduce_prod reduce_sum report_uninitialized_variables reshape reverse
+    reverse_sequence reverse_v2 rint roll round rsqrt scalar_mul scan scatter_add scatter_nd
+    scatter_sub scatter_update searchsorted segment_max segment_mean segment_min segment_sum
+    self_adjoint_eig sequence_mask setdiff1d shape sigmoid sign sin sinh size slice softmax
+    softplus space_to_depth sparse_placeholder sparse_reduce_sum sparse_reorder
+    sparse_tensor_dense_matmul sparse_tensor_to_dense sparse_to_dense split sqrt square
+    squared_difference squeeze stack stop_gradient strided_slice string_join string_split
+    string_to_number sub subtract svd tables_initializer tan tanh tensordot tile to_double
+    to_float to_int32 to_int64 trace transpose truediv truncated_normal tuple unique
+    unique_with_counts unpack unsorted_segment_sum unstack Variable variables_initializer
+    verify_tensor_all_finite where while_loop write_file zeros zeros_like
 """
 _OPS = frozenset(_OP_NAMES.split())
-_GROUPS = ("nn.", "math.", "image.", "losses.", "layers.", "linalg.", "strings.", "metrics.")
+_GROUPS = tuple(
+    "nn. math. image. losses. layers. linalg. strings. metrics. random. sparse. signal. spectral. "
+    "sets. bitwise. audio. manip.".split()
+)
 _MORE = frozenset(
     {"train.Saver", "train.batch", "train.shuffle_batch", "train.string_input_producer"}
-    | {"random.normal", "random.uniform", "random.shuffle", "random.truncated_normal"}
-    | {"summary.scalar", "summary.histogram", "summary.image", "summary.merge_all"}
+    | {"train.exponential_decay", "train.slice_input_producer", "train.batch_join"}
+    | {"summary.scalar", "summary.histogram", "summary.image", "summary.text", "summary.audio"}
+    | {"summary.merge_all", "summary.merge"}
     | {"scalar_summary", "histogram_summary", "merge_all_summaries", "io.read_file"}
     | {"io.decode_raw", "io.decode_image", "io.decode_jpeg", "io.decode_png"}
 )
@@ -46,6 +58,8 @@ _NOT_OPS = (
     "losses.get_",
     "layers.Input",
     "losses.add_loss",
+    "random.set_",
+    "random.get_",
 )
 _CONTRIB = ("contrib.layers.", "contrib.slim.")
 _LAYERS = frozenset(
@@ -74,6 +88,8 @@ _SEVERAL = frozenset(
     | {"nn.bidirectional_dynamic_rnn", "nn.raw_rnn", "nn.fused_batch_norm", "nn.ctc_greedy_decoder"}
     | {"nn.ctc_beam_search_decoder", "linalg.svd", "linalg.eigh", "linalg.qr", "norm_and_clip"}
     | {"train.batch", "train.shuffle_batch", "train.Saver", "train.string_input_producer"}
+    | {"train.slice_input_producer", "train.batch_join", "self_adjoint_eig", "svd", "setdiff1d"}
+    | {"unique_with_counts", "print", "sparse_reorder", "sparse_placeholder", "py_function"}
 )
 
 

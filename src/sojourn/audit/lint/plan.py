@@ -284,6 +284,8 @@ class _Planner:
 
     def _inline(self) -> ClosingPlan | None:
         """`print(tf.Session().run(x))`: nothing can close it but a block around the statement."""
+        if self.site is None or self.site.is_lent:
+            return None  # other code goes on holding it
         node: ast.AST = self.call
         while node is not self.statement:
             parent = self.module.parents[node]

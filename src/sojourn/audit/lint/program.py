@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import PurePath
 
+from sojourn.audit.lint.groups import groups
 from sojourn.audit.lint.module import Function, Module, is_self, last_name
 from sojourn.source import dotted
 
@@ -44,9 +45,11 @@ class Program:
         self.factory_names: set[str] = set()
         # Functions that return one among other things: how many things, and which of them.
         self.tuple_factories: dict[ast.AST, tuple[int, int]] = {}
-        self._share_tensorflow()
         self._definitions: dict[ast.expr, Definition | None] = {}
+        self._instances: dict[ast.expr, Definition | None] = {}
+        self._files: dict[tuple[PurePath, int, str], Module | None] = {}
         self._answers: dict[tuple[str, ast.AST], bool] = {}
+        self._share_tensorflow()
 
     def _share_tensorflow(self) -> None:
         """`from ..compat import tf`: what that file of the program means by it."""
@@ -120,9 +123,13 @@ class Program:
         given = module.values_of(node.value)
         if given != [None] or node.attr in _COMMON or node.attr.startswith("__"):
             return None
-        homes = [m for m in self.modules.values() if node.attr in m.methods]
-        methods = [(m, f) for m in homes for f in m.methods[node.attr]]
-        return Definition(*methods[0], is_bound=True) if len(methods) == 1 else None
+        methods = self.methods_named(node.attr)
+        return methods[0] if len(methods) == 1 else None
+
+    def methods_named(self, name: str) -> list[Definition]:
+        """Every method of the program that has this name."""
+        homes = [m for m in self.modules.values() if name in m.methods]
+        return [Definition(m, f, is_bound=True) for m in homes for f in m.methods[name]]
 
     @cached_property
     def _known(self) -> set[str]:
@@ -134,6 +141,10 @@ class Program:
 
     def _named(self, module: Module, node: ast.Name, depth: int) -> Definition | None:
         home = module.home_of(node)
+        if node.id == "cls" and isinstance(home, Function):
+            owner = module.class_of(home)
+            is_made = any(last_name(d) == "classmethod" for d in home.decorator_list)
+            return Definition(module, owner) if owner is not None and is_made else None
         if home is not module.tree:
             inner = [
                 n
@@ -183,6 +194,18 @@ class Program:
     def _file(self, importer: str, level: int, name: str) -> Module | None:
         """The file that an import in another file means: found as Python finds it."""
         here = PurePath(importer).parent
+        key = (here, level, name)
+        if key not in self._files:
+            self._files[key] = self._find_file(here, level, name)
+        return self._files[key]
+
+    def is_out_of_sight(self, module: Module, name: str) -> bool:
+        """Whether no file of the program is meant by an absolute import of this name."""
+        parts = name.split(".")
+        prefixes = [".".join(parts[:n]) for n in range(1, len(parts) + 1)]
+        return not any(self._file(module.path, 0, prefix) for prefix in prefixes)
+
+    def _find_file(self, here: PurePath, level: int, name: str) -> Module | None:
         parts = name.split(".") if name else []
         if level:
             roots = [here, *here.parents][level - 1 : level]
@@ -203,6 +226,12 @@ class Program:
         """The class of the program whose object an expression surely is."""
         if depth > _DEEP:
             return None
+        if node not in self._instances:
+            self._instances[node] = None  # a circle leads nowhere
+            self._instances[node] = self._made(module, node, depth)
+        return self._instances[node]
+
+    def _made(self, module: Module, node: ast.expr, depth: int) -> Definition | None:
         if isinstance(node, ast.Call):
             found = self.definition(module, node.func, depth + 1)
             return found if found and isinstance(found.node, ast.ClassDef) else None
@@ -277,6 +306,21 @@ class Program:
                 found.setdefault(last_name(call.func), []).append((module, call))
         return found
 
+    def all_calls_of(self, function: Function) -> list[tuple[Module, ast.Call]]:
+        """Every call of this function; none if there may be others that cannot be followed."""
+        calls = self._calls.get(function.name, [])
+        found = [(m, c, self.definition(m, c.func)) for m, c in calls if not m.is_foreign(c.func)]
+        if any(definition is None for _, _, definition in found):
+            return []
+        return [(m, c) for m, c, definition in found if definition and definition.node is function]
+
+    def ends_keras(self, module: Module) -> bool:
+        """Whether this program drops or closes the session that Keras has."""
+        group = self._group[module.path]
+        return any(
+            self._group[path] == group and other.ends_keras for path, other in self.modules.items()
+        )
+
     def calls_of(self, function: Function) -> Iterator[tuple[Module, ast.Call]]:
         """Every call that surely is one of this function."""
         for module, call in self._calls.get(function.name, ()):
@@ -321,27 +365,7 @@ class Program:
 
     @cached_property
     def _group(self) -> dict[str, int]:
-        """The files in groups that no import crosses, by the last parts of the names alone.
-
-        A folder often holds many programs. That one of them closes `self.sess` says nothing of
-        another.
-        """
-        by_name: dict[str, list[str]] = {}
-        for path in self.modules:
-            pure = PurePath(path)
-            name = pure.parent.name if pure.stem == "__init__" else pure.stem
-            by_name.setdefault(name, []).append(path)
-        groups = {path: {path} for path in self.modules}
-        for path, module in self.modules.items():
-            names = module.names
-            imported = [name for _, name in (*names.imports.values(), *names.star_imports)]
-            for part in {part for name in imported for part in name.split(".")}:
-                for other in by_name.get(part, ()):
-                    mine, theirs = groups[path], groups[other]
-                    if mine is not theirs:
-                        mine |= theirs
-                        groups.update(dict.fromkeys(theirs, mine))
-        return {path: id(group) for path, group in groups.items()}
+        return groups({path: module.names for path, module in self.modules.items()})
 
     @cached_property
     def _closings(self) -> dict[int, dict[str, list[tuple[Module, ast.ClassDef | None]]]]:

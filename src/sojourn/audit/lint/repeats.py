@@ -15,6 +15,7 @@ _SERVING = frozenset({"route", "get", "post", "put"})
 _EPISODE = frozenset({"done", "terminal", "is_done", "is_terminal", "episode_done"})
 _SETTINGS = frozenset({"FLAGS", "args", "flags", "hparams", "cfg", "config", "opt", "params"})
 _CHANGING = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.NotEq)
+_COUNTING = frozenset({"range", "xrange", "enumerate", "trange"})
 _FEW = 3  # turns of a literal loop that are a handful of cases, not a repetition
 _DEEP = 4  # calls that are followed
 
@@ -27,12 +28,12 @@ def loops_around(module: Module, node: ast.AST) -> Iterator[Loop]:
         parent, Function | ast.ClassDef | ast.Lambda | ast.Module
     ):
         if isinstance(parent, ast.If) and child is not parent.test:
-            if not _comes_again(parent.test):
+            if not _comes_again(parent.test) and not _is_every_other_turn(parent, child):
                 tests.append(parent.test)
         elif isinstance(parent, ast.ExceptHandler | ast.IfExp | ast.BoolOp):
             return
         elif isinstance(parent, Loop) and _repeats(parent, child) and not _is_short(module, parent):
-            if not all(_is_fixed(test, parent) for test in tests):
+            if not all(_is_fixed(test, parent) or _is_past(test, parent) for test in tests):
                 return
             yield parent
         child, parent = parent, module.parents.get(parent)
@@ -44,10 +45,22 @@ def function_around(module: Module, node: ast.AST) -> Function | None:
     while parent is not None:
         if isinstance(parent, Function):
             return parent if _is_reached_always(parent, child) else None
-        if isinstance(parent, ast.If | ast.ExceptHandler | ast.IfExp | ast.Lambda | ast.BoolOp):
+        if isinstance(parent, ast.If) and child is not parent.test:
+            if not _is_every_nth(parent.test):
+                return None
+        elif isinstance(parent, ast.ExceptHandler | ast.IfExp | ast.Lambda | ast.BoolOp):
             return None
         child, parent = parent, module.parents.get(parent)
     return None
+
+
+def is_unconditional(module: Module, node: ast.AST, statement: ast.stmt) -> bool:
+    """Whether a statement that runs evaluates this part of it."""
+    while node is not statement:
+        node = module.parents[node]
+        if isinstance(node, ast.IfExp | ast.BoolOp | ast.Lambda):
+            return False
+    return True
 
 
 def calls_in_loops(
@@ -75,11 +88,20 @@ def calls_in_loops(
 
 def renews(module: Module, node: ast.AST) -> bool:
     """Whether each turn or call has a graph or a session of its own."""
-    return makes_graphs(module, node) or module.program.once(
-        "opens",
-        node,
-        lambda: any(isinstance(n, ast.Call) and module.opens(n) for n in ast.walk(node)),
-    )
+    return makes_graphs(module, node) or _opens(module, node)
+
+
+def _opens(module: Module, node: ast.AST) -> bool:
+    """Whether this opens a session; of a function, also by other functions that it calls."""
+
+    def answer() -> bool:
+        calls = [n for n in ast.walk(node) if isinstance(n, ast.Call)]
+        if any(module.opens(call) for call in calls):
+            return True
+        found = [module.program.callee(module, c) for c in calls if isinstance(node, Function)]
+        return any(f and isinstance(f.node, Function) and _opens(f.module, f.node) for f in found)
+
+    return module.program.once("opens", node, answer)
 
 
 def makes_graphs(module: Module, node: ast.AST) -> bool:
@@ -156,16 +178,19 @@ def _runs_steps(module: Module, node: ast.AST) -> bool:
 def leaves_after(module: Module, node: ast.AST, loop: Loop) -> bool:
     """Whether the loop is left after this node: then it happens once, whatever the loop says."""
     child, parent = node, module.parents[node]
+    breaks = False
     while True:
         for _, block in ast.iter_fields(parent):
             if isinstance(block, list) and child in block:
                 rest = block[block.index(child) :]
-                if any(isinstance(s, ast.Break | ast.Return | ast.Raise) for s in rest):
+                rest += [s.body[-1] for s in rest if isinstance(s, ast.With)]
+                if any(isinstance(s, ast.Return | ast.Raise) for s in rest):
                     return True
-                if any(isinstance(s, ast.With) and _ends_in_jump(s) for s in rest):
-                    return True
+                breaks |= any(isinstance(s, ast.Break) for s in rest)
         if parent is loop:
-            return False
+            return breaks
+        if isinstance(parent, Loop):
+            breaks = False  # that left only the loop inside
         child, parent = parent, module.parents[parent]
 
 
@@ -209,16 +234,30 @@ def _is_reached_always(function: Function, statement: ast.AST) -> bool:
     return False
 
 
-def _ends_in_jump(node: ast.With) -> bool:
-    return isinstance(node.body[-1], ast.Break | ast.Return | ast.Raise)
-
-
 def _is_fixed(test: ast.expr, loop: Loop) -> bool:
     """`if training:` of a name that the loop does not bind: so on every turn, or on none."""
     nodes = list(ast.walk(test))
     names = {n.id for n in nodes if isinstance(n, ast.Name)}
     is_plain = not any(isinstance(n, ast.Call | ast.Attribute | ast.Subscript) for n in nodes)
     return is_plain and bool(names) and not any(_binds(loop, name) for name in names)
+
+
+def _is_past(test: ast.expr, loop: Loop) -> bool:
+    """`if step > 5000:` of the loop's own counter: so on every turn from then on."""
+    if not isinstance(test, ast.Compare) or not isinstance(test.left, ast.Name):
+        return False
+    if not isinstance(test.ops[0], ast.Gt | ast.GtE):
+        return False
+    if not isinstance(test.comparators[0], ast.Constant):
+        return False
+    if isinstance(loop, ast.For):
+        counts = isinstance(loop.iter, ast.Call) and last_name(loop.iter.func) in _COUNTING
+        names = [n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)]
+        return counts and names[:1] == [test.left.id]
+    steps = [
+        n for n in ast.walk(loop) if isinstance(n, ast.AugAssign) and isinstance(n.op, ast.Add)
+    ]
+    return any(last_name(step.target) == test.left.id for step in steps)
 
 
 def _comes_again(test: ast.expr) -> bool:
@@ -229,7 +268,7 @@ def _comes_again(test: ast.expr) -> bool:
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         test = test.operand
     nodes = list(ast.walk(test))
-    if any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in nodes):
+    if _is_every_nth(test):
         return True
     if isinstance(test, ast.Compare) and isinstance(test.ops[0], _CHANGING):
         # `loss < best`, `newest != last`; but `epoch >= epochs - 1` is the last turn.
@@ -239,6 +278,18 @@ def _comes_again(test: ast.expr) -> bool:
         return True
     is_plain = isinstance(test, ast.Name | ast.Attribute)
     return is_plain and bool(names) and names <= _SETTINGS
+
+
+def _is_every_nth(test: ast.expr) -> bool:
+    return any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in ast.walk(test))
+
+
+def _is_every_other_turn(branch: ast.If, child: ast.AST) -> bool:
+    """The `else` of `if step == 0:`."""
+    test = branch.test
+    return (
+        child in branch.orelse and isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Eq)
+    )
 
 
 def _is_short(module: Module, loop: Loop) -> bool:

@@ -23,6 +23,8 @@ class Site:
     ever: int = 0  # every condition it was in on any path
     attributes: set[str] = field(default_factory=set)  # self.X, or a class attribute
     globals: set[str] = field(default_factory=set)
+    # The attribute and the object of `model.sess = tf.Session()`.
+    elsewhere: set[tuple[str, str]] = field(default_factory=set)
     holders: set[str] = field(default_factory=set)  # attributes whose objects were given it
     is_lent: bool = False
 

@@ -27,7 +27,7 @@ def is_step(module: Module, call: ast.Call) -> bool:
     name, owner = call.func.attr, call.func.value
     keywords = {keyword.arg for keyword in call.keywords}
     if name == "run":
-        if looks_like_session(owner):
+        if looks_like_session(owner) or module.is_session(owner):
             return not _is_none(call.args[0] if call.args else None) and not _has(
                 module, "onnxruntime"
             )
@@ -50,10 +50,10 @@ def _can_run(module: Module, node: ast.expr) -> bool:
     return is_tensor(module, node)
 
 
-def fetches(call: ast.Call) -> Iterator[ast.expr]:
+def fetches(module: Module, call: ast.Call) -> Iterator[ast.expr]:
     """What a step fetches: the parts of the first argument of `run`, or what `.eval()` is of."""
     assert isinstance(call.func, ast.Attribute)
-    if not looks_like_session(call.func.value):
+    if not looks_like_session(call.func.value) and not module.is_session(call.func.value):
         yield call.func.value
         return
     given = [k.value for k in call.keywords if k.arg == "fetches"] + call.args[:1]

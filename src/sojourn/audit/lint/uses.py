@@ -17,6 +17,7 @@ from sojourn.audit.lint.module import (
     parameters,
 )
 from sojourn.audit.lint.program import Definition
+from sojourn.source import dotted
 
 
 class Use(Enum):
@@ -94,12 +95,24 @@ def classify(module: Module, node: ast.expr, seen: frozenset[ast.AST] = frozense
         return Use.TEST
     if isinstance(parent, ast.BoolOp | ast.IfExp | ast.Await):
         return classify(module, parent, seen)  # its value may be the session
+    if isinstance(parent, ast.Tuple | ast.List) and is_for_a_thread(module, parent):
+        return Use.LEND
+    if isinstance(parent, ast.Tuple) and isinstance(module.parents[parent], ast.BinOp):
+        return Use.TEST  # "%s of %s" % (self.name, self.sess)
     if isinstance(parent, ast.Assign) and len(parent.targets) == 1:
         target = parent.targets[0]
         scope = module.scope_of(node)
+        if isinstance(target, ast.Attribute) and is_self(target.value):
+            return _use_of_attribute(module, target, seen)
         if isinstance(target, ast.Name) and not isinstance(scope, ast.ClassDef):
             return worst(classify(module, n, seen) for n in own_uses(scope, target.id))
     return Use.TAKE
+
+
+def is_for_a_thread(module: Module, node: ast.AST) -> bool:
+    """`Thread(target=f, args=(sess,))`: passed on like an argument."""
+    keyword = module.parents[node]
+    return isinstance(keyword, ast.keyword) and keyword.arg == "args"
 
 
 def worst(uses: Iterable[Use]) -> Use:
@@ -125,9 +138,12 @@ def argument_use(
 ) -> Use:
     """What a call does to a session among its arguments."""
     meaning = module.names.meaning(call.func)
+    name = last_name(call.func)
+    if name == "set_session" and _is_keras(module, call.func):
+        # Keras keeps it and never closes it; `clear_session` drops it.
+        return Use.TAKE if module.program.ends_keras(module) else Use.KEEP
     if meaning is not None:
         return _use_by_tensorflow(meaning)
-    name = last_name(call.func)
     if not name:
         return Use.LEND
     if isinstance(call.func, ast.Name) and name in _LOOKING:
@@ -149,8 +165,14 @@ def argument_use(
 
 def _use_by_tensorflow(meaning: str) -> Use:
     last = meaning.rpartition(".")[2]
-    # Keras keeps the session it is given; a debug wrapper closes the one it wraps.
-    return Use.TAKE if last == "set_session" or last.endswith("Session") else Use.BORROW
+    return Use.TAKE if last.endswith("Session") else Use.BORROW  # a wrapper closes what it wraps
+
+
+def _is_keras(module: Module, node: ast.expr) -> bool:
+    if ".keras." in (module.names.meaning(node) or ""):
+        return True
+    _, imported = module.names.imports.get((dotted(node) or "").split(".")[0], (0, ""))
+    return imported.split(".")[0] == "keras"
 
 
 def _use_by_program(
@@ -179,7 +201,7 @@ def _use_by_program(
         return Use.LEND
     seen |= {function}
     module = found.module
-    uses = [_use_of_parameter(module, node, seen) for node in own_uses(function, name)]
+    uses = [classify(module, node, seen) for node in own_uses(function, name)]
     uses += [_use_inside(module, node, seen) for node in module.free_uses(function, name)]
     worst_use = worst(uses)
     return Use.BORROW if worst_use in (Use.TEST, Use.DRIVE) else worst_use
@@ -191,22 +213,25 @@ def _use_inside(module: Module, node: ast.Name, seen: frozenset[ast.AST]) -> Use
     return Use.KEEP if found in (Use.TEST, Use.DRIVE, Use.BORROW) else found
 
 
-def _use_of_parameter(module: Module, node: ast.Name, seen: frozenset[ast.AST]) -> Use:
-    parent = module.parents[node]
-    value: ast.AST = node
-    if isinstance(parent, ast.BoolOp | ast.IfExp):  # self.sess = sess or tf.Session()
-        value, parent = parent, module.parents[parent]
-    if isinstance(parent, ast.Assign) and parent.value is value and len(parent.targets) == 1:
-        target = parent.targets[0]
-        if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name):
-            owner = module.class_of(node)
-            if owner is None or not module.has_only_known_bases(owner):
-                return Use.TAKE
-            if module.program.closes(module, owner, target.attr):
-                return Use.TAKE
-            uses = attribute_uses(module, owner, target.attr, seen)
-            return Use.KEEP if is_never_closed(uses) else Use.TAKE
-    return classify(module, node, seen)
+def _use_of_attribute(module: Module, target: ast.Attribute, seen: frozenset[ast.AST]) -> Use:
+    """What becomes of a session that an object of the program keeps on itself."""
+    owner = module.class_of(target)
+    if owner is None or not module.has_only_known_bases(owner):
+        return Use.TAKE
+    if module.program.closes(module, owner, target.attr):
+        return Use.TAKE
+    return (
+        Use.KEEP if is_never_closed(attribute_uses(module, owner, target.attr, seen)) else Use.TAKE
+    )
+
+
+def returned_use(module: Module, node: ast.expr) -> Use:
+    """What the callers of a function do to a session that it returns, if all of them are seen."""
+    function = module.scope_of(node)
+    if not isinstance(module.parents[node], ast.Return) or not isinstance(function, Function):
+        return Use.TAKE
+    calls = module.program.all_calls_of(function) if not function.decorator_list else None
+    return worst(classify(m, call) for m, call in calls) if calls else Use.TAKE
 
 
 def attribute_uses(

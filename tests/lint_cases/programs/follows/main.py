@@ -42,7 +42,7 @@ def from_a_factory():
 
 
 def given_out():
-    sess = tf.Session()
+    sess = tf.Session()  # expect: SOJ001
     return helpers.callables(sess)
 
 
