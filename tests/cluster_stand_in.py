@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -107,6 +106,7 @@ class StandIn:
         self._thread.start()
         self.settings = Settings(storage=storage, client_seconds=3.0)
         self.nodes = Nodes(self.settings, names, memory)
+        self._controllers: list[Controller] = []
         self.controller = self.new_controller()
 
     def new_controller(self) -> Controller:
@@ -114,6 +114,7 @@ class StandIn:
             return Controller(self.nodes, self.settings)
 
         self.controller = self.do(make())
+        self._controllers.append(self.controller)
         return self.controller
 
     def do(self, work: Any, timeout: float | None = 60.0) -> Any:
@@ -135,7 +136,10 @@ class StandIn:
 
     def stop_controller(self) -> None:
         """The controller is gone at once; the agents go on."""
-        tasks = list(self.controller._tasks)
+        self._cancel(self.controller)
+
+    def _cancel(self, controller: Controller) -> None:
+        tasks = list(controller._tasks)
 
         async def cancel() -> None:
             for task in tasks:
@@ -145,13 +149,18 @@ class StandIn:
         self.do(cancel())
 
     def close(self) -> None:
-        self.stop_controller()
+        for controller in self._controllers:
+            self._cancel(controller)
         for actor in self.nodes.actors.values():
             self.do(actor.agent.end())
         self.do(self.loop.shutdown_default_executor())
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
         self.loop.close()
+        # What ends with their processes. A test has us until it is judged, and each of them has
+        # models with the code of all modules that are loaded: megabytes.
+        del self.controller, self._controllers
+        self.nodes.actors.clear()
 
 
 @contextmanager
@@ -161,13 +170,6 @@ def stand_in(*names: str, **options: Any) -> Iterator[StandIn]:
         yield cluster
     finally:
         cluster.close()
-
-
-def eventually(holds: Callable[[], Any], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, "it did not come true in time"
-        time.sleep(0.02)
 
 
 def copies_of(everywhere: Cluster, model: str) -> list[str]:

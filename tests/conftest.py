@@ -8,12 +8,17 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 import faults_table
 import invariants
 import sojourn
+
+if TYPE_CHECKING:
+    from cluster_stand_in import StandIn
+    from sojourn.cluster import Cluster
 
 # Whatever a test, TensorFlow or sojourn puts into the temporary folder is seen.
 _private = tempfile.mkdtemp(prefix="sojourn-tests-")
@@ -88,3 +93,19 @@ def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     if request.function.__name__ in _faults:
         others = request.getfixturevalue("bystander")
     yield from invariants.hold(request, others)
+
+
+@pytest.fixture
+def nodes() -> Iterator[StandIn]:
+    """The nodes `a` and `b` of a cluster without Ray."""
+    from cluster_stand_in import stand_in
+
+    with stand_in("a", "b") as nodes:
+        yield nodes
+
+
+@pytest.fixture
+def everywhere(nodes: StandIn) -> Iterator[Cluster]:
+    """A caller of that cluster."""
+    with nodes.connect() as everywhere:
+        yield everywhere

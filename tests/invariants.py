@@ -16,6 +16,7 @@ import pytest
 import models
 import sojourn
 from sojourn import events
+from sojourn.engines import code_capture
 from sojourn.process.zygote import zygote
 from sojourn.testing import Watch, leftovers, take_snapshot
 from sojourn.testing.snapshots import RUN
@@ -23,8 +24,6 @@ from sojourn.testing.snapshots import RUN
 SECONDS = 10.0  # until what is left is called so: the machine may be far too busy
 GROWTH_BYTES = 5 * 2**20
 EXPLORING_BYTES = 64 * 2**20  # what Hypothesis remembers of what it has tried
-# Agents, controller and callers in one process: malloc keeps an arena for each of their threads.
-NODES_BYTES = 48 * 2**20
 MODULE_BYTES = 2**18  # for each that was imported meanwhile: it stays, and is nobody's leak
 OPEN_SECONDS, REPLACED_SECONDS = 1.0, 10.0  # the latter if the zygote had to be replaced
 CHOOSING = 30  # calls until TensorFlow's steps have found the faster way to run
@@ -47,6 +46,7 @@ def forget_what_is_loaded() -> None:
     """
     if "hypothesis" in sys.modules:
         _draw_something()
+    code_capture.packed(models.adder)  # what each worker gets of all modules that are loaded
     gc.collect()
     gc.freeze()
 
@@ -108,11 +108,7 @@ def hold(
         with Watch() as watch:
             yield
             has_sessions = bystander is not None or bool(heard)
-            growth = GROWTH_BYTES
-            if explores(request):
-                growth = EXPLORING_BYTES
-            elif has_nodes_here(request):
-                growth = NODES_BYTES
+            growth = EXPLORING_BYTES if explores(request) else GROWTH_BYTES
             growth += max(0, len(sys.modules) - modules) * MODULE_BYTES
             is_judged = has_sessions and not runs_tensorflow(request)
             left = leftovers(before, seconds=SECONDS, growth_bytes=growth if is_judged else None)
@@ -133,14 +129,6 @@ def explores(request: pytest.FixtureRequest) -> bool:
     return "hypothesis.strategies" in {
         getattr(value, "__name__", "") for value in vars(request.module).values()
     }
-
-
-def has_nodes_here(request: pytest.FixtureRequest) -> bool:
-    """Whether tests of this module run the nodes of a cluster in our process."""
-    return any(
-        getattr(value, "__module__", "") == "cluster_stand_in"
-        for value in vars(request.module).values()
-    )
 
 
 def runs_tensorflow(request: pytest.FixtureRequest) -> bool:

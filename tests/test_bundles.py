@@ -95,13 +95,17 @@ def test_one_that_is_cancelled_leaves_the_others_theirs(session, sizes):
 def test_steps_that_change_state_are_all_run_once(zygote, monkeypatch):
     monkeypatch.setattr(awaiting, "_TOGETHER_SECONDS", 60.0)
 
-    async def main() -> list[int]:
-        with sojourn.open(counter) as session:
-            steps = [session.arun("total", {"amount": np.float32(1)}) for _ in range(99)]
-            return [int(total) for total in await asyncio.gather(*steps)]
+    amounts = range(1, 100)  # all different: one left out is not made good by another run twice
 
-    # Each adds one; what it reads then may be what one beside it has added.
-    assert max(asyncio.run(main())) == 99
+    async def main() -> tuple[list[float], float]:
+        with sojourn.open(counter) as session:
+            steps = [session.arun("total", {"amount": np.float32(i)}) for i in amounts]
+            return await asyncio.gather(*steps), float(session.run("value"))
+
+    totals, value = asyncio.run(main())
+    assert value == max(totals) == sum(amounts)
+    # A step reads after it has added; steps beside it may have added by then as well.
+    assert all(i <= total <= value for i, total in zip(amounts, totals, strict=True))
 
 
 def test_a_worker_that_dies_fails_all_of_them(session):

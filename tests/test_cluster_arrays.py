@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,25 +15,14 @@ import pytest
 
 import served_models
 import sojourn
-from cluster_stand_in import StandIn, copies_of, eventually, stand_in
+from cluster_stand_in import StandIn, copies_of
+from faults.tools import wait_until
 from sojourn.cluster import Cluster
 from sojourn.cluster.wire.sharing import Sharing
 from sojourn.transport.placed import file_of
 from sojourn.transport.segment import SegmentError
 
 pytestmark = pytest.mark.usefixtures("zygote")
-
-
-@pytest.fixture
-def nodes() -> Iterator[StandIn]:
-    with stand_in("a", "b") as nodes:
-        yield nodes
-
-
-@pytest.fixture
-def everywhere(nodes: StandIn) -> Iterator[Cluster]:
-    with nodes.connect() as everywhere:
-        yield everywhere
 
 
 def by_network(everywhere: Cluster) -> None:
@@ -97,7 +85,7 @@ def test_a_model_is_brought_from_a_url(everywhere: Cluster) -> None:
     try:
         files.pipe("/shelf/times/model.onnx", served_models.times(3))
         everywhere.register("times", "memory://shelf/times/model.onnx", copies=2, pinned=True)
-        eventually(lambda: len(copies_of(everywhere, "times")) == 2)
+        wait_until(lambda: len(copies_of(everywhere, "times")) == 2)
         with everywhere.lease("times", timeout=30) as session:
             assert session.run("y", {"x": served_models.X}).tolist() == [[12.0]]
         everywhere.register("none", "memory://shelf/nothing")
@@ -115,13 +103,13 @@ def test_a_model_is_sent_along_once_and_outlives_its_path(
     path.write_bytes(served_models.times(3))
     everywhere.register("times", path, send=True, copies=2, pinned=True)
     path.unlink()
-    eventually(lambda: len(copies_of(everywhere, "times")) == 2)  # one has it from the other
+    wait_until(lambda: len(copies_of(everywhere, "times")) == 2)  # one has it from the other
     nodes.kill("a")
     with everywhere.lease("times", timeout=30) as session:
         assert session.run("y", {"x": served_models.X}).tolist() == [[12.0]]
     everywhere.unregister("times")
     models_of_b = nodes.nodes.actors["b"].agent._files._folder
-    eventually(lambda: not os.listdir(models_of_b))
+    wait_until(lambda: not os.listdir(models_of_b))
 
 
 def test_a_model_that_no_node_has_any_more_says_so(
@@ -131,6 +119,6 @@ def test_a_model_that_no_node_has_any_more_says_so(
     (tmp_path / "times.onnx").write_bytes(served_models.times(3))
     everywhere.register("times", tmp_path / "times.onnx", send=True)
     nodes.kill("a")  # the first is the one that it was sent to
-    eventually(lambda: len(everywhere.status()["nodes"]) == 1)
+    wait_until(lambda: len(everywhere.status()["nodes"]) == 1)
     with pytest.raises(sojourn.ModelError, match="no node has its files any more"):
         everywhere.lease("times", timeout=30)

@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,8 @@ import pytest
 
 import models
 import sojourn
-from cluster_stand_in import StandIn, copies_of, eventually, stand_in
+from cluster_stand_in import StandIn, copies_of, stand_in
+from faults.tools import wait_until
 from sojourn.cluster import Cluster
 from sojourn.cluster.terms import StaleEpoch
 
@@ -22,23 +22,11 @@ ONES = np.ones((2, 784), np.float32)
 pytestmark = pytest.mark.usefixtures("zygote")
 
 
-@pytest.fixture
-def nodes() -> Iterator[StandIn]:
-    with stand_in("a", "b") as nodes:
-        yield nodes
-
-
-@pytest.fixture
-def everywhere(nodes: StandIn) -> Iterator[Cluster]:
-    with nodes.connect() as everywhere:
-        yield everywhere
-
-
 def test_many_steps_of_one_lease_move_together_and_are_counted_exactly(
     nodes: StandIn, everywhere: Cluster
 ) -> None:
     everywhere.register("soft", models.softmax_regression, copies=2, pinned=True)
-    eventually(lambda: len(copies_of(everywhere, "soft")) == 2)
+    wait_until(lambda: len(copies_of(everywhere, "soft")) == 2)
     steps = 30
 
     async def many(session: Any) -> list[Any]:
@@ -87,7 +75,7 @@ def test_a_step_whose_worker_died_is_repeated_where_its_only_copy_comes_back() -
 
 def test_a_controller_that_was_replaced_ends_nothing(nodes: StandIn, everywhere: Cluster) -> None:
     everywhere.register("add", models.adder, pinned=True)
-    eventually(lambda: copies_of(everywhere, "add"))
+    wait_until(lambda: copies_of(everywhere, "add"))
     replaced = nodes.controller
     nodes.new_controller()
     everywhere._take(everywhere._control.attach())  # its callers are with the other one
@@ -126,7 +114,7 @@ def test_a_node_that_does_not_start_holds_up_nobody(monkeypatch: pytest.MonkeyPa
         with nodes.connect() as everywhere:
             assert [node["node"] for node in everywhere.status()["nodes"]] == ["a"]
             go.set()
-            eventually(lambda: len(everywhere.status()["nodes"]) == 2)
+            wait_until(lambda: len(everywhere.status()["nodes"]) == 2)
 
 
 def test_what_a_caller_holds_goes_with_the_last_that_holds_it(nodes: StandIn) -> None:
@@ -139,4 +127,4 @@ def test_what_a_caller_holds_goes_with_the_last_that_holds_it(nodes: StandIn) ->
             two.hold("add", "/models/add")
             one.unregister("add")
             assert two.status()["models"] == ["add"]
-        eventually(lambda: one.status()["models"] == [])
+        wait_until(lambda: one.status()["models"] == [])

@@ -12,7 +12,8 @@ import uvloop
 
 import models
 import served_models
-from cluster_stand_in import StandIn, eventually, stand_in
+from cluster_stand_in import StandIn
+from faults.tools import wait_until
 from sojourn.cli.server_client import Client, ServerError
 from sojourn.cluster import Cluster
 from sojourn.cluster.serving.front import Front
@@ -63,12 +64,6 @@ def fronts(nodes: StandIn, folder: Path, count: int = 2, **flags: Any) -> Iterat
 
 
 @pytest.fixture
-def nodes() -> Iterator[StandIn]:
-    with stand_in("a", "b") as nodes:
-        yield nodes
-
-
-@pytest.fixture
 def folder(tmp_path: Path) -> Path:
     served_models.write_version(tmp_path / "models" / "times", 2)
     return tmp_path / "models"
@@ -81,7 +76,7 @@ def test_any_front_answers_for_any_model_and_it_is_open_once(nodes: StandIn, fol
         feeds = [
             {"name": name, "shape": [], "datatype": "INT64", "data": [2]} for name in ("a", "b")
         ]
-        eventually(lambda: "add" in two.front._pool.names())
+        wait_until(lambda: "add" in two.front._pool.names())
         answer = two.client.ask("POST", "/v2/models/add/infer", {"inputs": feeds})
         assert answer["outputs"][0]["data"] == [4]
         copies = [c["model"] for n in one.everywhere.status()["nodes"] for c in n["copies"]]
@@ -116,8 +111,8 @@ def test_a_new_version_takes_over_and_the_old_one_leaves_the_cluster(
     with fronts(nodes, folder) as (one, two):
         assert one.infer() == two.infer() == [8]
         served_models.write_version(folder / "times", 3)
-        eventually(lambda: one.infer() == two.infer() == [12])
-        eventually(lambda: one.everywhere.status()["models"] == ["times:3"])
+        wait_until(lambda: one.infer() == two.infer() == [12])
+        wait_until(lambda: one.everywhere.status()["models"] == ["times:3"])
 
 
 def test_requests_go_on_when_a_node_is_lost(
@@ -126,7 +121,7 @@ def test_requests_go_on_when_a_node_is_lost(
     monkeypatch.setattr("sojourn.cluster.serving.pool.IDLE_SECONDS", 60.0)
     with fronts(nodes, folder, count=1, copies=2) as (one,):
         assert one.infer() == [8]
-        eventually(lambda: len(one.everywhere._routes.get("times:2", ())) == 2)
+        wait_until(lambda: len(one.everywhere._routes.get("times:2", ())) == 2)
         assert one.infer() == [8]
         [lease] = [lease for lease in one.everywhere._leases if lease.is_active]
         nodes.kill(lease.node)
@@ -138,8 +133,8 @@ def test_models_leave_with_the_last_front(nodes: StandIn, folder: Path) -> None:
         with fronts(nodes, folder, count=1, keep_alive="1h") as (one,):
             assert one.infer() == [8]
             assert everywhere.status()["models"] == ["times:2"]
-        eventually(lambda: everywhere.status()["models"] == [])
-        eventually(lambda: not any(node["copies"] for node in everywhere.status()["nodes"]))
+        wait_until(lambda: everywhere.status()["models"] == [])
+        wait_until(lambda: not any(node["copies"] for node in everywhere.status()["nodes"]))
 
 
 def test_a_model_that_was_evicted_comes_back(nodes: StandIn, folder: Path) -> None:
@@ -149,4 +144,4 @@ def test_a_model_that_was_evicted_comes_back(nodes: StandIn, folder: Path) -> No
         assert not any(node["copies"] for node in one.everywhere.status()["nodes"])
         assert one.infer() == [8]
         one.client.ask("POST", "/admin/models/times/pin")
-        eventually(lambda: nodes.controller._sources["times:2"].pinned)
+        wait_until(lambda: nodes.controller._sources["times:2"].pinned)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ import pytest
 import models
 import pool_models
 import sojourn
-from cluster_stand_in import StandIn, copies_of, eventually, stand_in
+from cluster_stand_in import StandIn, copies_of, stand_in
+from faults.tools import wait_until
 from sojourn.cluster import Cluster, handle
 from sojourn.cluster.links import NodeLost
 from sojourn.cluster.terms import Epoch, StaleEpoch
@@ -28,18 +30,6 @@ from sojourn.cluster.wire.blocking import Line
 
 pytestmark = pytest.mark.usefixtures("zygote")
 ONES = np.ones((2, 784), np.float32)
-
-
-@pytest.fixture
-def nodes() -> Iterator[StandIn]:
-    with stand_in("a", "b") as nodes:
-        yield nodes
-
-
-@pytest.fixture
-def everywhere(nodes: StandIn) -> Iterator[Cluster]:
-    with nodes.connect() as everywhere:
-        yield everywhere
 
 
 def test_a_lease_is_used_as_one_of_a_pool(everywhere: Cluster) -> None:
@@ -66,6 +56,21 @@ def test_steps_can_be_awaited_many_at_a_time(everywhere: Cluster) -> None:
             return await asyncio.gather(*steps)
 
     assert asyncio.run(many()) == list(range(1, 51))
+
+
+def test_an_event_loop_that_has_ended_is_not_kept(everywhere: Cluster) -> None:
+    everywhere.register("add", models.adder)
+    loops = []
+
+    async def one(session: Any) -> None:
+        loops.append(weakref.ref(asyncio.get_running_loop()))
+        assert await session.arun("output", {"a": 1, "b": 2}) == 3
+
+    with everywhere.lease("add", timeout=30) as session:
+        for _ in range(3):
+            asyncio.run(one(session))
+        gc.collect()
+        assert [loop() for loop in loops] == [None, None, None]
 
 
 def test_large_arrays_and_text_arrive_as_they_were(everywhere: Cluster) -> None:
@@ -102,7 +107,7 @@ def test_a_model_that_cannot_be_opened_says_why(everywhere: Cluster) -> None:
 
 def test_copies_are_on_different_nodes_and_leases_are_spread(everywhere: Cluster) -> None:
     everywhere.register("add", models.adder, copies=2, pinned=True)
-    eventually(lambda: len(copies_of(everywhere, "add")) == 2)
+    wait_until(lambda: len(copies_of(everywhere, "add")) == 2)
     everywhere._take(everywhere._control.attach())
     with everywhere.lease("add", timeout=30) as one, everywhere.lease("add", timeout=30) as two:
         assert {one.node, two.node} == {"a", "b"}
@@ -116,7 +121,7 @@ def test_a_lease_that_nobody_renews_expires(
     monkeypatch.setattr(everywhere, "_renew_at", lambda link, leases: None)
     with everywhere.lease("add", timeout=30) as session:
         node = nodes.nodes.actors[session.node].agent
-        eventually(lambda: node._leases.count("add") == 0)
+        wait_until(lambda: node._leases.count("add") == 0)
         with pytest.raises(sojourn.LeaseExpired, match=r"nobody renewed it for 0\.5 s"):
             session.run("output", {"a": 1, "b": 2})
 
@@ -129,7 +134,7 @@ def test_a_lease_that_is_forgotten_is_reported_and_expires(
     with pytest.warns(ResourceWarning, match="lease of 'add' in the cluster, taken at .* never"):
         everywhere.lease("add", timeout=30)
     agents = [actor.agent for actor in nodes.nodes.actors.values()]
-    eventually(lambda: not any(agent._leases.count("add") for agent in agents))
+    wait_until(lambda: not any(agent._leases.count("add") for agent in agents))
 
 
 def test_a_lease_that_is_renewed_lasts(
@@ -161,7 +166,7 @@ def test_a_step_that_cannot_change_state_is_repeated_on_another_copy(
     nodes: StandIn, everywhere: Cluster
 ) -> None:
     everywhere.register("soft", models.softmax_regression, copies=2, pinned=True)
-    eventually(lambda: len(copies_of(everywhere, "soft")) == 2)
+    wait_until(lambda: len(copies_of(everywhere, "soft")) == 2)
     with everywhere.lease("soft", timeout=30) as session:
         session.run("y", {"x": ONES})
         lost = session.node
@@ -175,7 +180,7 @@ def test_a_step_that_may_have_changed_state_is_not_repeated(
     nodes: StandIn, everywhere: Cluster
 ) -> None:
     everywhere.register("counter", models.counter, copies=2, pinned=True)
-    eventually(lambda: len(copies_of(everywhere, "counter")) == 2)
+    wait_until(lambda: len(copies_of(everywhere, "counter")) == 2)
     with everywhere.lease("counter", timeout=30) as session:
         assert session.run("total", {"amount": 1.0}) == 1.0
         nodes.kill(session.node)
@@ -212,7 +217,7 @@ def test_those_who_wait_without_a_timeout_are_told_when_their_node_is_lost(
         waiter = threading.Thread(target=wait)
         waiter.start()
         agent = nodes.nodes.actors[session.node].agent
-        eventually(lambda: any(held.running for held in agent._leases._held.values()))
+        wait_until(lambda: any(held.running for held in agent._leases._held.values()))
         nodes.kill(session.node)
         waiter.join(20)
         assert not waiter.is_alive()
@@ -222,19 +227,19 @@ def test_those_who_wait_without_a_timeout_are_told_when_their_node_is_lost(
 
 def test_what_a_lost_node_had_is_opened_elsewhere(nodes: StandIn, everywhere: Cluster) -> None:
     everywhere.register("add", models.adder, pinned=True)
-    eventually(lambda: copies_of(everywhere, "add"))
+    wait_until(lambda: copies_of(everywhere, "add"))
     [lost] = copies_of(everywhere, "add")
     nodes.kill(lost)
-    eventually(lambda: copies_of(everywhere, "add") and copies_of(everywhere, "add") != [lost])
+    wait_until(lambda: copies_of(everywhere, "add") and copies_of(everywhere, "add") != [lost])
     with everywhere.lease("add", timeout=30) as session:
         assert session.run("output", {"a": 1, "b": 2}) == 3
 
 
 def test_a_node_that_joins_later_takes_part(nodes: StandIn, everywhere: Cluster) -> None:
     everywhere.register("add", models.adder, copies=3, pinned=True)
-    eventually(lambda: len(copies_of(everywhere, "add")) == 2)
+    wait_until(lambda: len(copies_of(everywhere, "add")) == 2)
     nodes.nodes.names.append("c")
-    eventually(lambda: len(copies_of(everywhere, "add")) == 3)
+    wait_until(lambda: len(copies_of(everywhere, "add")) == 3)
 
 
 def test_a_controller_that_starts_anew_finds_everything_as_it_was(
@@ -256,12 +261,12 @@ def test_a_controller_that_starts_anew_waits_for_its_callers(
     nodes: StandIn, everywhere: Cluster
 ) -> None:
     everywhere.register("add", models.adder, copies=2, pinned=True)
-    eventually(lambda: len(copies_of(everywhere, "add")) == 2)
+    wait_until(lambda: len(copies_of(everywhere, "add")) == 2)
     nodes.stop_controller()
     controller = nodes.new_controller()
     nodes.do(controller.status())  # somebody looks at it before any caller is back
     first = [member.report for member in controller._members.values()]
-    eventually(lambda: first[0] is not next(iter(controller._members.values())).report)
+    wait_until(lambda: first[0] is not next(iter(controller._members.values())).report)
     assert len(copies_of(everywhere, "add")) == 2
     assert not nodes.nodes.has_ended.is_set()
 
@@ -286,18 +291,18 @@ def test_what_has_to_leave_comes_back_on_another_node_bit_for_bit(tmp_path: Path
             for _ in range(5):
                 session.run("train", feeds)
             before = session.run("w")
-        eventually(
+        wait_until(
             lambda: any(c.has_changed for c in nodes.controller._planner.books.copies.values())
         )
         nodes.nodes.names.append("b")
-        eventually(lambda: len(everywhere.status()["nodes"]) == 2)
+        wait_until(lambda: len(everywhere.status()["nodes"]) == 2)
 
         async def drain() -> None:
             controller = nodes.controller
             controller._perform(controller._planner.on_drain("a", time.monotonic()))
 
         nodes.do(drain())
-        eventually(lambda: copies_of(everywhere, "training") == ["b"])
+        wait_until(lambda: copies_of(everywhere, "training") == ["b"])
         with everywhere.lease("training", timeout=30) as session:
             assert session.node == "b"
             assert session.run("w").tobytes() == before.tobytes()
@@ -318,7 +323,7 @@ def test_a_copy_whose_worker_died_comes_back_with_the_state_that_was_kept(tmp_pa
         with everywhere.lease("counter", timeout=30) as session:
             session.run("total", {"amount": 3.0})
         nodes.do(evict())  # before any report has said that it has changed
-        eventually(lambda: copies_of(everywhere, "counter") == [])
+        wait_until(lambda: copies_of(everywhere, "counter") == [])
         with everywhere.lease("counter", timeout=30) as session:
             assert session.run("value") == 3.0
             os.kill(session.pid, signal.SIGKILL)
@@ -327,7 +332,7 @@ def test_a_copy_whose_worker_died_comes_back_with_the_state_that_was_kept(tmp_pa
         with everywhere.lease("counter", timeout=30) as session:
             assert session.run("value") == 3.0
         everywhere.unregister("counter")
-        eventually(lambda: not list((tmp_path / "states").rglob("current")))
+        wait_until(lambda: not list((tmp_path / "states").rglob("current")))
 
 
 def test_state_is_saved_to_and_restored_from_a_url(everywhere: Cluster, tmp_path: Path) -> None:

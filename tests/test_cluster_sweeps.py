@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,18 +15,6 @@ from cluster_stand_in import StandIn, stand_in
 from sojourn.cluster import Cluster
 
 pytestmark = pytest.mark.usefixtures("zygote")
-
-
-@pytest.fixture
-def nodes() -> Iterator[StandIn]:
-    with stand_in("a", "b") as nodes:
-        yield nodes
-
-
-@pytest.fixture
-def everywhere(nodes: StandIn) -> Iterator[Cluster]:
-    with nodes.connect() as everywhere:
-        yield everywhere
 
 
 @sojourn.isolated

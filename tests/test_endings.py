@@ -15,7 +15,7 @@ import pytest
 import models
 import sojourn
 from clients import client, remaining, told
-from faults.tools import Background, is_running
+from faults.tools import Background, is_running, wait_until
 from sojourn import State
 from sojourn.probes import processes
 from sojourn.process.lanes import under_way
@@ -33,13 +33,6 @@ def kill(pid: int, number: int = signal.SIGKILL) -> None:
 
 def zygote_pid() -> int:
     return next(f.pid for f in processes.of_client(os.getpid()) if f.is_zygote)
-
-
-def wait_until(question, seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not question():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.005)
 
 
 # -- closing -------------------------------------------------------------------------------------

@@ -5,8 +5,6 @@ from __future__ import annotations
 import gc
 import signal
 import threading
-import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -15,18 +13,12 @@ import models
 import pool_models
 import sojourn
 from clients import client, told
+from faults.tools import wait_until
 
 pytestmark = pytest.mark.usefixtures("zygote")
 
 SUM = ("output", {"a": 1, "b": 2})
 MiB = 2**20
-
-
-def wait_for(condition: Callable[[], object], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.005)
 
 
 @pytest.fixture
@@ -69,8 +61,8 @@ def test_leases_that_come_at_once_open_a_model_once_and_share_it(pool):
 def test_copies_are_opened_while_all_are_busy_and_the_least_loaded_is_chosen(pool):
     pool.register("both", models.adder, copies=2)
     with pool.lease("both") as one, pool.lease("both"):
-        wait_for(lambda: sum(copy.model == "both" for copy in pool.stats().copies) == 2)
-        wait_for(lambda: pool.stats().opening == 0)
+        wait_until(lambda: sum(copy.model == "both" for copy in pool.stats().copies) == 2)
+        wait_until(lambda: pool.stats().opening == 0)
         with pool.lease("both") as another:
             assert another.pid != one.pid
 
@@ -91,7 +83,7 @@ def test_a_model_that_is_being_opened_holds_nobody_else_up(pool, tmp_path):
     pool.preload("sum")
     with ThreadPoolExecutor(1) as threads:
         cold = threads.submit(pool.lease, "slow")
-        wait_for(lambda: pool.stats().opening == 1)
+        wait_until(lambda: pool.stats().opening == 1)
         for _ in range(20):
             with pool.lease("sum", timeout=0) as session:
                 assert session.run(*SUM) == 3
@@ -123,7 +115,7 @@ def test_a_model_larger_than_the_pool_is_found_out_when_it_is_measured():
         pool.register("big", models.holding(150))
         with pytest.raises(sojourn.BudgetExceeded, match=r"big needs 1\d\d MiB.*100 MiB"):
             pool.lease("big")
-        wait_for(lambda: pool.stats().charged_bytes == 0)
+        wait_until(lambda: pool.stats().charged_bytes == 0)
 
 
 @pytest.mark.quick
@@ -164,7 +156,7 @@ def test_idle_sessions_leave_after_their_time_but_pinned_ones_stay():
         pool.register("kept", models.adder, keep_seconds=60)
         pool.register("pinned", models.adder, pinned=True)
         pool.preload()
-        wait_for(lambda: len(pool.stats().copies) == 2)
+        wait_until(lambda: len(pool.stats().copies) == 2)
         assert {copy.model for copy in pool.stats().copies} == {"kept", "pinned"}
 
 
@@ -175,7 +167,7 @@ def test_evicting_lets_idle_copies_go_now_and_leased_ones_later(pool):
         assert pool.evict("sum")
         assert session.run(*SUM) == 3
         assert "1 leased, 0 idle" in repr(pool)
-    wait_for(lambda: not pool.stats().copies)
+    wait_until(lambda: not pool.stats().copies)
     assert pool.stats().charged_bytes == 0
 
 
@@ -290,7 +282,7 @@ def test_closing_waits_for_leases_and_refuses_whoever_waits(pool):
         holding = threads.submit(hold)
         assert leased.wait(60)
         waiting = threads.submit(pool.lease, "mine")
-        wait_for(lambda: pool.stats().waiting == 1)
+        wait_until(lambda: pool.stats().waiting == 1)
         closing = threads.submit(pool.close)
         with pytest.raises(sojourn.SessionClosed, match="the pool was closed"):
             waiting.result()
@@ -312,7 +304,7 @@ def test_closing_does_not_wait_for_a_model_that_is_still_being_opened(pool, tmp_
     pool.register("slow", pool_models.slow_to_open(str(tmp_path / "never")))
     with ThreadPoolExecutor(1) as threads:
         cold = threads.submit(pool.lease, "slow")
-        wait_for(lambda: pool.stats().opening == 1)
+        wait_until(lambda: pool.stats().opening == 1)
         pool.close()
         with pytest.raises(sojourn.SessionClosed):
             cold.result()

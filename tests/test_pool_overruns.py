@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 import models
 import sojourn
+from faults.tools import wait_until
 from pool_script import GiB, Script
 from sojourn.errors import BudgetExceeded
 from sojourn.pool.decisions.copy_events import OVERRUN_READINGS
@@ -22,7 +23,6 @@ MiB = 2**20
 
 def hoarder():
     """A function that holds so many megabytes for so many seconds."""
-    import time
 
     def hoard(megabytes, seconds):
         held = bytearray(b"x") * (int(megabytes) * 2**20)
@@ -30,13 +30,6 @@ def hoarder():
         return len(held)
 
     return hoard
-
-
-def wait_for(condition: Callable[[], object], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.005)
 
 
 @pytest.fixture
@@ -75,11 +68,11 @@ def test_one_large_request_does_not_ban_its_model(overruns):
                 )
                 large.start()
                 # What it holds is charged while it holds it.
-                wait_for(lambda: pool.stats().charged_bytes > 300 * MiB)
+                wait_until(lambda: pool.stats().charged_bytes > 300 * MiB)
                 large.join()
             is_over.set()
             assert all(future.result() > 0 for future in others)
-        wait_for(lambda: pool.stats().counters["recycled"] > 0)
+        wait_until(lambda: pool.stats().counters["recycled"] > 0)
         for _ in range(3):
             with pool.lease("hoard", timeout=60) as session:
                 assert session.pid != first
@@ -97,7 +90,7 @@ def test_a_model_that_turns_out_too_large_is_refused_with_what_was_measured(over
         pool.register("sum", models.adder)
         with pytest.raises(BudgetExceeded, match=r"big needs 1\d\d MiB, measured .* 100 MiB"):
             pool.lease("big")
-        wait_for(lambda: pool.stats().charged_bytes == 0)
+        wait_until(lambda: pool.stats().charged_bytes == 0)
         pool.lease("sum", timeout=60).close()
     assert overruns[0].session == "big"
 

@@ -8,7 +8,6 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -18,6 +17,7 @@ import models
 import pool_models
 import sojourn
 from clients import client, told
+from faults.tools import wait_until
 from sojourn.pool.decisions.terms import CopyId, Holder
 from sojourn.pool.driver import Wish
 from sojourn.pool.leasing import Resident
@@ -27,13 +27,6 @@ from sojourn.values import caller
 pytestmark = pytest.mark.usefixtures("zygote")
 
 SUM = ("output", {"a": 1, "b": 2})
-
-
-def wait_for(condition: Callable[[], object], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.005)
 
 
 def count(pool: sojourn.Pool, what: str) -> int:
@@ -67,7 +60,7 @@ def test_changed_variables_come_back_bit_for_bit(pool, tmp_path):
         session.run("change")
     pool.evict("random")
     assert count(pool, "parks") == 2
-    wait_for(lambda: len(os.listdir(*map(tmp_path.joinpath, os.listdir(tmp_path)))) == 1)
+    wait_until(lambda: len(os.listdir(*map(tmp_path.joinpath, os.listdir(tmp_path)))) == 1)
     with pool.lease("random") as session:
         assert session.run("value").tobytes() == (before + 1).tobytes()
     pool.close()
@@ -110,7 +103,7 @@ def test_what_cannot_be_parked_stays_and_says_so(tmp_path):
             session.run("change")
             before, pid = session.run("value"), session.pid
         pool.evict("random", timeout=0.2)
-        wait_for(lambda: failures)
+        wait_until(lambda: failures)
         assert "a-file" in pool.stats().copies[0].park_error
         with pool.lease("random", timeout=5) as session:
             assert session.pid == pid
@@ -195,7 +188,7 @@ def test_a_worker_that_died_idle_is_replaced_before_the_next_lease(pool):
     with pool.lease("sum") as session:
         pid = session.pid
     os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: not os.path.exists(f"/proc/{pid}"))
+    wait_until(lambda: not os.path.exists(f"/proc/{pid}"))
     with pool.lease("sum") as session:
         assert session.pid != pid
         assert session.run(*SUM) == 3
@@ -214,7 +207,7 @@ def test_the_holder_of_a_dead_worker_learns_how_it_died_and_others_go_on(pool):
     lease = pool.lease("mine")
     with ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(pool.lease, "mine")
-        wait_for(lambda: pool.stats().waiting == 1)
+        wait_until(lambda: pool.stats().waiting == 1)
         os.kill(lease.pid, signal.SIGKILL)
         another = waiting.result()
         assert another.run(*SUM) == 3
@@ -400,7 +393,7 @@ def test_any_order_of_uses_and_kills_keeps_the_promises():
         for thread in threads:
             thread.join()
         assert not problems
-        wait_for(lambda: not pool.stats().leaving and not pool.stats().opening)
+        wait_until(lambda: not pool.stats().leaving and not pool.stats().opening)
 
         def serves(name: str) -> bool:
             try:
@@ -410,5 +403,5 @@ def test_any_order_of_uses_and_kills_keeps_the_promises():
                 return False  # killed so often that it is left alone for a while
 
         for i in range(5):
-            wait_for(lambda name=f"m{i}": serves(name))
+            wait_until(lambda name=f"m{i}": serves(name))
         assert pool.stats().waiting == 0

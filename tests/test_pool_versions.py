@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,6 +12,7 @@ import pytest
 import pool_models
 import sojourn
 import sojourn.pool
+from faults.tools import wait_until
 from pool_script import GiB, Script
 from sojourn.errors import ModelError
 from sojourn.pool.decisions.effects import Discard, Open
@@ -24,13 +24,6 @@ from sojourn.testing.injection import interrupted
 
 def saying(word: str) -> Callable[[], Callable[..., str]]:
     return lambda: lambda a: word
-
-
-def wait_for(condition: Callable[[], object], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.005)
 
 
 def word_of(session: sojourn.pool.PoolLease) -> str:
@@ -81,7 +74,7 @@ def test_an_update_takes_over_when_it_is_ready_and_refuses_nobody(pool):
     with ThreadPoolExecutor(3) as threads:
         using = [threads.submit(use) for _ in range(3)]
         try:
-            wait_for(lambda: len(words) == 3 and all(words))
+            wait_until(lambda: len(words) == 3 and all(words))
             assert pool.update("m", saying("two")) == 2
             assert said(pool) == "two"  # from now on
         finally:
@@ -91,7 +84,7 @@ def test_an_update_takes_over_when_it_is_ready_and_refuses_nobody(pool):
     for mine in words:
         assert set(mine) <= {"one", "two"}
         assert mine == sorted(mine)  # nobody went back
-    wait_for(lambda: pool.versions("m") == (2,) and len(pool.stats().copies) == 1)
+    wait_until(lambda: pool.versions("m") == (2,) and len(pool.stats().copies) == 1)
     stop()
     assert pool.stats().counters["refusals"] == 0
     [updated] = [event for event in heard if event.kind == "pool.updated"]
@@ -107,7 +100,7 @@ def test_a_lease_of_the_old_version_lasts_until_it_is_given_back(pool):
         assert [m.state for m in pool.stats().models] == ["going", "serving"]
         with pytest.raises(ModelError, match="no version 1"):
             pool.lease("m", version=1)
-    wait_for(lambda: [m.version for m in pool.stats().models] == [2])
+    wait_until(lambda: [m.version for m in pool.stats().models] == [2])
 
 
 def test_an_update_that_fails_changes_nothing_and_says_why(pool):
@@ -122,7 +115,7 @@ def test_an_update_that_fails_changes_nothing_and_says_why(pool):
         pool.update("m", saying("two"), version=1)
     assert said(pool) == "one"
     assert pool.versions("m") == (1,)
-    wait_for(lambda: len(pool.stats().models) == len(pool.stats().copies) == 1)
+    wait_until(lambda: len(pool.stats().models) == len(pool.stats().copies) == 1)
 
 
 def test_an_old_version_can_be_kept(pool):
@@ -142,14 +135,14 @@ def test_an_update_that_is_interrupted_anywhere_leaves_one_version_that_serves(p
         except KeyboardInterrupt:
             pass
         assert said(pool) == "one"
-        wait_for(lambda: len(pool.versions("m")) == 1)
+        wait_until(lambda: len(pool.versions("m")) == 1)
 
 
 def test_unregistering_refuses_those_that_wait_and_lets_holders_finish(pool):
     pool.register("mine", saying("mine"), exclusive=True)
     with ThreadPoolExecutor(1) as threads, pool.lease("mine") as session:
         waiting = threads.submit(pool.lease, "mine")
-        wait_for(lambda: pool.stats().waiting == 1)
+        wait_until(lambda: pool.stats().waiting == 1)
         assert pool.unregister("mine")
         with pytest.raises(ModelError, match="mine was unregistered while this lease waited"):
             waiting.result()
@@ -157,7 +150,7 @@ def test_unregistering_refuses_those_that_wait_and_lets_holders_finish(pool):
         with pytest.raises(ModelError, match="no model named 'mine'"):
             pool.lease("mine")
         assert word_of(session) == "mine"
-    wait_for(lambda: not pool.stats().copies)
+    wait_until(lambda: not pool.stats().copies)
     pool.register("mine", saying("another"))
     with pool.lease("mine") as session:
         assert word_of(session) == "another"
@@ -169,7 +162,7 @@ def test_a_model_that_is_unregistered_while_it_opens_is_cut_off(pool, tmp_path):
     pool.register("slow", pool_models.slow_to_open(str(tmp_path / "never")))
     with ThreadPoolExecutor(1) as threads:
         cold = threads.submit(pool.lease, "slow")
-        wait_for(lambda: pool.stats().opening == 1)
+        wait_until(lambda: pool.stats().opening == 1)
         assert pool.unregister("slow", timeout=60)
         with pytest.raises(ModelError, match="unregistered"):
             cold.result()

@@ -12,7 +12,6 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ import pytest
 
 import served_models
 from clients import remaining
+from faults.tools import wait_until
 from served import SOJOURN, Served, called, data_of, models, serving
 from sojourn.cli import ps, server_client
 from sojourn.cli.server_client import ServerError
@@ -184,7 +184,7 @@ def test_a_second_signal_hurries_a_server_that_waits_for_a_client(folder: Path) 
             )  # fmt: skip
             assert client.recv(12) == b"HTTP/1.1 200"  # and it does not read on
             server.process.send_signal(signal.SIGTERM)
-            until(lambda: "answering what is under way" in server.log.read_text())
+            wait_until(lambda: "answering what is under way" in server.log.read_text())
             with pytest.raises(subprocess.TimeoutExpired):
                 server.process.wait(0.5)
             while server.process.poll() is None:
@@ -303,7 +303,7 @@ def test_sighup_changes_models_and_tokens_and_says_what_needs_a_restart(folder: 
         )
         tokens.write_text(f"admin new-{TOKEN}\n")
         server.process.send_signal(signal.SIGHUP)
-        until(lambda: answers(server, "thrice", **new) == [12.0])
+        wait_until(lambda: answers(server, "thrice", **new) == [12.0])
         for model, shown in (("thrice", old), ("times", new)):
             with pytest.raises(ServerError):
                 server.infer(model, **shown)
@@ -327,7 +327,7 @@ def test_sighup_changes_models_and_tokens_and_says_what_needs_a_restart(folder: 
 def test_a_model_that_appears_in_the_folder_is_served(folder: Path) -> None:
     with serving(folder, str(folder / "models"), "--watch=0.05") as server:
         served_models.write_version(folder / "models" / "five", 5)
-        until(lambda: answers(server, "five") == [20.0])
+        wait_until(lambda: answers(server, "five") == [20.0])
         assert server.end() == 0
 
 
@@ -336,13 +336,6 @@ def answers(server: Served, model: str, **more: Any) -> Any:
         return server.infer(model, **more)
     except ServerError:
         return None
-
-
-def until(is_so: Callable[[], bool], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 # -- starting --------------------------------------------------------------------------------------

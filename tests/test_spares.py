@@ -6,8 +6,7 @@ import logging
 import os
 import signal
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ import pytest
 import models
 import sojourn
 from clients import client, remaining, told
+from faults.tools import wait_until
 from sojourn.probes import processes
 from sojourn.process import spares
 from sojourn.process.spares import standing
@@ -23,13 +23,6 @@ from sojourn.process.spares import standing
 pytestmark = pytest.mark.usefixtures("zygote")
 
 SUM = ("output", {"a": 1, "b": 2})
-
-
-def wait_for(condition: Callable[[], object], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.005)
 
 
 @pytest.fixture
@@ -47,13 +40,13 @@ class TestOfPlainSessions:
         with sojourn.open(models.adder) as session:
             assert session.pid == spare
             assert session.run(*SUM) == 3
-            wait_for(lambda: standing.pids)
+            wait_until(lambda: standing.pids)
             assert standing.pids != (spare,)
 
     def test_they_end_when_they_are_no_longer_wanted(self, spare):
         sojourn.warm_up(spares=0)
         assert standing.pids == ()
-        wait_for(lambda: not os.path.exists(f"/proc/{spare}"))
+        wait_until(lambda: not os.path.exists(f"/proc/{spare}"))
 
     def test_without_them_a_closed_session_leaves_no_process(self):
         with sojourn.open(models.adder):
@@ -73,7 +66,7 @@ class TestOfPlainSessions:
         monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "1")
         with sojourn.open(models.adder) as session:
             assert session.pid != spare
-        wait_for(lambda: standing.pids)
+        wait_until(lambda: standing.pids)
         with sojourn.open(models.adder) as session:
             assert session.pid not in (spare, *standing.pids)
 
@@ -95,11 +88,11 @@ class TestOfPlainSessions:
 
 def test_a_spare_worker_that_died_is_never_handed_out(spare):
     os.kill(spare, signal.SIGKILL)
-    wait_for(lambda: not os.path.exists(f"/proc/{spare}"))
+    wait_until(lambda: not os.path.exists(f"/proc/{spare}"))
     with sojourn.open(models.adder) as session:
         assert session.pid != spare
         assert session.run(*SUM) == 3
-    wait_for(lambda: standing.pids)
+    wait_until(lambda: standing.pids)
     assert standing.pids != (spare,)
 
 
@@ -120,7 +113,7 @@ def test_a_spare_worker_that_is_stopped_is_not_handed_out(spare):
     with sojourn.open(models.adder, timeout=30) as session:
         assert session.pid != spare
         assert session.run(*SUM) == 3
-    wait_for(lambda: not os.path.exists(f"/proc/{spare}"))
+    wait_until(lambda: not os.path.exists(f"/proc/{spare}"))
 
 
 def test_a_spare_worker_that_does_not_answer_costs_an_open_a_part_of_its_time(spare, monkeypatch):
@@ -130,7 +123,7 @@ def test_a_spare_worker_that_does_not_answer_costs_an_open_a_part_of_its_time(sp
     with sojourn.open(models.adder) as session:
         assert session.pid != spare
         assert session.run(*SUM) == 3
-    wait_for(lambda: not os.path.exists(f"/proc/{spare}"))
+    wait_until(lambda: not os.path.exists(f"/proc/{spare}"))
 
 
 def test_it_sees_the_world_as_its_session_does(spare, monkeypatch, tmp_path):
@@ -144,7 +137,7 @@ def test_it_sees_the_world_as_its_session_does(spare, monkeypatch, tmp_path):
     assert variable == "seen"
     assert path == str(tmp_path / "more")
     assert title.startswith("sojourn: mine")
-    wait_for(lambda: standing.pids)
+    wait_until(lambda: standing.pids)
     ready = standing.pids[0]
     with sojourn.open(surroundings) as session:
         assert session.pid == ready
@@ -230,15 +223,15 @@ def ready(pool: sojourn.Pool) -> bool:
 def pool() -> Iterator[sojourn.Pool]:
     with sojourn.Pool(memory="1GiB", spares=1) as pool:
         pool.register("sum", models.softmax_regression)
-        wait_for(lambda: ready(pool))
+        wait_until(lambda: ready(pool))
         yield pool
 
 
 def test_a_spare_worker_of_a_pool_that_died_is_replaced_at_once(pool):
     [worker] = pool._driver.spares.values()
     os.kill(worker.pid, signal.SIGKILL)
-    wait_for(lambda: pool.stats().counters["spares_lost"] == 1)
-    wait_for(lambda: ready(pool))
+    wait_until(lambda: pool.stats().counters["spares_lost"] == 1)
+    wait_until(lambda: ready(pool))
     with pool.lease("sum") as session:
         assert session.pid != worker.pid
 
@@ -252,7 +245,7 @@ class TestOfAPool:
         with pool.lease("sum") as session:
             assert session.pid == pid
         assert pool.stats().counters["spares_taken"] == 1
-        wait_for(lambda: ready(pool))
+        wait_until(lambda: ready(pool))
         assert pool.stats().copies[0].bytes + pool.stats().spares[0].bytes == (
             pool.stats().charged_bytes
         )

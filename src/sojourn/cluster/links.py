@@ -6,7 +6,6 @@ import asyncio
 import socket
 import threading
 import time
-import weakref
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
@@ -41,9 +40,7 @@ class Link:
         self._idle: list[Line] = []
         self._busy: set[Line] = set()
         self._awaited = 0
-        self._ends: weakref.WeakKeyDictionary[Any, asyncio.Task[CallerEnd]] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._ends: dict[asyncio.AbstractEventLoop, asyncio.Task[CallerEnd]] = {}
 
     @property
     def node(self) -> str:
@@ -157,13 +154,15 @@ class Link:
         loop = asyncio.get_running_loop()
         task = self._ends.get(loop)
         if task is None or (task.done() and (task.exception() or task.result().is_closed)):
+            for other in [other for other in self._ends if other.is_closed()]:
+                self._ends.pop(other, None)  # it never came to its end below
             task = self._ends[loop] = loop.create_task(self._connect(loop))
         return await asyncio.shield(task)
 
     async def _connect(self, loop: asyncio.AbstractEventLoop) -> CallerEnd:
         _, end = await asyncio.wait_for(self._made(loop), CONNECT_SECONDS)
         await asyncio.wait_for(end.ready, CONNECT_SECONDS)
-        end.kept_by = _kept_while_the_loop_lives(end)
+        end.kept_by = self._kept_while_the_loop_lives(end, loop)
         await anext(end.kept_by)
         return end
 
@@ -182,14 +181,18 @@ class Link:
                 raise
         return await loop.create_connection(lambda: CallerEnd(facts.token), *facts.address)
 
-
-async def _kept_while_the_loop_lives(end: CallerEnd) -> AsyncGenerator[None, None]:
-    """What an event loop still has at its end are asynchronous generators: it closes them."""
-    try:
-        yield
-    finally:
-        if end.transport is not None:
-            end.transport.abort()
+    async def _kept_while_the_loop_lives(
+        self, end: CallerEnd, loop: asyncio.AbstractEventLoop
+    ) -> AsyncGenerator[None, None]:
+        """What an event loop still has at its end are asynchronous generators: it closes them."""
+        connected = asyncio.current_task()
+        try:
+            yield
+        finally:
+            if end.transport is not None:
+                end.transport.abort()
+            if self._ends.get(loop) is connected:
+                del self._ends[loop]
 
 
 def _abort(task: asyncio.Task[CallerEnd]) -> None:
