@@ -5,7 +5,7 @@ from __future__ import annotations
 from faults.programs import run_to_end
 
 OPEN = """
-from sojourn.process import zygote as zygote_module
+from sojourn.process import zygote as zygote_module, zygote_process
 session = sojourn.open(models.adder)
 session.run(*SUM)
 """
@@ -22,7 +22,7 @@ WELL = ["3", "3", "True 1"]
 
 def test_a_zygote_killed_in_the_middle_of_a_fork_is_replaced():
     code = """
-zygote_module.processes.is_stopped = lambda pid: False  # or it is replaced too early
+zygote_process.processes.is_stopped = lambda pid: False  # or it is replaced too early
 victim = zygote_pid()
 os.kill(victim, signal.SIGSTOP)
 opened = []
@@ -138,8 +138,8 @@ with sojourn.open(models.adder) as other:
 
 def test_a_zygote_that_hangs_is_replaced_by_callers_who_each_have_little_time():
     code = """
-zygote_module._FORK_SECONDS, zygote_module._LEAST_SECONDS = 3.0, 0.3
-zygote_module.processes.is_stopped = lambda pid: False  # it hangs in some other way
+zygote_module._FORK_SECONDS, zygote_process._LEAST_SECONDS = 3.0, 0.3
+zygote_process.processes.is_stopped = lambda pid: False  # it hangs in some other way
 victim = zygote_pid()
 os.kill(victim, signal.SIGSTOP)
 tried = 0

@@ -79,12 +79,12 @@ class Call:
             return self._backend
 
         try:
-            stay.open(new_backend, options.engine_arguments())
+            stay.beginning.open(new_backend, options.engine_arguments())
             stay.ending.watch(self, stay.ending.dropped)  # a Ctrl-C may come before the end
             self._stay = stay
         except BaseException as error:
             self._stay = None
-            stay.abandon(error)  # an interrupt may come when it has just been opened
+            stay.beginning.abandon(error)  # an interrupt may come when it has just been opened
             self._backend = None
             raise
 

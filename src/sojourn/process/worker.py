@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
-import signal
 import threading
 import weakref
 from collections.abc import Callable, MutableMapping, Sequence
@@ -18,20 +16,21 @@ from sojourn import events
 from sojourn.engines import shortage
 from sojourn.engines.hooks import DEFAULT
 from sojourn.errors import OutOfMemory
-from sojourn.probes import memory, processes
+from sojourn.probes import processes
 from sojourn.process import callbacks, crossing, lifeline, limits, marks
 from sojourn.process.calls import OK, NoAnswer, PreparedStep, WorkerDied, call_meta
+from sojourn.process.forked import ForkedProcess
 from sojourn.process.lanes import Lanes, under_way
 from sojourn.process.nets import net
 from sojourn.process.output import Output
 from sojourn.process.protocol import Close, Fork, HandOver
 from sojourn.process.surroundings import Surroundings
-from sojourn.process.worker_ends import OF_A_SPARE, OF_A_WORKER, Ending
+from sojourn.process.worker_ends import OF_A_WORKER, Ending
 from sojourn.process.zygote import twice, zygote_for
 from sojourn.transport import frames
 from sojourn.transport.lane import Answer, PeerGone
 from sojourn.transport.messages import ProtocolError
-from sojourn.values import Footprint, format_bytes
+from sojourn.values import format_bytes
 from sojourn.values.rows import Rows
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ _INTERRUPTED = (PeerGone, ProtocolError, TimeoutError)
 _KILL_GRACE_SECONDS = 1.0
 
 
-class Worker:
+class Worker(ForkedProcess):
     """One child process with its lanes. Thread-safe; the session decides who may call when."""
 
     def __init__(
@@ -61,8 +60,7 @@ class Worker:
     ) -> None:
         """Raises NoAnswer if there is none by the deadline. What becomes of a spare one is decided
         by `hand_over`."""
-        self.name = name
-        self._zygote = zygote_for(framework)
+        super().__init__(name, zygote_for(framework), is_spare)
         self._memory_bytes = memory_bytes
         # Who trusts a worker takes whatever it answers, and shows whatever it says.
         self._is_trusted = readable_paths is None
@@ -72,13 +70,6 @@ class Worker:
         self._answering: callbacks.Answering | None = None
         self._awaited_by: MutableMapping[Any, AwaitedLanes] = weakref.WeakKeyDictionary()
         self._awaited_latest: Callable[[], AwaitedLanes | None] = lambda: None
-        self._lock = threading.Lock()
-        self._ending: Ending | None = None
-        self._is_asked_to_end = False
-        self._is_stuck = False
-        self.is_foreign = False  # in a fork of the client
-        self._mark = marks.new()
-        self._kinds = OF_A_SPARE if is_spare else OF_A_WORKER
         self._environment = environment
         surroundings = self._surroundings(environment)
         if is_spare:  # it logs to its session, once it has one
@@ -334,25 +325,6 @@ class Worker:
         """How it died, once it has."""
         return None if self.is_alive else self._death(PeerGone())
 
-    # -- measuring -----------------------------------------------------------------------------
-
-    def footprint(self) -> Footprint:
-        """What it holds now: its private memory and the segments between us."""
-        reading = memory.of_process(self.pid)
-        peak = memory.peak_resident_bytes(self.pid)
-        # If it has ended, the number may be another process's by now.
-        if reading is None or not self.is_alive:
-            return Footprint(0)
-        held = reading.worker_bytes
-        # Most of what is resident belongs to the zygote; what was resident beyond now did not.
-        more = max(0, peak - reading.resident_bytes)
-        return Footprint(held, held + more)
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether the process runs."""
-        return self._ending is None and not self._wait_for_end(0)
-
     # -- ending --------------------------------------------------------------------------------
 
     def end(self, grace_seconds: float = _KILL_GRACE_SECONDS) -> Ending:
@@ -368,57 +340,6 @@ class Worker:
             if not self._wait_for_end(grace_seconds):
                 self.kill()
         return self._reap()
-
-    def kill(self) -> None:
-        """End it at once, with what it has started."""
-        if self._ending is not None or self.is_foreign:
-            return
-        self._note_that_we_asked()
-        below = _pidfds(limits.descendants(self.pid))
-        # If it has ended, the number may be another process's by now, and so may what is below it;
-        # what it left itself has fallen to the zygote, which ends it.
-        if not self._wait_for_end(0):
-            for pidfd in (self.pidfd, *below):
-                with contextlib.suppress(ProcessLookupError):
-                    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-        for pidfd in below:
-            os.close(pidfd)
-
-    def _note_that_we_asked(self) -> None:
-        # A worker that ended before it was asked to has died.
-        self._is_asked_to_end = self._is_asked_to_end or not self._wait_for_end(0)
-
-    def _reap(self) -> Ending:
-        with self._lock:
-            if self._ending is not None:
-                return self._ending
-            if self._wait_for_end(5.0):
-                status, _ = self._zygote.status_of(self.pid)
-                if (
-                    status is None
-                ):  # the zygote that forked it may be gone, and ends nothing it left
-                    marks.kill_marked(self._mark)
-                self._ending = ending = Ending(status, ())
-                kind = self._kinds.ended if self._is_asked_to_end else self._kinds.died
-            else:
-                # In uninterruptible sleep: report it, do not hide it, do not hang.
-                ending = Ending(None, (self.pid,))
-                kind, self._is_stuck = "" if self._is_stuck else self._kinds.stuck, True
-        if kind:
-            how = "does not end" if ending.left else str(ending)
-            facts: dict[str, Any] = {"worker_pid": self.pid, "how": how, "status": ending.status}
-            if kind == "worker.died" and (words := self.output.last_words()):
-                facts["last_words"] = words
-            events.emit(kind, self.name, **facts)
-        return ending
-
-    def _wait_for_end(self, seconds: float) -> bool:
-        pidfd = self.pidfd
-        if pidfd < 0:
-            return True  # released, which it is only once it has ended
-        poll = select.poll()
-        poll.register(pidfd, select.POLLIN)
-        return bool(poll.poll(seconds * 1000))
 
     def release(self) -> None:
         """Give back the descriptors. The worker must have ended."""
@@ -474,13 +395,3 @@ def _close_all(pidfd: int, *others: Any) -> None:
 def _forget_frames(error: Exception) -> None:
     """An error that is kept would keep our lanes, which are in its frames, and their memory."""
     error.__traceback__ = error.__context__ = None
-
-
-def _pidfds(pids: list[int]) -> list[int]:
-    found = []
-    for pid in pids:
-        try:
-            found.append(os.pidfd_open(pid))
-        except OSError:
-            pass
-    return found

@@ -18,8 +18,8 @@ from sojourn.service import folders
 from sojourn.service.backend import Backend
 from sojourn.service.failures import Refused, Status
 from sojourn.service.inference import ModelRef
-from sojourn.service.lives import Lives, Model
-from sojourn.service.rules import ModelRules, keep_seconds
+from sojourn.service.lives import Lives, Model, not_found
+from sojourn.service.rules import ModelRules, as_rules, keep_seconds
 from sojourn.service.served import ModelMetadata, Served, Use, VersionState, VersionStatus, clock
 from sojourn.service.signatures import (
     DEFAULT,
@@ -110,7 +110,7 @@ class Catalogue(Lives):
             model = self._of_pool(ref.name, is_by_name=ref.version is None and ref.label is None)
         served = None if model is None else model.find(ref)
         if served is None:
-            raise self._not_found(ref, model)
+            raise not_found(ref, model, self.is_started)
         if served.trouble.count:
             wait = served.retry_seconds()
             if wait:
@@ -159,7 +159,7 @@ class Catalogue(Lives):
         known."""
         chosen = [m for m in map(self._find, self.names() if name is None else [name]) if m]
         if name is not None and not chosen:
-            raise self._not_found(ModelRef(name), None)
+            raise not_found(ModelRef(name), None, self.is_started)
         sizes: dict[tuple[str, int], list[int]] = {}
         for copy in self.pool.stats().copies:
             if copy.state in _LOADED:
@@ -214,11 +214,11 @@ class Catalogue(Lives):
         """
         model = self._find(name)
         if model is None:
-            raise self._not_found(ModelRef(name, version), None)
+            raise not_found(ModelRef(name, version), None, self.is_started)
         if version is not None:
             there = await asyncio.to_thread(self._there, model)
             if version not in there:
-                raise self._not_found(ModelRef(name, version), None)
+                raise not_found(ModelRef(name, version), None, self.is_started)
         await self._bring_up(model, version, is_asked=True)
 
     async def unload(
@@ -231,7 +231,7 @@ class Catalogue(Lives):
         """
         model = self._find(name)
         if model is None or (version is not None and version not in model.known):
-            raise self._not_found(ModelRef(name, version), None)
+            raise not_found(ModelRef(name, version), None, self.is_started)
         receipts: list[Receipt] = []
         async with model.lock:
             for number, served in sorted(model.known.items()):
@@ -381,26 +381,3 @@ class Catalogue(Lives):
         last = model.known[latest]
         model.latest = last if last.state is VersionState.AVAILABLE else None
         return model
-
-    def _not_found(self, ref: ModelRef, model: Model | None) -> Refused:
-        """Why a request gets nothing."""
-        missing = f"Servable not found for request: {ref}"
-        if model is not None and not model.known and not self.is_started:
-            return Refused(Status.UNAVAILABLE, f"{ref.name} is being loaded", 1.0)
-        if model is None or not model.known:
-            return Refused(Status.NOT_FOUND, missing)
-        version = ref.version if ref.label is None else model.rules.labels.get(ref.label, 0)
-        served = model.known.get(max(model.known) if version is None else version)
-        if served is None:
-            return Refused(Status.NOT_FOUND, missing)
-        if served.state in (VersionState.START, VersionState.LOADING):
-            return Refused(Status.UNAVAILABLE, f"{served} is being loaded", 1.0)
-        if served.state is VersionState.UNLOADING:
-            return Refused(Status.UNAVAILABLE, f"{served} is being unloaded", 1.0)
-        if served.error:
-            return Refused(Status.UNAVAILABLE, f"{served} cannot be loaded: {served.error}")
-        return Refused(Status.NOT_FOUND, f"{missing}; {served.left_because}")
-
-
-def as_rules(given: ModelRules | str) -> ModelRules:
-    return ModelRules(path=given) if isinstance(given, str) else given

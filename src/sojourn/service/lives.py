@@ -19,6 +19,7 @@ from sojourn.pool.driver import keeps_no_receipts
 from sojourn.process.aside import aside
 from sojourn.service import folders, versions
 from sojourn.service.backend import Backend, Leasing
+from sojourn.service.failures import Refused, Status
 from sojourn.service.inference import ModelRef
 from sojourn.service.rules import ModelRules
 from sojourn.service.served import Served, VersionState, clock
@@ -80,6 +81,26 @@ class Model:
     def settle(self) -> None:
         """Something has changed: note which version requests by name get."""
         self.latest = max(self.available().values(), key=lambda s: s.version, default=None)
+
+
+def not_found(ref: ModelRef, model: Model | None, is_started: bool) -> Refused:
+    """Why a request gets nothing. Before the server has started, models may yet come."""
+    missing = f"Servable not found for request: {ref}"
+    if model is not None and not model.known and not is_started:
+        return Refused(Status.UNAVAILABLE, f"{ref.name} is being loaded", 1.0)
+    if model is None or not model.known:
+        return Refused(Status.NOT_FOUND, missing)
+    version = ref.version if ref.label is None else model.rules.labels.get(ref.label, 0)
+    served = model.known.get(max(model.known) if version is None else version)
+    if served is None:
+        return Refused(Status.NOT_FOUND, missing)
+    if served.state in (VersionState.START, VersionState.LOADING):
+        return Refused(Status.UNAVAILABLE, f"{served} is being loaded", 1.0)
+    if served.state is VersionState.UNLOADING:
+        return Refused(Status.UNAVAILABLE, f"{served} is being unloaded", 1.0)
+    if served.error:
+        return Refused(Status.UNAVAILABLE, f"{served} cannot be loaded: {served.error}")
+    return Refused(Status.NOT_FOUND, f"{missing}; {served.left_because}")
 
 
 class Lives:

@@ -162,3 +162,8 @@ class ModelRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         if self.load_timeout is not None:
             found["timeout"] = parse_duration("load_timeout", self.load_timeout)
         return found
+
+
+def as_rules(given: ModelRules | str) -> ModelRules:
+    """A path alone is served by the rules that hold for all."""
+    return ModelRules(path=given) if isinstance(given, str) else given

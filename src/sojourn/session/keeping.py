@@ -100,7 +100,7 @@ class Keeping:
                 if stay.lifecycle.happened_in(asked, Input.WAKE_ASKED, stay.owner) not in asked:
                     return  # another thread has done it, or has closed the session
                 try:
-                    if not stay.replace_backend(new_backend, deadline):
+                    if not stay.beginning.replace_backend(new_backend, deadline):
                         return
                     self._backend.call("load", load, arrays, deadline=deadline)
                     if self.acknowledged is not None:
@@ -113,7 +113,7 @@ class Keeping:
                             f"session {stay.name!r}: its new worker {error.how} as well"
                         ) from None
                     raise
-                if not stay.came_back():
+                if not stay.beginning.came_back():
                     return
             events.emit("session.restarted", stay.name, stay.owner, path=self.acknowledged)
 

@@ -22,6 +22,7 @@ from sojourn.kinds.paths import Found, recognise
 from sojourn.probes import gpu
 from sojourn.probes.platform import require_process_isolation
 from sojourn.session.backend import Backend, InlineBackend
+from sojourn.session.beginning import IsUnderWay
 from sojourn.session.conversion.attempt import Attempt
 from sojourn.session.conversion.candidates import Examined
 from sojourn.session.conversion.converting import Open, conversion_for
@@ -29,7 +30,7 @@ from sojourn.session.conversion.shadowing import tell_of_disagreement
 from sojourn.session.devices import Choice, choose
 from sojourn.session.engine_options import checked
 from sojourn.session.session import Session
-from sojourn.session.stay import IsUnderWay, Stay
+from sojourn.session.stay import Stay
 from sojourn.session.trust import confinement, memory_limit
 from sojourn.values import Place, TensorSpec, arguments, caller
 
@@ -265,7 +266,7 @@ class Blueprint:
         try:
             # Trying engines has taken some of its time.
             timeout = self._timeout if self._conversion is None else attempt.seconds_left
-            stay.open(new_backend, load, arrays, timeout, attempt.is_under_way)
+            stay.beginning.open(new_backend, load, arrays, timeout, attempt.is_under_way)
             if self._confined.is_on:
                 stay.keeping.forbid("save", "an untrusted worker writes nothing")
             if choice.gpu is not None and device == "auto":
@@ -276,7 +277,7 @@ class Blueprint:
                 tell_of_disagreement(stay)
             return Session(stay)
         except BaseException as error:
-            stay.abandon(error)
+            stay.beginning.abandon(error)
             raise
 
 
@@ -316,7 +317,7 @@ def _tell_if_on_cpu(stay: Stay) -> None:
     """A GPU was chosen, but the worker's TensorFlow may be one without support for it."""
     devices = stay.keeping.placement()
     if devices and not any(name.startswith("GPU") for name in devices):
-        stay.describe("cpu")
+        stay.beginning.describe("cpu")
         _warn_once(
             "a GPU was found, but TensorFlow does not use it (is it tensorflow-cpu, or is a CUDA "
             "library missing?), so sessions run on the CPU"

@@ -7,18 +7,16 @@ can still say who closed it.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import msgspec
 import numpy as np
 
-from sojourn.errors import SessionBroken, SessionClosed, StepTimeout
-from sojourn.kinds import Load
+from sojourn.errors import SessionBroken, SessionClosed
 from sojourn.process.calls import NoAnswer, WorkerDied
 from sojourn.process.deadlines import deadline_after, left_until
-from sojourn.session.backend import Backend, MakeBackend
+from sojourn.session.backend import Backend
+from sojourn.session.beginning import Beginning
 from sojourn.session.ending import Ending, open_stays
 from sojourn.session.keeping import Keeping
 from sojourn.session.lifecycle import Lifecycle
@@ -26,20 +24,16 @@ from sojourn.session.planning import Planning, as_key
 from sojourn.session.plans import Fetches, StepPlan
 from sojourn.session.states import USABLE, Input, State
 from sojourn.session.steps import COMING_BACK, Step
-from sojourn.session.words import Words, in_a_line
+from sojourn.session.words import Words
 from sojourn.values import Footprint, Place, Receipt, Signature, arguments, caller
 
 if TYPE_CHECKING:
     from sojourn.session.lease import Terms
 
 T = TypeVar("T")
-# Told of an opening that has begun, with what calls it off.
-IsUnderWay = Callable[[Callable[[], None]], None]
-
 # How often a close that is awaited looks whether the steps have finished.
 _LOOK_SECONDS = 0.002
-_OPENING = frozenset({State.OPENING})
-_NOT_OPENING = frozenset(State) - _OPENING
+_NOT_OPENING = frozenset(State) - {State.OPENING}
 _HAS_A_WORKER = _NOT_OPENING - {State.DRAINING, State.CLOSED}
 
 
@@ -67,11 +61,11 @@ class Stay:
         self.lifecycle = Lifecycle(name, model, owner, self.refusal, self.footprint)
         self.backend: Backend | None = None
         self.pid = 0
-        self._opened = 0.0
         self.maker = os.getpid()
         self.planning = Planning(self)
         self.how_it_died: str | None = None
         self.last_held = Footprint(0)
+        self.beginning = Beginning(self)
         self.keeping = Keeping(self)
         self.ending = Ending(self)
         self.leases: set[Terms] = set()  # who has borrowed it
@@ -213,120 +207,6 @@ class Stay:
         assert self.backend is not None
         return self.backend.call(name, arguments, arrays, result=result, deadline=deadline)
 
-    # -- opening -------------------------------------------------------------------------------
-
-    def open(
-        self,
-        make_backend: MakeBackend,
-        load: Load,
-        arrays: Sequence[np.ndarray] = (),
-        timeout: float | None = None,
-        is_under_way: IsUnderWay | None = None,
-    ) -> None:
-        """Make the backend and load the engine, both within the timeout. If this raises, nothing
-        of it is left.
-
-        `is_under_way` is called once there is a worker, with what ends it.
-        """
-        deadline = deadline_after(timeout)
-        try:
-            self.lifecycle.announce(self.owner)
-            self.start(make_backend(deadline))
-            if is_under_way is not None:
-                is_under_way(self.hurry)
-            self.load(load, arrays, deadline)
-        except NoAnswer:
-            missing = "get a worker" if self.backend is None else "load its model"
-            late = StepTimeout(
-                f"session {self.name!r} did not {missing} within {round(timeout or 0, 3):g} s"
-            )
-            self.abandon(late)
-            raise late from None
-        except BaseException as error:
-            self.abandon(error)  # Ctrl-C may come at any moment, and only we have this session
-            raise
-
-    def start(self, backend: Backend) -> None:
-        """The backend is there; the engine is not loaded yet."""
-        self.backend = backend
-        self.pid = backend.pid
-        self._opened = time.monotonic()  # one clock for all processes, which is never set
-        self.describe(self.device)
-
-    def describe(self, device: str) -> None:
-        """Tell other processes what it is, and on which device."""
-        self.device = device
-        self.lifecycle.page.describe(
-            {
-                **self.lifecycle.identity,
-                "isolation": self.isolation,
-                "device": device,
-                "engine": self.engine.partition(":")[0],
-                "worker_pid": self.pid,
-                "opened": self._opened,
-            }
-        )
-
-    def load(
-        self,
-        load: Load,
-        arrays: Sequence[np.ndarray],
-        deadline: float | None = None,
-    ) -> None:
-        """Load the engine."""
-        try:
-            loaded, _ = self.operate("load", load, arrays, _Loaded, deadline)
-        except WorkerDied as death:
-            how = death.describe(" while it loaded the model")
-            raise death.kind(f"session {self.name!r}: the worker {how}") from None
-        self.signature = loaded.signature
-        self.keeping.operations = frozenset(loaded.operations)
-        before = self.lifecycle.happened_in(_OPENING, Input.OPENED, self.owner)
-        if before not in _OPENING:  # the program exits
-            raise self.refusal(before)
-
-    def replace_backend(self, new_backend: MakeBackend, deadline: float | None) -> bool:
-        """Another worker in the place of one that has died; its engine is not loaded yet.
-
-        False, and nothing is left, if a subscriber has closed the session meanwhile.
-        """
-        assert self.backend is not None
-        if self.lifecycle.state is not State.OPENING:
-            return False
-        # Those who saw it die still look at its lanes.
-        self.lifecycle.wait_idle(left_until(deadline, most=5.0))
-        self.backend.end(Footprint(0))
-        self.backend.release()
-        self.planning.forget()
-        backend = new_backend(deadline)
-        if self.lifecycle.state is not State.OPENING:
-            backend.kill()
-            backend.end(Footprint(0))
-            backend.release()
-            return False
-        self.start(backend)
-        if self.ending.is_impatient:
-            backend.kill()
-        return True
-
-    def came_back(self) -> bool:
-        """The new worker is ready; False if the session has been closed meanwhile."""
-        self.how_it_died = None
-        return self.lifecycle.happened_in(_OPENING, Input.OPENED, self.owner) in _OPENING
-
-    def abandon(self, error: BaseException) -> None:
-        """End it before its first use: loading has failed, or was interrupted."""
-        self.lifecycle.failure = in_a_line(error)
-        self.closed_at = self.closed_at or self.owner
-        before = self.lifecycle.happened_in(_OPENING, Input.OPEN_FAILED, self.owner)
-        if before is State.OPENING and self.backend is not None:
-            self.backend.kill()
-            self.backend.end(Footprint(0))
-            self.backend.release()
-        elif before not in (State.OPENING, State.CLOSED):
-            self.close(0, self.owner)  # it is ready, or the exit of the program closes it
-        open_stays.discard(self)
-
     # -- ending --------------------------------------------------------------------------------
 
     def close(self, timeout: float | None = None, place: Place | None = None) -> Receipt:
@@ -422,8 +302,3 @@ class Stay:
     def refusal(self, state: State) -> Exception:
         """What to raise if it is used in this state."""
         return self.words.refused(state)
-
-
-class _Loaded(msgspec.Struct, frozen=True):
-    signature: Signature
-    operations: list[str]

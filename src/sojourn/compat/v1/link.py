@@ -118,7 +118,7 @@ class Link(ABC):
         device: str | None = None,
     ) -> Backend:
         self.stay = Stay(name, isolation, device or devices_for(None).label, place, TensorFlowWords)
-        self.stay.open(make, load)
+        self.stay.beginning.open(make, load)
         assert self.stay.backend is not None
         return self.stay.backend
 

@@ -19,7 +19,7 @@ def tell_of_disagreement(stay: Stay) -> None:
     def hear(meta: bytes, arrays: Sequence[np.ndarray]) -> tuple[int, bytes, Sequence[np.ndarray]]:
         why = f"{chosen} {meta.decode(errors='replace')}"
         stay.engine = f"{TENSORFLOW}: {why}"
-        stay.describe(stay.device)
+        stay.beginning.describe(stay.device)
         events.emit("engine.disagreed", stay.name, engine=TENSORFLOW, why=why)
         return OK, b"", ()
 

@@ -1,0 +1,160 @@
+"""How a stay begins: a worker and an engine, or nothing is left; and how another worker takes the
+place of one that has died."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from sojourn.errors import StepTimeout
+from sojourn.kinds import Load
+from sojourn.process.calls import NoAnswer, WorkerDied
+from sojourn.process.deadlines import deadline_after, left_until
+from sojourn.session.backend import Backend, MakeBackend
+from sojourn.session.ending import open_stays
+from sojourn.session.states import Input, State
+from sojourn.session.words import in_a_line
+from sojourn.values import Footprint, Signature
+
+if TYPE_CHECKING:
+    from sojourn.session.stay import Stay
+
+# Told of an opening that has begun, with what calls it off.
+IsUnderWay = Callable[[Callable[[], None]], None]
+_OPENING = frozenset({State.OPENING})
+
+
+class Beginning:
+    """How one stay begins: its worker, its engine, and another worker in the place of one."""
+
+    def __init__(self, stay: Stay) -> None:
+        self._stay = stay
+        self._opened = 0.0
+
+    def open(
+        self,
+        make_backend: MakeBackend,
+        load: Load,
+        arrays: Sequence[np.ndarray] = (),
+        timeout: float | None = None,
+        is_under_way: IsUnderWay | None = None,
+    ) -> None:
+        """Make the backend and load the engine, both within the timeout. If this raises, nothing
+        of it is left.
+
+        `is_under_way` is called once there is a worker, with what ends it.
+        """
+        stay = self._stay
+        deadline = deadline_after(timeout)
+        try:
+            stay.lifecycle.announce(stay.owner)
+            self._start(make_backend(deadline))
+            if is_under_way is not None:
+                is_under_way(stay.hurry)
+            self._load(load, arrays, deadline)
+        except NoAnswer:
+            missing = "get a worker" if stay.backend is None else "load its model"
+            late = StepTimeout(
+                f"session {stay.name!r} did not {missing} within {round(timeout or 0, 3):g} s"
+            )
+            self.abandon(late)
+            raise late from None
+        except BaseException as error:
+            self.abandon(error)  # Ctrl-C may come at any moment, and only we have this session
+            raise
+
+    def _start(self, backend: Backend) -> None:
+        """The backend is there; the engine is not loaded yet."""
+        stay = self._stay
+        stay.backend = backend
+        stay.pid = backend.pid
+        self._opened = time.monotonic()  # one clock for all processes, which is never set
+        self.describe(stay.device)
+
+    def describe(self, device: str) -> None:
+        """Tell other processes what it is, and on which device."""
+        stay = self._stay
+        stay.device = device
+        stay.lifecycle.page.describe(
+            {
+                **stay.lifecycle.identity,
+                "isolation": stay.isolation,
+                "device": device,
+                "engine": stay.engine.partition(":")[0],
+                "worker_pid": stay.pid,
+                "opened": self._opened,
+            }
+        )
+
+    def _load(
+        self,
+        load: Load,
+        arrays: Sequence[np.ndarray],
+        deadline: float | None = None,
+    ) -> None:
+        """Load the engine."""
+        stay = self._stay
+        try:
+            loaded, _ = stay.operate("load", load, arrays, _Loaded, deadline)
+        except WorkerDied as death:
+            how = death.describe(" while it loaded the model")
+            raise death.kind(f"session {stay.name!r}: the worker {how}") from None
+        stay.signature = loaded.signature
+        stay.keeping.operations = frozenset(loaded.operations)
+        before = stay.lifecycle.happened_in(_OPENING, Input.OPENED, stay.owner)
+        if before not in _OPENING:  # the program exits
+            raise stay.refusal(before)
+
+    def replace_backend(self, new_backend: MakeBackend, deadline: float | None) -> bool:
+        """Another worker in the place of one that has died; its engine is not loaded yet.
+
+        False, and nothing is left, if a subscriber has closed the session meanwhile.
+        """
+        stay = self._stay
+        assert stay.backend is not None
+        if stay.lifecycle.state is not State.OPENING:
+            return False
+        # Those who saw it die still look at its lanes.
+        stay.lifecycle.wait_idle(left_until(deadline, most=5.0))
+        stay.backend.end(Footprint(0))
+        stay.backend.release()
+        stay.planning.forget()
+        backend = new_backend(deadline)
+        if stay.lifecycle.state is not State.OPENING:
+            backend.kill()
+            backend.end(Footprint(0))
+            backend.release()
+            return False
+        self._start(backend)
+        if stay.ending.is_impatient:
+            backend.kill()
+        return True
+
+    def came_back(self) -> bool:
+        """The new worker is ready; False if the session has been closed meanwhile."""
+        stay = self._stay
+        stay.how_it_died = None
+        return stay.lifecycle.happened_in(_OPENING, Input.OPENED, stay.owner) in _OPENING
+
+    def abandon(self, error: BaseException) -> None:
+        """End it before its first use: loading has failed, or was interrupted."""
+        stay = self._stay
+        stay.lifecycle.failure = in_a_line(error)
+        stay.closed_at = stay.closed_at or stay.owner
+        before = stay.lifecycle.happened_in(_OPENING, Input.OPEN_FAILED, stay.owner)
+        if before is State.OPENING and stay.backend is not None:
+            stay.backend.kill()
+            stay.backend.end(Footprint(0))
+            stay.backend.release()
+        elif before not in (State.OPENING, State.CLOSED):
+            stay.close(0, stay.owner)  # it is ready, or the exit of the program closes it
+        open_stays.discard(stay)
+
+
+class _Loaded(msgspec.Struct, frozen=True):
+    signature: Signature
+    operations: list[str]
