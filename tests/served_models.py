@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import onnx_writer as onnx
+from sojourn.service.inference import ModelRef
+
+if TYPE_CHECKING:
+    from sojourn.service.catalogue import Catalogue
+    from sojourn.service.served import VersionState
 
 X = np.ones((1, 4), np.float32)
+M = ModelRef("m")
 
 
 def times(number: int) -> bytes:
@@ -61,3 +67,15 @@ def save_signatures(path: str) -> None:
         path,
         {"serving_default": scaler.scale, "total": scaler.total, "count": scaler.count},
     )
+
+
+async def answer(catalogue: Catalogue, ref: ModelRef = M) -> float:
+    """What a version of the model `m` makes of ones."""
+    served = catalogue.resolve(ref)
+    async with catalogue.session(served) as session:
+        return float((await session.arun("y", {"x": X}))[0, 0])
+
+
+def states(catalogue: Catalogue) -> dict[int, VersionState]:
+    """Of every version of the model `m`."""
+    return {status.version: status.state for status in catalogue.statuses("m")}

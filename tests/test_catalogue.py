@@ -15,7 +15,7 @@ import pytest
 
 import sojourn
 from models import adder
-from served_models import X, save_signatures, times, write_version
+from served_models import M, X, answer, save_signatures, states, times, write_version
 from sojourn.errors import ModelError, SessionBroken
 from sojourn.service.catalogue import Catalogue
 from sojourn.service.failures import Refused, Status
@@ -26,7 +26,6 @@ from sojourn.service.signatures import read_signatures
 from wire_writer import field, saved_model
 
 pytestmark = pytest.mark.usefixtures("zygote")
-M = ModelRef("m")
 
 
 @asynccontextmanager
@@ -45,16 +44,6 @@ async def serving(pool: sojourn.Pool | None = None, **entries: Any) -> AsyncIter
 
 def run(main: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(main())  # type: ignore[arg-type]
-
-
-async def answer(catalogue: Catalogue, ref: ModelRef = M) -> float:
-    served = catalogue.resolve(ref)
-    async with catalogue.session(served) as session:
-        return float((await session.arun("y", {"x": X}))[0, 0])
-
-
-def states(catalogue: Catalogue) -> dict[int, VersionState]:
-    return {status.version: status.state for status in catalogue.statuses("m")}
 
 
 def only(catalogue: Catalogue) -> Any:

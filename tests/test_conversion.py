@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 import sojourn
+from needed import needs_engines
 from sojourn import events
 from sojourn.errors import ModelError
 from sojourn.session.conversion import cache, proof
@@ -22,13 +22,6 @@ from sojourn.session.conversion.choosing import fastest
 from sojourn.session.conversion.inputs import BATCHES, LARGE_BATCH, generated
 from sojourn.values import Signature, TensorSpec
 
-needs_engines = pytest.mark.skipif(
-    any(
-        importlib.util.find_spec(name) is None
-        for name in ("onnxruntime", "ai_edge_litert", "tf2onnx")
-    ),
-    reason="the engines or converters are not installed",
-)
 X = np.random.default_rng(1).normal(size=(5, 16)).astype(np.float32)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,19 +11,12 @@ import numpy as np
 import pytest
 
 import sojourn
+from needed import needs_engines
 from sojourn.errors import EngineError, InputError, ModelError
 from sojourn.session.conversion import cache, examining, proof
 from sojourn.session.conversion.candidates import Examined
 from sojourn.session.conversion.inputs import generated, spoilt
 from sojourn.values import Signature, TensorSpec
-
-needs_engines = pytest.mark.skipif(
-    any(
-        importlib.util.find_spec(name) is None
-        for name in ("onnxruntime", "ai_edge_litert", "tf2onnx")
-    ),
-    reason="the engines or converters are not installed",
-)
 
 
 @pytest.fixture(autouse=True)

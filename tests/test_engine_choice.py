@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 
 import sojourn
+from needed import needs_engines
 from sojourn import events
 from sojourn.session.conversion import cache, converting, examining
 from sojourn.session.conversion.candidates import Candidate, Examined
@@ -19,13 +19,6 @@ from sojourn.session.listing import Lister
 from sojourn.session.opening import Blueprint
 from sojourn.values import caller
 
-needs_engines = pytest.mark.skipif(
-    any(
-        importlib.util.find_spec(name) is None
-        for name in ("onnxruntime", "ai_edge_litert", "tf2onnx")
-    ),
-    reason="the engines or converters are not installed",
-)
 X = np.random.default_rng(1).normal(size=(9, 16)).astype(np.float32)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import signal
 import sys
 import threading
 import time
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 
 import sojourn
+from faults.tools import press_when
 from sojourn.probes import processes
 
 pytestmark = pytest.mark.usefixtures("zygote")
@@ -29,16 +29,7 @@ def workers() -> list[int]:
 @contextmanager
 def interrupting(marker: Path, times: int = 1) -> Iterator[threading.Thread]:
     """Press Ctrl-C as soon as the marker is there, on this thread."""
-
-    def press() -> None:
-        while not marker.exists():
-            time.sleep(0.005)
-        for _ in range(times):
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(0.002)
-
-    thread = threading.Thread(target=press)
-    thread.start()
+    thread = press_when(marker, times)
     try:
         yield thread
     finally:

@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 
 import sojourn
+from faults.tools import press_when
 from sojourn.functions import items
 from sojourn.probes import processes
 
@@ -115,19 +116,6 @@ def test_a_sweep_that_was_stopped_by_an_error_goes_on_where_it_was(tmp_path: Pat
 
 
 # -- Ctrl-C ------------------------------------------------------------------------------------
-
-
-def press_when(marker: Path, times: int = 1) -> threading.Thread:
-    def press() -> None:
-        while not marker.exists():
-            time.sleep(0.005)
-        for _ in range(times):
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(0.002)
-
-    thread = threading.Thread(target=press)
-    thread.start()
-    return thread
 
 
 def test_ctrl_c_keeps_what_is_finished_and_the_sweep_goes_on_later(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sojourn
-from served_models import X, save_signatures, times, write_version
+from served_models import M, X, answer, save_signatures, states, times, write_version
 from sojourn.errors import ModelError
 from sojourn.service import lives, watching
 from sojourn.service.catalogue import Catalogue
@@ -36,7 +36,6 @@ from sojourn.service.warming import RECORDED, read_records
 from sojourn.service.watching import Found, Key, Quiet, Watcher, compare
 
 pytestmark = pytest.mark.usefixtures("zygote")
-M = ModelRef("m")
 
 
 @pytest.fixture(autouse=True)
@@ -54,16 +53,6 @@ async def serving(entries: Any = None, **more: Any) -> AsyncIterator[Catalogue]:
     finally:
         await catalogue.close()
         await asyncio.to_thread(pool.close)
-
-
-async def answer(catalogue: Catalogue, ref: ModelRef = M) -> float:
-    served = catalogue.resolve(ref)
-    async with catalogue.session(served) as session:
-        return float((await session.arun("y", {"x": X}))[0, 0])
-
-
-def states(catalogue: Catalogue) -> dict[int, VersionState]:
-    return {status.version: status.state for status in catalogue.statuses("m")}
 
 
 async def until(condition: Callable[[], object]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import random
 import select
@@ -16,15 +15,14 @@ import pytest
 
 import onnx_writer as onnx
 import sojourn
+from needed import needs
 from sojourn.errors import CheckpointError, DeviceError, InputError, ModelError
 from sojourn.probes.model_files import inspect_model
 from sojourn.probes.model_files.onnx_files import parse_onnx
 from sojourn.process.zygote import zygote_for
 from wire_writer import field
 
-needs_engine = pytest.mark.skipif(
-    importlib.util.find_spec("onnxruntime") is None, reason="onnxruntime is not installed"
-)
+needs_engine = needs("onnxruntime")
 X = np.arange(8, dtype=np.float32).reshape(2, 4)
 
 

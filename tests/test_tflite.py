@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import random
 import struct
 import threading
@@ -13,15 +12,14 @@ import pytest
 
 import sojourn
 import tflite_models
+from needed import needs
 from sojourn.errors import CheckpointError, DeviceError, InputError, ModelError
 from sojourn.probes.model_files import inspect_model
 from sojourn.probes.model_files.tflite_files import parse_tflite
 from sojourn.process.zygote import zygote_for
 from tflite_models import WEIGHTS
 
-needs_engine = pytest.mark.skipif(
-    importlib.util.find_spec("ai_edge_litert") is None, reason="ai-edge-litert is not installed"
-)
+needs_engine = needs("ai_edge_litert")
 X = np.arange(8, dtype=np.float32).reshape(2, 4)
 
 

@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 
@@ -17,6 +18,21 @@ def wait_until(question: Callable[[], Any], seconds: float = 60.0) -> None:
     while not question():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.005)
+
+
+def press_when(marker: Path, times: int = 1) -> threading.Thread:
+    """Press Ctrl-C as soon as the marker is there: a thread that has ended when it is done."""
+
+    def press() -> None:
+        while not marker.exists():
+            time.sleep(0.005)
+        for _ in range(times):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.002)
+
+    thread = threading.Thread(target=press)
+    thread.start()
+    return thread
 
 
 @contextlib.contextmanager

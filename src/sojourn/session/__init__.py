@@ -1,8 +1,8 @@
 """One stay of one model: its state machine, its handles, its receipt.
 
 `states.py` decides, `stay.py` carries out, `beginning.py` and `ending.py` begin and end it,
-`session.py` is what the user holds, `opening.py` turns what the user has into something an engine can load, `feeding.py` checks
-what goes in.
+`session.py` is what the user holds, `opening.py` turns what the user has into something an engine
+can load, `feeding.py` checks what goes in.
 """
 
 from sojourn.session.aopening import aopen

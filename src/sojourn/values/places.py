@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-_HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +34,13 @@ NOWHERE = Place("<unknown>", 0)
 AT_EXIT = Place("the exit of the program", 0)
 
 
-def caller() -> Place:
-    """The innermost line outside sojourn that is running now."""
+def caller(ours: str | tuple[str, ...] = HERE) -> Place:
+    """The innermost line that is running now outside sojourn, or outside files that begin so."""
     frame = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
         # contextlib drives our own context managers; the user's line is behind it.
-        if not file.startswith(_HERE) and not file.endswith("contextlib.py"):
+        if not file.startswith(ours) and not file.endswith("contextlib.py"):
             return at(file, frame.f_lineno, frame.f_code.co_name)
         frame = frame.f_back  # type: ignore[assignment]
     return NOWHERE

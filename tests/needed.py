@@ -1,0 +1,16 @@
+"""What must be installed for some of the tests."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+
+
+def needs(*modules: str) -> pytest.MarkDecorator:
+    """Skip where one of these is missing."""
+    missing = [name for name in modules if importlib.util.find_spec(name) is None]
+    return pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)}")
+
+
+needs_engines = needs("onnxruntime", "ai_edge_litert", "tf2onnx")
