@@ -271,7 +271,8 @@ def test_requests_that_lose_their_worker_together_count_once_and_one_success_is_
             async def lose() -> None:
                 with pytest.raises(SessionBroken):
                     async with catalogue.session(served) as session:
-                        if served.uses == 8:
+                        sessions.append(session)
+                        if len(sessions) == 8:  # all have it, and none waits for another
                             together.set()
                         await together.wait()
                         if session.state.name != "BROKEN":
@@ -279,7 +280,7 @@ def test_requests_that_lose_their_worker_together_count_once_and_one_success_is_
                         for _ in range(1000):
                             await session.arun("y", {"x": X})
 
-            together = asyncio.Event()
+            together, sessions = asyncio.Event(), []
             await asyncio.gather(*(lose() for _ in range(8)))
             assert only(catalogue).failures == 1
             assert await answer(catalogue) == 8

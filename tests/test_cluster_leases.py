@@ -12,6 +12,7 @@ import time
 import weakref
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -21,9 +22,9 @@ import pool_models
 import sojourn
 from cluster_stand_in import StandIn, copies_of, stand_in
 from faults.tools import wait_until
-from sojourn.cluster import Cluster, handle
+from sojourn.cluster import Cluster, handle, links
 from sojourn.cluster.links import NodeLost
-from sojourn.cluster.terms import Epoch, StaleEpoch
+from sojourn.cluster.terms import AgentFacts, Epoch, StaleEpoch
 from sojourn.cluster.wire import frames, words
 from sojourn.cluster.wire.awaited import AgentEnd
 from sojourn.cluster.wire.blocking import Line
@@ -361,6 +362,30 @@ def test_nothing_listens_to_a_caller_without_the_token(nodes: StandIn, everywher
             line.ask(words.GiveBack(1))
     finally:
         line.close()
+
+
+def test_a_connection_to_an_agent_that_says_nothing_is_given_up_and_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(links, "CONNECT_SECONDS", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(30)
+        link = links.Link(AgentFacts("a", "a", silent.getsockname(), b"token", "", 0, 1, ()))
+        with pytest.raises(NodeLost):
+            asyncio.run(link.aask(words.GiveBack(1)))
+        accepted, _ = silent.accept()
+        with accepted:
+            accepted.settimeout(30)
+            assert len(accepted.recv(1024)) > 0  # its greeting
+            assert accepted.recv(1024) == b""
+
+
+def test_an_agent_that_has_ended_closes_a_connection_that_was_being_made() -> None:
+    end = AgentEnd(b"token", lambda *_: None, lambda *_: None)
+    end.abort()
+    transport = Mock()
+    end.connection_made(transport)
+    transport.abort.assert_called_once_with()
 
 
 def test_memory_that_a_step_still_reads_is_not_received_into_again() -> None:

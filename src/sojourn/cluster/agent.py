@@ -83,6 +83,7 @@ class Agent:
         self._leases = Leases(self._pool)
         self._calls = Calls(node)
         self._ends: set[AgentEnd] = set()
+        self._is_over = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
         self._local_server: asyncio.Server | None = None
@@ -122,9 +123,9 @@ class Agent:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._is_over = True
         for end in list(self._ends):
-            if end.transport is not None:
-                end.transport.abort()
+            end.abort()
         self._calls.cut_off_all()
         self._leases.end_all("its node was let go")
         await asyncio.to_thread(self._pool.close, timeout=0)
@@ -270,6 +271,8 @@ class Agent:
     def _new_end(self) -> AgentEnd:
         end = AgentEnd(self._token, self._serve, self._lost)
         self._ends.add(end)
+        if self._is_over:  # it was accepted just before
+            end.abort()
         return end
 
     def _lost(self, end: AgentEnd) -> None:

@@ -161,9 +161,13 @@ class Link:
 
     async def _connect(self, loop: asyncio.AbstractEventLoop) -> CallerEnd:
         _, end = await asyncio.wait_for(self._made(loop), CONNECT_SECONDS)
-        await asyncio.wait_for(end.ready, CONNECT_SECONDS)
-        end.kept_by = self._kept_while_the_loop_lives(end, loop)
-        await anext(end.kept_by)
+        try:
+            await asyncio.wait_for(end.ready, CONNECT_SECONDS)
+            end.kept_by = self._kept_while_the_loop_lives(end, loop)
+            await anext(end.kept_by)
+        except BaseException:
+            end.abort()
+            raise
         return end
 
     async def _made(self, loop: asyncio.AbstractEventLoop) -> tuple[Any, CallerEnd]:
@@ -189,17 +193,14 @@ class Link:
         try:
             yield
         finally:
-            if end.transport is not None:
-                end.transport.abort()
+            end.abort()
             if self._ends.get(loop) is connected:
                 del self._ends[loop]
 
 
 def _abort(task: asyncio.Task[CallerEnd]) -> None:
     if task.done() and not task.cancelled() and task.exception() is None:
-        transport = task.result().transport
-        if transport is not None:
-            transport.abort()
+        task.result().abort()
 
 
 def _checked(answer: tuple[Any, Any]) -> tuple[Any, Any]:

@@ -35,10 +35,14 @@ class FrameReader(asyncio.BufferedProtocol, ABC):
         self._body = np.empty(0, np.uint8)
         self._filled = 0
         self._proven = False
+        self._is_aborted = False
         self.sharing: Sharing | None = None
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
+        if self._is_aborted:
+            transport.abort()
+            return
         self.sharing = Sharing.with_peer(transport.get_extra_info("socket"))
         self.begin()
 
@@ -112,6 +116,11 @@ class FrameReader(asyncio.BufferedProtocol, ABC):
             self.transport.writelines(frames.pack(number, body, arrays, places))
 
     def broken(self, error: Exception) -> None:
+        self.abort()
+
+    def abort(self) -> None:
+        """Close the connection at once, also one that is still being made."""
+        self._is_aborted = True
         if self.transport is not None:
             self.transport.abort()
 
