@@ -27,6 +27,7 @@ os.environ["XDG_RUNTIME_DIR"] = os.path.join(_private, "runtime")
 os.mkdir(os.environ["XDG_RUNTIME_DIR"])
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 invariants.mark_this_run()
+invariants.give_back_at_once()
 # Started in the background, we may have been told to ignore signals that the tests are about.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import secrets
@@ -24,6 +25,7 @@ from sojourn.testing.snapshots import RUN
 SECONDS = 10.0  # until what is left is called so: the machine may be far too busy
 GROWTH_BYTES = 5 * 2**20
 EXPLORING_BYTES = 64 * 2**20  # what Hypothesis remembers of what it has tried
+MANY_MODULES = 200
 MODULE_BYTES = 2**18  # for each that was imported meanwhile: it stays, and is nobody's leak
 OPEN_SECONDS, REPLACED_SECONDS = 1.0, 10.0  # the latter if the zygote had to be replaced
 CHOOSING = 30  # calls until TensorFlow's steps have found the faster way to run
@@ -37,6 +39,18 @@ _HARMFUL = {"worker.died", "session.broken", "session.forgotten", "zygote.starte
 def mark_this_run() -> None:
     """Whatever is started from now on, by us or by what we start, is known by this mark."""
     os.environ[RUN] = ".".join(filter(None, [os.environ.get(RUN), secrets.token_hex(8)]))
+
+
+def give_back_at_once() -> None:
+    """Have malloc give back what is freed.
+
+    By itself it keeps up to twice the largest block that was ever freed, for each thread: here the
+    code of all modules, which goes along with functions. A test is judged by what it holds.
+    """
+    trim_threshold, mmap_threshold, kept_bytes = -1, -3, 128 * 2**10
+    if hasattr(libc := ctypes.CDLL(None), "mallopt"):
+        libc.mallopt(trim_threshold, kept_bytes)
+        libc.mallopt(mmap_threshold, kept_bytes)
 
 
 def forget_what_is_loaded() -> None:
@@ -100,9 +114,10 @@ def hold(
         sojourn.warm_up(wait=True)  # the test before may have ended it, and this one is measured
     heard: set[str] = set()
     stop = events.subscribe(lambda event: heard.add(event.kind))
+    modules = len(sys.modules)
     try:
         expected = _bits(bystander)
-        before, modules = take_snapshot(strict=True), len(sys.modules)
+        before = take_snapshot(strict=True)
         # So that what only the collector would free is always there, and not just sometimes.
         gc.disable()
         with Watch() as watch:
@@ -122,6 +137,9 @@ def hold(
     finally:
         gc.enable()
         stop()
+        if len(sys.modules) > modules + MANY_MODULES:
+            gc.collect()
+            gc.freeze()  # TensorFlow, perhaps: it stays
 
 
 def explores(request: pytest.FixtureRequest) -> bool:

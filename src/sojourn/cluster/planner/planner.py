@@ -162,8 +162,10 @@ class Planner:
         entry = self.books.entries[name]
         model = replace(entry.model, pinned=pinned, keep_seconds=keep_seconds)
         self.books.change_model(entry, model)
+        nodes = [copy.node for copy in entry.copies.values()]
+        orders = [order for node in nodes for order in self._relieve(node, now)]
         self._check(name)
-        return self.plan(now)
+        return (*orders, *self.plan(now))
 
     def expire(self, now: float) -> tuple[Order, ...]:
         """Copies that have been idle for as long as their models may be leave."""
@@ -197,14 +199,17 @@ class Planner:
         if copy is None:
             return ()
         self.books.measure(copy, bytes)
-        place = self.books.places[copy.node]
-        orders: list[Order] = []
-        if place.free_bytes < 0:
-            candidates = self.books.candidates_on(place)
-            chosen = choose_victims(candidates, Room(-place.free_bytes, 0), now)
-            all_of_them = tuple(candidate.copy for candidate in candidates)
-            orders += self._evict(all_of_them if chosen is None else chosen, now)
-        return (*orders, *self.plan(now))
+        return (*self._relieve(copy.node, now), *self.plan(now))
+
+    def _relieve(self, node: str, now: float) -> tuple[Order, ...]:
+        """If a node is over its budget, copies leave: as many as it takes, or all that can."""
+        place = self.books.places[node]
+        if place.free_bytes >= 0:
+            return ()
+        candidates = self.books.candidates_on(place)
+        chosen = choose_victims(candidates, Room(-place.free_bytes, 0), now)
+        all_of_them = tuple(candidate.copy for candidate in candidates)
+        return tuple(self._evict(all_of_them if chosen is None else chosen, now))
 
     def on_changed(self, copy_id: CopyId) -> None:
         """The variables of this copy are no longer those that were loaded or saved."""
