@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
+import socket
 import threading
 from typing import Any
 
@@ -14,7 +16,7 @@ import pytest
 import models
 import sojourn
 from cluster_stand_in import StandIn, copies_of, stand_in
-from faults.tools import wait_until
+from faults.tools import Background, wait_until
 from sojourn.cluster import Cluster
 from sojourn.cluster.terms import StaleEpoch
 
@@ -71,6 +73,24 @@ def test_a_step_whose_worker_died_is_repeated_where_its_only_copy_comes_back() -
             os.kill(before, signal.SIGKILL)
             assert session.run("y", {"x": ONES}, timeout=30).shape == (2, 10)
             assert session.pid != before
+
+
+def test_who_connects_while_an_agent_ends_is_hung_up_on(nodes: StandIn) -> None:
+    made: list[socket.socket] = []
+
+    def connect(address: tuple[str, int]) -> None:
+        with contextlib.suppress(OSError):  # until it is refused
+            while len(made) < 100:
+                made.append(socket.create_connection(address, 10))
+
+    with nodes.connect() as everywhere, contextlib.ExitStack() as stack:
+        connecting = Background(connect, everywhere._links["a"].facts.address)
+        wait_until(lambda: len(made) > 2)
+        nodes.kill("a")
+        connecting.result()
+        for each in map(stack.enter_context, made):
+            with contextlib.suppress(ConnectionResetError):
+                assert each.recv(1) == b""
 
 
 def test_a_controller_that_was_replaced_ends_nothing(nodes: StandIn, everywhere: Cluster) -> None:

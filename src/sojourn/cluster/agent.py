@@ -117,13 +117,17 @@ class Agent:
         """Close everything, by order or by itself. Returns when no worker is left."""
         if epoch is not None:
             self.require(epoch)
+        self._is_over = True
+        # What was accepted a moment ago is connected first: asyncio loses it, and leaves it open,
+        # if its server is closed in between. The first wait is until after the accepting.
+        await asyncio.sleep(0.001)
+        await asyncio.sleep(0)
         for server in (self._server, self._local_server):
             if server is not None:
                 server.close()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._is_over = True
         for end in list(self._ends):
             end.abort()
         self._calls.cut_off_all()
@@ -271,7 +275,7 @@ class Agent:
     def _new_end(self) -> AgentEnd:
         end = AgentEnd(self._token, self._serve, self._lost)
         self._ends.add(end)
-        if self._is_over:  # it was accepted just before
+        if self._is_over:
             end.abort()
         return end
 
