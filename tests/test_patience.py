@@ -6,7 +6,7 @@ from sojourn.transport.patience import MOST_LOOKS, Learned, Patience
 
 
 def waits(
-    patience: Patience, looking: float | None, sleeping: float, count: int = 128
+    patience: Patience, looking: float | None, sleeping: float, count: int = 256
 ) -> list[int]:
     """Some waits; looking takes so many seconds, or never helps."""
     chosen = []
@@ -21,24 +21,24 @@ def waits(
 
 def test_looking_is_kept_where_it_is_quicker():
     chosen = waits(Patience(), looking=30e-6, sleeping=90e-6)
-    assert chosen[8:] == [MOST_LOOKS] * 120
+    assert chosen[8:] == [MOST_LOOKS] * 248
 
 
 def test_sleeping_is_kept_where_the_server_needs_the_core():
     chosen = waits(Patience(), looking=700e-6, sleeping=500e-6)
-    assert chosen[8:] == [0] * 120
+    assert chosen[8:] == [0] * 248
 
 
 def test_nobody_looks_for_what_takes_longer_than_looking_lasts():
     chosen = waits(Patience(), looking=None, sleeping=5e-3)
-    assert chosen[8:] == [0] * 120
+    assert chosen[8:] == [0] * 248
 
 
 def test_what_was_learned_is_tried_again():
     patience = Patience()
     waits(patience, looking=None, sleeping=5e-3)
     waits(patience, looking=30e-6, sleeping=90e-6)
-    assert waits(patience, looking=30e-6, sleeping=90e-6)[8:] == [MOST_LOOKS] * 120
+    assert waits(patience, looking=30e-6, sleeping=90e-6)[8:] == [MOST_LOOKS] * 248
 
 
 def test_one_wait_that_was_disturbed_decides_nothing():

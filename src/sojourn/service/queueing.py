@@ -75,6 +75,7 @@ class ModelQueue:
         self._timeout = rules.timeout_seconds
         self._joins = rules.max_batch > 1
         self._busy = 0  # copies that we have
+        self._is_gathering = False  # a request lets those that came in with it join it
         self._costs = Costs()
         self._line: Line[Ask] = Line(rules.max_batch, self._costs)
         self._targets = Targets()
@@ -141,14 +142,9 @@ class ModelQueue:
         self._line.add(ask)
         timer = None
         try:
-            if self._busy < self._width:
-                await asyncio.sleep(0)  # what came in with it goes with it
-                if self._busy < self._width:
-                    batch = self._line.take(Ask.is_wanted)
-                    if len(batch) == 1 and batch[0] is ask:
-                        return await self._alone(ask)
-                    if batch:
-                        self._start(batch)
+            is_first = self._busy < self._width and not self._is_gathering
+            if is_first and await self._gather(ask):
+                return await self._alone(ask)
             if ask.deadline is not None:
                 loop = asyncio.get_running_loop()
                 timer = loop.call_later(max(0.0, ask.deadline - clock()), self._expire, ask)
@@ -158,6 +154,27 @@ class ModelQueue:
                 timer.cancel()
             if not ask.future.done():
                 ask.future.cancel()
+
+    async def _gather(self, ask: Ask) -> bool:
+        """Have what came in with a request go with it. True if it goes alone: its own task runs
+        it, on a copy that it has from now on."""
+        self._is_gathering = True
+        try:
+            await asyncio.sleep(0)
+        except BaseException:
+            ask.future.cancel()
+            raise
+        else:
+            batch = self._line.take(Ask.is_wanted) if self._busy < self._width else []
+            is_alone = len(batch) == 1 and batch[0] is ask
+            if is_alone:
+                self._busy += 1
+            elif batch:
+                self._start(batch)
+            return is_alone
+        finally:
+            self._is_gathering = False
+            self._go_on()
 
     def _expire(self, ask: Ask) -> None:
         self.statistics.late += 1
@@ -169,7 +186,6 @@ class ModelQueue:
 
     async def _alone(self, ask: Ask) -> Outputs:
         """A request by itself, on its own task."""
-        self._busy += 1
         try:
             while True:
                 session = None

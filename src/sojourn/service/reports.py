@@ -3,6 +3,7 @@ where that was asked for. The same for every protocol."""
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -101,5 +102,6 @@ class Reports:
 _GRPC_FAILURES = {2, 4, 12, 13, 14, 15}  # as OpenTelemetry has it for servers
 
 
+@functools.lru_cache(1024)  # paths come again and again
 def _protocol(table: tuple[tuple[str, str], ...], path: str) -> str:
     return next(protocol for start, protocol in table if path.startswith(start))

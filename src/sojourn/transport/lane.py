@@ -143,8 +143,10 @@ class CallerLane:
         # again, because it is unknown how much of the message is there.
         self._sequence = sequence = self._sequence + 1
         mine[WELCOME] = self._welcome + may_spin
-        if may_spin and self.outbox.is_slow(meta):
-            ring(self._their_bell)  # it wakes up meanwhile
+        if may_spin:
+            before = self.outbox.last.get(meta)
+            if before is not None and before.is_slow:
+                ring(self._their_bell)  # it wakes up meanwhile
         try:
             if self.outbox.put(
                 meta, arrays, adoptable=adoptable, attacher=self._placed if adoptable else None
@@ -177,7 +179,7 @@ class CallerLane:
             return
         patience = self._patience
         looks = patience.looks()
-        began = time.perf_counter()
+        began = time.perf_counter() if patience.is_trying else 0.0
         for _ in range(looks):
             if theirs[SEQUENCE] == sequence:
                 was_seen = True

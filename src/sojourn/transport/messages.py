@@ -56,7 +56,7 @@ MAIN = 255  # the byte that comes with the message's own memory; others come wit
 _LEAST_OF_A_STRING = 24
 
 
-class _Layout:
+class Layout:
     """Where the arrays of a message lie, for writing them again."""
 
     __slots__ = ("count", "end", "is_large", "is_slow", "number", "views")
@@ -80,8 +80,8 @@ class Outbox:
         self._buffer: memoryview = memoryview(b"")
         self._handed_over = 0  # files that the reader has been given
         # For each meta the layout that was used last, and all of them with their shapes.
-        self._last: dict[bytes, _Layout] = {}
-        self._layouts: OrderedDict[Any, _Layout] = OrderedDict()
+        self.last: dict[bytes, Layout] = {}
+        self._layouts: OrderedDict[Any, Layout] = OrderedDict()
         self._small = 0  # messages since the last that needed a segment of this size
         self._patience = PATIENCE
 
@@ -89,11 +89,6 @@ class Outbox:
     def size(self) -> int:
         """Bytes of shared memory held."""
         return self._segment.size if self._segment else 0
-
-    def is_slow(self, meta: bytes) -> bool:
-        """Whether the last message like this took a while to copy, on one core."""
-        layout = self._last.get(meta)
-        return layout is not None and layout.is_slow
 
     def put(
         self,
@@ -108,7 +103,7 @@ class Outbox:
         `adoptable`: who reads the arrays may keep using their memory until the next message.
         True if an array lies outside the message, and must live until it was answered.
         """
-        layout = self._last.get(meta)
+        layout = self.last.get(meta)
         if layout is not None and layout.count == len(arrays):
             views = layout.views
             for view, array in zip(views, arrays):  # noqa: B905 - equal lengths, hot path
@@ -130,7 +125,7 @@ class Outbox:
                     return False
         return self._put_otherwise(meta, arrays, adoptable, attacher)
 
-    def _put_again(self, layout: _Layout, arrays: Sequence[np.ndarray | Rows]) -> None:
+    def _put_again(self, layout: Layout, arrays: Sequence[np.ndarray | Rows]) -> None:
         for view, array in zip(layout.views, arrays):  # noqa: B905 - equal lengths
             write(view, array)
         if self._small and layout.end * TOO_LARGE > self.size:
@@ -151,7 +146,7 @@ class Outbox:
             layout = self._layouts.get(key)
             if layout is not None and not (attacher is not None and attacher.wants(arrays)):
                 self._layouts.move_to_end(key)
-                self._last[meta] = layout
+                self.last[meta] = layout
                 self._put_again(layout, arrays)
                 return False
         return self._put_new_layout(key, meta, arrays, adoptable, attacher)
@@ -191,7 +186,7 @@ class Outbox:
             views = [block.view for block in blocks if block.view is not None]
             if len(views) == len(blocks):
                 number = self._number_for(key)
-                self._layouts[key] = self._last[meta] = _Layout(number, views, end)
+                self._layouts[key] = self.last[meta] = Layout(number, views, end)
         self._words[LAYOUT] = number
         self._words[HEADER_BYTES] = header_bytes
         return not is_whole
@@ -201,8 +196,8 @@ class Outbox:
         if len(self._layouts) < LAYOUTS_KEPT:
             return len(self._layouts) + 1
         oldest, layout = self._layouts.popitem(last=False)
-        if self._last.get(oldest[0]) is layout:
-            del self._last[oldest[0]]
+        if self.last.get(oldest[0]) is layout:
+            del self.last[oldest[0]]
         return layout.number
 
     def _ensure(self, size: int) -> None:
@@ -222,7 +217,7 @@ class Outbox:
         finally:
             os.close(fd)
         self._layouts.clear()
-        self._last.clear()
+        self.last.clear()
         self._segment = segment
         self._buffer = memoryview(segment.memory)
 

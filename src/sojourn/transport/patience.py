@@ -2,7 +2,9 @@
 
 Looking is quicker where a core is free for it, because being woken takes about as long as a small
 step. Sleeping is quicker where the server needs that core: for a step that uses all of them, or
-because other programs have them. So both are tried, again and again, and the quicker one is kept.
+because other programs have them. So both are tried, again and again. Who looks goes on looking
+unless sleeping is clearly quicker: a few waits say little, and a wrong guess costs a small step
+more than a large one.
 
 Pure: it is told how long each wait took.
 """
@@ -14,7 +16,8 @@ from collections import deque
 # About 400 us of looking at a word from Python. Longer steps are slept for.
 MOST_LOOKS = 10_000
 _TRIES = 4  # of each, one after the other
-_PERIOD = 128  # waits, from one trial to the next
+_PERIOD = 256  # waits, from one trial to the next
+_CLEARLY = 1.2
 _REMEMBERED = 2 * _TRIES
 _IN_VAIN = float("inf")
 _KINDS_REMEMBERED = 256  # of requests
@@ -23,9 +26,10 @@ _KINDS_REMEMBERED = 256  # of requests
 class Patience:
     """What was learned about one kind of request."""
 
-    __slots__ = ("_looked", "_looks", "_slept", "_waits")
+    __slots__ = ("_looked", "_looks", "_slept", "_waits", "is_trying")
 
     def __init__(self) -> None:
+        self.is_trying = False  # whether it wants to know how long the wait at hand takes
         self._waits = -1
         self._looks = MOST_LOOKS
         self._looked: deque[float] = deque(maxlen=_REMEMBERED)
@@ -34,14 +38,10 @@ class Patience:
     def looks(self) -> int:
         """How often to look this time before going to sleep."""
         self._waits = waits = (self._waits + 1) % _PERIOD
-        if waits >= 2 * _TRIES:
+        self.is_trying = waits < 2 * _TRIES
+        if not self.is_trying:
             return self._looks
         return MOST_LOOKS if waits < _TRIES else 0
-
-    @property
-    def is_trying(self) -> bool:
-        """Whether it wants to know how long this wait takes."""
-        return self._waits < 2 * _TRIES
 
     def learn(self, seconds: float, *, was_seen: bool) -> None:
         """The wait took so long, and the answer was seen by looking or not."""
@@ -50,7 +50,8 @@ class Patience:
             return
         self._slept.append(seconds)
         if self._waits == 2 * _TRIES - 1 and self._looked:  # else all of those were given up
-            self._looks = MOST_LOOKS if _middle(self._looked) <= _middle(self._slept) else 0
+            is_worse = _usual(self._looked) > _CLEARLY * _usual(self._slept)
+            self._looks = 0 if is_worse else MOST_LOOKS
 
 
 class Learned:
@@ -69,5 +70,8 @@ class Learned:
         return known
 
 
-def _middle(times: deque[float]) -> float:
-    return sorted(times)[len(times) // 2]
+def _usual(times: deque[float]) -> float:
+    """What one takes, the slowest left out. Not the median: where other programs want the cores,
+    looking is quick most of the time, and very slow the rest of it."""
+    kept = sorted(times)[: max(1, len(times) - 1)]
+    return sum(kept) / len(kept)
