@@ -63,6 +63,8 @@ def _uses_of(module: Module, holder: ast.expr) -> Iterator[ast.expr | None]:
         values = module.bindings.get((home, holder.id), [])
         if not values or not all(_is_new(v) for v in values):
             yield None  # a parameter, or what another function made
+        if home is module.tree and any(True for _ in module.program.mentions_of(module, holder.id)):
+            yield None
         yield from own_uses(home, holder.id)
         yield from module.free_uses(home, holder.id)
     else:

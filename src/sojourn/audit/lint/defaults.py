@@ -12,7 +12,7 @@ from sojourn.audit import codes
 from sojourn.audit.lint.module import Function, Module, is_self, last_name, own_uses
 from sojourn.audit.lint.names import is_interactive
 from sojourn.audit.lint.problem import Problem, problem_at
-from sojourn.audit.lint.steps import looks_like_session
+from sojourn.audit.lint.steps import can_run, looks_like_session
 
 _ASKING = "tensorflow.get_default_session"
 _RUNNING = frozenset({"run", "partial_run", "make_callable"})
@@ -22,7 +22,7 @@ _LOOKING = frozenset({"print", "isinstance", "type", "id", "repr", "str", "bool"
 
 def borrowed(module: Module) -> Iterator[Problem]:
     """The uses of a default session that this file did not make."""
-    calls = [call for call in module.calls if _asks(module, call) or _runs_by_default(call)]
+    calls = [call for call in module.calls if _asks(module, call) or _runs_by_default(module, call)]
     if not calls or _is_test(module) or _installs_default(module):
         return
     blocks = list(_blocks_with_default(module))
@@ -64,12 +64,15 @@ def _asks(module: Module, call: ast.Call) -> bool:
     )
 
 
-def _runs_by_default(call: ast.Call) -> bool:
-    """`loss.eval(feed_dict=...)`, `train.run(feed_dict=...)`: nothing says which session."""
+def _runs_by_default(module: Module, call: ast.Call) -> bool:
+    """`loss.eval(feed_dict=...)`, `self.weights.eval()`: nothing says which session."""
     if not isinstance(call.func, ast.Attribute) or call.args:
         return False
-    keywords = {keyword.arg for keyword in call.keywords}
-    return call.func.attr in ("eval", "run") and keywords == {"feed_dict"}
+    if call.func.attr not in ("eval", "run"):
+        return False
+    if call.keywords:
+        return {keyword.arg for keyword in call.keywords} == {"feed_dict"}
+    return can_run(module, call.func.value)
 
 
 def _is_run(module: Module, node: ast.expr) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from sojourn.audit import codes
 from sojourn.audit.lint.flow import Flow
-from sojourn.audit.lint.module import Module, own_uses
+from sojourn.audit.lint.module import Module, last_name, own_uses
 from sojourn.audit.lint.names import is_interactive
 from sojourn.audit.lint.problem import Problem, problem_at
 from sojourn.audit.lint.state import CLOSED, LENT, OPEN, TAKEN, Site
@@ -33,6 +33,10 @@ def unclosed(module: Module, flow: Flow) -> Iterator[Problem]:
 def _why_open(module: Module, flow: Flow, site: Site) -> str | None:
     if site.attributes or site.globals or site.elsewhere:
         return _why_kept_open(module, site)
+    if isinstance(flow.scope, ast.Module):
+        elsewhere = [u for n in site.names for u in module.program.mentions_of(module, n)]
+        if not is_never_closed([*(classify(*use) for use in elsewhere), Use.DRIVE]):
+            return None
     name = f"`{min(site.names)}`" if site.names else "it"
     if not site.ever & (CLOSED | TAKEN | LENT):
         return f"nothing closes {name}" if site.names else "it has no name to close it by"
@@ -78,6 +82,8 @@ def _uses_anywhere(module: Module, attribute: str, owner: str) -> Iterator[Use]:
         for node in other.attributes.get(attribute, ()):
             if isinstance(node.ctx, ast.Load):
                 yield classify(other, node)
+        if any(last_name(node.value) == attribute for node in other.attributes.get("close", ())):
+            yield Use.CLOSE  # `config.sess = tf.Session()`, which config closes
     for name, nodes in module.attributes.items():
         if is_ending(name) and any(ast.unparse(node.value) == owner for node in nodes):
             yield Use.CLOSE
@@ -102,3 +108,5 @@ def _global_uses(module: Module, name: str) -> Iterator[Use]:
     for use in (*own_uses(module.tree, name), *module.free_uses(module.tree, name)):
         is_returned = isinstance(module.parents[use], ast.Return)
         yield returned_use(module, use) if is_returned else classify(module, use)
+    for other, node in module.program.mentions_of(module, name):
+        yield classify(other, node)

@@ -27,6 +27,7 @@ from sojourn.audit.lint.repeats import (
     runs_steps,
 )
 from sojourn.audit.lint.steps import fetches, is_step, is_tensor, makes_op
+from sojourn.source import dotted
 
 _EAGER = ("enable_eager_execution", "enable_v2_behavior")
 _PLAIN = frozenset({"staticmethod", "classmethod", "property"})
@@ -100,6 +101,8 @@ class Loops:
         if adds_op(module.names, call):
             kept = last_name(call.func) == "convert_to_tensor" and call.args
             return not (kept and is_tensor(module, call.args[0]))
+        if _is_layer(module, call.func):
+            return True
         if not isinstance(call.func, ast.Attribute):
             return False
         if call.func.attr in ("assign", "assign_add", "assign_sub"):
@@ -193,6 +196,21 @@ class Loops:
                 detail = f"`{function.name}` adds it, and {self._place(caller, call)} in a loop"
                 return function, problem_at(node, codes.GRAPH_GROWS, detail)
         return node, None
+
+
+def _is_layer(module: Module, node: ast.expr) -> bool:
+    """`dense = tf.layers.Dense(3)`, `embed = hub.Module(...)`: what adds ops when it is called."""
+    values = module.values_of(node)
+    made = [v.func for v in values if isinstance(v, ast.Call)]
+    return len(made) == len(values) > 0 and all(_makes_layers(module, func) for func in made)
+
+
+def _makes_layers(module: Module, node: ast.expr) -> bool:
+    meaning = module.names.meaning(node) or ""
+    if meaning.startswith(("tensorflow.layers.", "tensorflow.keras.layers.")):
+        return meaning.rpartition(".")[2][:1].isupper()
+    root = (dotted(node) or "").split(".")[0]
+    return last_name(node) == "Module" and module.names.foreign.get(root) == "tensorflow_hub"
 
 
 def _is_optimizer(module: Module, node: ast.expr) -> bool:

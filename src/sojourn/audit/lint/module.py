@@ -60,7 +60,7 @@ class Module:
                 elif isinstance(child, Function):
                     if isinstance(parent, ast.ClassDef):
                         self.methods.setdefault(child.name, []).append(child)
-                    elif isinstance(parent, ast.Module):
+                    elif isinstance(self.scope_of(child), ast.Module):
                         self.functions[child.name] = child
         self.calls.sort(key=lambda call: (call.lineno, call.col_offset))
 

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import PurePath
 
 from sojourn.audit.lint.groups import groups
-from sojourn.audit.lint.module import Function, Module, is_self, last_name
+from sojourn.audit.lint.module import Function, Module, is_self, last_name, own_nodes, own_uses
 from sojourn.source import dotted
 
 # Methods of many libraries: that the program has one too says little.
@@ -148,7 +148,7 @@ class Program:
         if home is not module.tree:
             inner = [
                 n
-                for n in ast.iter_child_nodes(home)
+                for n in own_nodes(home)
                 if isinstance(n, Function | ast.ClassDef) and n.name == node.id
             ]
             if len(inner) == 1 and (home, node.id) not in module.bindings:
@@ -355,6 +355,19 @@ class Program:
                 found.add(name)
                 pending += self._mentions.get(name, ())
         return found
+
+    def mentions_of(self, module: Module, name: str) -> Iterator[tuple[Module, ast.expr]]:
+        """What other files of the program do with a name of this one: `sess`, `model.sess`."""
+        group = self._group[module.path]
+        for path, other in self.modules.items():
+            if other is module or self._group[path] != group:
+                continue
+            for node in other.attributes.get(name, ()):
+                if isinstance(node.value, ast.Name) and node.value.id in other.names.imports:
+                    yield other, node
+            if name in other.names.imports or other.names.star_imports:
+                for use in (*own_uses(other.tree, name), *other.free_uses(other.tree, name)):
+                    yield other, use
 
     def closes(self, module: Module, owner: ast.ClassDef, attribute: str) -> bool:
         """Whether another file of the program may close the session on that attribute."""

@@ -92,12 +92,13 @@ def renews(module: Module, node: ast.AST) -> bool:
 
 
 def _opens(module: Module, node: ast.AST) -> bool:
-    """Whether this opens a session; of a function, also by other functions that it calls."""
+    """Whether this opens a session on a graph of its own, or by a function that it calls."""
 
     def answer() -> bool:
         calls = [n for n in ast.walk(node) if isinstance(n, ast.Call)]
-        if any(module.opens(call) for call in calls):
-            return True
+        opened = [call for call in calls if module.opens(call)]
+        if opened:
+            return any(call.args or not _is_default_graph(module, call) for call in opened)
         found = [module.program.callee(module, c) for c in calls if isinstance(node, Function)]
         return any(f and isinstance(f.node, Function) and _opens(f.module, f.node) for f in found)
 
@@ -134,6 +135,13 @@ def has_graph_of_its_own(module: Module, opening: ast.Call, node: ast.AST) -> bo
     return any(
         not (isinstance(graph, ast.Attribute) and is_self(graph.value)) or _binds(node, graph.attr)
         for graph in given
+    )
+
+
+def _is_default_graph(module: Module, opening: ast.Call) -> bool:
+    """Whether a session surely gets the default graph, so that what is added stays in it."""
+    return module.names.session_class(opening) == "tensorflow.Session" and not any(
+        keyword.arg in ("graph", None) for keyword in opening.keywords
     )
 
 

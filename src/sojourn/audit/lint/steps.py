@@ -31,7 +31,7 @@ def is_step(module: Module, call: ast.Call) -> bool:
             return not _is_none(call.args[0] if call.args else None) and not _has(
                 module, "onnxruntime"
             )
-        return bool(keywords & {"session", "feed_dict"}) or _can_run(module, owner)
+        return bool(keywords & {"session", "feed_dict"}) or can_run(module, owner)
     if name != "eval":
         return False
     if keywords & {"session", "feed_dict"} or is_tensor(module, owner):
@@ -41,7 +41,7 @@ def is_step(module: Module, call: ast.Call) -> bool:
     return not _has(module, "torch")
 
 
-def _can_run(module: Module, node: ast.expr) -> bool:
+def can_run(module: Module, node: ast.expr) -> bool:
     """`tf.group(...).run()`, `tf.assign(...).op.run()`, a variable's initializer: surely an op."""
     if isinstance(node, ast.Attribute) and node.attr in ("op", "initializer"):
         node = node.value
