@@ -125,6 +125,7 @@ def test_a_text_that_says_noqa_silences_nothing() -> None:
         "import tensorflow\ntf = tensorflow",
         "try:\n    import tensorflow.compat.v1 as tf\nexcept ImportError:\n    tf = None",
         "from common import *",
+        "from package.env import tf",
         "import sojourn\ntf = sojourn.compat.v1",
     ],
 )
@@ -134,7 +135,7 @@ def test_every_way_to_import_it_means_the_same(head: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "head", ["from torch_like import tf", "import other as tf", "from . import tf"]
+    "head", ["from torch_like import rf as tf", "import other as tf", "from . import tf"]
 )
 def test_a_tf_that_is_imported_from_elsewhere_is_not_tensorflow(head: str) -> None:
     assert check_source(f"{head}\nsess = tf.Session()\n") == []

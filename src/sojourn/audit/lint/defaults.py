@@ -23,7 +23,7 @@ _LOOKING = frozenset({"print", "isinstance", "type", "id", "repr", "str", "bool"
 def borrowed(module: Module) -> Iterator[Problem]:
     """The uses of a default session that this file did not make."""
     calls = [call for call in module.calls if _asks(module, call) or _runs_by_default(module, call)]
-    if not calls or _is_test(module) or _installs_default(module):
+    if not calls or module.is_test or _installs_default(module):
         return
     blocks = list(_blocks_with_default(module))
     mentioned = {last_name(n) for b in blocks for n in ast.walk(b) if isinstance(n, _NAMES)}
@@ -33,6 +33,8 @@ def borrowed(module: Module) -> Iterator[Problem]:
         if not isinstance(scope, Function) or scope.name.startswith("test"):
             continue
         if blocks and _may_be_inside(module, call, scope, ours):
+            continue
+        if _is_called_by_relatives(module, scope):
             continue
         asks = _asks(module, call)
         if asks and not _is_run(module, call):
@@ -136,6 +138,22 @@ def _may_be_inside(module: Module, call: ast.Call, scope: Function, ours: set[st
     return False
 
 
+def _is_called_by_relatives(module: Module, scope: Function) -> bool:
+    """Whether a class that this one inherits from, in another file, calls it inside its session."""
+    owner = module.class_of(scope)
+    if owner is None:
+        return False
+    for other in module.program.modules.values():
+        if other is module or scope.name not in other.attributes:
+            continue
+        for block in _blocks_with_default(other):
+            by = other.class_of(block)
+            called = by is not None and module.program.is_related(by, owner)
+            if called and any(last_name(n) == scope.name for n in ast.walk(block)):  # type: ignore[arg-type]
+                return True
+    return False
+
+
 def _may_enter_session(module: Module, node: ast.expr) -> bool:
     if isinstance(node, ast.Call):
         if last_name(node.func) == "as_default" and isinstance(node.func, ast.Attribute):
@@ -144,13 +162,6 @@ def _may_enter_session(module: Module, node: ast.expr) -> bool:
             return False
         return "sess" in last_name(node.func).lower() or module.opens(node) is not None
     return looks_like_session(node)
-
-
-def _is_test(module: Module) -> bool:
-    name = module.path.rpartition("/")[2]
-    if name.startswith("test_") or name.endswith("_test.py") or name == "conftest.py":
-        return True
-    return any("TestCase" in ast.unparse(b) for c in module.all_classes for b in c.bases)
 
 
 def _is_none(node: ast.expr | None) -> bool:

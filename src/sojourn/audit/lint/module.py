@@ -184,9 +184,17 @@ class Module:
         return not level and self.program.is_out_of_sight(self, imported)
 
     @cached_property
+    def is_test(self) -> bool:
+        """Whether this file holds tests."""
+        name = self.path.rpartition("/")[2]
+        if name.startswith("test_") or name.endswith("_test.py") or name == "conftest.py":
+            return True
+        return any("TestCase" in ast.unparse(b) for c in self.all_classes for b in c.bases)
+
+    @cached_property
     def ends_keras(self) -> bool:
         """Whether this file may close the session that Keras has, or drop it."""
-        names = {last_name(call.func) for call in self.calls}
+        names = {last_name(call.func) for call in self.calls} if not self.is_test else set()
         return "clear_session" in names or {"get_session", "close"} <= names
 
     def has_only_known_bases(self, node: ast.ClassDef) -> bool:

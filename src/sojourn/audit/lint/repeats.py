@@ -132,6 +132,8 @@ def _makes_graphs(module: Module, node: ast.AST) -> bool:
 def has_graph_of_its_own(module: Module, opening: ast.Call, node: ast.AST) -> bool:
     """Whether a session gets a graph that may be another one on each turn or call."""
     given = [k.value for k in opening.keywords if k.arg == "graph"] + opening.args[1:2]
+    if module.names.session_class(opening) is None:  # a factory: any argument may be the graph
+        given = [*opening.args, *(k.value for k in opening.keywords)]
     return any(
         not (isinstance(graph, ast.Attribute) and is_self(graph.value)) or _binds(node, graph.attr)
         for graph in given
@@ -210,6 +212,8 @@ def is_eager(module: Module, node: ast.AST) -> bool:
             signs = [node.test]
         elif isinstance(node, ast.With):
             signs = [item.context_expr for item in node.items]
+        elif isinstance(node, ast.ClassDef):
+            signs = node.bases
         else:
             signs = node.decorator_list if isinstance(node, Function) else []
         text = " ".join(map(ast.unparse, signs))
