@@ -126,6 +126,7 @@ def test_a_text_that_says_noqa_silences_nothing() -> None:
         "try:\n    import tensorflow.compat.v1 as tf\nexcept ImportError:\n    tf = None",
         "from common import *",
         "from package.env import tf",
+        "import package.compat as tf",
         "import sojourn\ntf = sojourn.compat.v1",
     ],
 )

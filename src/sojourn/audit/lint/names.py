@@ -115,8 +115,8 @@ class Names:
         if root in self._meanings:
             return self._meanings[root]
         if root in ("tf", "tensorflow") and rest and self._is_usual(root):
-            # `tf = load_tensorflow()`, `from common import *`, `from package.env import tf`:
-            # nothing else is called tf.
+            # `tf = load_tensorflow()`, `from common import *`, `from package.env import tf`,
+            # `import package.compat as tf`: nothing else is called tf.
             return "tensorflow"
         if not rest and self._stars and root.endswith("Session"):
             return f"{self._stars[0]}.{root}"
@@ -125,7 +125,9 @@ class Names:
     def _is_usual(self, name: str) -> bool:
         """Whether nothing says that this name is not TensorFlow, as it is everywhere else."""
         level, imported = self.imports.get(name, (0, f".{name}"))
-        return name not in self.foreign or (level == 0 and imported.endswith(f".{name}"))
+        return name not in self.foreign or (
+            level == 0 and imported.endswith((f".{name}", ".compat"))
+        )
 
     def session_class(self, call: ast.Call) -> str | None:
         """The session class that this call opens, or None."""

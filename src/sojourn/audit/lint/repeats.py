@@ -16,6 +16,7 @@ _EPISODE = frozenset({"done", "terminal", "is_done", "is_terminal", "episode_don
 _SETTINGS = frozenset({"FLAGS", "args", "flags", "hparams", "cfg", "config", "opt", "params"})
 _CHANGING = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.NotEq)
 _COUNTING = frozenset({"range", "xrange", "enumerate", "trange"})
+_CASES = 10  # of a test
 _FEW = 3  # turns of a literal loop that are a handful of cases, not a repetition
 _DEEP = 4  # calls that are followed
 
@@ -314,10 +315,11 @@ def _is_short(module: Module, loop: Loop) -> bool:
 
 def _is_few(module: Module, turns: ast.expr | None, depth: int = 0) -> bool:
     """Whether these are visibly no more than a handful."""
+    few = _CASES if module.is_test else _FEW
     if isinstance(turns, ast.Tuple | ast.List | ast.Set):
-        return len(turns.elts) <= _FEW
+        return len(turns.elts) <= few
     if isinstance(turns, ast.Dict):
-        return len(turns.keys) <= _FEW
+        return len(turns.keys) <= few
     if isinstance(turns, ast.Call):
         name = last_name(turns.func)
         if name in ("zip", "enumerate", "items", "sorted", "reversed", "list") and depth <= _DEEP:
@@ -326,7 +328,7 @@ def _is_few(module: Module, turns: ast.expr | None, depth: int = 0) -> bool:
             return any(_is_few(module, part, depth + 1) for part in parts)
         counts = [a.value if isinstance(a, ast.Constant) else None for a in turns.args]
         if name == "range" and counts and all(isinstance(c, int) for c in counts):
-            return len(range(*counts)) <= _FEW  # type: ignore[arg-type]
+            return len(range(*counts)) <= few  # type: ignore[arg-type]
     if isinstance(turns, ast.Name) and depth <= _DEEP:
         values = module.values_of(turns)
         return len(values) == 1 and _is_few(module, values[0], depth + 1)
