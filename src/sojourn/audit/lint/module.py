@@ -26,8 +26,11 @@ _PLAIN_BASES = frozenset(
 
 # Packages whose classes know nothing of sessions.
 _UNAWARE = frozenset(
-    "abc collections enum flask flask_restful gym http json logging multiprocessing sklearn "
-    "socketserver threading tornado typing unittest".split()
+    "abc aiohttp apache_beam argparse asyncio attr celery chainer cmd collections concurrent "
+    "ctypes django enum fastapi flask flask_restful gensim gin grpc gym http io json keras kivy "
+    "logging multiprocessing nltk numpy pandas pydantic pygame PyQt4 PyQt5 pyspark queue "
+    "rest_framework rospy scipy sklearn socketserver spacy string telegram threading tkinter torch "
+    "tornado tqdm typing unittest wx".split()
 )
 
 
@@ -200,7 +203,7 @@ class Module:
     def has_only_known_bases(self, node: ast.ClassDef) -> bool:
         """Whether nothing outside the program can be inherited that might close a session."""
         for base in _bases(node):
-            if ast.unparse(base) in _PLAIN_BASES:
+            if ast.unparse(base) in _PLAIN_BASES or last_name(base).endswith("Servicer"):
                 continue
             if (self.names.meaning(base) or "").startswith("tensorflow."):
                 continue
