@@ -3,7 +3,8 @@
 names     what a dotted name means: aliases of TensorFlow, compat.v1, session classes
 module    one parsed file: parents, scopes, calls, what each name is bound to
 groups    which files belong to one program
-program   the files together: what a name of one file means in another, which function calls which
+definitions, program
+          the files together: what a name of one file means in another, which function calls which
 uses      what a use does to a session: borrow, keep, lend, take, close
 containers
           the same for sessions in a list or dict

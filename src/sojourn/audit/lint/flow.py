@@ -128,8 +128,9 @@ class Flow(Expressions):
             self.returned_parts.append([v if state.is_only(v, OPEN) else UNKNOWN for v in parts])
         values = self.value(node.value, state) if node.value else UNKNOWN
         self.returned.append(values if state.is_only(values, OPEN) else UNKNOWN)
-        if not (isinstance(node.value, ast.Name) and node.value.id in self.globals):
-            self.hand_over(values, state)  # who gets a global's session is seen where it is asked
+        key = self.key(node.value) if node.value is not None else None
+        if key is None or not (key in self.globals or key.startswith("self.")):
+            self.hand_over(values, state)  # who gets what is kept is seen where it is asked for
         if node.value is not None:
             self.hand_over(frozenset(self.carried_by(node.value, state)), state)
         self.jumps.returns.append(Exit(state.copy(), node))

@@ -9,10 +9,10 @@ from pathlib import PurePath
 from sojourn.audit import codes
 from sojourn.audit.lint.built import is_built_up
 from sojourn.audit.lint.containers import is_collected
+from sojourn.audit.lint.definitions import Definition
 from sojourn.audit.lint.module import Function, Module, last_name, own_nodes
 from sojourn.audit.lint.ops import adds_op
 from sojourn.audit.lint.problem import Problem, problem_at
-from sojourn.audit.lint.program import Definition
 from sojourn.audit.lint.repeats import (
     calls_in_loops,
     function_around,

@@ -1,53 +1,26 @@
-"""The files of one run as programs: what a name of one file means in another.
-
-Only what can be followed is answered: a name that an import leads to, a method of `self` or of an
-object that is made in sight. Everything else is unknown, and what is unknown is never reported.
-"""
+"""The files of one run as programs: what they share, and who does what in them."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
-from pathlib import PurePath
 
+from sojourn.audit.lint.definitions import Definitions
 from sojourn.audit.lint.groups import groups
-from sojourn.audit.lint.module import Function, Module, is_self, last_name, own_nodes, own_uses
-from sojourn.source import dotted
-
-# Methods of many libraries: that the program has one too says little.
-_COMMON = frozenset(
-    "run step fit predict train test get set put add update save load restore close reset start "
-    "stop eval evaluate call build sample next render transform score forward append read write "
-    "compile init initialize process apply open send join wait info debug log plot show "
-    "items".split()
-)
-_DEEP = 8  # imports of imports, attributes of attributes: further than this is a circle
+from sojourn.audit.lint.module import Function, Module, is_self, last_name, own_uses
 
 
-@dataclass(frozen=True)
-class Definition:
-    """A function or class of the program, and the file it is in."""
-
-    module: Module
-    node: Function | ast.ClassDef
-    is_bound: bool = False  # called through an object, which fills the first parameter
-
-
-class Program:
+class Program(Definitions):
     """Files that may import one another."""
 
     def __init__(self, trees: Mapping[str, ast.Module]) -> None:
         self.trees = dict(trees)
-        self.modules = {path: Module(tree, path, self) for path, tree in trees.items()}
+        super().__init__({path: Module(tree, path, self) for path, tree in trees.items()})
         self.factories: set[ast.AST] = set()  # functions that return a session they opened
         self.factory_names: set[str] = set()
         # Functions that return one among other things: how many things, and which of them.
         self.tuple_factories: dict[ast.AST, tuple[int, int]] = {}
-        self._definitions: dict[ast.expr, Definition | None] = {}
-        self._instances: dict[ast.expr, Definition | None] = {}
-        self._files: dict[tuple[PurePath, int, str], Module | None] = {}
         self._answers: dict[tuple[str, ast.AST], bool] = {}
         self._share_tensorflow()
 
@@ -74,230 +47,6 @@ class Program:
         """The same program with another text of one file."""
         return Program({**self.trees, path: tree})
 
-    # Names --------------------------------------------------------------------------------
-
-    def definition(self, module: Module, node: ast.expr, depth: int = 0) -> Definition | None:
-        """The function, method or class of the program that an expression names."""
-        if depth > _DEEP or not isinstance(node, ast.Name | ast.Attribute):
-            return None
-        if node not in self._definitions:
-            self._definitions[node] = None  # a circle leads nowhere
-            self._definitions[node] = self._define(module, node, depth)
-        return self._definitions[node]
-
-    def _define(
-        self, module: Module, node: ast.Name | ast.Attribute, depth: int
-    ) -> Definition | None:
-        if isinstance(node, ast.Name):
-            return self._named(module, node, depth)
-        if node.attr not in self._known:
-            return None
-        text = dotted(node)
-        if text is not None and text.split(".")[0] in module.names.imports:
-            found = self._imported(module, text, depth)
-            if found is not None or text.count(".") == 1:
-                return found
-        if isinstance(node.value, ast.Call) and dotted(node.value.func) == "super":
-            child = module.class_of(node)
-            here = Definition(module, child) if child is not None else None
-            return here and self._inherited(here, node.attr, depth, bound=True)
-        owner = self.definition(module, node.value, depth + 1)
-        if owner is not None:
-            is_class = isinstance(owner.node, ast.ClassDef)
-            return self._method(owner, node.attr, depth, bound=False) if is_class else None
-        instance = self.instance_of(module, node.value, depth + 1)
-        if instance is not None:
-            return self._method(instance, node.attr, depth, bound=True)
-        return self._only_method(module, node)
-
-    def callee(self, module: Module, call: ast.Call) -> Definition | None:
-        """What a call calls: also the `__call__` of an object that is made in sight."""
-        found = self.definition(module, call.func)
-        if found is not None or not isinstance(call.func, ast.Name | ast.Attribute):
-            return found
-        instance = self.instance_of(module, call.func)
-        return self._method(instance, "__call__", 0, bound=True) if instance is not None else None
-
-    def _only_method(self, module: Module, node: ast.Attribute) -> Definition | None:
-        """`agent.choose_action()` of an agent that was given: the one method of that name."""
-        given = module.values_of(node.value)
-        if given != [None] or node.attr in _COMMON or node.attr.startswith("__"):
-            return None
-        methods = self.methods_named(node.attr)
-        return methods[0] if len(methods) == 1 else None
-
-    def methods_named(self, name: str) -> list[Definition]:
-        """Every method of the program that has this name."""
-        homes = [m for m in self.modules.values() if name in m.methods]
-        return [Definition(m, f, is_bound=True) for m in homes for f in m.methods[name]]
-
-    @cached_property
-    def _known(self) -> set[str]:
-        """Every name that a function, method or class of the program has."""
-        found: set[str] = set()
-        for module in self.modules.values():
-            found.update(module.functions, module.methods, (c.name for c in module.all_classes))
-        return found
-
-    def _named(self, module: Module, node: ast.Name, depth: int) -> Definition | None:
-        home = module.home_of(node)
-        if node.id == "cls" and isinstance(home, Function):
-            owner = module.class_of(home)
-            is_made = any(last_name(d) == "classmethod" for d in home.decorator_list)
-            return Definition(module, owner) if owner is not None and is_made else None
-        if home is not module.tree:
-            inner = [
-                n
-                for n in own_nodes(home)
-                if isinstance(n, Function | ast.ClassDef) and n.name == node.id
-            ]
-            if len(inner) == 1 and (home, node.id) not in module.bindings:
-                return Definition(module, inner[0])
-            if node.id not in module.names.imports or (home, node.id) in module.bindings:
-                return None
-        return self.member(module, node.id, depth)
-
-    def member(self, module: Module, name: str, depth: int = 0) -> Definition | None:
-        """What a file calls by this name: its own, or what it imports."""
-        own = module.functions.get(name) or module.classes.get(name)
-        if own is not None:
-            return Definition(module, own)
-        if name in module.names.imports:
-            return self._imported(module, name, depth)
-        if depth <= _DEEP:
-            for level, dotted_name in module.names.star_imports:
-                there = self._file(module.path, level, dotted_name)
-                found = self.member(there, name, depth + 1) if there is not None else None
-                if found is not None:
-                    return found
-        return None
-
-    def _imported(self, module: Module, text: str, depth: int) -> Definition | None:
-        """`utils.make` or `make`, by the import that brought its first name."""
-        if depth > _DEEP:
-            return None
-        root, _, rest = text.partition(".")
-        level, base = module.names.imports[root]
-        parts = [*base.split("."), *rest.split(".")] if rest else base.split(".")
-        for split in range(len(parts) - 1, -1, -1):
-            there = self._file(module.path, level, ".".join(parts[:split]))
-            if there is None or there is module:
-                continue
-            found = self.member(there, parts[split], depth + 1)
-            for name in parts[split + 1 :]:
-                if found is None or not isinstance(found.node, ast.ClassDef):
-                    return None
-                found = self._method(found, name, depth, bound=False)
-            return found
-        return None
-
-    def _file(self, importer: str, level: int, name: str) -> Module | None:
-        """The file that an import in another file means: found as Python finds it."""
-        here = PurePath(importer).parent
-        key = (here, level, name)
-        if key not in self._files:
-            self._files[key] = self._find_file(here, level, name)
-        return self._files[key]
-
-    def is_out_of_sight(self, module: Module, name: str) -> bool:
-        """Whether no file of the program is meant by an absolute import of this name."""
-        parts = name.split(".")
-        prefixes = [".".join(parts[:n]) for n in range(1, len(parts) + 1)]
-        return not any(self._file(module.path, 0, prefix) for prefix in prefixes)
-
-    def _find_file(self, here: PurePath, level: int, name: str) -> Module | None:
-        parts = name.split(".") if name else []
-        if level:
-            roots = [here, *here.parents][level - 1 : level]
-        else:
-            roots = [here, *here.parents]
-            if not parts:
-                return None
-        for root in roots:
-            target = root.joinpath(*parts)
-            for path in (f"{target}.py", str(target / "__init__.py")):
-                if path in self.modules:
-                    return self.modules[path]
-        return None
-
-    # Objects ------------------------------------------------------------------------------
-
-    def instance_of(self, module: Module, node: ast.expr, depth: int = 0) -> Definition | None:
-        """The class of the program whose object an expression surely is."""
-        if depth > _DEEP:
-            return None
-        if node not in self._instances:
-            self._instances[node] = None  # a circle leads nowhere
-            self._instances[node] = self._made(module, node, depth)
-        return self._instances[node]
-
-    def _made(self, module: Module, node: ast.expr, depth: int) -> Definition | None:
-        if isinstance(node, ast.Call):
-            found = self.definition(module, node.func, depth + 1)
-            return found if found and isinstance(found.node, ast.ClassDef) else None
-        if is_self(node):
-            owner = module.class_of(node)
-            return Definition(module, owner) if owner is not None else None
-        values = [v for v in module.values_of(node) if not _is_none(v)]
-        if not values or None in values:
-            return None
-        classes = [self.instance_of(module, v, depth + 1) for v in values if v is not None]
-        is_one = len({found and found.node for found in classes}) == 1
-        return classes[0] if is_one else None
-
-    def _method(self, owner: Definition, name: str, depth: int, bound: bool) -> Definition | None:
-        assert isinstance(owner.node, ast.ClassDef)
-        for node in owner.node.body:
-            if isinstance(node, Function) and node.name == name:
-                static = any(last_name(d) == "staticmethod" for d in node.decorator_list)
-                by_class = any(last_name(d) == "classmethod" for d in node.decorator_list)
-                return Definition(owner.module, node, (bound or by_class) and not static)
-        return self._inherited(owner, name, depth, bound)
-
-    def _inherited(
-        self, owner: Definition, name: str, depth: int, bound: bool
-    ) -> Definition | None:
-        assert isinstance(owner.node, ast.ClassDef)
-        for base in owner.node.bases:
-            found = self.definition(owner.module, base, depth + 1)
-            if found is not None and isinstance(found.node, ast.ClassDef) and depth <= _DEEP:
-                inherited = self._method(found, name, depth + 1, bound)
-                if inherited is not None:
-                    return inherited
-        return None
-
-    def constructor(self, owner: Definition) -> Definition | None:
-        """The `__init__` that making an object of this class calls."""
-        return self._method(owner, "__init__", 0, bound=True)
-
-    def is_related(self, one: ast.ClassDef, other: ast.ClassDef) -> bool:
-        """Whether one of two classes may inherit what the other does, judged by their names."""
-        return (
-            one is other
-            or one.name in self._ancestors[other]
-            or other.name in (self._ancestors[one])
-        )
-
-    @cached_property
-    def _ancestors(self) -> dict[ast.ClassDef, set[str]]:
-        classes = [c for m in self.modules.values() for c in m.all_classes]
-        bases: dict[str, set[str]] = {}
-        for node in classes:
-            bases.setdefault(node.name, set()).update(last_name(b) for b in node.bases)
-        found: dict[ast.ClassDef, set[str]] = {}
-        for node in classes:
-            seen: set[str] = set()
-            pending = [last_name(b) for b in node.bases]
-            while pending:
-                name = pending.pop()
-                if name not in seen:
-                    seen.add(name)
-                    pending += bases.get(name, ())
-            found[node] = seen
-        return found
-
-    # Who does what ------------------------------------------------------------------------
-
     @cached_property
     def _calls(self) -> dict[str, list[tuple[Module, ast.Call]]]:
         found: dict[str, list[tuple[Module, ast.Call]]] = {}
@@ -313,6 +62,14 @@ class Program:
         if any(definition is None for _, _, definition in found):
             return []
         return [(m, c) for m, c, definition in found if definition and definition.node is function]
+
+    def mentions_of_method(self, name: str, is_property: bool) -> list[tuple[Module, ast.expr]]:
+        """Every call of a method of this name, or every use of such a property, on any object."""
+        if not is_property:
+            return [*self._calls.get(name, ())]
+        modules = self.modules.values()
+        found = [(m, n) for m in modules for n in m.attributes.get(name, ())]
+        return [(m, n) for m, n in found if isinstance(n.ctx, ast.Load)]
 
     def ends_keras(self, module: Module) -> bool:
         """Whether this program drops or closes the session that Keras has."""
@@ -389,7 +146,3 @@ class Program:
                 by = module.class_of(node) if is_self(node.value) else None
                 here.setdefault(node.attr, []).append((module, by))
         return found
-
-
-def _is_none(node: ast.expr | None) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None

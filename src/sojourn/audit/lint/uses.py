@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 from enum import Enum
 
+from sojourn.audit.lint.definitions import Definition
 from sojourn.audit.lint.module import (
     CLOSING,
     Function,
@@ -16,7 +17,6 @@ from sojourn.audit.lint.module import (
     own_uses,
     parameters,
 )
-from sojourn.audit.lint.program import Definition
 from sojourn.source import dotted
 
 
@@ -225,13 +225,23 @@ def _use_of_attribute(module: Module, target: ast.Attribute, seen: frozenset[ast
     )
 
 
-def returned_use(module: Module, node: ast.expr) -> Use:
-    """What the callers of a function do to a session that it returns, if all of them are seen."""
+def returned_use(module: Module, node: ast.expr, seen: frozenset[ast.AST] = frozenset()) -> Use:
+    """What is done to a session by those who get it from the function that returns it.
+
+    Only if all of them are seen, and there are any.
+    """
     function = module.scope_of(node)
-    if not isinstance(module.parents[node], ast.Return) or not isinstance(function, Function):
+    if not isinstance(function, Function) or function in seen:
         return Use.TAKE
-    calls = module.program.all_calls_of(function) if not function.decorator_list else None
-    return worst(classify(m, call) for m, call in calls) if calls else Use.TAKE
+    program = module.program
+    decorators = {last_name(d) for d in function.decorator_list}
+    if decorators - {"property"}:
+        return Use.TAKE
+    uses: list[tuple[Module, ast.expr]] = [*program.all_calls_of(function)]
+    if module.class_of(function) is not None:
+        uses = program.mentions_of_method(function.name, is_property=bool(decorators))
+    seen |= {function}
+    return worst(classify(m, use, seen) for m, use in uses) if uses else Use.TAKE
 
 
 def attribute_uses(
@@ -243,7 +253,8 @@ def attribute_uses(
         if node in seen or not _may_be(module, node, owner):
             continue
         if isinstance(node.ctx, ast.Load):
-            found.append(classify(module, node, seen))
+            is_returned = isinstance(module.parents[node], ast.Return)
+            found.append((returned_use if is_returned else classify)(module, node, seen))
         elif isinstance(node.ctx, ast.Del):
             found.append(Use.TAKE)
     for call in module.calls:
