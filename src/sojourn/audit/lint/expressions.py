@@ -67,8 +67,8 @@ class Expressions(ABC):
         """The lent sessions that live on in the value of this expression."""
         found: set[Site] = set()
         for part in ast.walk(node):
-            if isinstance(part, ast.Name) and not self._gives_data(part):
-                found |= state.carriers.get(part.id, frozenset())
+            if isinstance(part, ast.Name) and part.id in state.carriers:
+                found |= state.carriers[part.id] if not self._gives_data(part) else frozenset()
             if isinstance(part, ast.Call) and part in self.lendings:
                 found |= self.lendings[part]
         return frozenset(found)

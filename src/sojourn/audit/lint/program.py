@@ -19,6 +19,7 @@ class Program(Definitions):
         super().__init__({path: Module(tree, path, self) for path, tree in trees.items()})
         self.factories: set[ast.AST] = set()  # functions that return a session they opened
         self.factory_names: set[str] = set()
+        self.effort = 0  # how many uses the question at hand has led to
         # Functions that return one among other things: how many things, and which of them.
         self.tuple_factories: dict[ast.AST, tuple[int, int]] = {}
         self._answers: dict[tuple[str, ast.AST], bool] = {}

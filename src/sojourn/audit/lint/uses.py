@@ -55,6 +55,7 @@ _USING_WORDS = (
     "load save export compute calculate calc score sample decode generate visualize plot show "
     "print measure accuracy train fit"
 )
+_FAR = 500  # uses that are followed for one answer; beyond, a session may be anybody's
 _USING = frozenset(_USING_WORDS.split())
 _ENDING = frozenset(_ENDING_WORDS.split())
 _TAKING = _ENDING | frozenset(_TAKING_WORDS.split())
@@ -78,6 +79,8 @@ def classify(module: Module, node: ast.expr, seen: frozenset[ast.AST] = frozense
     """What the surrounding code does to the session that `node` evaluates to."""
     if node in seen:
         return Use.TEST
+    if _is_too_far(module, seen):
+        return Use.TAKE
     seen |= {node}
     parent = module.parents[node]
     if isinstance(parent, ast.Attribute):
@@ -109,6 +112,13 @@ def classify(module: Module, node: ast.expr, seen: frozenset[ast.AST] = frozense
     return Use.TAKE
 
 
+def _is_too_far(module: Module, seen: frozenset[ast.AST]) -> bool:
+    """Whether a question has led through so much code that its answer can wait for ever."""
+    program = module.program
+    program.effort = program.effort + 1 if seen else 0
+    return program.effort > _FAR
+
+
 def is_for_a_thread(module: Module, node: ast.AST) -> bool:
     """`Thread(target=f, args=(sess,))`: passed on like an argument."""
     keyword = module.parents[node]
@@ -137,6 +147,8 @@ def argument_use(
     seen: frozenset[ast.AST] = frozenset(),
 ) -> Use:
     """What a call does to a session among its arguments."""
+    if _is_too_far(module, seen):
+        return Use.TAKE
     meaning = module.names.meaning(call.func)
     name = last_name(call.func)
     if name == "set_session" and _is_keras(module, call.func):
