@@ -38,10 +38,12 @@ layers: setup
 
 # First the tests that nothing beside them disturbs, a module at a time in each of several
 # processes; then, one after another, those that see or measure what others do. After each pass
-# what failed runs once more, alone.
+# what failed runs once more, alone. Modules come by name and not, as they would by themselves, by
+# how many tests they have: among those with a single test are the longest, which would end alone.
 PROCESSES ?= 2
+APART := -n $(PROCESSES) --dist loadfile --no-loadscope-reorder --durations 40 --durations-min 2
 pytest: setup clients
-	$(BIN)/python tests/steady.py -n $(PROCESSES) --dist loadfile -m "not alone"
+	$(BIN)/python tests/steady.py $(APART) -m "not alone"
 	$(BIN)/python tests/steady.py -m alone
 
 # Clients of the server that cannot be installed beside it, each in an environment of its own.

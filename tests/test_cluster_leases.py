@@ -373,6 +373,7 @@ def test_a_connection_to_an_agent_that_says_nothing_is_given_up_and_closed(
         link = links.Link(AgentFacts("a", "a", silent.getsockname(), b"token", "", 0, 1, ()))
         with pytest.raises(NodeLost):
             asyncio.run(link.aask(words.GiveBack(1)))
+        assert link._ends == {}
         accepted, _ = silent.accept()
         with accepted:
             accepted.settimeout(30)

@@ -153,13 +153,20 @@ class Link:
     async def _end_of_loop(self) -> CallerEnd:
         loop = asyncio.get_running_loop()
         task = self._ends.get(loop)
-        if task is None or (task.done() and (task.exception() or task.result().is_closed)):
+        if task is None or (task.done() and task.result().is_closed):
             for other in [other for other in self._ends if other.is_closed()]:
                 self._ends.pop(other, None)  # it never came to its end below
             task = self._ends[loop] = loop.create_task(self._connect(loop))
         return await asyncio.shield(task)
 
     async def _connect(self, loop: asyncio.AbstractEventLoop) -> CallerEnd:
+        try:
+            return await self._connected(loop)
+        except BaseException:
+            self._forget(loop, asyncio.current_task())  # its error would keep the caller's frames
+            raise
+
+    async def _connected(self, loop: asyncio.AbstractEventLoop) -> CallerEnd:
         _, end = await asyncio.wait_for(self._made(loop), CONNECT_SECONDS)
         try:
             await asyncio.wait_for(end.ready, CONNECT_SECONDS)
@@ -169,6 +176,10 @@ class Link:
             end.abort()
             raise
         return end
+
+    def _forget(self, loop: asyncio.AbstractEventLoop, connected: Any) -> None:
+        if self._ends.get(loop) is connected:
+            del self._ends[loop]
 
     async def _made(self, loop: asyncio.AbstractEventLoop) -> tuple[Any, CallerEnd]:
         facts = self.facts
@@ -194,8 +205,7 @@ class Link:
             yield
         finally:
             end.abort()
-            if self._ends.get(loop) is connected:
-                del self._ends[loop]
+            self._forget(loop, connected)
 
 
 def _abort(task: asyncio.Task[CallerEnd]) -> None:
