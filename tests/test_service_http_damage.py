@@ -127,7 +127,7 @@ def test_whatever_comes_is_answered_or_closed_and_nothing_is_kept(seed: int) -> 
             written = await talk(door, draw)
             statuses.update(each[9:12] for each in written if each.startswith(b"HTTP/1.1 "))
         assert door.connections == 0
-        assert door._bodies.held_bytes == 0
+        assert door._common.held_bytes == 0
 
     with web.serving(limits=TIGHT) as server:
         server.router.add("POST", "/echo", echo)

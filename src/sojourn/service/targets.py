@@ -13,6 +13,8 @@ from sojourn.session.feeding import ANY, as_array
 from sojourn.values import TensorSpec
 from sojourn.values.dtypes import BY_NAME
 
+_SHAPES_REMEMBERED = 64  # that an input takes
+
 
 class Target:
     """A signature with the outputs that are fetched, for as long as its version is served."""
@@ -22,7 +24,8 @@ class Target:
         self.fetches = tuple(call.outputs[name] for name in self.names)
         self.feeds = tuple(call.inputs[name] for name in call.spec.inputs)
         self._inputs = [
-            (name, spec, BY_NAME.get(spec.dtype)) for name, spec in call.spec.inputs.items()
+            (name, spec, BY_NAME.get(spec.dtype), set[tuple[int, ...]]())
+            for name, spec in call.spec.inputs.items()
         ]
         self._call = call
         # The first dimension is the number of rows, of everything: what is left open there is.
@@ -39,7 +42,7 @@ class Target:
     def arrays(self, given: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         """What to feed, in order; every array fits its input."""
         found: list[np.ndarray] = []
-        for name, spec, dtype in self._inputs:
+        for name, spec, dtype, shapes in self._inputs:
             value = given.get(name)
             if value is None:
                 raise self._wrong(f"input {name!r} is missing{self._unknown(given)}")
@@ -47,9 +50,11 @@ class Target:
                 type(value) is np.ndarray
                 and value.dtype == dtype
                 and dtype is not None
-                and spec.accepts(value.shape)
+                and (value.shape in shapes or spec.accepts(value.shape))
             ):
                 found.append(value)
+                if len(shapes) < _SHAPES_REMEMBERED:
+                    shapes.add(value.shape)
             else:
                 found.append(as_array(name, spec, value))
         if len(found) != len(given):

@@ -8,25 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
-from http import HTTPStatus
-from typing import Any, cast
+from typing import cast
 
 import httptools
 
+from sojourn.service.http.heads import BODILESS, NAMES, head_of, new_name
 from sojourn.service.http.limits import Limits
 from sojourn.service.http.messages import Request, Response, json_response
 
 Answering = Callable[[Request], Awaitable[Response]]
 
-_REASONS = {status.value: status.phrase for status in HTTPStatus} | {499: "Client Closed Request"}
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-_BODILESS = frozenset({204, 304})
 _LINGER_SECONDS = 2.0  # so that a client that still sends reads why it was refused
 _BUSY_SECONDS = 1.0  # a client that has asked within these is expected to ask again ...
 _LAST_SECONDS = 0.2  # ... within these, when the server stops
-_NAMES_REMEMBERED = 256
 _SHOWN_BYTES = 200  # of the path of a request that is refused
 _LARGE_BYTES = 2**14  # from here on a body is not copied behind its head
 
@@ -41,13 +39,14 @@ class Phase(enum.Enum):
     OVER = enum.auto()  # the client to go
 
 
-class Bodies:
-    """The bytes of all bodies that the connections of a door hold."""
+class Common:
+    """What all connections of a door have in common."""
 
-    __slots__ = ("held_bytes",)
+    __slots__ = ("held_bytes", "now")
 
     def __init__(self) -> None:
-        self.held_bytes = 0
+        self.held_bytes = 0  # of all bodies
+        self.now = time.monotonic()  # coarse: whoever looks at the connections looks at the clock
 
 
 class Connection(asyncio.Protocol):
@@ -57,18 +56,16 @@ class Connection(asyncio.Protocol):
         self,
         answer: Answering,
         limits: Limits,
-        clock: Callable[[], float],
         gone: Callable[[Connection], None],
         is_welcome: Callable[[Connection], bool],
-        bodies: Bodies,
+        common: Common,
         refused: Callable[[Request, Response], None],
     ) -> None:
         self._answer = answer
         self._limits = limits
-        self._clock = clock  # coarse, and so cheap
         self._gone = gone
         self._is_welcome = is_welcome
-        self._bodies = bodies
+        self._common = common
         self._refused = refused  # told of requests that could not be read
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
         self._loop: asyncio.AbstractEventLoop = cast(asyncio.AbstractEventLoop, None)
@@ -98,7 +95,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._loop = asyncio.get_running_loop()
-        self._since = self._clock()
+        self._since = self._common.now
         peer = transport.get_extra_info("peername")
         self._peer = peer[0] if isinstance(peer, tuple) else "unix"
         if not self._is_welcome(self):
@@ -141,7 +138,7 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._can_write = asyncio.Event()
-        self._unread_since = self._clock()
+        self._unread_since = self._common.now
         self._unread_bytes = self._transport.get_write_buffer_size()
 
     def resume_writing(self) -> None:
@@ -158,7 +155,8 @@ class Connection(asyncio.Protocol):
         self._head_bytes = self._named_bytes = 0
         self._pieces = []
         self._body_bytes = 0
-        self._enter(Phase.HEAD)
+        self.phase = Phase.HEAD
+        self._since = self._common.now
 
     def on_url(self, url: bytes) -> None:
         self._url += url
@@ -168,7 +166,7 @@ class Connection(asyncio.Protocol):
         if self._header_count > self._limits.headers:
             raise _Refusal(431, f"a request has at most {self._limits.headers} headers")
         self._named_bytes += len(name) + len(value)
-        key = _names.get(name) or _new_name(name)
+        key = NAMES.get(name) or new_name(name)
         text = value.decode("latin-1")
         headers = self._headers
         # One that is there twice is a list, by the rules of HTTP.
@@ -189,12 +187,13 @@ class Connection(asyncio.Protocol):
         self._enter(Phase.BODY)
 
     def on_body(self, piece: bytes) -> None:
-        self._body_bytes += len(piece)
-        if self._body_bytes > self._limits.body_bytes:
+        limits, common, count = self._limits, self._common, len(piece)
+        self._body_bytes += count
+        if self._body_bytes > limits.body_bytes:
             raise self._too_large()
-        self._held_bytes += len(piece)
-        self._bodies.held_bytes += len(piece)
-        if self._bodies.held_bytes > max(self._limits.bodies_bytes, self._limits.body_bytes):
+        self._held_bytes += count
+        common.held_bytes += count
+        if common.held_bytes > limits.bodies_bytes and common.held_bytes > limits.body_bytes:
             raise _Refusal(503, "the server holds as many requests as it can")
         self._pieces.append(piece)
 
@@ -258,15 +257,11 @@ class Connection(asyncio.Protocol):
     def _give_back(self, count: int) -> None:
         """So many bytes of bodies are not held any more."""
         self._held_bytes -= count
-        self._bodies.held_bytes -= count
+        self._common.held_bytes -= count
 
     def _write(self, request: Request, response: Response, body: bytes, keeps: bool) -> None:
-        status = response.status
-        lines = f"HTTP/1.1 {status} {_REASONS.get(status, '')}\r\n"
-        if status not in _BODILESS:
-            lines += f"content-type: {response.content_type}\r\ncontent-length: {len(body)}\r\n"
-        head = (lines + _more_lines(response, keeps)).encode("latin-1")
-        if request.method == "HEAD" or status in _BODILESS:
+        head = head_of(response, keeps, len(body))
+        if request.method == "HEAD" or response.status in BODILESS:
             self._transport.write(head)
         elif len(body) < _LARGE_BYTES:
             self._transport.write(head + body)
@@ -276,14 +271,10 @@ class Connection(asyncio.Protocol):
     async def _stream(
         self, request: Request, response: Response, pieces: AsyncIterator[bytes], keeps: bool
     ) -> None:
-        head = (
-            f"HTTP/1.1 {response.status} {_REASONS.get(response.status, '')}\r\n"
-            f"content-type: {response.content_type}\r\ntransfer-encoding: chunked\r\n"
-            f"{_more_lines(response, keeps)}"
-        )
+        head = head_of(response, keeps, None)
         try:
             if not self._transport.is_closing():
-                self._transport.write(head.encode("latin-1"))
+                self._transport.write(head)
             if request.method != "HEAD":
                 async for piece in pieces:
                     if self._transport.is_closing():
@@ -332,7 +323,7 @@ class Connection(asyncio.Protocol):
         """Answer the request that has begun to come, or else the one that comes in a moment: a
         client that asks all the time has sent it already. Its answer says that it is the last."""
         self._is_draining = True
-        was_busy = self._clock() - self._since < _BUSY_SECONDS
+        was_busy = self._common.now - self._since < _BUSY_SECONDS
         self._loop.call_later(_LAST_SECONDS if was_busy else 0, self._leave_if_idle)
 
     def _leave_if_idle(self) -> None:
@@ -348,7 +339,7 @@ class Connection(asyncio.Protocol):
 
     def _enter(self, phase: Phase) -> None:
         self.phase = phase
-        self._since = self._clock()
+        self._since = self._common.now
 
     def look(self, now: float) -> None:
         """Cut the client off if it takes too long."""
@@ -379,22 +370,3 @@ class Connection(asyncio.Protocol):
 
 class _Refusal(Exception):
     """A request that cannot be read on: the status and why."""
-
-
-_names: dict[bytes, str] = {}
-
-
-def _new_name(name: bytes) -> str:
-    """The name of a header in lower case; those that come again are remembered."""
-    key = name.decode("latin-1").lower()
-    if len(_names) < _NAMES_REMEMBERED:
-        _names[name] = key
-    return key
-
-
-def _more_lines(response: Response, keeps: bool) -> str:
-    lines = "" if keeps else "connection: close\r\n"
-    headers: Any = response.headers
-    if headers:
-        lines += "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-    return lines + "\r\n"

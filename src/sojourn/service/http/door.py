@@ -14,7 +14,7 @@ from sojourn.service.addresses import listening, name_of
 from sojourn.service.failures import Status, refusal
 from sojourn.service.handler import Handler
 from sojourn.service.http import bodies
-from sojourn.service.http.connection import Bodies, Connection
+from sojourn.service.http.connection import Common, Connection
 from sojourn.service.http.gate import Gate
 from sojourn.service.http.limits import Limits
 from sojourn.service.http.messages import Request, Response, json_response
@@ -46,9 +46,8 @@ class HttpDoor:
         self._gate = gate
         self._server: asyncio.AbstractServer | None = None
         self._connections: set[Connection] = set()
-        self._bodies = Bodies()
+        self._common = Common()
         self._looking: asyncio.TimerHandle | None = None
-        self._now = time.monotonic()
         self._everybody_left: asyncio.Event | None = None
         self.observers: list[Observer] = []  # told of every answer and the seconds it took
 
@@ -103,15 +102,11 @@ class HttpDoor:
         return Connection(
             self.answer,
             self._limits,
-            self._clock,
             self._leave,
             self._is_welcome,
-            self._bodies,
+            self._common,
             self._refused,
         )
-
-    def _clock(self) -> float:
-        return self._now
 
     def _is_welcome(self, connection: Connection) -> bool:
         self._connections.add(connection)
@@ -123,9 +118,9 @@ class HttpDoor:
             self._everybody_left.set()
 
     def _look(self) -> None:
-        self._now = time.monotonic()
+        self._common.now = now = time.monotonic()
         for connection in list(self._connections):
-            connection.look(self._now)
+            connection.look(now)
         self._looking = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look)
 
     # -- requests --------------------------------------------------------------------------------
@@ -135,7 +130,17 @@ class HttpDoor:
         began = time.perf_counter() if self.observers else 0.0
         request.request_id = request_id(request.headers.get("x-request-id"))
         try:
-            response = await self._routed(request)
+            found = self._router.find(request.method, request.path)
+            if found is None:
+                response = self._unknown(request)
+            else:
+                route, request.parts = found
+                request.route = route.pattern
+                if self._gate is not None:
+                    self._gate.check(request, route)
+                if "content-encoding" in request.headers:
+                    await self._unfold(request)
+                response = await route.answer(request)
         except Exception as error:
             response = self._failed(request, error)
         response.headers = {**response.headers, "x-request-id": request.request_id}
@@ -150,22 +155,12 @@ class HttpDoor:
         for observer in self.observers:
             observer(request, response, 0.0)
 
-    async def _routed(self, request: Request) -> Response:
-        method = "GET" if request.method == "HEAD" else request.method
-        found = self._router.find(method, request.path)
-        if found is None:
-            return self._unknown(request)
-        route, request.parts = found
-        request.route = route.pattern
-        if self._gate is not None:
-            self._gate.check(request, route)
-        if "content-encoding" in request.headers:
-            most = self._limits.body_bytes
-            if len(request.body) < _FOLDED_BYTES:
-                request.body = bodies.decompressed(request, most)
-            else:
-                request.body = await aside(lambda: bodies.decompressed(request, most))
-        return await route.answer(request)
+    async def _unfold(self, request: Request) -> None:
+        most = self._limits.body_bytes
+        if len(request.body) < _FOLDED_BYTES:
+            request.body = bodies.decompressed(request, most)
+        else:
+            request.body = await aside(lambda: bodies.decompressed(request, most))
 
     def _unknown(self, request: Request) -> Response:
         methods = self._router.methods(request.path)

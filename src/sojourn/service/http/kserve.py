@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from time import monotonic as clock
 from typing import Any
@@ -174,8 +175,12 @@ class KServe:
 
 def ref_of(request: Request) -> ModelRef:
     """The model that the path names."""
-    version = request.parts.get("version")
-    name = request.parts["name"]
+    parts = request.parts
+    return _ref(parts["name"], parts.get("version"))
+
+
+@functools.lru_cache(1024)  # most come again and again
+def _ref(name: str, version: str | None) -> ModelRef:
     if version is None or version == "":
         return ModelRef(name)
     if not (version.isascii() and version.isdigit() and len(version) < 19):

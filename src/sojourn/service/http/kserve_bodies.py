@@ -6,6 +6,7 @@ that were seen are remembered.
 
 from __future__ import annotations
 
+import math
 from typing import Any, cast
 
 import msgspec
@@ -99,7 +100,10 @@ class Asked:
             end = at + size
             if end > len(raw):
                 raise _wrong(f"input {name!r}: the body does not have {size} more bytes")
-            arrays[name] = datatypes.from_raw(raw[at:end], datatype, shape, name)
+            if size and dtype.kind in "iuf" and size == math.prod(shape) * dtype.itemsize:
+                arrays[name] = np.ndarray(shape, dtype, raw, at)
+            else:
+                arrays[name] = datatypes.from_raw(raw[at:end], datatype, shape, name)
             at = end
         if at != len(raw):
             raise _wrong(f"{len(raw) - at} bytes behind the inputs belong to none of them")
@@ -201,20 +205,14 @@ _heads_before: dict[Any, bytes] = {}
 def response(answer: Answer, asked: Asked) -> Response:
     """The outputs, each where the client wants it."""
     outputs = {name: np.asarray(array) for name, array in answer.outputs.items()}
-    is_in_bytes = [asked.is_raw(name) for name in outputs]
-    if not any(is_in_bytes):
-        return Response(200, _head(answer, outputs, asked, {}))
     pieces = {
-        name: datatypes.to_raw(array)
-        for (name, array), is_raw in zip(outputs.items(), is_in_bytes, strict=True)
-        if is_raw
+        name: datatypes.to_raw(array) for name, array in outputs.items() if asked.is_raw(name)
     }
-    head = None
-    key = None
-    if not asked.id and all(is_in_bytes):
-        shapes = [
-            (name, array.dtype, array.shape, len(pieces[name])) for name, array in outputs.items()
-        ]
+    if not pieces:
+        return Response(200, _head(answer, outputs, asked, pieces))
+    head = key = None
+    if not asked.id and len(pieces) == len(outputs):
+        shapes = [(name, a.dtype, a.shape, len(pieces[name])) for name, a in outputs.items()]
         key = (answer.model, answer.version, *shapes)
         head = _heads_before.get(key)
     if head is None:

@@ -72,7 +72,7 @@ class Router:
         return apart
 
     def find(self, method: str, path: str) -> tuple[Route, dict[str, str]] | None:
-        """The route for this path and its parts, or None."""
+        """The route for this path and its parts, or None. HEAD is answered as GET is."""
         found = self._found.get((method, path))  # most paths come again and again
         if found is None:
             found = self._search(method, path)
@@ -83,6 +83,8 @@ class Router:
         return found
 
     def _search(self, method: str, path: str) -> tuple[Route, dict[str, str]] | None:
+        if method == "HEAD":
+            method = "GET"
         if "://" in path and not path.startswith("/"):  # a whole URL, as proxies are asked
             path = "/" + path.partition("://")[2].partition("/")[2]
         route = self._fixed.get((method, path))

@@ -1,0 +1,40 @@
+"""The heads of responses as bytes, and the names in the heads of requests."""
+
+from __future__ import annotations
+
+import functools
+from http import HTTPStatus
+
+from sojourn.service.http.messages import Response
+
+BODILESS = frozenset({204, 304})
+NAMES: dict[bytes, str] = {}  # of headers, as they came, in lower case
+_NAMES_REMEMBERED = 256
+_REASONS = {status.value: status.phrase for status in HTTPStatus} | {499: "Client Closed Request"}
+
+
+def head_of(response: Response, keeps: bool, length: int | None) -> bytes:
+    """Everything before the body, which has so many bytes; None: it comes in pieces."""
+    lines = _first_line(response.status)
+    if length is None:
+        lines += f"content-type: {response.content_type}\r\ntransfer-encoding: chunked\r\n"
+    elif response.status not in BODILESS:
+        lines += f"content-type: {response.content_type}\r\ncontent-length: {length}\r\n"
+    if not keeps:
+        lines += "connection: close\r\n"
+    for name, value in response.headers.items():
+        lines += f"{name}: {value}\r\n"
+    return f"{lines}\r\n".encode("latin-1")
+
+
+@functools.cache
+def _first_line(status: int) -> str:
+    return f"HTTP/1.1 {status} {_REASONS.get(status, '')}\r\n"
+
+
+def new_name(name: bytes) -> str:
+    """The name of a header in lower case; those that come again are remembered."""
+    key = name.decode("latin-1").lower()
+    if len(NAMES) < _NAMES_REMEMBERED:
+        NAMES[name] = key
+    return key
