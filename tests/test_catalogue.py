@@ -271,17 +271,17 @@ def test_requests_that_lose_their_worker_together_count_once_and_one_success_is_
             async def lose() -> None:
                 with pytest.raises(SessionBroken):
                     async with catalogue.session(served) as session:
-                        sessions.append(session)
-                        if len(sessions) == 8:  # all have it, and none waits for another
+                        pids.append(session.pid)
+                        if len(pids) == 8:  # all have it, and none waits for another
+                            os.kill(session.pid, signal.SIGKILL)
                             together.set()
                         await together.wait()
-                        if session.state.name != "BROKEN":
-                            os.kill(session.pid, signal.SIGKILL)
                         for _ in range(1000):
                             await session.arun("y", {"x": X})
 
-            together, sessions = asyncio.Event(), []
+            together, pids = asyncio.Event(), []
             await asyncio.gather(*(lose() for _ in range(8)))
+            assert len(set(pids)) == 1
             assert only(catalogue).failures == 1
             assert await answer(catalogue) == 8
             assert only(catalogue).failures == 0
