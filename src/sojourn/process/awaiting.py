@@ -35,9 +35,9 @@ WIDTH = max(2, CORES)
 _SHORT_SECONDS = 300e-6
 _TOGETHER_SECONDS = 1e-3  # that steps in one message may take: the first waits for the last
 _TICK_SECONDS = 0.05
-# Looks at a word: as many as a small step takes, then some each time that the loop goes round.
-_FIRST_LOOKS = 1000
-_LOOKS_IN_A_ROUND = 300
+# Looks at a word each time that the loop goes round. Few: others of the loop have something to do.
+_LOOKS_IN_A_ROUND = 30
+_ROUND_IN_LOOKS = 150  # what going round takes, in looks
 
 
 class _Round:
@@ -198,8 +198,8 @@ class AwaitedLanes:
         the loop watches for it."""
         lane, future = request.lane, request.future
         assert lane is not None
-        for looked in range(0, looks, _LOOKS_IN_A_ROUND):
-            if lane.answers_within(_LOOKS_IN_A_ROUND if looked else _FIRST_LOOKS):
+        for _ in range(0, looks, _LOOKS_IN_A_ROUND + _ROUND_IN_LOOKS):
+            if lane.answers_within(_LOOKS_IN_A_ROUND):
                 self._answered(lane)
                 return True
             await _ROUND
