@@ -15,11 +15,13 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+import numpy as np
 import pytest
 
 import models
 import sojourn
 from sojourn.testing.injection import interrupted
+from sojourn.transport.copying import SHARED_BYTES
 
 pytestmark = pytest.mark.usefixtures("zygote")
 SUM = ("output", {"a": 1, "b": 2})
@@ -62,6 +64,10 @@ def a_call_that_fails() -> None:
         sojourn.isolated(int)("x")
 
 
+def a_call_with_a_large_array() -> None:
+    assert sojourn.isolated(np.sum)(np.ones(SHARED_BYTES // 8)) == SHARED_BYTES // 8
+
+
 def a_stream() -> None:
     def count() -> Iterator[int]:
         yield from range(2)
@@ -88,7 +94,10 @@ def a_pool() -> None:
                 assert session.run(*SUM) == 3
 
 
-@pytest.mark.parametrize("act", [a_call, a_call_that_fails, a_stream, a_session, a_loan, a_pool])
+@pytest.mark.parametrize(
+    "act",
+    [a_call, a_call_that_fails, a_call_with_a_large_array, a_stream, a_session, a_loan, a_pool],
+)
 def test_nothing_that_could_lose_a_ctrl_c_runs_when_things_end_in_order(
     act: Callable[[], None],
 ) -> None:

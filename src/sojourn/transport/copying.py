@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import _thread
 
 import numpy as np
 
@@ -27,16 +27,22 @@ def write(view: np.ndarray, source: np.ndarray | Rows) -> None:
         return
     half = len(view) // 2
 
-    def second_half() -> None:
-        view[half:] = source[half:]
+    copied = _thread.allocate_lock()
+    copied.acquire()
 
-    helper = threading.Thread(target=second_half, name="sojourn-copies")
+    def second_half() -> None:
+        try:
+            view[half:] = source[half:]
+        finally:
+            copied.release()
+
+    # No Thread object: Python loses a Ctrl-C that comes while it forgets one.
     try:
-        helper.start()
+        _thread.start_new_thread(second_half, ())
     except RuntimeError:  # no thread to be had
         view[...] = source
         return
     try:
         view[:half] = source[:half]
     finally:
-        helper.join()
+        copied.acquire()
