@@ -145,7 +145,7 @@ def lying(tell: Any) -> Any:
 
             def answer(lane: Any, status: int, meta: bytes, arrays: Any) -> None:
                 lane.outbox._layouts.clear()  # so that it has a header
-                lane.outbox._last.clear()
+                lane.outbox.last.clear()
                 lane.outbox.put(meta, arrays)
                 tell(lane, meta)
                 lane._mine[messages.STATUS] = status

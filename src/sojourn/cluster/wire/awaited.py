@@ -245,7 +245,8 @@ class CallerEnd(FrameReader):
             return False
         if not proving.is_proof(data, self._token, b"agent", self._ours, self._theirs):
             raise frames.BrokenFrame("the agent at this address is another one")
-        self.ready.set_result(None)
+        if not self.ready.done():  # else who waited for it has given up
+            self.ready.set_result(None)
         return True
 
     async def ask(self, body: Any, arrays: Sequence[np.ndarray] = ()) -> tuple[Any, Any]:
@@ -293,4 +294,5 @@ class CallerEnd(FrameReader):
         for waiting in (self.ready, *self._waiting.values()):
             if not waiting.done():
                 waiting.set_exception(error)
-        self.ready.exception()  # nobody may be waiting for it
+        if not self.ready.cancelled():
+            self.ready.exception()  # nobody may be waiting for it
