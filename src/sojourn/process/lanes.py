@@ -18,7 +18,7 @@ from typing import TypeVar
 import numpy as np
 
 from sojourn.errors import PlatformError, SessionBusy, SojournError
-from sojourn.process.nets import net
+from sojourn.process.nets import close_all, net
 from sojourn.process.protocol import OpenLane
 from sojourn.transport import board, frames
 from sojourn.transport.lane import Answer, CallerLane, LaneRefused, PeerGone, ServerLane, new_bell
@@ -58,9 +58,11 @@ class Lanes:
         self._free: list[CallerLane] = []
         self._abandoned: list[CallerLane] = []
         self._lock = threading.Lock()
+        # For a Ctrl-C that comes before anything else knows of it: first the net, then the file.
+        made: list[int] = []
+        self._net = net(self, close_all, made)
         self._board, self._board_fd = Segment.create(board.BYTES)
-        # For a Ctrl-C that comes before anything else knows of it.
-        self._net = net(self, os.close, self._board_fd)
+        made.append(self._board_fd)
 
     def exchange(
         self,

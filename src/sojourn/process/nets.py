@@ -6,6 +6,7 @@ would run for every object: an end in order takes the net away, and then nothing
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -16,3 +17,10 @@ def net(owner: object, undo: Callable[..., object], *args: Any) -> weakref.final
     finalizer = weakref.finalize(owner, undo, *args)
     finalizer.atexit = False  # at exit sessions are closed in order
     return finalizer
+
+
+def close_all(fds: list[int]) -> None:
+    """To be undone: descriptors that go onto a list once they are there. First the net, then the
+    descriptor: a Ctrl-C in between must not lose it."""
+    for fd in fds:
+        os.close(fd)

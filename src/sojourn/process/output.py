@@ -19,7 +19,7 @@ import threading
 from typing import TextIO
 
 from sojourn.process import log_records
-from sojourn.process.nets import net
+from sojourn.process.nets import close_all, net
 from sojourn.process.plain import plain
 
 _KEPT_BYTES = 8192
@@ -57,7 +57,7 @@ class Stream:
         self._lock = threading.Lock()
         # For a Ctrl-C that comes before anything else knows of it: first the net, then the file.
         made: list[int] = []
-        self._net = net(self, _close_all, made)
+        self._net = net(self, close_all, made)
         made.append(os.memfd_create(name, os.MFD_CLOEXEC))
         self.fd = made[0]
 
@@ -141,11 +141,6 @@ class Stream:
             ctypes.c_long(end - self._punched),
         )
         self._punched = end
-
-
-def _close_all(fds: list[int]) -> None:
-    for fd in fds:
-        os.close(fd)
 
 
 class Output:

@@ -97,8 +97,11 @@ class Worker(ForkedProcess):
 
     def _start(self, order: Fork, deadline: float | None) -> None:
         # Whatever is refused or interrupted here, what was made before it goes; a process that was
-        # forked already ends with its lifeline.
+        # forked already ends with its lifeline. The net is for a Ctrl-C that comes right after.
+        held: list[Any] = []
+        self._net = net(self, _close_all, held)
         with contextlib.ExitStack() as undo, contextlib.ExitStack() as theirs:
+            undo.callback(held.clear)
             self.output = Output(trusted=self._is_trusted)
             undo.callback(self.output.close)
             self._control, their_control = map(undo.enter_context, frames.pair())
@@ -115,10 +118,8 @@ class Worker(ForkedProcess):
                 trusted=self._is_trusted,
                 most_bytes=self._most_bytes,
             )
+            held += (self._lanes, self._control, self._lifeline, self.output, self.pidfd)
             undo.pop_all()
-            # For a Ctrl-C that comes before anything else knows of it.
-            others = (self._lanes, self._control, self._lifeline, self.output)
-            self._net = net(self, _close_all, self.pidfd, *others)
 
     def _discard(self) -> None:
         """It was forked, but will never be used."""
@@ -386,10 +387,12 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_all_in_child)
 
 
-def _close_all(pidfd: int, *others: Any) -> None:
-    for each in others:
-        each.close()
-    os.close(pidfd)
+def _close_all(held: list[Any]) -> None:
+    if held:
+        *others, pidfd = held
+        for each in others:
+            each.close()
+        os.close(pidfd)
 
 
 def _forget_frames(error: Exception) -> None:
