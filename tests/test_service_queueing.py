@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import signal
 import threading
@@ -328,10 +329,10 @@ def test_a_client_that_leaves_costs_nobody_else_an_answer(pool: sojourn.Pool) ->
 
     async def work(desk: Desk) -> None:
         await desk.ask("lookup", i=[0])
-        for leaver in range(4):
+        for leaver, turns in itertools.product(range(4), range(1, 4)):
             tasks = [asyncio.ensure_future(desk.ask("lookup", i=[n])) for n in range(4)]
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
+            for _ in range(turns):  # of the loop: before the step begins, or after
+                await asyncio.sleep(0)
             tasks[leaver].cancel()
             got = await asyncio.gather(*tasks, return_exceptions=True)
             for n, each in enumerate(got):

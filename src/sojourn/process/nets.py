@@ -20,7 +20,7 @@ def net(owner: object, undo: Callable[..., object], *args: Any) -> weakref.final
 
 
 def close_all(fds: list[int]) -> None:
-    """To be undone: descriptors that go onto a list once they are there. First the net, then the
-    descriptor: a Ctrl-C in between must not lose it."""
+    """What a net for descriptors does. Hang it out with an empty list and put each descriptor there
+    once it is made: made before the net, it would be lost to a Ctrl-C in between."""
     for fd in fds:
         os.close(fd)
