@@ -5,8 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import math
-import struct
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -15,8 +13,8 @@ import numpy as np
 
 from sojourn.service.datatypes import from_base64
 from sojourn.service.failures import Refused, Status
+from sojourn.service.http.json_numbers import fractions
 
-_numbers = msgspec.json.Decoder(list[float])
 _integers = msgspec.json.Decoder(list[int])
 _anything = msgspec.json.Decoder(Any)
 
@@ -57,26 +55,18 @@ def from_data(
     data: msgspec.Raw | Parsed, dtype: np.dtype, shape: tuple[int, ...], name: str
 ) -> np.ndarray:
     """The array of this shape whose elements are listed, flat or in nested lists."""
-    values: Any
-    try:
-        if isinstance(data, Parsed):
-            values = data.value
-        elif dtype == np.float32:
-            return shaped(floats(_numbers.decode(data)), shape, name)
-        elif dtype.kind == "f" or dtype.kind == "V":
-            values = _numbers.decode(data)
+    if not isinstance(data, Parsed):
+        if dtype.kind == "f":
+            array = fractions(data, dtype, 1)
+            if array is not None:
+                return shaped(array, shape, name)
         elif dtype.kind in "iu":
-            values = _integers.decode(data)
-        else:
-            values = parsed(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError):
-        values = parsed(data)
+            try:
+                return shaped(as_array(_integers.decode(data), dtype, name), shape, name)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                pass  # nested, or no integers
+    values = parsed(data)
     return shaped(as_array(values, dtype, name), shape, name)
-
-
-def floats(values: Collection[float]) -> np.ndarray:
-    """Numbers as float32, in a fifth of the time that numpy takes for it."""
-    return np.frombuffer(struct.pack(f"={len(values)}f", *values), np.float32)
 
 
 def shaped(array: np.ndarray, shape: tuple[int, ...], name: str) -> np.ndarray:

@@ -11,6 +11,7 @@ import numpy as np
 from sojourn.service.failures import Refused, Status
 from sojourn.service.handler import Handler
 from sojourn.service.http import json_arrays
+from sojourn.service.http.json_numbers import DEEPEST, fractions
 from sojourn.service.http.messages import Request, Response, json_response
 from sojourn.service.http.router import Router
 from sojourn.service.inference import Inference, ModelRef, keep_alive_of
@@ -38,15 +39,6 @@ _DTYPES = {
         for n in (8, 16, 32, 64)
     },
 }
-_LIST_OF_ROWS = tuple(
-    msgspec.json.Decoder(kind)
-    for kind in (
-        list[float],
-        list[list[float]],
-        list[list[list[float]]],
-        list[list[list[list[float]]]],
-    )
-)
 
 
 class _Predict(msgspec.Struct, gc=False):
@@ -233,18 +225,10 @@ def _numbers(raw: msgspec.Raw, spec: TensorSpec) -> np.ndarray | None:
     """The quick way, for lists of fractions; None if it is something else, or of another shape."""
     dtype = BY_NAME.get(spec.dtype)
     rank = len(spec.shape or ())
-    if dtype is None or dtype.kind != "f" or not 1 <= rank <= len(_LIST_OF_ROWS):
+    if dtype is None or dtype.kind != "f" or not 1 <= rank <= DEEPEST:
         return None
-    if type(raw) is not msgspec.Raw:
-        return None
-    try:
-        values: Any = _LIST_OF_ROWS[rank - 1].decode(raw)
-        if rank == 2 and len(values) == 1 and dtype == np.float32:
-            return json_arrays.floats(values[0]).reshape(1, -1)
-        with np.errstate(over="raise"):
-            return np.array(values, dtype) if values else None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError, ArithmeticError):
-        return None
+    array = fractions(raw, dtype, rank) if type(raw) is msgspec.Raw else None
+    return array if array is not None and len(array) else None
 
 
 def _array(values: Any, spec: TensorSpec, name: str) -> np.ndarray:

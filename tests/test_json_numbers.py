@@ -1,0 +1,57 @@
+"""Lists of numbers in JSON bodies: the quick reader says what the slow one would, or nothing."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sojourn.service.http import json_arrays
+from sojourn.service.http.json_numbers import fractions
+
+_numbers = st.floats(allow_nan=False, allow_infinity=False, width=32) | st.integers(-(2**70), 2**70)
+_oddities = st.booleans() | st.none() | st.text(max_size=3) | st.just({"b64": "AA=="})
+_values = st.recursive(
+    _numbers | _oddities, lambda inner: st.lists(inner, max_size=4), max_leaves=20
+)
+_rows = st.integers(0, 4).flatmap(
+    lambda width: st.lists(st.lists(_numbers, min_size=width, max_size=width), max_size=4)
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(_values | _rows | st.lists(_numbers), st.sampled_from([1, 2, 3]))
+def test_what_is_read_quickly_is_what_was_written(values: Any, rank: int) -> None:
+    text = json.dumps(values).encode()
+    array = fractions(text, np.dtype(np.float32), rank)
+    if array is None:
+        return
+    assert array.ndim == rank
+    expected = json_arrays.as_array(values, np.dtype(np.float32), "x")
+    assert array.shape == expected.shape
+    np.testing.assert_array_equal(array, expected)
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_plain_lists_are_read_quickly(rank: int) -> None:
+    made = np.arange(24, dtype=np.float64).reshape((24,) if rank == 1 else (2, 12, 1)[:rank] or ())
+    array = fractions(json.dumps(made.tolist()).encode(), np.dtype(np.float64), rank)
+    assert array is not None
+    np.testing.assert_array_equal(array, made)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"", b"[", b"[1", b"[1]x", b"[NaN]", b"[1e400]", b"[1e39]", b"[[1],[2,3]]", b"[[1],2]",
+        b"[[1,[2]],[3]]", b"[true]", b"[null]", b'["["]', b"{}", b"3", b"[\xff]", b"[01]",
+        b"[" * 5000,
+    ],
+)  # fmt: skip
+def test_what_is_no_plain_list_is_left_to_the_slow_reader(text: bytes) -> None:
+    for rank in (1, 2, 3):
+        assert fractions(text, np.dtype(np.float32), rank) is None
