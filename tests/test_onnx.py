@@ -12,10 +12,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import onnx_writer as onnx
 import sojourn
 from needed import needs
+from sojourn.cli.inspect import command as inspect_command
 from sojourn.errors import CheckpointError, DeviceError, InputError, ModelError
 from sojourn.probes.model_files import inspect_model
 from sojourn.probes.model_files.onnx_files import parse_onnx
@@ -302,6 +304,23 @@ def test_damage_is_a_model_error_and_never_anything_else() -> None:
             parse_onnx(memoryview(bytes(damaged)))
         except ModelError:
             pass
+
+
+@pytest.mark.parametrize("words", [[], ["--json"], ["--all"]])
+def test_a_weight_of_a_size_that_no_disk_has_is_damage(tmp_path: Path, words: list[str]) -> None:
+    huge = b"".join(onnx.integer(1, 2**62) for _ in range(254))
+    path = written(tmp_path / "m.onnx", onnx.model([], [], [], [huge + onnx.integer(2, 1)]))
+    result = CliRunner().invoke(inspect_command, [str(path), *words])
+    assert isinstance(result.exception, SystemExit)
+    assert result.exit_code == 1
+    assert "larger than any disk" in result.output
+
+
+def test_damage_in_an_untrusted_model_names_the_file(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"m\.onnx: not an ONNX model: damaged"):
+        sojourn.open(written(tmp_path / "m.onnx", b"{"), untrusted=True)
+    with pytest.raises(ModelError, match=r"m\.onnx\.data.* is not there"):
+        sojourn.open(written(tmp_path / "m.onnx", onnx.dense("m.onnx.data")), untrusted=True)
 
 
 def test_more_of_anything_than_a_model_has_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import pytest
 import sojourn
 import tflite_models
 from needed import needs
-from sojourn.errors import CheckpointError, DeviceError, InputError, ModelError
+from sojourn.errors import CheckpointError, DeviceError, EngineError, InputError, ModelError
 from sojourn.probes.model_files import inspect_model
 from sojourn.probes.model_files.tflite_files import parse_tflite
 from sojourn.process.zygote import zygote_for
@@ -119,6 +119,17 @@ def test_wrong_inputs_and_devices_are_reported_what_there_is(folder: Path) -> No
                 session.run(fetches, feeds)
     with pytest.raises(DeviceError, match="runs on the CPU"):
         sojourn.open(folder / "one.tflite", device="gpu:0")
+
+
+@needs_engine
+def test_a_step_that_the_engine_refuses_is_an_engine_error_and_the_next_one_runs(
+    folder: Path,
+) -> None:
+    with sojourn.open(folder / "row.tflite") as session:
+        for _ in range(2):
+            with pytest.raises(EngineError, match=r"LiteRT cannot run it: .*index out of bounds"):
+                session.run("y", {"i": [7, 0]})
+            assert np.array_equal(session.run("y", {"i": [3]}), WEIGHTS[3:])
 
 
 @needs_engine

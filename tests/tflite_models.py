@@ -43,10 +43,15 @@ def main(folder: str) -> None:
         def det(self, x: Any) -> Any:
             return {"y": tf.linalg.det(x)}
 
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.int32)])
+        def row(self, i: Any) -> Any:
+            return {"y": tf.gather(WEIGHTS, i)}
+
     two, counter, odd = Two(), Counter(), Odd()
     write("two", two, {"dense": two.dense, "add": two.add})
     write("one", two, {"dense": two.dense})
     write("counter", counter, {"add": counter.add})
+    write("row", odd, {"row": odd.row})
     write("custom", odd, {"det": odd.det}, allow_custom_ops=True)
     flex = [tf.lite.OpsSet.TFLITE_BUILTINS, tf.lite.OpsSet.SELECT_TF_OPS]
     write("flex", odd, {"det": odd.det}, supported_ops=flex)

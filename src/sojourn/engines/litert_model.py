@@ -19,7 +19,7 @@ from ai_edge_litert.interpreter import Interpreter
 
 from sojourn.engines.base import Arrays, EnginePlan, Operation, renamed
 from sojourn.engines.converted import as_tensorflow
-from sojourn.errors import InputError, ModelError
+from sojourn.errors import EngineError, InputError, ModelError
 from sojourn.kinds import Load
 from sojourn.probes.model_files.contents import mapped
 from sojourn.probes.model_files.tflite_files import parse_tflite
@@ -122,6 +122,8 @@ class LiteRtPlan:
         runner = self._engine.take()
         try:
             return runner.run(self._feeds, arrays, self._fetches)
+        except (RuntimeError, ValueError) as error:
+            raise EngineError(f"LiteRT cannot run it: {_reason(error)}") from None
         finally:
             self._engine.give_back(runner)
 
@@ -134,6 +136,8 @@ class _Runner:
         self._interpreter.allocate_tensors()
         inputs = {detail["name"]: detail for detail in self._interpreter.get_input_details()}
         outputs = {detail["name"]: detail for detail in self._interpreter.get_output_details()}
+        if key is None and len(inputs) < len(self._interpreter.get_input_details()):
+            raise ValueError(f"several of its inputs have the same name: {', '.join(inputs)}")
         self._signature = None
         if key is not None:
             signature = self._interpreter.get_signature_runner(key)

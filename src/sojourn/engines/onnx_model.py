@@ -146,7 +146,7 @@ class OnnxPlan:
             given[self._feeds[i]] = _decoded(self._feeds[i], arrays[i])
         try:
             results: list[np.ndarray] = self._run(self._fetches, given, None)
-        except (RuntimeError, ValueError, MemoryError):
+        except MemoryError:
             raise
         except Exception as error:  # as above
             raise EngineError(f"{type(error).__name__}: {_SOURCE.sub('', str(error))}") from None

@@ -41,6 +41,8 @@ def of_checkpoint(prefix: str) -> list[str]:
 
 def plain_file(path: str, of: str) -> str:
     """A file beside the one that was named. Raises ModelError if it is a link or no file."""
+    if not os.path.lexists(path):
+        raise ModelError(f"{path}, which belongs to {of}, is not there")
     if os.path.islink(path) or not os.path.isfile(path):
         raise ModelError(f"{path} is not a regular file, and {of} is untrusted")
     return path

@@ -46,6 +46,7 @@ _BITS = {
 _KNOWN = ("", "ai.onnx", "ai.onnx.ml", "ai.onnx.training", "com.microsoft", "com.microsoft.nchwc")
 _MOST_ITEMS = 1_000_000  # nodes, weights, inputs: far above any model
 _MOST_DIMENSIONS = 254
+_MOST_BYTES = 1 << 62  # of one weight: what the format counts in
 # After the name of the model: `.onnx.data` and `.onnx_data` are what exporters choose.
 _WEIGHTS = re.compile(r"(\.onnx)?[._-](data|bin|weights|pb)([._-]?\d+)?")
 
@@ -74,10 +75,7 @@ class OnnxModel:
 
 def read_onnx(path: str, known: object = None) -> ModelSummary:
     """An ONNX model."""
-    try:
-        model = parse_onnx(content(path))
-    except ModelError as error:
-        raise ModelError(f"{path}: not an ONNX model: {error}") from error
+    model = _parsed(path)
     folder = os.path.dirname(path)
     beside = [os.path.join(folder, name) for name in model.external if _is_inside(name)]
     size = os.path.getsize(path) + sum(os.path.getsize(f) for f in beside if os.path.isfile(f))
@@ -98,12 +96,19 @@ def read_onnx(path: str, known: object = None) -> ModelSummary:
     )
 
 
+def _parsed(path: str) -> OnnxModel:
+    try:
+        return parse_onnx(content(path))
+    except ModelError as error:
+        raise ModelError(f"{path}: not an ONNX model: {error}") from error
+
+
 def files_of(path: str) -> list[str]:
     """The model and the files that hold its weights. Raises ModelError if one lies elsewhere, or
     could be anybody's: the model says what they are called, and would be given any."""
     real = os.path.realpath(path)
     found = [real]
-    for name in parse_onnx(content(real)).external:
+    for name in _parsed(path).external:
         if not _is_inside(name):
             raise ModelError(f"{path} keeps weights in {name}, which is not beside it")
         if not _is_named_like(real, name):
@@ -226,8 +231,10 @@ def _weight(model: OnnxModel, value: Value) -> None:
             if key == "location":
                 locations.append(said)
     model.external |= dict.fromkeys(locations)
-    spec = TensorSpec(_dtype(code), tuple(dims))
-    model.weights.append(Weight(name, spec, max(0, prod(dims)) * _BITS.get(code, 0) // 8))
+    size = max(0, prod(dims)) * _BITS.get(code, 0) // 8
+    if size > _MOST_BYTES:
+        raise ModelError(f"damaged: the weight {name!r} is larger than any disk")
+    model.weights.append(Weight(name, TensorSpec(_dtype(code), tuple(dims)), size))
 
 
 def _numbers(value: Value) -> list[int]:
