@@ -169,7 +169,7 @@ def test_what_events_tell_is_remembered_within_bounds():
     assert [one["session"] for one in receipts] == ["m@2[0]"]
     tell("worker.died", "n", how="was killed by SIGKILL", worker_pid=5)
     [incident] = watching.incidents()
-    assert incident.words == "how was killed by SIGKILL, worker_pid 5"
+    assert incident.words == "was killed by SIGKILL, worker pid 5"
     for number in range(3 * MOST_SESSIONS):
         for kind in ("session.opening", "session.ready", "session.steps", "session.broken"):
             tell(kind, f"s{number}", 1)

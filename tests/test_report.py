@@ -218,5 +218,5 @@ def test_what_went_wrong_is_reported_with_all_its_facts() -> None:
     assert (died["how"], died["worker_pid"], died["pid"]) == ("killed by SIGKILL", 71, 7)
     assert (overdue["seconds"], overrun["held_bytes"]) == (12.5, 131 * MIB)
     page = render(story)
-    for fact in ("killed by SIGKILL", "worker_pid 71", "out &lt;of&gt;", "12.5 s", "131 MiB"):
+    for fact in ("killed by SIGKILL", "worker pid 71", "out &lt;of&gt;", "12.5 s", "131 MiB"):
         assert fact in page, fact

@@ -42,8 +42,8 @@ class Incident:
 
     @property
     def in_words(self) -> str:
-        """The facts in words: `how killed by SIGKILL, worker_pid 71, held_bytes 131 MiB`."""
-        return ", ".join(f"{name} {_in_units(name, fact)}" for name, fact in self.facts.items())
+        """The facts in words: `was killed by SIGKILL, worker pid 71, held 131 MiB`."""
+        return ", ".join(_told(name, fact) for name, fact in self.facts.items())
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -221,6 +221,11 @@ def _incident(event: Mapping[str, Any], at: float) -> Incident:
     facts = {name: fact for name, fact in event.items() if name not in _FRAME and fact not in _NO}
     session, place = (str(event.get(name) or "") for name in ("session", "place"))
     return Incident(at, event["kind"], session, place, facts)
+
+
+def _told(name: str, fact: Any) -> str:
+    label = "" if name == "how" else name.removesuffix("_bytes").replace("_", " ")
+    return f"{label} {_in_units(name, fact)}".strip()
 
 
 def _in_units(name: str, fact: Any) -> str:
