@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from sojourn.cli.audit import command
+from sojourn.cli.main import main
 
 # Loaded by its path: the package around it would take longer than all these programs.
 RUN = f"""
@@ -135,7 +135,7 @@ def test_workers_of_multiprocessing_find_the_program_again(tmp_path: Path) -> No
     ],
 )
 def test_a_command_that_makes_no_sense_is_a_usage_error(arguments: list[str], message: str) -> None:
-    done = CliRunner().invoke(command, arguments)
+    done = CliRunner().invoke(main, ["audit", *arguments])
     assert done.exit_code == 2
     assert message in done.output
 

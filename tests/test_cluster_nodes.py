@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from sojourn.cli import nodes
+from sojourn.cli.main import main
 
 pytest.importorskip("ray")
 
@@ -42,7 +42,7 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def test_it_lists_nodes_budgets_and_copies(looked: list[Any]) -> None:
-    done = CliRunner().invoke(nodes.command)
+    done = CliRunner().invoke(main, ["nodes"])
     assert done.exit_code == 0
     assert done.output.splitlines() == [
         "node        holds    of       calls  model   state  size     leases  runs",
@@ -52,11 +52,11 @@ def test_it_lists_nodes_budgets_and_copies(looked: list[Any]) -> None:
 
 
 def test_it_gives_the_same_as_data(looked: list[Any]) -> None:
-    done = CliRunner().invoke(nodes.command, ["--json"])
+    done = CliRunner().invoke(main, ["nodes", "--json"])
     assert json.loads(done.output)["nodes"] == FOUND["nodes"]
 
 
 def test_a_cluster_that_nobody_uses_is_said_to_be_one(looked: list[Any]) -> None:
     looked[0] = None
-    done = CliRunner().invoke(nodes.command)
+    done = CliRunner().invoke(main, ["nodes"])
     assert (done.exit_code, done.output) == (1, "no program is connected to this cluster\n")

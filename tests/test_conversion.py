@@ -309,17 +309,17 @@ def test_the_oldest_entries_go_when_there_is_too_much(
 
 @needs_engines
 def test_the_command_shows_what_every_engine_makes_of_a_model(saved: Path) -> None:
-    from sojourn.cli.convert import command
+    from sojourn.cli.main import main
 
-    told = CliRunner().invoke(command, [str(saved), "--to", "litert", "--json"])
+    told = CliRunner().invoke(main, ["convert", str(saved), "--to", "litert", "--json"])
     assert told.exit_code == 0, told.output
     [candidate] = json.loads(told.output)["candidates"]
     assert candidate["engine"] == "litert"
     assert candidate["refusal"] == ""
     assert os.path.isfile(os.path.join(json.loads(told.output)["folder"], candidate["file"]))
-    shown = CliRunner().invoke(command, [str(saved), "--to", "litert"])
+    shown = CliRunner().invoke(main, ["convert", str(saved), "--to", "litert"])
     assert "agrees" in shown.output
-    assert CliRunner().invoke(command, ["--clear"]).exit_code == 0
+    assert CliRunner().invoke(main, ["convert", "--clear"]).exit_code == 0
 
 
 # Decisions

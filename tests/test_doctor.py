@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -115,6 +116,9 @@ def test_a_process_that_has_lost_its_client_is_found():
     ours = subprocess.Popen(
         [f"sojourn: ours of {os.getpid()}"], executable="/bin/cat", stdin=subprocess.PIPE
     )
+    for process in (lost, ours):  # one that has just begun has no title yet
+        while not Path(f"/proc/{process.pid}/cmdline").read_bytes():
+            pass
     stale = {one.pid: one.name for one in machine.stale_processes()}
     for process in (lost, ours):
         process.communicate()

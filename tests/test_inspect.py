@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 import inspected_models
 from inspected_models import keras_file
-from sojourn.cli.inspect import command
+from sojourn.cli.main import main
 from sojourn.probes.model_files import (
     Finding,
     ModelSummary,
@@ -30,7 +30,7 @@ def dangers(summary: ModelSummary) -> set[tuple[str, str, str]]:
 
 
 def run(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(command, [str(a) for a in arguments])
+    return CliRunner().invoke(main, ["inspect", *map(str, arguments)])
 
 
 # Honest models

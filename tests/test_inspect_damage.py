@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import inspected_models
 from inspected_models import keras_file
-from sojourn.cli.inspect import command
+from sojourn.cli.main import main
 from sojourn.errors import ModelError
 from sojourn.probes.model_files import (
     graphs,
@@ -35,7 +35,7 @@ models = inspected_models.models  # a fixture
 
 
 def run(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(command, [str(a) for a in arguments])
+    return CliRunner().invoke(main, ["inspect", *map(str, arguments)])
 
 
 @pytest.mark.parametrize(

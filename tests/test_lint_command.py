@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from sojourn.audit.codes import CODES
 from sojourn.audit.explain import page
-from sojourn.cli.lint import command
+from sojourn.cli.main import main
 
 ROOT = Path(__file__).parents[1]
 
@@ -29,7 +29,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def lint(*args: str) -> Result:
-    return CliRunner().invoke(command, args)
+    return CliRunner().invoke(main, ["lint", *args])
 
 
 def test_it_exits_with_0_1_and_2(here: Path) -> None:

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 import onnx_writer as onnx
 import sojourn
 from needed import needs
-from sojourn.cli.inspect import command as inspect_command
+from sojourn.cli.main import main
 from sojourn.errors import CheckpointError, DeviceError, InputError, ModelError
 from sojourn.probes.model_files import inspect_model
 from sojourn.probes.model_files.onnx_files import parse_onnx
@@ -310,7 +310,7 @@ def test_damage_is_a_model_error_and_never_anything_else() -> None:
 def test_a_weight_of_a_size_that_no_disk_has_is_damage(tmp_path: Path, words: list[str]) -> None:
     huge = b"".join(onnx.integer(1, 2**62) for _ in range(254))
     path = written(tmp_path / "m.onnx", onnx.model([], [], [], [huge + onnx.integer(2, 1)]))
-    result = CliRunner().invoke(inspect_command, [str(path), *words])
+    result = CliRunner().invoke(main, ["inspect", str(path), *words])
     assert isinstance(result.exception, SystemExit)
     assert result.exit_code == 1
     assert "larger than any disk" in result.output

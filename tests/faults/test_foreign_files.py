@@ -15,8 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from sojourn import events
-from sojourn.cli.lint import command as lint
-from sojourn.cli.report import command as report
+from sojourn.cli.main import main
 from sojourn.errors import CheckpointError, ModelError
 from sojourn.pool.decisions.terms import CopyId
 from sojourn.pool.parking import Parking
@@ -257,13 +256,13 @@ def test_a_full_disk_costs_no_program_that_is_fixed(
     before = contents(tmp_path)
     with monkeypatch.context() as patched:
         patched.setattr(folders.os, "fsync", full)
-        result = CliRunner().invoke(lint, ["--fix", "--isolated", str(path)])
+        result = CliRunner().invoke(main, ["lint", "--fix", "--isolated", str(path)])
     assert result.exit_code == 1
     assert "is as it was: [Errno 28]" in result.output
     assert contents(tmp_path) == before
     link = tmp_path / "link.py"
     link.symlink_to(path)
-    CliRunner().invoke(lint, ["--fix", "--isolated", str(link)])
+    CliRunner().invoke(main, ["lint", "--fix", "--isolated", str(link)])
     assert path.read_bytes() != before["program.py"]
     assert stat.S_IMODE(path.stat().st_mode) == 0o750
     assert link.is_symlink()
@@ -288,7 +287,9 @@ def test_events_that_turn_over_stay_as_private_as_they_were(recorded: Path) -> N
 @pytest.mark.parametrize("words", [[], ["--html"], ["--png"], ["--output"]])
 def test_a_report_does_not_replace_the_events_it_is_about(recorded: Path, words: list[str]) -> None:
     before = contents(recorded.parent)
-    result = CliRunner().invoke(report, [str(recorded), *words, *[str(recorded)] * len(words)])
+    result = CliRunner().invoke(
+        main, ["report", str(recorded), *words, *[str(recorded)] * len(words)]
+    )
     assert result.exit_code == 2
     assert "holds the events" in result.output
     assert contents(recorded.parent) == before
