@@ -60,3 +60,22 @@ def make_session(make_default=False):
     if make_default:
         return tf.InteractiveSession()
     return tf.Session()
+
+
+class Critic:
+    def __init__(self, tensors):
+        self.tensors = tensors
+
+    def constraint(self):
+        return float(self.tensors["constraint"].eval())  # expect: SOJ005
+
+    def inference(self, net):
+        return net.eval()
+
+
+def feeds_by_place(value):
+    return y.eval({x: value})  # expect: SOJ005
+
+
+def only_asks_what_it_can():
+    return hasattr(tf.get_default_session(), "as_default")

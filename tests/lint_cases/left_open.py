@@ -280,3 +280,17 @@ def in_its_method():
 
 def kept_by_keras():
     tf1.keras.backend.set_session(tf1.Session(config=tf1.ConfigProto()))  # expect: SOJ001
+
+
+class OnceClosed:
+    def train(self):
+        self.session = tf.Session()
+        with self.session as sess:
+            sess.run(tf.no_op())
+
+    def load(self, saver, path):
+        self.session = tf.Session()  # expect: SOJ001
+        saver.restore(self.session, path)
+
+    def sample(self):
+        return self.session.run(tf.no_op())

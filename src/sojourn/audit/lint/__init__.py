@@ -14,7 +14,9 @@ expressions, flow
 kept      sessions that outlive a function: on self, in a global, in a class
 steps, ops
           what runs a step, what it fetches, what adds an op
-repeats   what is done again and again: loops, and the functions that they call
+repeats, conditions
+          what is done again and again: loops, the functions that they call, branches in them
+serving   functions that code out of sight calls again and again
 loops, built
           sessions and ops made again and again; graphs that are only built up
 defaults  code that runs on whatever session is the default

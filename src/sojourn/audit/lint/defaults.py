@@ -12,12 +12,13 @@ from sojourn.audit import codes
 from sojourn.audit.lint.module import Function, Module, is_self, last_name, own_uses
 from sojourn.audit.lint.names import is_interactive
 from sojourn.audit.lint.problem import Problem, problem_at
-from sojourn.audit.lint.steps import can_run, looks_like_session
+from sojourn.audit.lint.steps import can_run, is_step, looks_like_session
 
 _ASKING = "tensorflow.get_default_session"
 _RUNNING = frozenset({"run", "partial_run", "make_callable"})
 _NAMES = (ast.Name, ast.Attribute)
-_LOOKING = frozenset({"print", "isinstance", "type", "id", "repr", "str", "bool"})
+_LOOKING = frozenset({"print", "isinstance", "hasattr", "type", "id", "repr", "str", "bool"})
+_READING = frozenset({"print", "float", "int", "array", "asarray", "mean", "argmax", "format"})
 
 
 def borrowed(module: Module) -> Iterator[Problem]:
@@ -32,7 +33,7 @@ def borrowed(module: Module) -> Iterator[Problem]:
         scope = module.scope_of(call)
         if not isinstance(scope, Function) or scope.name.startswith("test"):
             continue
-        if blocks and _may_be_inside(module, call, scope, ours):
+        if blocks and _may_be_inside(module, call, scope, blocks, ours):
             continue
         if _is_called_by_relatives(module, scope):
             continue
@@ -68,13 +69,24 @@ def _asks(module: Module, call: ast.Call) -> bool:
 
 def _runs_by_default(module: Module, call: ast.Call) -> bool:
     """`loss.eval(feed_dict=...)`, `self.weights.eval()`: nothing says which session."""
-    if not isinstance(call.func, ast.Attribute) or call.args:
-        return False
-    if call.func.attr not in ("eval", "run"):
+    if not isinstance(call.func, ast.Attribute) or call.func.attr not in ("eval", "run"):
         return False
     if call.keywords:
-        return {keyword.arg for keyword in call.keywords} == {"feed_dict"}
-    return can_run(module, call.func.value)
+        return not call.args and {keyword.arg for keyword in call.keywords} == {"feed_dict"}
+    if can_run(module, call.func.value):
+        return len(call.args) <= 1  # what is fed
+    is_bare = call.func.attr == "eval" and not call.args
+    return is_bare and _is_data(module, call) and is_step(module, call)
+
+
+def _is_data(module: Module, call: ast.Call) -> bool:
+    """Whether the result is surely numbers, and not a model in evaluation mode."""
+    parent = module.parents[call]
+    if isinstance(parent, ast.Call):
+        return call in parent.args and last_name(parent.func) in _READING
+    return isinstance(
+        parent, ast.Attribute | ast.BinOp | ast.Subscript | ast.Compare | ast.FormattedValue
+    )
 
 
 def _is_run(module: Module, node: ast.expr) -> bool:
@@ -123,12 +135,17 @@ def _blocks_with_default(module: Module) -> Iterator[ast.AST]:
             yield module.parents[item]
 
 
-def _may_be_inside(module: Module, call: ast.Call, scope: Function, ours: set[str]) -> bool:
+def _may_be_inside(
+    module: Module, call: ast.Call, scope: Function, blocks: list[ast.AST], ours: set[str]
+) -> bool:
     """Whether a default session of this file may be in force where the call is."""
     owner = module.class_of(scope)
     called = owner.name if owner is not None and scope.name.startswith("__") else scope.name
-    if called in ours or not module.program.mentions(called):
-        return True  # a block of this file leads here, or no caller is in sight
+    if called in ours:
+        return True  # a block of this file leads here
+    is_script = any(not isinstance(module.scope_of(block), Function) for block in blocks)
+    if (is_script or owner is not None) and not module.program.mentions(called):
+        return True  # no caller is in sight, and it may be one in a block of this file
     node: ast.AST = call
     while node is not scope:
         node = module.parents[node]

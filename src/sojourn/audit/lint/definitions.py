@@ -12,7 +12,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import PurePath
 
-from sojourn.audit.lint.module import Function, Module, is_self, last_name, own_nodes
+from sojourn.audit.lint.module import (
+    Function,
+    Module,
+    is_self,
+    last_name,
+    own_nodes,
+    parameters,
+)
 from sojourn.source import dotted
 
 # Methods of many libraries: that the program has one too says little.
@@ -22,6 +29,7 @@ _COMMON = frozenset(
     "compile init initialize process apply open send join wait info debug log plot show "
     "items".split()
 )
+_FAR = 3  # callers of callers that are asked what they give
 _DEEP = 8  # imports of imports, attributes of attributes: further than this is a circle
 
 
@@ -208,11 +216,44 @@ class Definitions:
             owner = module.class_of(node)
             return Definition(module, owner) if owner is not None else None
         values = [v for v in module.values_of(node) if not _is_none(v)]
+        if values == [None]:
+            return self._given(module, node, depth)
         if not values or None in values:
             return None
         classes = [self.instance_of(module, v, depth + 1) for v in values if v is not None]
         is_one = len({found and found.node for found in classes}) == 1
         return classes[0] if is_one else None
+
+    def _given(self, module: Module, node: ast.expr, depth: int) -> Definition | None:
+        """The class of the object that every call of a function gives it for this parameter."""
+        if not isinstance(node, ast.Name) or depth > _FAR:
+            return None
+        function = module.home_of(node)
+        if not isinstance(function, Function) or node.id not in parameters(function):
+            return None
+        owner = module.class_of(function) if function.name == "__init__" else None
+        called = owner or function
+        found: set[Definition | None] = set()
+        for caller, call in self.calls_named(called.name):
+            made = self.definition(caller, call.func, depth + 1)
+            if made is None or made.node is not called:
+                continue
+            filled = parameters(function)[made.is_bound or owner is not None :]
+            value = argument_for(call, node.id, filled)
+            found.add(self.instance_of(caller, value, depth + 1) if value is not None else None)
+        return found.pop() if len(found) == 1 else None
+
+    @cached_property
+    def _calls(self) -> dict[str, list[tuple[Module, ast.Call]]]:
+        found: dict[str, list[tuple[Module, ast.Call]]] = {}
+        for module in self.modules.values():
+            for call in module.calls:
+                found.setdefault(last_name(call.func), []).append((module, call))
+        return found
+
+    def calls_named(self, name: str) -> list[tuple[Module, ast.Call]]:
+        """Every call of anything that has this name."""
+        return self._calls.get(name, [])
 
     def _method(self, owner: Definition, name: str, depth: int, bound: bool) -> Definition | None:
         assert isinstance(owner.node, ast.ClassDef)
@@ -264,6 +305,16 @@ class Definitions:
                     pending += bases.get(name, ())
             found[node] = seen
         return found
+
+
+def argument_for(call: ast.Call, name: str, names: list[str]) -> ast.expr | None:
+    """What a call gives for a parameter, of those that it fills in this order."""
+    for keyword in call.keywords:
+        if keyword.arg == name:
+            return keyword.value
+    place = names.index(name) if name in names else len(call.args)
+    is_plain = not any(isinstance(a, ast.Starred) for a in call.args)
+    return call.args[place] if is_plain and place < len(call.args) else None
 
 
 def _is_none(node: ast.expr | None) -> bool:

@@ -60,7 +60,8 @@ def _why_kept_open(module: Module, site: Site) -> str | None:
             return None
         if module.program.closes(module, owner, attribute):
             return None
-        if not is_never_closed([*attribute_uses(module, owner, attribute), *_owner_uses(site)]):
+        uses = attribute_uses(module, owner, attribute, opening=site.call)
+        if not is_never_closed([*uses, *_owner_uses(site)]):
             return None
     if any(_is_ended(module, holder) for holder in site.holders):
         return None

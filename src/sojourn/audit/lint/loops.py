@@ -18,7 +18,6 @@ from sojourn.audit.lint.repeats import (
     function_around,
     has_graph_of_its_own,
     is_eager,
-    is_serving,
     is_unconditional,
     leaves_after,
     loops_around,
@@ -26,6 +25,7 @@ from sojourn.audit.lint.repeats import (
     renews,
     runs_steps,
 )
+from sojourn.audit.lint.serving import is_for_many_calls, serves
 from sojourn.audit.lint.steps import fetches, is_step, is_tensor, makes_op
 from sojourn.source import dotted
 
@@ -71,7 +71,7 @@ class Loops:
             return
         if has_graph_of_its_own(self.module, call, function):
             return
-        if is_serving(function):
+        if serves(self.module, function):
             detail = f"`{function.name}` opens it for every request"
             yield problem_at(call, codes.SESSION_PER_CALL, detail)
             return
@@ -186,7 +186,7 @@ class Loops:
             return node, None
         if is_built_up(module, node, function):
             return node, None
-        if is_serving(function):
+        if serves(module, function):
             detail = f"`{function.name}` adds it for every request"
             return function, problem_at(node, codes.GRAPH_GROWS, detail)
         if function.decorator_list:
@@ -195,6 +195,9 @@ class Loops:
             if any(not renews(caller, loop) for loop in loops):
                 detail = f"`{function.name}` adds it, and {self._place(caller, call)} in a loop"
                 return function, problem_at(node, codes.GRAPH_GROWS, detail)
+        if is_for_many_calls(module, function):
+            detail = f"`{function.name}` adds it on every call"
+            return function, problem_at(node, codes.GRAPH_GROWS, detail)
         return node, None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from sojourn.audit.lint.names import Names
+from sojourn.source import dotted
 
 _OP_NAMES = """
     abs accumulate_n acos add add_n all angle any arg_max arg_min argmax argmin argsort asin
@@ -72,6 +73,17 @@ MAKING = frozenset(
     | {"enqueue", "enqueue_many", "dequeue", "dequeue_many", "initialized_value", "log_prob"}
     | {"scatter_update", "make_initializer", "read_value"}
 )
+# The same of Keras, whose backend adds to the default graph too.
+_KERAS_NAMES = """
+    abs argmax argmin batch_dot binary_crossentropy cast categorical_crossentropy clip concatenate
+    constant cos dot equal exp expand_dims flatten function gather gradients greater identity
+    l2_normalize less log max maximum mean min minimum not_equal one_hot ones ones_like
+    permute_dimensions placeholder pow random_normal random_uniform relu repeat reshape round
+    sigmoid sign sin softmax sqrt square squeeze stack std stop_gradient sum switch tanh tile
+    transpose update update_add update_sub var variable zeros zeros_like
+"""
+_KERAS_OPS = frozenset(_KERAS_NAMES.split())
+_KERAS_OBJECTS = frozenset({"function", "gradients"})
 # What gives back several tensors: an index into it adds nothing.
 _SEVERAL = frozenset(
     {"gradients", "hessians", "split", "unstack", "unpack", "clip_by_global_norm", "meshgrid"}
@@ -99,12 +111,16 @@ def is_tensor_call(names: Names, call: ast.Call) -> bool:
         return True
     if not adds_op(names, call):
         return False
+    if backend_name(names, call.func) in _KERAS_OBJECTS:
+        return False
     name = (names.meaning(call.func) or "").removeprefix("tensorflow.")
     return name not in _SEVERAL and not name.startswith("metrics.")
 
 
 def adds_op(names: Names, call: ast.Call) -> bool:
     """Whether this call is a TensorFlow function that adds to the default graph."""
+    if backend_name(names, call.func) in _KERAS_OPS:
+        return True
     meaning = names.meaning(call.func)
     if meaning is None or not meaning.startswith("tensorflow."):
         return False
@@ -120,3 +136,12 @@ def adds_op(names: Names, call: ast.Call) -> bool:
         and name.count(".") == 1
         and last[:1].islower()
     )
+
+
+def backend_name(names: Names, node: ast.expr) -> str | None:
+    """`placeholder` of `K.placeholder`: what a name of Keras's backend is called there."""
+    root, _, rest = (dotted(node) or "").partition(".")
+    level, imported = names.imports.get(root, (1, ""))
+    full = names.meaning(node) or (f"{imported}.{rest}" if not level else "")
+    home, _, name = full.rpartition(".")
+    return name if home in ("keras.backend", "tensorflow.keras.backend") else None

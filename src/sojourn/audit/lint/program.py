@@ -48,17 +48,9 @@ class Program(Definitions):
         """The same program with another text of one file."""
         return Program({**self.trees, path: tree})
 
-    @cached_property
-    def _calls(self) -> dict[str, list[tuple[Module, ast.Call]]]:
-        found: dict[str, list[tuple[Module, ast.Call]]] = {}
-        for module in self.modules.values():
-            for call in module.calls:
-                found.setdefault(last_name(call.func), []).append((module, call))
-        return found
-
     def all_calls_of(self, function: Function) -> list[tuple[Module, ast.Call]]:
         """Every call of this function; none if there may be others that cannot be followed."""
-        calls = self._calls.get(function.name, [])
+        calls = self.calls_named(function.name)
         found = [(m, c, self.definition(m, c.func)) for m, c in calls if not m.is_foreign(c.func)]
         if any(definition is None for _, _, definition in found):
             return []
@@ -67,7 +59,7 @@ class Program(Definitions):
     def mentions_of_method(self, name: str, is_property: bool) -> list[tuple[Module, ast.expr]]:
         """Every call of a method of this name, or every use of such a property, on any object."""
         if not is_property:
-            return [*self._calls.get(name, ())]
+            return [*self.calls_named(name)]
         modules = self.modules.values()
         found = [(m, n) for m in modules for n in m.attributes.get(name, ())]
         return [(m, n) for m, n in found if isinstance(n.ctx, ast.Load)]
@@ -81,7 +73,7 @@ class Program(Definitions):
 
     def calls_of(self, function: Function) -> Iterator[tuple[Module, ast.Call]]:
         """Every call that surely is one of this function."""
-        for module, call in self._calls.get(function.name, ()):
+        for module, call in self.calls_named(function.name):
             found = self.definition(module, call.func)
             if found is not None and found.node is function:
                 yield module, call

@@ -5,17 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from sojourn.audit.lint.conditions import Comprehension, Loop, Turns, binds, turns_of
 from sojourn.audit.lint.module import Function, Module, is_self, last_name, own_nodes
 from sojourn.audit.lint.steps import is_step, looks_like_session
 
-Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
-Loop = ast.For | ast.AsyncFor | ast.While | Comprehension
 _FRESH = frozenset({"tensorflow.Graph", "tensorflow.reset_default_graph"})
-_SERVING = frozenset({"route", "get", "post", "put"})
-_EPISODE = frozenset({"done", "terminal", "is_done", "is_terminal", "episode_done"})
-_SETTINGS = frozenset({"FLAGS", "args", "flags", "hparams", "cfg", "config", "opt", "params"})
-_CHANGING = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.NotEq)
-_COUNTING = frozenset({"range", "xrange", "enumerate", "trange"})
 _CASES = 10  # of a test
 _FEW = 3  # turns of a literal loop that are a handful of cases, not a repetition
 _DEEP = 4  # calls that are followed
@@ -24,31 +18,38 @@ _DEEP = 4  # calls that are followed
 def loops_around(module: Module, node: ast.AST) -> Iterator[Loop]:
     """The loops of the same scope that surely reach this node on every turn, or every nth."""
     child, parent = node, module.parents.get(node)
-    tests: list[ast.expr] = []
+    branches: list[tuple[ast.If, ast.AST]] = []
     while parent is not None and not isinstance(
         parent, Function | ast.ClassDef | ast.Lambda | ast.Module
     ):
         if isinstance(parent, ast.If) and child is not parent.test:
-            if not _comes_again(parent.test) and not _is_every_other_turn(parent, child):
-                tests.append(parent.test)
+            branches.append((parent, child))
         elif isinstance(parent, ast.ExceptHandler | ast.IfExp | ast.BoolOp):
             return
         elif isinstance(parent, Loop) and _repeats(parent, child) and not _is_short(module, parent):
-            if not all(_is_fixed(test, parent) or _is_past(test, parent) for test in tests):
+            turns = [turns_of(*branch, parent) for branch in branches]
+            if Turns.UNKNOWN in turns:
                 return
-            yield parent
-        child, parent = parent, module.parents.get(parent)
+            if Turns.ONCE not in turns:
+                yield parent
+            # What varies in here varies in the loops around as well.
+            pairs = zip(branches, turns, strict=True)
+            branches = [branch for branch, turn in pairs if turn is Turns.SAME]
+        if not isinstance(parent, ast.comprehension) or child not in parent.ifs:
+            child = parent
+        parent = module.parents.get(parent)
 
 
 def function_around(module: Module, node: ast.AST) -> Function | None:
     """The function that runs this node on every call."""
     child, parent = node, module.parents.get(node)
+    branches: list[tuple[ast.If, ast.AST]] = []
     while parent is not None:
         if isinstance(parent, Function):
-            return parent if _is_reached_always(parent, child) else None
+            is_asked_anew = all(turns_of(*b, parent) is Turns.AGAIN for b in branches)
+            return parent if is_asked_anew and _is_reached_always(parent, child) else None
         if isinstance(parent, ast.If) and child is not parent.test:
-            if not _is_every_nth(parent.test):
-                return None
+            branches.append((parent, child))
         elif isinstance(parent, ast.ExceptHandler | ast.IfExp | ast.Lambda | ast.BoolOp):
             return None
         child, parent = parent, module.parents.get(parent)
@@ -136,7 +137,7 @@ def has_graph_of_its_own(module: Module, opening: ast.Call, node: ast.AST) -> bo
     if module.names.session_class(opening) is None:  # a factory: any argument may be the graph
         given = [*opening.args, *(k.value for k in opening.keywords)]
     return any(
-        not (isinstance(graph, ast.Attribute) and is_self(graph.value)) or _binds(node, graph.attr)
+        not (isinstance(graph, ast.Attribute) and is_self(graph.value)) or binds(node, graph.attr)
         for graph in given
     )
 
@@ -155,18 +156,10 @@ def _is_graph_of_its_own(module: Module, owner: ast.expr, node: ast.AST) -> bool
     if isinstance(owner, ast.Call):
         return not module.opens(owner)
     if isinstance(owner, ast.Attribute) and isinstance(owner.value, ast.Name):
-        return owner.value.id != "self" or _binds(node, owner.attr)
+        return owner.value.id != "self" or binds(node, owner.attr)
     if not isinstance(owner, ast.Name):
         return True
-    return isinstance(node, Function) or _binds(node, owner.id)
-
-
-def _binds(node: ast.AST, name: str) -> bool:
-    for part in ast.walk(node):
-        is_bound = isinstance(part, ast.Name | ast.Attribute) and not isinstance(part.ctx, ast.Load)
-        if is_bound and last_name(part) == name:  # type: ignore[arg-type]
-            return True
-    return False
+    return isinstance(node, Function) or binds(node, owner.id)
 
 
 def runs_steps(module: Module, node: ast.AST) -> bool:
@@ -223,17 +216,10 @@ def is_eager(module: Module, node: ast.AST) -> bool:
     return False
 
 
-def is_serving(function: Function) -> bool:
-    """Whether a web framework calls this function for every request."""
-    return any(
-        isinstance(d, ast.Call) and isinstance(d.func, ast.Attribute) and d.func.attr in _SERVING
-        for d in function.decorator_list
-    )
-
-
 def _repeats(loop: Loop, child: ast.AST) -> bool:
     if isinstance(loop, Comprehension):
-        return not isinstance(child, ast.comprehension) and not any(g.ifs for g in loop.generators)
+        tests = [test for g in loop.generators for test in g.ifs]
+        return child in tests[:1] or (not tests and not isinstance(child, ast.comprehension))
     return child in loop.body
 
 
@@ -245,64 +231,6 @@ def _is_reached_always(function: Function, statement: ast.AST) -> bool:
         if any(isinstance(n, ast.Return) for n in ast.walk(earlier)):
             return False
     return False
-
-
-def _is_fixed(test: ast.expr, loop: Loop) -> bool:
-    """`if training:` of a name that the loop does not bind: so on every turn, or on none."""
-    nodes = list(ast.walk(test))
-    names = {n.id for n in nodes if isinstance(n, ast.Name)}
-    is_plain = not any(isinstance(n, ast.Call | ast.Attribute | ast.Subscript) for n in nodes)
-    return is_plain and bool(names) and not any(_binds(loop, name) for name in names)
-
-
-def _is_past(test: ast.expr, loop: Loop) -> bool:
-    """`if step > 5000:` of the loop's own counter: so on every turn from then on."""
-    if not isinstance(test, ast.Compare) or not isinstance(test.left, ast.Name):
-        return False
-    if not isinstance(test.ops[0], ast.Gt | ast.GtE):
-        return False
-    if not isinstance(test.comparators[0], ast.Constant):
-        return False
-    if isinstance(loop, ast.For):
-        counts = isinstance(loop.iter, ast.Call) and last_name(loop.iter.func) in _COUNTING
-        names = [n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)]
-        return counts and names[:1] == [test.left.id]
-    steps = [
-        n for n in ast.walk(loop) if isinstance(n, ast.AugAssign) and isinstance(n.op, ast.Add)
-    ]
-    return any(last_name(step.target) == test.left.id for step in steps)
-
-
-def _comes_again(test: ast.expr) -> bool:
-    """`step % 100 == 0`, `done`, `FLAGS.summaries`: true again and again, or on every turn.
-
-    Other tests may be true once.
-    """
-    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        test = test.operand
-    nodes = list(ast.walk(test))
-    if _is_every_nth(test):
-        return True
-    if isinstance(test, ast.Compare) and isinstance(test.ops[0], _CHANGING):
-        # `loss < best`, `newest != last`; but `epoch >= epochs - 1` is the last turn.
-        return not any(isinstance(n, ast.Constant) for n in nodes)
-    names = {n.id for n in nodes if isinstance(n, ast.Name)}
-    if "__name__" in names or (isinstance(test, ast.Name) and test.id in _EPISODE):
-        return True
-    is_plain = isinstance(test, ast.Name | ast.Attribute)
-    return is_plain and bool(names) and names <= _SETTINGS
-
-
-def _is_every_nth(test: ast.expr) -> bool:
-    return any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in ast.walk(test))
-
-
-def _is_every_other_turn(branch: ast.If, child: ast.AST) -> bool:
-    """The `else` of `if step == 0:`."""
-    test = branch.test
-    return (
-        child in branch.orelse and isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Eq)
-    )
 
 
 def _is_short(module: Module, loop: Loop) -> bool:
@@ -317,9 +245,9 @@ def _is_few(module: Module, turns: ast.expr | None, depth: int = 0) -> bool:
     """Whether these are visibly no more than a handful."""
     few = _CASES if module.is_test else _FEW
     if isinstance(turns, ast.Tuple | ast.List | ast.Set):
-        return len(turns.elts) <= few
+        return 0 < len(turns.elts) <= few  # an empty one is filled later
     if isinstance(turns, ast.Dict):
-        return len(turns.keys) <= few
+        return 0 < len(turns.keys) <= few
     if isinstance(turns, ast.Call):
         name = last_name(turns.func)
         if name in ("zip", "enumerate", "items", "sorted", "reversed", "list") and depth <= _DEEP:

@@ -7,10 +7,12 @@ import re
 from collections.abc import Iterator
 
 from sojourn.audit.lint.module import Module, last_name
-from sojourn.audit.lint.ops import MAKING, is_tensor_call
+from sojourn.audit.lint.ops import MAKING, backend_name, is_tensor_call
 
 _SESSION_NAME = re.compile(r"(?:^|_)(?:mon_?)?sess(?:ion)?(?:_|\d|$)", re.IGNORECASE)
 _SURELY_TENSORS = (ast.Sub, ast.Div, ast.FloorDiv, ast.Pow, ast.MatMult)
+# What raises in eager mode.
+_GRAPH_ONLY = frozenset({"get_session", "set_session", "Session", "placeholder", "gradients"})
 _ORDER = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 
 
@@ -22,6 +24,8 @@ def looks_like_session(node: ast.expr) -> bool:
 
 def is_step(module: Module, call: ast.Call) -> bool:
     """Whether this call surely runs a step of TensorFlow."""
+    if _is_backend_function(module, call.func):
+        return _has_graphs(module)
     if not isinstance(call.func, ast.Attribute):
         return False
     name, owner = call.func.attr, call.func.value
@@ -41,6 +45,19 @@ def is_step(module: Module, call: ast.Call) -> bool:
     return not _has(module, "torch")
 
 
+def _is_backend_function(module: Module, node: ast.expr) -> bool:
+    """What `K.function(...)` returns, which runs a step when it is called."""
+    values = [node] if isinstance(node, ast.Call) else module.values_of(node)
+    made = [v.func for v in values if isinstance(v, ast.Call)]
+    is_made = len(made) == len(values) > 0
+    return is_made and all(backend_name(module.names, f) == "function" for f in made)
+
+
+def _has_graphs(module: Module) -> bool:
+    """Whether Keras surely builds a graph here, as TensorFlow 2 does not by itself."""
+    return any(last_name(call.func) in _GRAPH_ONLY for call in module.calls)
+
+
 def can_run(module: Module, node: ast.expr) -> bool:
     """`tf.group(...).run()`, `tf.assign(...).op.run()`, a variable's initializer: surely an op."""
     if isinstance(node, ast.Attribute) and node.attr in ("op", "initializer"):
@@ -52,7 +69,8 @@ def can_run(module: Module, node: ast.expr) -> bool:
 
 def fetches(module: Module, call: ast.Call) -> Iterator[ast.expr]:
     """What a step fetches: the parts of the first argument of `run`, or what `.eval()` is of."""
-    assert isinstance(call.func, ast.Attribute)
+    if not isinstance(call.func, ast.Attribute):
+        return  # what `K.function` returned
     if not looks_like_session(call.func.value) and not module.is_session(call.func.value):
         yield call.func.value
         return

@@ -257,12 +257,21 @@ def returned_use(module: Module, node: ast.expr, seen: frozenset[ast.AST] = froz
 
 
 def attribute_uses(
-    module: Module, owner: ast.ClassDef, attribute: str, seen: frozenset[ast.AST] = frozenset()
+    module: Module,
+    owner: ast.ClassDef,
+    attribute: str,
+    seen: frozenset[ast.AST] = frozenset(),
+    opening: ast.Call | None = None,
 ) -> list[Use]:
-    """Every use in this file of that attribute of the class, on any object that may be one."""
+    """Every use in this file of that attribute of the class, on any object that may be one.
+
+    Uses of another session, which a method puts in the place of the one of `opening`, do not count.
+    """
     found: list[Use] = []
     for node in module.attributes.get(attribute, ()):
         if node in seen or not _may_be(module, node, owner):
+            continue
+        if opening is not None and _is_renewed(module, node, opening):
             continue
         if isinstance(node.ctx, ast.Load):
             is_returned = isinstance(module.parents[node], ast.Return)
@@ -276,6 +285,21 @@ def attribute_uses(
             if isinstance(name, ast.Constant) and name.value == attribute:
                 found.append(Use.TAKE)
     return found
+
+
+def _is_renewed(module: Module, node: ast.Attribute, opening: ast.Call) -> bool:
+    """Whether a method has opened another session for this attribute before it comes here."""
+    scope = module.scope_of(node)
+    if scope is module.scope_of(opening) or not isinstance(scope, Function):
+        return False
+    return any(
+        isinstance(statement, ast.Assign)
+        and statement.lineno < node.lineno
+        and isinstance(statement.value, ast.Call)
+        and module.opens(statement.value) is not None
+        and ast.unparse(node) in map(ast.unparse, statement.targets)
+        for statement in scope.body
+    )
 
 
 def _may_be(module: Module, node: ast.Attribute, owner: ast.ClassDef) -> bool:

@@ -1,0 +1,241 @@
+"""Whether what an `if` guards happens again and again, as far as its test shows.
+
+`if step % 100 == 0:` does, `if model is None:` does not, and `if os.path.isfile(path):` does in a
+loop that binds `path` on every turn.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from enum import Enum, auto
+
+from sojourn.audit.lint.module import Function, last_name, parameters
+
+Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
+Loop = ast.For | ast.AsyncFor | ast.While | Comprehension
+
+_EPISODE = frozenset({"done", "terminal", "is_done", "is_terminal", "episode_done"})
+_SETTINGS = frozenset({"FLAGS", "args", "flags", "hparams", "cfg", "config", "opt", "params"})
+_CHANGING = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.NotEq)
+_COUNTING = frozenset({"range", "xrange", "enumerate", "trange"})
+# What is asked of one item after another.
+_ASKING = frozenset(
+    "endswith startswith isfile isdir exists match search fullmatch isdigit isalpha isinstance any "
+    "all".split()
+)
+_SHAPES = frozenset({"shape", "ndim", "size", "dtype"})
+_FOUND = (ast.Call, ast.Subscript, ast.Attribute)
+_FILLING = frozenset({"add", "append", "extend", "insert", "setdefault", "update"})
+
+
+class Turns(Enum):
+    """On which turns of a loop, or calls of a function, a test holds."""
+
+    AGAIN = auto()  # on several of them
+    SAME = auto()  # on all of them or none
+    ONCE = auto()  # on one each time that the loop runs
+    UNKNOWN = auto()
+
+
+def turns_of(branch: ast.If, child: ast.AST, region: Loop | Function) -> Turns:
+    """On which turns of this loop or function the branch with `child` is taken."""
+    test = branch.test
+    if isinstance(region, Function):
+        # `if shape != self.shape:` may be there so that the rest happens once.
+        is_asked = any(_is_asked(part, region) for part in ast.walk(test))
+        return Turns.AGAIN if _is_repeating(test) or is_asked else Turns.UNKNOWN
+    if _comes_again(test) or _is_every_other_turn(branch, child):
+        return Turns.AGAIN
+    if _is_fixed(test, region):
+        return Turns.SAME
+    if _varies(test, branch, region):
+        return Turns.AGAIN
+    return Turns.ONCE if child in branch.body and _is_once(test, region) else Turns.UNKNOWN
+
+
+def _comes_again(test: ast.expr) -> bool:
+    """`step % 100 == 0`, `done`, `FLAGS.summaries`: true again and again, or on every turn.
+
+    Other tests may be true once.
+    """
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        test = test.operand
+    if _is_repeating(test):
+        return True
+    nodes = list(ast.walk(test))
+    if isinstance(test, ast.Compare) and isinstance(test.ops[0], _CHANGING):
+        # `loss < best`, `newest != last`; but `epoch >= epochs - 1` is the last turn.
+        return not any(isinstance(n, ast.Constant) for n in nodes)
+    names = _names(test)
+    if "__name__" in names or (isinstance(test, ast.Name) and test.id in _EPISODE):
+        return True
+    is_plain = isinstance(test, ast.Name | ast.Attribute)
+    return is_plain and bool(names) and names <= _SETTINGS
+
+
+def _is_repeating(test: ast.expr) -> bool:
+    """`step % 100 == 0`, `random.random() < epsilon`: wherever it is asked, it is true again."""
+    return any(
+        (isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod))
+        or (isinstance(n, ast.Call) and _is_random(n.func))
+        for n in ast.walk(test)
+    )
+
+
+def _is_random(func: ast.expr) -> bool:
+    return "random" in ast.unparse(func) or last_name(func) in ("rand", "randint", "randn")
+
+
+def _is_every_other_turn(branch: ast.If, child: ast.AST) -> bool:
+    """The `else` of `if step == 0:`."""
+    test = branch.test
+    return (
+        child in branch.orelse and isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Eq)
+    )
+
+
+def _is_fixed(test: ast.expr, loop: Loop) -> bool:
+    """`if training:` of a name that the loop does not bind: so on every turn, or on none."""
+    nodes = list(ast.walk(test))
+    names = _names(test)
+    is_plain = not any(isinstance(n, ast.Call | ast.Attribute | ast.Subscript) for n in nodes)
+    return is_plain and bool(names) and not any(binds(loop, name) for name in names)
+
+
+def _is_once(test: ast.expr, loop: Loop) -> bool:
+    """`if step == steps - 1:` of the loop's own counter."""
+    is_equal = isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Eq)
+    return is_equal and bool(_names(test) & _targets(loop))
+
+
+def _varies(test: ast.expr, branch: ast.If, loop: Loop) -> bool:
+    """Whether each turn asks this of something else, as `if path.endswith(".png"):` does."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return not isinstance(test.operand, ast.Name) and _varies(test.operand, branch, loop)
+    if isinstance(test, ast.BoolOp):
+        found = [_varies(part, branch, loop) for part in test.values]
+        return any(found) if isinstance(test.op, ast.Or) else all(found)
+    if _is_past(test, loop) or _is_asked(test, loop):
+        return True
+    counters, results = _counters(loop), set(_results(loop, branch))
+    names = _names(test)
+    if names & counters or not names & (_targets(loop) | results):
+        return False
+    if isinstance(test, ast.Name):
+        return test.id in results
+    if not isinstance(test, ast.Compare) or len(test.ops) > 1:
+        return False
+    left, op, right = test.left, test.ops[0], test.comparators[0]
+    if isinstance(op, ast.In | ast.NotIn):
+        return not _is_filled(right, loop)
+    if isinstance(op, ast.IsNot):
+        return isinstance(left, ast.Name) and left.id in results
+    if isinstance(op, ast.Is):
+        return False
+    is_text = isinstance(right, ast.Constant) and isinstance(right.value, str)
+    if is_text and isinstance(left, ast.Name) and left.id in results:
+        return True
+    return any(
+        (isinstance(n, ast.Attribute) and n.attr in _SHAPES)
+        or (isinstance(n, ast.Call) and last_name(n.func) == "len")
+        for n in ast.walk(left)
+    )
+
+
+def _is_asked(node: ast.AST, region: Loop | Function) -> bool:
+    """`path.endswith(".png")`, `os.path.isfile(path)` of what each turn or call gets anew."""
+    if not isinstance(node, ast.Call) or last_name(node.func) not in _ASKING:
+        return False
+    return bool(_names(node) & _changing(region))
+
+
+def _is_past(test: ast.expr, loop: Loop) -> bool:
+    """`if step > 5000:` of what the loop counts, `len(memory) > 500`: so from then on."""
+    if not isinstance(test, ast.Compare) or not isinstance(test.ops[0], ast.Gt | ast.GtE):
+        return False
+    if not isinstance(test.comparators[0], ast.Constant):
+        return False
+    left = test.left
+    if isinstance(left, ast.Call):
+        return last_name(left.func) == "len"
+    if isinstance(left, ast.Name) and left.id in _counters(loop):
+        return True
+    steps = [
+        n for n in ast.walk(loop) if isinstance(n, ast.AugAssign) and isinstance(n.op, ast.Add)
+    ]
+    return any(ast.unparse(step.target) == ast.unparse(left) for step in steps)
+
+
+def _targets(region: Loop | Function) -> set[str]:
+    """What is bound on every turn or call by its head."""
+    if isinstance(region, Function):
+        return set(parameters(region)) - {"self", "cls"}
+    if isinstance(region, ast.While):
+        return set()
+    heads = region.generators if isinstance(region, Comprehension) else [region]
+    return {name for head in heads for name in _names(head.target)}
+
+
+def _changing(region: Loop | Function) -> set[str]:
+    """What is another thing on every turn or call: its targets, and all that comes of them."""
+    found = _targets(region)
+    if isinstance(region, Function):
+        return found
+    nodes = list(ast.walk(region))
+    found |= {last_name(n.target) for n in nodes if isinstance(n, ast.AugAssign)}
+    assigned = [n for n in nodes if isinstance(n, ast.Assign)]
+    before = -1
+    while before < len(found):
+        before = len(found)
+        for node in assigned:
+            if _names(node.value) & found:
+                found |= {name for target in node.targets for name in _names(target)}
+    return found
+
+
+def _counters(loop: Loop) -> set[str]:
+    """`i` of `for i in range(n)` and of `for i, x in enumerate(xs)`."""
+    if not isinstance(loop, ast.For) or not isinstance(loop.iter, ast.Call):
+        return set()
+    if last_name(loop.iter.func) not in _COUNTING:
+        return set()
+    names = [n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)]
+    return set(names[:1])
+
+
+def _results(loop: Loop, branch: ast.If) -> Iterator[str]:
+    """What the loop binds to something that was computed, outside of the branch."""
+    inside = set(ast.walk(branch))
+    for node in ast.walk(loop):
+        if isinstance(node, ast.Assign) and node not in inside and isinstance(node.value, _FOUND):
+            for target in node.targets:
+                yield from _names(target)
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+
+
+def _is_filled(container: ast.expr, loop: Loop) -> bool:
+    """Whether the loop puts things into a container: `if name not in cache: cache[name] = ...`"""
+    text = ast.unparse(container)
+    for node in ast.walk(loop):
+        if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
+            held: ast.expr | None = node.value
+        elif isinstance(node, ast.Attribute) and node.attr in _FILLING:
+            held = node.value
+        else:
+            held = None
+        if held is not None and ast.unparse(held) == text:
+            return True
+    return binds(loop, last_name(container))
+
+
+def binds(node: ast.AST, name: str) -> bool:
+    """Whether code binds a name, or an attribute of that name."""
+    for part in ast.walk(node):
+        is_bound = isinstance(part, ast.Name | ast.Attribute) and not isinstance(part.ctx, ast.Load)
+        if is_bound and last_name(part) == name:  # type: ignore[arg-type]
+            return True
+    return False

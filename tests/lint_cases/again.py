@@ -1,0 +1,128 @@
+"""Ops under a condition of a loop: again and again, or once."""
+
+import os
+import random
+
+import tensorflow.compat.v1 as tf
+
+x = tf.placeholder(tf.float32)
+v = tf.Variable(0.0)
+
+
+def for_each_file_that_is_there(sess, folder):
+    for name in os.listdir(folder):
+        path = os.path.join(folder, name)
+        if os.path.isfile(path):
+            sess.run(tf.read_file(path))  # expect: SOJ004
+
+
+def where_a_fixed_file_is_missing(sess, values, path):
+    for value in values:
+        sess.run(v)
+        if not os.path.exists(path):
+            sess.run(tf.assign(v, value))
+
+
+def for_each_frame_that_came(sess, camera):
+    while True:
+        ok, frame = camera.read()
+        if ok:
+            sess.run(tf.image.rgb_to_grayscale(frame))  # expect: SOJ004
+
+
+def with_a_flag_of_its_own(sess, values):
+    first = True
+    for value in values:
+        if first:
+            sess.run(tf.assign(v, value))
+            first = False
+        sess.run(v)
+
+
+def for_names_that_were_chosen(sess, names, chosen):
+    for name in names:
+        if name in chosen:
+            sess.run(tf.constant(name))  # expect: SOJ004
+
+
+def once_for_each_name(sess, names):
+    built = {}
+    for name in names:
+        if name not in built:
+            built[name] = tf.constant(name)
+        sess.run(built[name])
+
+
+def by_shape(sess, images):
+    for image in images:
+        if len(image.shape) == 2:
+            image = sess.run(tf.image.grayscale_to_rgb(image))  # expect: SOJ004
+        sess.run(v, {x: image})
+
+
+def by_chance(sess, values):
+    for value in values:
+        if random.random() < 0.1:
+            sess.run(tf.assign(v, value))  # expect: SOJ004
+
+
+def from_the_count_on(sess, records):
+    total = 0
+    for record in records:
+        total += len(record)
+        if total > 100:
+            sess.run(tf.assign(v, record))  # expect: SOJ004
+
+
+def at_the_end_of_each_episode(sess, episodes, steps):
+    for _ in range(episodes):
+        for step in range(steps):
+            sess.run(v)
+            if step == steps - 1:
+                sess.run(tf.assign(v, 0.0))  # expect: SOJ004
+
+
+def at_the_end_of_the_only_one(sess, steps):
+    for step in range(steps):
+        sess.run(v)
+        if step == steps - 1:
+            sess.run(tf.assign(v, 0.0))
+
+
+def over_a_list_that_is_filled_first(sess, layers):
+    todo = []
+    for layer in layers:
+        layer.build()
+        todo.append((layer.output, layer.scale))
+    for output, _ in todo:
+        mean, _variance = tf.nn.moments(output, [0])  # expect: SOJ004
+        sess.run(mean)
+
+
+def in_the_condition_of_a_comprehension(sess):
+    found = tf.global_variables()
+    return [n for n in found if sess.run(tf.is_variable_initialized(n))]  # expect: SOJ004
+
+
+class Agent:
+    def __init__(self, sess):
+        self.sess = sess
+        self.scores = tf.square(x)
+
+    def explore(self, state):
+        if random.random() > 0.1:
+            return self.sess.run(tf.argmax(self.scores), {x: state})  # expect: SOJ004
+        return 0
+
+    def resize(self, shape):
+        if shape != self.shape:
+            self.shape = shape
+            self.grid = tf.zeros(shape)
+        return self.sess.run(self.grid)
+
+
+def play(sess, states):
+    agent = Agent(sess)
+    for state in states:
+        agent.explore(state)
+        agent.resize(state.shape)

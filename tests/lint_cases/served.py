@@ -1,0 +1,85 @@
+"""Functions that are called again and again by code that is not in sight."""
+
+import rospy
+import tensorflow as tf
+from flask import Flask, request
+from keras import backend as K
+from keras.models import load_model
+from tornado.web import RequestHandler
+
+app = Flask(__name__)
+x = tf.placeholder(tf.float32)
+y = tf.square(x)
+
+
+class Model:
+    def __init__(self, sess):
+        self.sess = sess
+        self.logits = tf.square(x)
+
+    def predict(self, image):
+        return self.sess.run(tf.nn.softmax(self.logits), {x: image})  # expect: SOJ004
+
+    def predict_on_device(self, image):
+        return self.sess.run(self.logits, {x: image})
+
+    def predict_all(self, images):
+        best = tf.argmax(self.logits)
+        return [self.sess.run(best, {x: image}) for image in images]
+
+    def load(self, path):
+        self.sess.run(tf.global_variables_initializer())
+
+    def predict_at_last(self, image):
+        return self.sess.run(tf.exp(self.logits), {x: image})
+
+    def predict_alone(self, image):
+        with tf.Session() as sess:
+            return sess.run(tf.exp(y), {x: image})
+
+
+def report(model, image):
+    print(model.predict_at_last(image))
+
+
+class Node:
+    def __init__(self, sess):
+        self.sess = sess
+        self.subscriber = rospy.Subscriber("/image", bytes, self.see, queue_size=1)
+
+    def see(self, message):
+        self.sess.run(tf.argmax(y), {x: message})  # expect: SOJ004
+
+    def look(self, message):
+        self.sess.run(tf.argmax(y), {x: message})
+
+
+class Handler(RequestHandler):
+    def post(self):
+        self.write(self.sess.run(tf.argmax(y), {x: self.body}))  # expect: SOJ004
+
+
+def probability(sess, image):
+    return sess.run(tf.nn.softmax(y), {x: image})  # expect: SOJ004
+
+
+@app.route("/", methods=["POST"])
+def answer():
+    return str(probability(app.session, request.data))
+
+
+def boxes_of(path, image):
+    model = load_model(path)
+    size = K.placeholder(shape=(2,))  # expect: SOJ004
+    return K.get_session().run(model.output, {model.input: image, size: (1, 2)})
+
+
+def activations(model, images):
+    for image in images:
+        get = K.function([model.input], [model.output])  # expect: SOJ004
+        print(get([image]))
+
+
+def watch(camera, path):
+    while True:
+        boxes_of(path, camera.read())
