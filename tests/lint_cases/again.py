@@ -53,6 +53,16 @@ def once_for_each_name(sess, names):
         sess.run(built[name])
 
 
+def for_one_name_of_many(sess, values):
+    found = {}
+    for name in values:
+        value = sess.run(v)
+        if name == "scale":
+            value = sess.run(tf.square(v))
+        found[name] = float(value)
+    return found
+
+
 def by_shape(sess, images):
     for image in images:
         if len(image.shape) == 2:

@@ -190,7 +190,7 @@ def _changing(region: Loop | Function) -> set[str]:
         before = len(found)
         for node in assigned:
             if _names(node.value) & found:
-                found |= {name for target in node.targets for name in _names(target)}
+                found |= _bound(node)
     return found
 
 
@@ -209,8 +209,12 @@ def _results(loop: Loop, branch: ast.If) -> Iterator[str]:
     inside = set(ast.walk(branch))
     for node in ast.walk(loop):
         if isinstance(node, ast.Assign) and node not in inside and isinstance(node.value, _FOUND):
-            for target in node.targets:
-                yield from _names(target)
+            yield from _bound(node)
+
+
+def _bound(node: ast.Assign) -> set[str]:
+    nodes = (n for target in node.targets for n in ast.walk(target))
+    return {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
 
 
 def _names(node: ast.AST) -> set[str]:
