@@ -12,7 +12,7 @@ from sojourn.audit.lint.ops import MAKING, backend_name, is_tensor_call
 _SESSION_NAME = re.compile(r"(?:^|_)(?:mon_?)?sess(?:ion)?(?:_|\d|$)", re.IGNORECASE)
 _SURELY_TENSORS = (ast.Sub, ast.Div, ast.FloorDiv, ast.Pow, ast.MatMult)
 # What raises in eager mode.
-_GRAPH_ONLY = frozenset({"get_session", "set_session", "Session", "placeholder", "gradients"})
+_GRAPH_ONLY = frozenset({"get_session", "set_session", "Session", "gradients"})
 _ORDER = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 
 

@@ -1,0 +1,5 @@
+from tensorflow.keras import backend as K
+
+
+def activations(model, images):
+    return [K.function([model.input], [model.output])([image]) for image in images]
