@@ -24,7 +24,7 @@ def looks_like_session(node: ast.expr) -> bool:
 
 def is_step(module: Module, call: ast.Call) -> bool:
     """Whether this call surely runs a step of TensorFlow."""
-    if _is_backend_function(module, call.func):
+    if _is_backend_function(module, call.func) or _is_backend_eval(module, call):
         return _has_graphs(module)
     if not isinstance(call.func, ast.Attribute):
         return False
@@ -53,6 +53,10 @@ def _is_backend_function(module: Module, node: ast.expr) -> bool:
     return is_made and all(backend_name(module.names, f) == "function" for f in made)
 
 
+def _is_backend_eval(module: Module, call: ast.Call) -> bool:
+    return backend_name(module.names, call.func) == "eval"
+
+
 def _has_graphs(module: Module) -> bool:
     """Whether Keras surely builds a graph here, as TensorFlow 2 does not by itself."""
     return any(last_name(call.func) in _GRAPH_ONLY for call in module.calls)
@@ -71,6 +75,9 @@ def fetches(module: Module, call: ast.Call) -> Iterator[ast.expr]:
     """What a step fetches: the parts of the first argument of `run`, or what `.eval()` is of."""
     if not isinstance(call.func, ast.Attribute):
         return  # what `K.function` returned
+    if _is_backend_eval(module, call):
+        yield from call.args[:1]
+        return
     if not looks_like_session(call.func.value) and not module.is_session(call.func.value):
         yield call.func.value
         return

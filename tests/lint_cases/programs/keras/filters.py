@@ -8,3 +8,10 @@ def filters(model, output, image, count):
         for _ in range(20):
             image += ascend([image])[1]
     return image
+
+
+def rates(optimizer, epochs):
+    loss = K.gradients(optimizer.loss, optimizer.weights)
+    for _ in range(epochs):
+        print(K.eval(optimizer.rate / (1.0 + optimizer.decay)))  # expect: SOJ004
+    return loss
