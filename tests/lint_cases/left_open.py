@@ -3,6 +3,7 @@
 import six
 import tensorflow as tf
 import tensorflow.compat.v1 as tf1
+from keras import backend as K
 from sklearn.base import BaseEstimator
 from tensorflow.compat import v1 as tfv1
 from tensorflow.compat.v1 import InteractiveSession
@@ -294,3 +295,28 @@ class OnceClosed:
 
     def sample(self):
         return self.session.run(tf.no_op())
+
+
+class PerhapsDebugged:
+    def __init__(self, debug):
+        self.sess = tf.Session()  # expect: SOJ001
+        if debug:
+            self.sess = tf_debug.LocalCLIDebugWrapperSession(self.sess)
+
+    def step(self):
+        return self.sess.run(tf.no_op())
+
+
+class DebuggedAndClosed:
+    def __init__(self, debug):
+        self.debugged = tf.Session()
+        if debug:
+            self.debugged = tf_debug.LocalCLIDebugWrapperSession(self.debugged)
+
+    def close(self):
+        self.debugged.close()
+
+
+def give_to_keras():
+    session = K.tf.Session()  # expect: SOJ001
+    K.set_session(session)

@@ -95,6 +95,8 @@ class Names:
         if text is None:
             return None
         root, _, rest = text.partition(".")
+        if rest.startswith("tf.") and self.imports.get(root) == (0, "keras.backend"):
+            root, _, rest = rest.partition(".")  # `K.tf.Session`
         found = self._root(root, rest)
         if found is None:
             return None

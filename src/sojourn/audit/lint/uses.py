@@ -154,6 +154,8 @@ def argument_use(
     if name == "set_session" and _is_keras(module, call.func):
         # Keras keeps it and never closes it; `clear_session` drops it.
         return Use.TAKE if module.program.ends_keras(module) else Use.KEEP
+    if meaning is not None and meaning.endswith("DebugWrapperSession"):
+        return classify(module, call, seen)  # it lives as long as its wrapper
     if meaning is not None:
         return _use_by_tensorflow(meaning)
     if not name:
