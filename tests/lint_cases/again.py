@@ -45,6 +45,12 @@ def for_names_that_were_chosen(sess, names, chosen):
             sess.run(tf.constant(name))  # expect: SOJ004
 
 
+def for_variables_that_have_a_value(sess, variables, values):
+    for index in range(len(variables)):
+        if variables[index].name in values:
+            sess.run(tf.assign(variables[index], values[variables[index].name]))  # expect: SOJ004
+
+
 def once_for_each_name(sess, names):
     built = {}
     for name in names:
@@ -68,6 +74,21 @@ def by_shape(sess, images):
         if len(image.shape) == 2:
             image = sess.run(tf.image.grayscale_to_rgb(image))  # expect: SOJ004
         sess.run(v, {x: image})
+
+
+def by_score(sess, scores):
+    for index in range(len(scores)):
+        score = scores[index]
+        if score > 0.5:
+            sess.run(tf.assign(v, score))  # expect: SOJ004
+
+
+def by_the_name_of_one(sess, layers):
+    for index in range(len(layers)):
+        name = layers[index]
+        if name == "last":
+            sess.run(tf.assign(v, index))
+        sess.run(v)
 
 
 def by_chance(sess, values):
@@ -107,6 +128,23 @@ def over_a_list_that_is_filled_first(sess, layers):
     for output, _ in todo:
         mean, _variance = tf.nn.moments(output, [0])  # expect: SOJ004
         sess.run(mean)
+
+
+def of_distributions(sess, distributions):
+    for distribution in distributions:
+        print(sess.run(distribution.entropy()))  # expect: SOJ004
+
+
+def by_the_name_of_the_op(sess, variables, values):
+    for index in range(len(values)):
+        op = variables[index].assign(values[index])  # expect: SOJ004
+        sess.run(op)
+
+
+def eagerly_as_a_rule(sizes):
+    for size in sizes:
+        product = tf.matmul(tf.ones(size), tf.ones(size))
+        print(product if tf.executing_eagerly() else tf.Session().run(product))  # expect: SOJ001
 
 
 def in_the_condition_of_a_comprehension(sess):

@@ -18,6 +18,7 @@ Loop = ast.For | ast.AsyncFor | ast.While | Comprehension
 _EPISODE = frozenset({"done", "terminal", "is_done", "is_terminal", "episode_done"})
 _SETTINGS = frozenset({"FLAGS", "args", "flags", "hparams", "cfg", "config", "opt", "params"})
 _CHANGING = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.NotEq)
+_ORDER = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _COUNTING = frozenset({"range", "xrange", "enumerate", "trange"})
 # What is asked of one item after another.
 _ASKING = frozenset(
@@ -115,12 +116,15 @@ def _varies(test: ast.expr, branch: ast.If, loop: Loop) -> bool:
         return not isinstance(test.operand, ast.Name) and _varies(test.operand, branch, loop)
     if isinstance(test, ast.BoolOp):
         found = [_varies(part, branch, loop) for part in test.values]
-        return any(found) if isinstance(test.op, ast.Or) else all(found)
+        rest = [part for part, varies in zip(test.values, found, strict=True) if not varies]
+        is_enough = isinstance(test.op, ast.Or) or all(_is_of_items(part, loop) for part in rest)
+        return any(found) and is_enough
     if _is_past(test, loop) or _is_asked(test, loop):
         return True
     counters, results = _counters(loop), set(_results(loop, branch))
     names = _names(test)
-    if names & counters or not names & (_targets(loop) | results):
+    indices = {n for s in ast.walk(test) if isinstance(s, ast.Subscript) for n in _names(s.slice)}
+    if (names - indices) & counters or not names & (_targets(loop) | results):
         return False
     if isinstance(test, ast.Name):
         return test.id in results
@@ -133,14 +137,40 @@ def _varies(test: ast.expr, branch: ast.If, loop: Loop) -> bool:
         return isinstance(left, ast.Name) and left.id in results
     if isinstance(op, ast.Is):
         return False
+    if isinstance(op, _ORDER):
+        return _is_of_items(test, loop) or _is_measured(left)
     is_text = isinstance(right, ast.Constant) and isinstance(right.value, str)
-    if is_text and isinstance(left, ast.Name) and left.id in results:
+    if is_text and isinstance(left, ast.Name) and left.id in _parsed(loop, branch):
         return True
+    return _is_measured(left)
+
+
+def _is_measured(node: ast.expr) -> bool:
+    """`image.ndim`, `len(image.shape)`."""
     return any(
         (isinstance(n, ast.Attribute) and n.attr in _SHAPES)
         or (isinstance(n, ast.Call) and last_name(n.func) == "len")
-        for n in ast.walk(left)
+        for n in ast.walk(node)
     )
+
+
+def _is_of_items(test: ast.expr, loop: Loop) -> bool:
+    """`score > 0.5` where `score = scores[i]`: each turn asks it of another item."""
+    if not isinstance(test, ast.Compare):
+        return False
+    assigned = [n for n in ast.walk(loop) if isinstance(n, ast.Assign)]
+    taken = [n for n in assigned if isinstance(n.value, ast.Subscript)]
+    taken = [n for n in taken if _names(n.value.slice) & _targets(loop)]  # type: ignore[attr-defined]
+    names = {name for node in taken for name in _bound(node)}
+    return isinstance(test.left, ast.Name) and test.left.id in names
+
+
+def _parsed(loop: Loop, branch: ast.If) -> set[str]:
+    """What is bound to something that was made of text: `ext = name.split(".")[-1]`."""
+    inside = set(ast.walk(branch))
+    assigned = [n for n in ast.walk(loop) if isinstance(n, ast.Assign) and n not in inside]
+    made = [n for n in assigned if any(isinstance(part, ast.Call) for part in ast.walk(n.value))]
+    return {name for node in made for name in _bound(node)}
 
 
 def _is_asked(node: ast.AST, region: Loop | Function) -> bool:

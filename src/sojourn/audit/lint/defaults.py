@@ -12,6 +12,7 @@ from sojourn.audit import codes
 from sojourn.audit.lint.module import Function, Module, is_self, last_name, own_uses
 from sojourn.audit.lint.names import is_interactive
 from sojourn.audit.lint.problem import Problem, problem_at
+from sojourn.audit.lint.repeats import is_eager
 from sojourn.audit.lint.steps import can_run, is_step, looks_like_session
 
 _ASKING = "tensorflow.get_default_session"
@@ -38,7 +39,7 @@ def borrowed(module: Module) -> Iterator[Problem]:
         if _is_called_by_relatives(module, scope):
             continue
         asks = _asks(module, call)
-        if asks and not _is_run(module, call):
+        if (asks and not _is_run(module, call)) or is_eager(module, call):
             continue
         verb = "is" if asks else "runs on"
         detail = (

@@ -44,7 +44,7 @@ class Loops:
             if self.module.opens(call) is not None:
                 yield from self._opened_again(call)
         if any(last_name(call.func) in _EAGER for call in self.module.calls):
-            return
+            return  # in this file, nothing surely goes into a graph
         seen: set[ast.AST] = set()
         for node in self._makers():
             place, problem = self._added_again(node)
@@ -96,6 +96,9 @@ class Loops:
                 for fetch in fetches(self.module, call):
                     if makes_op(self.module, fetch) or self._is_built_anew(fetch):
                         yield fetch
+                    # `op = v.assign(x)` makes the op that is fetched by its name.
+                    values = [v for v in self.module.values_of(fetch) if v is not None]
+                    yield from (v for v in values if makes_op(self.module, v))
 
     def _adds(self, module: Module, call: ast.Call) -> bool:
         if adds_op(module.names, call):

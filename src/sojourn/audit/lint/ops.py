@@ -71,7 +71,8 @@ _LAYERS = frozenset(
 MAKING = frozenset(
     {"assign", "assign_add", "assign_sub", "minimize", "apply_gradients", "get_next", "sample"}
     | {"enqueue", "enqueue_many", "dequeue", "dequeue_many", "initialized_value", "log_prob"}
-    | {"scatter_update", "make_initializer", "read_value"}
+    | {"scatter_update", "make_initializer", "read_value", "prob", "entropy", "cross_entropy"}
+    | {"kl_divergence", "mean", "stddev", "variance"}
 )
 # The same of Keras, whose backend adds to the default graph too.
 _KERAS_NAMES = """

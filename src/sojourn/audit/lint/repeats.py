@@ -170,7 +170,7 @@ def runs_steps(module: Module, node: ast.AST) -> bool:
 def _runs_steps(module: Module, node: ast.AST) -> bool:
     nodes = own_nodes(node) if isinstance(node, Function) else ast.walk(node)
     calls = [n for n in nodes if isinstance(n, ast.Call)]
-    if any(is_step(module, call) for call in calls):
+    if any(is_step(module, call) and not is_eager(module, call) for call in calls):
         return True
     found = [module.program.callee(module, call) for call in calls]
     return any(
@@ -202,7 +202,7 @@ def is_eager(module: Module, node: ast.AST) -> bool:
     """Whether this may run without a graph: `if tf.executing_eagerly():`, a gradient tape."""
     while node in module.parents:
         node = module.parents[node]
-        if isinstance(node, ast.If):
+        if isinstance(node, ast.If | ast.IfExp):
             signs = [node.test]
         elif isinstance(node, ast.With):
             signs = [item.context_expr for item in node.items]
