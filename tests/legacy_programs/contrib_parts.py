@@ -119,6 +119,26 @@ slow = tf.Variable(0.0, name="slow")
 fast = averaged.minimize(-slow, var_list=[slow])
 saver = averaged.swapping_saver([slow])
 
+
+class Downhill(tf.contrib.opt.ExternalOptimizerInterface):
+    """An optimizer of the program's own, outside the graph."""
+
+    def _minimize(self, initial_val, loss_grad_func, optimizer_kwargs, step_callback, **rest):
+        here = initial_val
+        for _ in range(optimizer_kwargs["steps"]):
+            here = here - 0.1 * loss_grad_func(here)[1]
+            step_callback(here)
+        low, high = np.transpose(rest["packed_bounds"])
+        return np.clip(here, low, high)
+
+
+assert tf.contrib.opt.ScipyOptimizerInterface
+pits = [tf.Variable(tf.ones([2, 1])), tf.Variable(3.0)]
+goal = tf.placeholder(tf.float32)
+depth = tf.reduce_sum(tf.square(pits[0] - goal)) + tf.square(pits[1])
+downhill = Downhill(depth, pits, var_to_bounds={pits[1]: (0.5, np.inf)}, steps=60)
+walked, lost = [], []
+
 with tf.Session() as sess:
     sess.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
     sess.run(move)
@@ -134,6 +154,18 @@ with tf.Session() as sess:
     normal = sess.run(last)
     assert np.allclose(normal.mean((1, 2)), 0, atol=1e-5)
     assert np.allclose(sess.run(first).transpose(0, 2, 3, 1), normal, atol=1e-5)
+    downhill.minimize(
+        sess,
+        feed_dict={goal: 5.0},
+        fetches=[depth],
+        step_callback=walked.append,
+        loss_callback=lost.append,
+    )
+    assert np.allclose(sess.run(pits[0]), 5, atol=1e-3)
+    assert sess.run(pits[1]) == 0.5
+    assert len(walked) == len(lost) == 60
+    assert walked[0].shape == (3,)
+    assert lost[-1] < 1e-3 < lost[0]
     sess.run(steps)
     assert np.allclose(sess.run([doubled, single]), [[0.8, 0.8], [0.9, 0.9]])
     feed = {x: np.random.RandomState(3).rand(2, 6, 6, 2)}

@@ -40,7 +40,60 @@ with tf.variable_scope(tf.get_variable_scope(), reuse=True):
     said, _, said_lengths = seq2seq.dynamic_decode(
         seq2seq.BasicDecoder(seeing, greedy, state, projection), maximum_iterations=9
     )
+with tf.variable_scope("beams"):
+    tiled, tiled_lengths = seq2seq.tile_batch((memory, tf.constant([3, 1])), 3)
+    looking = seq2seq.AttentionWrapper(
+        tf.contrib.rnn.BasicLSTMCell(7),
+        seq2seq.BahdanauAttention(7, tiled, tiled_lengths, normalize=True),
+        attention_layer_size=6,
+        alignment_history=True,
+    )
+    searched, searched_state, _ = seq2seq.dynamic_decode(
+        seq2seq.BeamSearchDecoder(
+            looking,
+            words,
+            tf.fill([BATCH], 0),
+            WORDS + 1,
+            looking.zero_state(BATCH * 3, tf.float32),
+            3,
+            Dense(WORDS, use_bias=False),
+            length_penalty_weight=0.6,
+        ),
+        maximum_iterations=5,
+    )
 doubled = seq2seq.tile_batch(tf.constant([[1], [2]]), 2)
+
+# Beams that are wide enough hold everything that can be said, the likeliest first.
+follows = np.log(rng.dirichlet([1, 1, 1], 3)).astype(np.float32)
+END = 2
+
+
+class Pairs(tf.nn.rnn_cell.RNNCell):
+    """Says the next word by the last one alone, and adds up what it was fed."""
+
+    state_size, output_size = 1, 3
+
+    def call(self, inputs, state):
+        return tf.matmul(inputs, follows), state + tf.matmul(inputs, [[1.0], [10.0], [100.0]])
+
+
+pairs = Pairs()
+wide, wide_state, wide_lengths = seq2seq.dynamic_decode(
+    seq2seq.BeamSearchDecoder(
+        pairs, tf.eye(3), tf.constant([0, 1]), END, pairs.zero_state(2 * 9, tf.float32), 9
+    ),
+    maximum_iterations=3,
+)
+
+
+def ways_from(start):
+    """Each sequence that ends or has three words, by how likely it is."""
+    ways = {}
+    for said in itertools.product(range(3), repeat=3):
+        said = said[: said.index(END) + 1] if END in said else said
+        ways[said] = sum(follows[pair] for pair in itertools.pairwise((start, *said)))
+    return sorted(ways, key=ways.get, reverse=True)[:9]
+
 
 scores = rng.randn(2, 4, 3).astype(np.float32)
 moves = rng.randn(3, 3).astype(np.float32)
@@ -67,6 +120,18 @@ with tf.Session() as sess:
     assert list(sess.run(said_lengths)) == [9, 9]
     assert sess.run(said.sample_id).shape == (BATCH, 9)
     assert sess.run(doubled).ravel().tolist() == [1, 1, 2, 2]
+    ids, seen = sess.run([searched.predicted_ids, searched_state.cell_state.alignment_history])
+    assert ids.shape == (BATCH, 5, 3)
+    assert seen.shape == (5, BATCH * 3, 3)
+    assert not seen[:, 3:, 1:].any()
+    ids, sums, ends = sess.run([wide.predicted_ids, wide_state.cell_state, wide_lengths])
+    for row in range(2):
+        for beam, said in enumerate(ways_from(row)):
+            assert tuple(ids[row, :, beam]) == said + (END,) * (3 - len(said))
+            assert ends[row, beam] == len(said)
+            if len(said) == 3:
+                fed = (row, *said[:2])
+                assert sums[row, beam] == sum(10**word for word in fed)
     tags, value = sess.run([decoded, best])
     right = max(itertools.product(range(3), repeat=4), key=score)
     assert tuple(tags[0]) == right

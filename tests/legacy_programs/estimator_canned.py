@@ -37,6 +37,10 @@ assert sorted(scores) == [
 assert scores["accuracy"] > 0.9, scores
 assert np.isclose(scores["loss"], scores["average_loss"] * 50, rtol=1e-4)
 assert np.isclose(scores["label/mean"], rich.mean())
+# Datasets were made before the graph in which an estimator reads them.
+before = read(rich).shuffle(10)
+linear.train(lambda: before.make_one_shot_iterator().get_next())
+assert linear.evaluate(lambda: before)["accuracy"] > 0.9
 one = next(linear.predict(lambda: read(rich)))
 assert one["classes"][0] == str(one["class_ids"][0]).encode()
 assert one["probabilities"].shape == (2,)

@@ -11,6 +11,9 @@ from tensorflow.python.estimator.model_fn import ModeKeys
 assert ModeKeys.TRAIN == model_fn_lib.ModeKeys.TRAIN == tf.contrib.learn.ModeKeys.TRAIN
 rows = np.random.RandomState(0).rand(200, 4).astype(np.float32)
 wanted = rows[:, :3].argmax(1).astype(np.int32)
+texts = tf.contrib.learn.datasets.load_dataset("dbpedia", test_with_fake_data=True)
+assert texts.train.data.shape == (14, 2)
+assert texts.test.target.tolist() == list(range(1, 15))
 
 columns = tf.contrib.learn.infer_real_valued_columns_from_input(rows)
 classifier = tf.contrib.learn.DNNClassifier(
@@ -44,6 +47,23 @@ model = tf.contrib.learn.Estimator(old_model, "old", params={"classes": 3})
 model.fit(rows, wanted, steps=50, batch_size=20)
 metric = tf.contrib.learn.MetricSpec(tf.metrics.accuracy, prediction_key="class")
 assert model.evaluate(rows, wanted, metrics={"accuracy": metric})["accuracy"] > 0.5
+said = [row["class"] for row in model.predict(rows, as_iterable=True)]  # its loss wants labels
+assert np.mean(np.equal(said, wanted)) > 0.5
+
+
+def older_model(x, y):
+    vectors = tf.contrib.learn.ops.categorical_variable(x, 3, embedding_size=4, name="words")
+    target = tf.one_hot(y, 3, 1, 0)
+    flat = tf.reduce_max(vectors, reduction_indices=1)
+    prediction, loss = tf.contrib.learn.models.logistic_regression(flat, target)
+    step = tf.contrib.framework.get_global_step()
+    train = layers.optimize_loss(loss, step, optimizer="Adam", learning_rate=0.1)
+    return tf.argmax(prediction, 1), loss, train
+
+
+sorts = tf.contrib.learn.SKCompat(tf.contrib.learn.Estimator(older_model, "older"))
+sorts.fit(wanted[:, None], wanted, steps=40)
+assert np.mean(sorts.predict(wanted[:, None]) == wanted) > 0.8
 
 words = np.array(["a", "b", "c"])[wanted].reshape(-1, 1)
 letter = layers.sparse_column_with_keys("letter", ["a", "b", "c"])

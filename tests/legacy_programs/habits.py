@@ -8,10 +8,15 @@ import tensorflow.contrib.distributions as ds
 from tensorflow.python import pywrap_tensorflow
 from tensorflow.python.platform import logging
 
+assert "1.4" <= tf.__version__ < "2.0"
+assert not tf.__version__ < "1.2"
+assert tf.__version__.split(".")[:2] == ["1", "15"]
 np.set_printoptions(threshold=np.nan)
 assert np.array([[1, 2], [3]]).dtype == object
 assert np.fromstring(np.ones(3, np.uint8).tostring(), np.uint8).tolist() == [1, 1, 1]
 assert np.asscalar(np.array([2])) == 2
+assert 0 <= int(np.random.rand(1) * 3) < 3
+assert np.random.choice(["a"], 1)[0] == "a"
 assert logging.info
 assert pywrap_tensorflow.NewCheckpointReader
 
@@ -48,6 +53,9 @@ with tf.Session() as sess:
     assert float(sess.run(weight)) == 0.5
     assert repr(sess.run(weight)) == "array([0.5], dtype=float32)"
     assert type(pickle.loads(pickle.dumps(sess.run(weight)))) is np.ndarray
+    likely = sess.run(tf.constant([0.25, 0.75]))
+    assert int(np.searchsorted(np.cumsum(likely), np.array([0.5]))) == 1
+    assert float(np.concatenate([likely])[:1]) == 0.25
     assert isinstance(sess.run({"w": weight})["w"], np.ndarray)
     assert tf.Summary.FromString(sess.run(everything)).value
     sess.run(down)

@@ -18,6 +18,9 @@ import numpy as np
 
 IsOwn = Callable[[dict[str, Any]], bool]
 
+# What programs draw a single number with, as in `int(np.random.rand(1) * 10)`.
+_DRAWING = ("choice", "normal", "rand", "randint", "randn", "random", "random_sample", "uniform")
+
 
 def give_back(is_own: IsOwn) -> None:
     """Wrap the functions of numpy that changed. `is_own` says whose globals a caller has."""
@@ -27,6 +30,20 @@ def give_back(is_own: IsOwn) -> None:
     if not hasattr(np.fromstring, "__wrapped__"):
         for name, changed in (("fromstring", _binary), ("set_printoptions", _without_limit)):
             setattr(np, name, changed(getattr(np, name)))
+    if needs_old_arrays() and not hasattr(np.random.rand, "__wrapped__"):
+        for name in _DRAWING:
+            setattr(np.random, name, _drawn(getattr(np.random, name), is_own))
+
+
+def _drawn(function: Callable[..., Any], is_own: IsOwn) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        drawn = function(*args, **kwargs)
+        if type(drawn) is np.ndarray and drawn.size == 1 and is_own(_caller()):
+            return drawn.view(OldArray)
+        return drawn
+
+    return call
 
 
 def _ragged(function: Callable[..., Any], is_own: IsOwn) -> Callable[..., Any]:
@@ -69,7 +86,11 @@ def _caller() -> dict[str, Any]:
 
 
 class OldArray(np.ndarray[Any, Any]):
-    """A result of a session: an array that is a number where it has one element."""
+    """A result of a session, or made of one: a number where it has one element."""
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        # Some functions of numpy forget the class: `int(np.searchsorted(np.cumsum(p), 0.5))`.
+        return as_old(super().__array_function__(func, types, args, kwargs))
 
     def __float__(self) -> float:
         return float(self.item())

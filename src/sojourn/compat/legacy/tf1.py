@@ -7,14 +7,39 @@ TensorFlow's own `compat.v1`, with what that lacks laid over it: names from befo
 from __future__ import annotations
 
 import importlib
+import re
 from typing import Any
 
-from sojourn.compat.legacy import cells, flags, keras, layers, oldnames
+from sojourn.compat.legacy import cells, flags, keras, layers, oldnames, wandering
 from sojourn.compat.legacy.namespaces import Namespace, module
 
 _CONTRIB = "sojourn.compat.legacy.contrib"
+
+
+class _Version(str):
+    """A version that is ordered by its numbers: programs compare `tf.__version__` as text."""
+
+    __slots__ = ()
+
+    def __lt__(self, other: str) -> bool:
+        return _numbers(self) < _numbers(other)
+
+    def __le__(self, other: str) -> bool:
+        return _numbers(self) <= _numbers(other)
+
+    def __gt__(self, other: str) -> bool:
+        return _numbers(self) > _numbers(other)
+
+    def __ge__(self, other: str) -> bool:
+        return _numbers(self) >= _numbers(other)
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", version)]
+
+
 # The last TensorFlow 1. Programs choose between spellings by it.
-VERSION = "1.15.5"
+VERSION = _Version("1.15.5")
 
 
 def namespace(session: Namespace, *, as_tensorflow: bool) -> Namespace:
@@ -46,6 +71,7 @@ def namespace(session: Namespace, *, as_tensorflow: bool) -> Namespace:
         shown_as="tf",
     )
     oldnames.add_methods(tf1)
+    wandering.let_datasets()
     here.nn = _nn(tf1)
     here.app = Namespace("tensorflow.app", (tf1.app,), {"flags": here.flags})
     here.train = _train(tf1)

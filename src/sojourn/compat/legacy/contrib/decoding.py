@@ -251,6 +251,8 @@ def dynamic_decode(
             swap_memory=swap_memory,
         )
         outputs = nest.map_structure(lambda ta: ta.stack(), written)
+        if decoder.tracks_own_finished and hasattr(state, "lengths"):
+            lengths = tf.cast(state.lengths, tf.int32)
         try:
             outputs, state = decoder.finalize(outputs, state, lengths)
         except NotImplementedError:

@@ -16,7 +16,12 @@ import numpy as np
 
 from sojourn.compat.legacy import mnist as _mnist
 from sojourn.compat.legacy import removed
-from sojourn.compat.legacy.contrib import learn_estimators, learn_experiments, learn_monitors
+from sojourn.compat.legacy.contrib import (
+    learn_estimators,
+    learn_experiments,
+    learn_models,
+    learn_monitors,
+)
 from sojourn.compat.legacy.contrib.learn_estimators import (  # noqa: F401
     DNNClassifier,
     DNNLinearCombinedClassifier,
@@ -198,11 +203,11 @@ preprocessing = types.SimpleNamespace(
 )
 
 
-def _load_dataset(name: str, *args: Any, **kwargs: Any) -> Any:
+def _load_dataset(name: str, size: str = "small", test_with_fake_data: bool = False) -> Any:
     if name == "mnist":
         return _mnist.read_data_sets("MNIST-data")
     if name == "dbpedia":
-        return _load_dbpedia()
+        return _made_up_texts() if test_with_fake_data else _load_dbpedia()
     try:
         load = getattr(importlib.import_module("sklearn.datasets"), f"load_{name}")
     except (ImportError, AttributeError):
@@ -237,6 +242,14 @@ def _load_dbpedia() -> Any:
     return _mnist.Datasets(train=train, validation=None, test=test)
 
 
+def _made_up_texts() -> Any:
+    """As many rows as TensorFlow 1 had for trials: a title and a text for each of 14 classes."""
+    classes = np.arange(1, 15, dtype=np.int32)
+    rows = [(f"Title {each}", " ".join([f"word{each}"] * 5 + ["is", "here"])) for each in classes]
+    part = _mnist.Dataset(data=np.array(rows), target=classes)
+    return _mnist.Datasets(train=part, validation=None, test=part)
+
+
 datasets = types.SimpleNamespace(
     mnist=types.SimpleNamespace(
         read_data_sets=_mnist.read_data_sets,
@@ -253,6 +266,7 @@ datasets = types.SimpleNamespace(
     load_iris=functools.partial(_load_dataset, "iris"),
     load_boston=functools.partial(_load_dataset, "boston"),
 )
+models = ops = learn_models
 monitors = learn_monitors
 learn_runner = types.SimpleNamespace(run=learn_experiments.run, tune=learn_experiments.tune)
 run_config = learn_experiments

@@ -184,6 +184,8 @@ def _bare(make: Any) -> Any:
 class Estimator(_Fits):
     """An estimator of a model function that returns `ModelFnOps` or three values."""
 
+    _labels: Any = None
+
     def __init__(
         self,
         model_fn: Any = None,
@@ -208,6 +210,22 @@ class Estimator(_Fits):
 
     def _takes_names(self) -> bool:
         return False
+
+    def _call_model_fn(self, features: Any, labels: Any, mode: str, config: Any) -> Any:
+        # Its model functions make the loss of predictions too: there were always labels.
+        if labels is not None:
+            self._labels = tf.nest.map_structure(_signature, labels)
+        elif self._labels is not None:
+            labels = tf.nest.map_structure(
+                lambda one: tf.placeholder(one.dtype, one.shape), self._labels
+            )
+        return super()._call_model_fn(features, labels, mode, config)
+
+
+def _signature(label: Any) -> Any:
+    return tf.TensorSpec(
+        [None, *label.shape[1:]] if label.shape.ndims else label.shape, label.dtype
+    )
 
 
 def _as_spec(made: Any, mode: str) -> EstimatorSpec:

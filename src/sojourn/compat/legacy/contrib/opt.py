@@ -7,6 +7,10 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from sojourn.compat.legacy import removed
+from sojourn.compat.legacy.contrib.external import (
+    ExternalOptimizerInterface,
+    ScipyOptimizerInterface,
+)
 
 
 class LazyAdamOptimizer(tf.train.AdamOptimizer):  # type: ignore[misc]
@@ -124,4 +128,14 @@ class MovingAverageOptimizer(tf.train.Optimizer):  # type: ignore[misc]
         return tf.train.Saver({**names, **self._swapped}, name=name, **rest)
 
 
+__all__ = [
+    "AdamWOptimizer",
+    "DecoupledWeightDecayExtension",
+    "ExternalOptimizerInterface",
+    "LazyAdamOptimizer",
+    "MomentumWOptimizer",
+    "MovingAverageOptimizer",
+    "ScipyOptimizerInterface",
+    "extend_with_decoupled_weight_decay",
+]
 __getattr__ = removed.missing_name("tf.contrib.opt")

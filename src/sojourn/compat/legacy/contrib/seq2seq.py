@@ -1,4 +1,4 @@
-"""`tf.contrib.seq2seq`: the loss; decoders and attention are in files of their own."""
+"""`tf.contrib.seq2seq`: the loss; decoders, beams and attention are in files of their own."""
 
 from __future__ import annotations
 
@@ -14,6 +14,13 @@ from sojourn.compat.legacy.contrib.attention import (
     BahdanauAttention,
     LuongAttention,
     hardmax,
+)
+from sojourn.compat.legacy.contrib.beams import (
+    BeamSearchDecoder,
+    BeamSearchDecoderOutput,
+    BeamSearchDecoderState,
+    FinalBeamSearchDecoderOutput,
+    gather_tree,
 )
 from sojourn.compat.legacy.contrib.decoding import (
     BasicDecoder,
@@ -61,14 +68,19 @@ __all__ = [
     "BahdanauAttention",
     "BasicDecoder",
     "BasicDecoderOutput",
+    "BeamSearchDecoder",
+    "BeamSearchDecoderOutput",
+    "BeamSearchDecoderState",
     "CustomHelper",
     "Decoder",
+    "FinalBeamSearchDecoderOutput",
     "GreedyEmbeddingHelper",
     "Helper",
     "LuongAttention",
     "SampleEmbeddingHelper",
     "TrainingHelper",
     "dynamic_decode",
+    "gather_tree",
     "hardmax",
     "sequence_loss",
     "tile_batch",
