@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from abc import ABC, abstractmethod
 from typing import Any
 
@@ -110,7 +111,7 @@ class ScipyOptimizerInterface(ExternalOptimizerInterface):
     """`scipy.optimize.minimize`, with ``L-BFGS-B`` unless another `method` is named."""
 
     def _minimize(self, initial_val: Any, loss_grad_func: Any, **kwargs: Any) -> Any:
-        from scipy.optimize import minimize
+        minimize = importlib.import_module("scipy.optimize").minimize
 
         def as_scipy_wants(packed: Any) -> Any:
             loss, gradient = loss_grad_func(packed)
