@@ -14,9 +14,7 @@ from sojourn.audit.lint.module import Function, Module, last_name, own_nodes, pa
 from sojourn.audit.lint.repeats import function_around, loops_around, runs_steps
 from sojourn.audit.lint.steps import looks_like_session
 
-_ROUTES = frozenset(
-    "route get post put patch websocket on event message_handler on_message callback".split()
-)
+_ROUTES = frozenset("route get post put websocket on message_handler on_message".split())
 _HANDLERS = ("RequestHandler", "Resource", "MethodView", "APIView", "Servicer")
 _VERBS = frozenset({"get", "post", "put", "do_GET", "do_POST", "do_PUT"})
 _SUBSCRIBING = frozenset({"Subscriber", "add_url_rule", "add_handler", "add_message_handler"})
