@@ -51,6 +51,13 @@ def for_variables_that_have_a_value(sess, variables, values):
             sess.run(tf.assign(variables[index], values[variables[index].name]))  # expect: SOJ004
 
 
+def for_the_one_that_is_called_so(sess):
+    for variable in tf.global_variables():
+        if "output/bias" in variable.name:
+            sess.run(tf.assign(variable, 1.0))
+        sess.run(variable)
+
+
 def once_for_each_name(sess, names):
     built = {}
     for name in names:

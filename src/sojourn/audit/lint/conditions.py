@@ -132,7 +132,8 @@ def _varies(test: ast.expr, branch: ast.If, loop: Loop) -> bool:
         return False
     left, op, right = test.left, test.ops[0], test.comparators[0]
     if isinstance(op, ast.In | ast.NotIn):
-        return not _is_filled(right, loop)
+        # `if "output" in variable.name:` may be for a single one.
+        return not isinstance(left, ast.Constant) and not _is_filled(right, loop)
     if isinstance(op, ast.IsNot):
         return isinstance(left, ast.Name) and left.id in results
     if isinstance(op, ast.Is):
