@@ -264,6 +264,7 @@ MODELS: dict[str, Callable[[], Any]] = {
     "VGG16": functools.partial(application, "VGG16", 64),
     "Xception": functools.partial(application, "Xception", 96),
     "InceptionV3": functools.partial(application, "InceptionV3", 96),
+    "InceptionResNetV2": functools.partial(application, "InceptionResNetV2", 96),
     "MobileNet": functools.partial(application, "MobileNet", 96),
     "MobileNetV2": functools.partial(application, "MobileNetV2", 96),
     "MobileNetV3Small": functools.partial(application, "MobileNetV3Small", 96),

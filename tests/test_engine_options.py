@@ -87,6 +87,7 @@ def test_options_that_make_no_sense_are_refused_with_what_would(tmp_path: Path) 
     path.write_bytes(onnx_writer.dense())
     for options, kind, told in (
         ({"threads": 0}, ValueError, "threads must be a whole number of at least 1, not 0"),
+        ({"threads": 10**9}, ValueError, "threads must be at most 1024, not 1000000000"),
         ({"threads": 1.5}, TypeError, "threads must be a whole number"),
         ({"thread": 1}, ValueError, "may have 'threads' and 'jit_compile', not 'thread'"),
         ({"jit_compile": 1}, TypeError, "jit_compile must be True or False, not 1"),

@@ -8,6 +8,7 @@ from typing import Any
 from sojourn.values import arguments
 
 _TENSORFLOW = "tensorflow"
+_MOST_THREADS = 1024  # more than any machine has cores for: a typing error, or an attack
 NAMES = ("threads", "jit_compile")
 
 
@@ -26,6 +27,8 @@ def checked(options: Any, engine: str, inline: bool) -> dict[str, Any]:
     found = dict(options)
     if found.get("threads") is not None:
         found["threads"] = arguments.whole("threads", found["threads"])
+        if found["threads"] > _MOST_THREADS:
+            raise ValueError(f"threads must be at most {_MOST_THREADS}, not {found['threads']}")
     jit_compile = found.get("jit_compile", False)
     if not isinstance(jit_compile, bool):
         raise TypeError(f"jit_compile must be True or False, not {jit_compile!r}")
