@@ -41,7 +41,11 @@ def whole_numbers() -> Any:
     def f(a: Any, b: Any) -> Any:
         days = {"day": a // 7, "left": a % 7, "back": a // -7, "other": a % -7}
         compared = {"less": a < b, "most": a <= b, "more": a > b, "least": a >= b}
-        return {**days, **compared, "hot": tf.one_hot(a, 5)}
+        sums = {
+            "sum": tf.reduce_sum(tf.stack([a, b]), 0),
+            "all": tf.reduce_sum(tf.cast(a, "int32")),
+        }
+        return {**days, **compared, **sums, "hot": tf.one_hot(a, 5)}
 
     return f
 
@@ -67,6 +71,8 @@ def odd() -> Any:
             "y": tf.exp(-tf.abs(x)),
             "sign": tf.sign(x) * 2.0,
             "mean": tf.reduce_mean(x, 0),
+            "whole": tf.cast(x, tf.int32),
+            "hot": tf.one_hot(tf.cast(x[:, 0], tf.int64) * 2**32, 3),
         },
         input_signature=[tf.TensorSpec([None, 4], tf.float32, name="x")],
     )
@@ -100,8 +106,9 @@ def shaped() -> Any:
 
 
 @needs_engines
-def test_whole_numbers_are_divided_and_compared_as_tensorflow_does() -> None:
-    a = np.array([-8, -7, -1, 0, 1, 6, 7, 9, 1_700_000_001, -1_700_000_001, 2**40], np.int64)
+def test_whole_numbers_are_divided_compared_and_added_as_tensorflow_does() -> None:
+    large = [1_700_000_001, 1_700_000_003, 2**40, 2**62 + 1, 2**63 - 1]
+    a = np.array([-8, -7, -1, 0, 1, 6, 7, 9, *large], np.int64)
     feeds = {"a": a, "b": a[::-1] // 2 * 2}
     feeds["b"][8:10] = a[8:10] - 1  # which floats cannot tell apart
     with sojourn.open(whole_numbers) as session:
@@ -259,6 +266,10 @@ def test_inputs_have_ties_and_zeros_and_numbers_below_zero_large_and_tiny() -> N
     assert min(feeds["ids"].min() for feeds in made) < 0
     assert max(feeds["ids"].max() for feeds in made) < 100
     assert len({feeds["ids"].shape[1] for feeds in made}) > 1
+    assert any(not feeds["x"].any() for feeds in made)
+    assert np.isnan(spoilt({"x": np.ones(5, np.float32)}, (np.nan,), 1)["x"]).tolist() == [
+        *(False, True, False, False, True)
+    ]
     spoiled = spoilt({"x": np.ones((2, 3), np.float32), "n": np.ones(2, np.int32)}, (np.nan,))
     assert np.isnan(spoiled["x"]).any()
     assert spoiled["n"].tolist() == [1, 1]

@@ -18,7 +18,7 @@ import tensorflow as tf
 from tensorflow.python.framework import convert_to_constants, op_def_registry
 from tensorflow.python.grappler import tf_optimizer
 
-from sojourn.engines import onnx_gaps
+from sojourn.engines import graph_guards, onnx_gaps
 from sojourn.errors import ModelError
 
 v1 = tf.compat.v1
@@ -35,7 +35,23 @@ _MUST_COMPILE = "_XlaMustCompile"
 _RANDOM = ("Random", "Multinomial", "TruncatedNormal", "Shuffle", "Dropout")
 _CHECKS = frozenset("Assert CheckNumerics CheckNumericsV2 EnsureShape".split())
 _HALVES = (tf.float16.as_datatype_enum, tf.bfloat16.as_datatype_enum)
-_LARGE_INTEGERS = {t.as_datatype_enum for t in (tf.int32, tf.int64, tf.uint32, tf.uint64)}
+_OF_64_BITS = {t.as_datatype_enum for t in (tf.int64, tf.uint64)}
+_LARGE_INTEGERS = _OF_64_BITS | {t.as_datatype_enum for t in (tf.int32, tf.uint32)}
+# Op -> types that ONNX Runtime, or what tf2onnx makes of it, has no integers for.
+_AS_FLOATS = {
+    "Prod": _OF_64_BITS,  # and of 32, the products of which are those of shapes
+    **dict.fromkeys(
+        (
+            *("TopKV2", "Mean", "MaxPool", "MaxPoolV2", "SegmentSum", "SegmentMean", "SegmentProd"),
+            *("UnsortedSegmentSum", "UnsortedSegmentProd"),
+        ),
+        _LARGE_INTEGERS,
+    ),
+}
+_ODD_CASTS = {
+    "litert": {t.as_datatype_enum for t in (tf.int16, tf.uint16, tf.uint32, tf.uint64)},
+    "onnxruntime": {t.as_datatype_enum for t in (tf.uint32, tf.uint64)},
+}
 _TEXT = tf.string.as_datatype_enum
 
 
@@ -133,14 +149,19 @@ def _reason(node: Any, to: str) -> str:
         return "handles text"
     if not types.isdisjoint(_HALVES):
         return "computes with halves"
-    if to == "onnxruntime" and node.op == "TopKV2" and node.attr["T"].type in _LARGE_INTEGERS:
-        return "orders whole numbers, which tf2onnx has it do as floats"
+    if to == "onnxruntime" and node.op in _AS_FLOATS and node.attr["T"].type in _AS_FLOATS[node.op]:
+        return "handles whole numbers, which ONNX Runtime would do as floats"
+    is_odd = node.op == "Cast" and node.attr["DstT"].type in _ODD_CASTS.get(to, ())
+    if is_odd and tf.DType(node.attr["SrcT"].type).is_floating:
+        return "makes whole numbers of floats, of large ones in another way"
     return ""
 
 
 def _to_litert(graph: Any, inputs: int, outputs: int) -> bytes:
+    graph_def = graph.as_graph_def(add_shapes=True)
+    graph_guards.guard(graph_def, "litert")
     converter = v1.lite.TFLiteConverter(
-        graph.as_graph_def(add_shapes=True),
+        graph_def,
         [graph.get_tensor_by_name(f"i{n}:0") for n in range(inputs)],
         [graph.get_tensor_by_name(f"o{n}:0") for n in range(outputs)],
     )
@@ -160,7 +181,7 @@ def _to_onnx(graph: Any, inputs: int, outputs: int) -> bytes:
     given, wanted = [f"i{n}:0" for n in range(inputs)], [f"o{n}:0" for n in range(outputs)]
     try:
         graph_def = _inlined(graph, given, wanted)
-        onnx_gaps.guard_indices(graph_def)
+        graph_guards.guard(graph_def, "onnxruntime")
         model, _ = from_graph_def(
             graph_def,
             input_names=given,

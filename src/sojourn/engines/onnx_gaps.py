@@ -1,7 +1,7 @@
 """What tf2onnx lacks or gets wrong, and models need: ops of TensorFlow in those of ONNX.
 
-Found by comparing single ops: division of integers below zero was rounded the other way, integers
-were compared as floats, and an index below zero counted from the end, where TensorFlow refuses it.
+Found by comparing single ops: division of integers below zero was rounded the other way, and
+integers were compared as floats.
 """
 
 from __future__ import annotations
@@ -11,59 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
-# Op -> which of its inputs is an index. What is below zero becomes larger than any.
-_INDICES = {
-    "Gather": 1,
-    "GatherV2": 1,
-    "GatherNd": 1,
-    "OneHot": 0,
-    "ResourceGather": 1,
-    **{f"TensorScatter{how}": 1 for how in ("Update", "Add", "Sub", "Max", "Min")},
-}
-_TYPE_OF_INDEX = ("Tindices", "TI")
 _ONNX_INT64 = 7
-_INT64 = tf.int64.as_datatype_enum
-_WHOLE = (tf.int32.as_datatype_enum, _INT64)
-
-
-def guard_indices(graph_def: Any) -> None:
-    """Have an index below zero be out of range for ONNX too, in place, functions included."""
-    _guard(graph_def.node, {"Const": "", "Cast": "", "Less": "", "SelectV2": ""})
-    # In a function, an output is named.
-    named = {"Const": ":output:0", "Cast": ":y:0", "Less": ":z:0", "SelectV2": ":output:0"}
-    for function in graph_def.library.function:
-        _guard(function.node_def, named)
-
-
-def _guard(nodes: Any, endings: dict[str, str]) -> None:
-    constants = {node.name for node in nodes if node.op == "Const"}
-    for node in list(nodes):
-        place = _INDICES.get(node.op)
-        kind = next((key for key in _TYPE_OF_INDEX if key in node.attr), "")
-        if place is None or node.attr[kind].type not in _WHOLE:
-            continue
-        if node.input[place].partition(":")[0] in constants:
-            continue
-
-        def add(op: str, inputs: Sequence[str], at: str = node.name, **types: int) -> str:
-            made = nodes.add(op=op, name=f"{at}/from_zero/{op}", input=inputs)
-            for key, dtype in types.items():
-                made.attr[key].type = dtype
-            return f"{made.name}{endings[op]}"
-
-        def constant(value: int, at: str) -> str:
-            name = add("Const", [], at, dtype=_INT64)
-            nodes[-1].attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value, tf.int64, []))
-            return name
-
-        # In a loop, ONNX counts in 64 bits where TensorFlow has 32.
-        index = add("Cast", [node.input[place]], SrcT=node.attr[kind].type, DstT=_INT64)
-        is_below = add("Less", [index, constant(0, f"{node.name}/zero")], T=_INT64)
-        beyond = constant(tf.int64.max, f"{node.name}/beyond")
-        node.input[place] = add("SelectV2", [is_below, beyond, index], T=_INT64)
-        node.attr[kind].type = _INT64
 
 
 class _Rewriting:

@@ -135,10 +135,19 @@ def _tried(
     if not tried.answered:
         why = f": {tried.refused[-1][1]}" if tried.refused else ""
         return tried, f"it takes no input that could be made{why}: give samples="
-    given = {name: np.asarray(array) for name, array in tried.answered[0][1].items()}
-    odd = [(tried.empty, without_rows(given, reference.signature))]
-    if any(array.dtype.kind == "f" for array in given.values()):
-        odd += [(tried.not_finite, spoilt(given, values)) for values in NOT_FINITE]
+    by_batch = {batch: feeds for batch, feeds, _ in reversed(tried.answered)}
+    given = [
+        {name: np.asarray(array) for name, array in by_batch[batch].items()}
+        for batch in sorted(by_batch)[:2]
+    ]
+    odd = [(tried.empty, without_rows(given[0], reference.signature))]
+    if any(array.dtype.kind == "f" for array in given[0].values()):
+        # Not always at the same places: a maximum may depend on whether NaN comes first.
+        odd += [
+            (tried.not_finite, spoilt(feeds, values, first))
+            for first, feeds in enumerate(given)
+            for values in NOT_FINITE
+        ]
     for found, feeds in odd:
         outputs = run(feeds)
         found.append((feeds, None if isinstance(outputs, str) else outputs))

@@ -23,11 +23,14 @@ _RANGES = ("normal", "unit", "byte")
 # Where engines part: ties, halves and zeros; large magnitudes of either sign, and tiny ones;
 # integers below zero. Not all at once: what takes no such integers, as an index does not, still
 # has such floats. For one batch size. No large integers: models may make arrays of such sizes.
-_EDGES = (("edges", "unit"), ("large", "unit"), ("tiny", "unit"), ("normal", "edges"))
+_EDGES = (
+    *(("edges", "unit"), ("large", "unit"), ("tiny", "unit"), ("zero", "unit")),
+    ("normal", "edges"),
+)
 _EDGES_AT = 3
 _HALVES = (*(np.arange(-8, 9) / 2), -0.0)
 NOT_FINITE = ((np.nan,), (np.inf, -np.inf))
-_SCALES = {"normal": 1.0, "large": 100.0, "tiny": 1e-6}
+_SCALES = {"normal": 1.0, "large": 100.0, "tiny": 1e-6, "zero": 0.0}
 
 
 def generated(signature: Signature) -> Iterator[tuple[int, Feeds]]:
@@ -96,7 +99,7 @@ def _array(
     if floats in _SCALES:
         made = draw.normal(size=shape) * _SCALES[floats]
     elif floats == "edges":
-        made = draw.choice(_HALVES, shape)
+        made = draw.permutation(np.resize(_HALVES, shape).reshape(-1)).reshape(shape)
     else:
         made = draw.random(shape) * (1 if floats == "unit" else 255)
     return made.astype(dtype)
@@ -108,13 +111,13 @@ def _bounds(dtype: np.dtype, values: str) -> tuple[int, int]:
     return least, {"normal": 2, "unit": 10, "byte": 100, "edges": 5}[values]
 
 
-def spoilt(feeds: Feeds, values: Sequence[float]) -> Feeds:
-    """The same with these values here and there among the floats."""
+def spoilt(feeds: Feeds, values: Sequence[float], first: int = 0) -> Feeds:
+    """The same with these values here and there among the floats, from this one on."""
     found = {}
     for name, array in feeds.items():
         array = np.array(array)
         if array.dtype.kind == "f" and array.size:
-            places = np.arange(0, array.size, max(3, array.size // 20))
+            places = np.arange(first % array.size, array.size, max(3, array.size // 20))
             array.reshape(-1)[places] = np.resize(values, len(places))
         found[name] = array
     return found

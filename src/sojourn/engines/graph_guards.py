@@ -1,0 +1,169 @@
+"""What engines do otherwise than TensorFlow for some values, said in ops that they agree on.
+
+Done to the graph before it is converted. An index below zero counts from the end for ONNX, where
+TensorFlow refuses it, and ONNX Runtime adds and multiplies up integers as floats; LiteRT takes the
+low half of an index of 64 bits, and the nearest integer for a float that is too large for one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+_INT32, _INT64 = tf.int32.as_datatype_enum, tf.int64.as_datatype_enum
+# What an output is called in a function; elsewhere there is no need.
+_OUTPUTS = {
+    **dict.fromkeys(("Const", "SelectV2", "Sum", "Prod"), ":output:0"),
+    **dict.fromkeys(("Cast", "Abs"), ":y:0"),
+    **dict.fromkeys(
+        ("Less", "Minimum", "Maximum", "AddV2", "Sub", "Mul", "FloorDiv", "FloorMod"), ":z:0"
+    ),
+}
+# Op -> which of its inputs is an index.
+_OF_ONNX = {
+    "Gather": 1,
+    "GatherV2": 1,
+    "GatherNd": 1,
+    "OneHot": 0,
+    "ResourceGather": 1,
+    **{f"TensorScatter{how}": 1 for how in ("Update", "Add", "Sub", "Max", "Min")},
+}
+_OF_LITERT = {"OneHot": 0, **{f"UnsortedSegment{how}": 1 for how in ("Sum", "Prod", "Max", "Min")}}
+_TYPE_OF_INDEX = ("Tindices", "TI")
+
+
+def guard(graph_def: Any, to: str) -> None:
+    """Put them in for one engine, in place, functions included."""
+    rules = _RULES[to]
+    parts = [(graph_def.node, False), *((f.node_def, True) for f in graph_def.library.function)]
+    for nodes, is_function in parts:
+        constants = {node.name for node in nodes if node.op == "Const"}
+        for node in list(nodes):
+            for rule in rules:
+                rule(_Guarded(nodes, node, is_function, constants))
+
+
+class _Guarded:
+    """One node of a graph or function, and those that are put before it."""
+
+    def __init__(self, nodes: Any, node: Any, is_function: bool, constants: set[str]) -> None:
+        self.node = node
+        self._nodes = nodes
+        self._is_function = is_function
+        self._constants = constants
+        self._count = 0
+
+    def is_constant(self, place: int) -> bool:
+        return self.node.input[place].partition(":")[0] in self._constants
+
+    def add(self, op: str, inputs: Sequence[str], **types: int) -> str:
+        """Another node; the name of its output."""
+        self._count += 1
+        name = f"{self.node.name}/guard{self._count}"
+        made = self._nodes.add(op=op, name=name, input=inputs)
+        for key, dtype in types.items():
+            made.attr[key].type = dtype
+        return f"{name}{_OUTPUTS[op]}" if self._is_function else name
+
+    @property
+    def last(self) -> Any:
+        """What was added last."""
+        return self._nodes[-1]
+
+    def become(self, op: str, value: str, dtype: int) -> None:
+        """The node is another one now, whose output has the same name."""
+        controls = [name for name in self.node.input if name.startswith("^")]
+        del self.node.input[:]
+        self.node.input.extend([value, *controls])
+        self.node.op = op
+        self.node.attr.clear()
+        self.node.attr["T"].type = dtype
+
+    def constant(self, value: float, dtype: int) -> str:
+        name = self.add("Const", [], dtype=dtype)
+        tensor = tf.make_tensor_proto(value, tf.DType(dtype), [])
+        self.last.attr["value"].tensor.CopyFrom(tensor)
+        return name
+
+
+def _index(made: _Guarded, places: dict[str, int]) -> tuple[int, str]:
+    """Where the index of a node is, and the attribute that has its type; empty if there is none."""
+    place = places.get(made.node.op, -1)
+    kind = next((key for key in _TYPE_OF_INDEX if key in made.node.attr), "")
+    return place, kind if place >= 0 and not made.is_constant(place) else ""
+
+
+def _from_zero(made: _Guarded) -> None:
+    """An index below zero is larger than any."""
+    node = made.node
+    place, kind = _index(made, _OF_ONNX)
+    if not kind or node.attr[kind].type not in (_INT32, _INT64):
+        return
+    # In a loop, ONNX counts in 64 bits where TensorFlow has 32.
+    index = made.add("Cast", [node.input[place]], SrcT=node.attr[kind].type, DstT=_INT64)
+    is_below = made.add("Less", [index, made.constant(0, _INT64)], T=_INT64)
+    beyond = made.constant(tf.int64.max, _INT64)
+    node.input[place] = made.add("SelectV2", [is_below, beyond, index], T=_INT64)
+    node.attr[kind].type = _INT64
+
+
+def _summed_in_halves(made: _Guarded) -> None:
+    """Floats hold the sum of many integers of 32 bits, and not of 64."""
+    node = made.node
+    if node.op not in ("Sum", "Prod") or node.attr["T"].type not in (_INT32, _INT64):
+        return
+    dtype = node.attr["T"].type
+
+    def reduced(what: str) -> str:
+        found = made.add(node.op, [what, node.input[1]], T=_INT64, Tidx=node.attr["Tidx"].type)
+        made.last.attr["keep_dims"].CopyFrom(node.attr["keep_dims"])
+        return found
+
+    def calculated(op: str, one: str, other: str) -> str:
+        return made.add(op, [one, other], T=_INT64)
+
+    whole = made.add("Cast", [node.input[0]], SrcT=dtype, DstT=_INT64)
+    if node.op == "Sum":
+        size = made.constant(2**32, _INT64)
+        low = calculated("FloorMod", whole, size)
+        high = calculated("FloorDiv", calculated("Sub", whole, low), size)
+        high = calculated("Mul", reduced(high), size)
+        whole = calculated("AddV2", high, reduced(low))
+    else:
+        whole = reduced(whole)
+    result = made.add("Cast", [whole], SrcT=_INT64, DstT=dtype)
+    made.become("Identity", result, dtype)
+
+
+def _in_32_bits(made: _Guarded) -> None:
+    """An index that is out of range stays so when its upper half is cut off."""
+    node = made.node
+    place, kind = _index(made, _OF_LITERT)
+    if not kind or node.attr[kind].type != _INT64:
+        return
+    most, least = made.constant(tf.int32.max, _INT64), made.constant(-1, _INT64)
+    index = made.add("Minimum", [node.input[place], most], T=_INT64)
+    node.input[place] = made.add("Maximum", [index, least], T=_INT64)
+
+
+def _as_processors_cast(made: _Guarded) -> None:
+    """What is too large for an integer, NaN too, becomes the least that there is."""
+    node = made.node
+    if node.op != "Cast" or made.is_constant(0):
+        return
+    dtype = node.attr["SrcT"].type
+    most = {_INT32: 2.0**31, _INT64: 2.0**63}.get(node.attr["DstT"].type)
+    if most is None or not tf.DType(dtype).is_floating:
+        return
+    size = made.add("Abs", [node.input[0]], T=dtype)
+    fits = made.add("Less", [size, made.constant(most, dtype)], T=dtype)
+    least = made.constant(-most, dtype)
+    node.input[0] = made.add("SelectV2", [fits, node.input[0], least], T=dtype)
+
+
+_RULES: dict[str, tuple[Callable[[_Guarded], None], ...]] = {
+    "onnxruntime": (_from_zero, _summed_in_halves),
+    "litert": (_in_32_bits, _as_processors_cast),
+}
