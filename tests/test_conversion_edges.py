@@ -72,7 +72,6 @@ def odd() -> Any:
             "sign": tf.sign(x) * 2.0,
             "mean": tf.reduce_mean(x, 0),
             "whole": tf.cast(x, tf.int32),
-            "hot": tf.one_hot(tf.cast(x[:, 0], tf.int64) * 2**32, 3),
         },
         input_signature=[tf.TensorSpec([None, 4], tf.float32, name="x")],
     )
