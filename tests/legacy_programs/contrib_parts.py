@@ -166,6 +166,13 @@ with tf.Session() as sess:
     assert len(walked) == len(lost) == 60
     assert walked[0].shape == (3,)
     assert lost[-1] < 1e-3 < lost[0]
+    picture = np.arange(9, dtype=np.float32).reshape(3, 3)
+    turned = tf.contrib.image.rotate(picture, np.pi / 2)
+    assert np.array_equal(sess.run(turned), np.rot90(picture))
+    both = tf.contrib.image.rotate(np.stack([picture] * 2)[..., None], [0.0, np.pi])
+    assert np.array_equal(sess.run(both)[..., 0], [picture, np.rot90(picture, 2)])
+    moved = tf.contrib.image.translate(picture[..., None], [1, 0])
+    assert sess.run(moved)[0, :, 0].tolist() == [0, 0, 1]
     sess.run(steps)
     assert np.allclose(sess.run([doubled, single]), [[0.8, 0.8], [0.9, 0.9]])
     feed = {x: np.random.RandomState(3).rand(2, 6, 6, 2)}

@@ -61,6 +61,33 @@ with tf.variable_scope("beams"):
         ),
         maximum_iterations=5,
     )
+
+
+# Never drawn, the right words are fed; always drawn, what was said is; both through one cell.
+def embed(ids):
+    return tf.nn.embedding_lookup(words, ids % WORDS)
+
+
+never, always = (
+    seq2seq.dynamic_decode(
+        seq2seq.BasicDecoder(
+            cell, seq2seq.ScheduledEmbeddingTrainingHelper(embedded, lengths, embed, chance), start
+        ),
+        impute_finished=True,
+    )[0]
+    for chance in (0.0, 1.0)
+)
+ones = tf.ones([BATCH, TIME, 5])
+echo = seq2seq.ScheduledOutputTrainingHelper(ones, lengths, 1.0, next_inputs_fn=lambda o: o[:, :5])
+echoed = seq2seq.dynamic_decode(seq2seq.BasicDecoder(cell, echo, start))[0]
+alone = seq2seq.InferenceHelper(
+    lambda outputs: outputs[:, :5],
+    [5],
+    tf.float32,
+    ones[:, 0],
+    lambda sampled: tf.fill([BATCH], False),
+)
+heard = seq2seq.dynamic_decode(seq2seq.BasicDecoder(cell, alone, start), maximum_iterations=TIME)[0]
 doubled = seq2seq.tile_batch(tf.constant([[1], [2]]), 2)
 
 # Beams that are wide enough hold everything that can be said, the likeliest first.
@@ -110,6 +137,12 @@ with tf.Session() as sess:
     one, other, ends = sess.run([unrolled, plain.rnn_output, plain_lengths])
     assert np.allclose(one, other, atol=1e-6)
     assert list(ends) == [4, 2]
+    one, other = sess.run([never, always])
+    assert np.allclose(one.rnn_output, sess.run(plain.rnn_output), atol=1e-6)
+    assert (one.sample_id[0] == -1).all()
+    assert (other.sample_id[0] >= 0).all()
+    one, other = sess.run([echoed.rnn_output, heard.rnn_output])
+    assert np.allclose(one, other, atol=1e-6)
     before = sess.run(loss)
     for _ in range(30):
         sess.run(train)

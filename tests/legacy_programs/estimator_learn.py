@@ -11,6 +11,8 @@ from tensorflow.python.estimator.model_fn import ModeKeys
 assert ModeKeys.TRAIN == model_fn_lib.ModeKeys.TRAIN == tf.contrib.learn.ModeKeys.TRAIN
 rows = np.random.RandomState(0).rand(200, 4).astype(np.float32)
 wanted = rows[:, :3].argmax(1).astype(np.int32)
+key = tf.contrib.learn.prediction_key.PredictionKey.CLASSES
+assert key == tf.contrib.learn.PredictionKey.CLASSES
 texts = tf.contrib.learn.datasets.load_dataset("dbpedia", test_with_fake_data=True)
 assert texts.train.data.shape == (14, 2)
 assert texts.test.target.tolist() == list(range(1, 15))
@@ -29,6 +31,11 @@ monitor = tf.contrib.learn.monitors.ValidationMonitor(
 assert classifier.fit(x=rows, y=wanted, steps=60, monitors=[monitor]) is classifier
 assert monitor.best_value > 0
 assert classifier.evaluate(x=rows, y=wanted)["accuracy"] > 0.7
+right = tf.contrib.learn.MetricSpec(tf.contrib.metrics.streaming_accuracy, "classes")
+assert classifier.evaluate(x=rows, y=wanted, metrics={"right": right})["right"] > 0.7
+seen = tf.contrib.learn.SKCompat(classifier).predict(rows)
+assert np.mean(seen["classes"] == wanted) > 0.7
+assert seen["probabilities"].shape == (200, 3)
 assert list(classifier.predict(rows[:3], as_iterable=True)) == list(
     classifier.predict(rows[:3], as_iterable=False)
 )

@@ -18,6 +18,7 @@ _HERE = (
     "examples",
     "factorization",
     "framework",
+    "image",
     "layers",
     "learn",
     "legacy_seq2seq",

@@ -272,6 +272,7 @@ learn_runner = types.SimpleNamespace(run=learn_experiments.run, tune=learn_exper
 run_config = learn_experiments
 experiment = types.SimpleNamespace(Experiment=Experiment)
 metric_spec = types.SimpleNamespace(MetricSpec=MetricSpec)
+prediction_key = types.SimpleNamespace(PredictionKey=learn_estimators.PredictionKey)
 model_fn = types.SimpleNamespace(ModelFnOps=ModelFnOps, ModeKeys=ModeKeys)
 estimators = types.SimpleNamespace(
     estimator=learn_estimators, model_fn=model_fn, run_config=run_config, Estimator=Estimator

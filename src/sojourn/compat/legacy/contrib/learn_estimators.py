@@ -140,6 +140,15 @@ class _Fits(core.Estimator):
     def _shown(self, found: Iterator[Any], outputs: Any) -> Iterator[Any]:
         return found
 
+    def predict_rows(self, x: Any, batch_size: int | None, outputs: Any) -> Iterator[Any]:
+        """What is known of each example, under the names of contrib.learn."""
+        input_fn = self._input_fn(x, None, batch_size, 1, shuffle=False)
+        for row in super().predict(input_fn, outputs):
+            yield self._named(row) if isinstance(row, dict) and not outputs else row
+
+    def _named(self, predictions: Any) -> Any:
+        return predictions
+
     def _input_fn(
         self, x: Any, y: Any, batch_size: int | None, epochs: int | None, shuffle: bool
     ) -> Any:
@@ -162,13 +171,13 @@ class _Fits(core.Estimator):
         metrics = getattr(self, "_metrics", None)
         if mode != ModeKeys.EVAL or not metrics:
             return spec
-        made = dict(spec.eval_metric_ops)
+        made, predictions = dict(spec.eval_metric_ops), self._named(spec.predictions)
         for name, metric in metrics.items():
             if isinstance(metric, MetricSpec):
-                made[name] = metric.create_metric_ops(features, labels, spec.predictions)
+                made[name] = metric.create_metric_ops(features, labels, predictions)
             else:
                 key = name if isinstance(name, tuple) else (name, None)
-                made[key[0]] = metric(_entry(spec.predictions, key[1]), labels)
+                made[key[0]] = metric(_entry(predictions, key[1]), labels)
         return spec._replace(eval_metric_ops=made)
 
 
@@ -261,6 +270,9 @@ class _Classifies(_Fits):
     def _shown(self, found: Iterator[Any], outputs: Any) -> Iterator[Any]:
         return found if outputs else (row["class_ids"][0] for row in found)
 
+    def _named(self, predictions: Any) -> Any:
+        return {**predictions, "classes": predictions["class_ids"][..., 0]}
+
 
 class _Regresses(_Fits):
     def predict_scores(self, *args: Any, **kwargs: Any) -> Any:
@@ -274,6 +286,10 @@ class _Regresses(_Fits):
             row["predictions"][0] if len(row["predictions"]) == 1 else row["predictions"]
             for row in found
         )
+
+    def _named(self, predictions: Any) -> Any:
+        found = predictions["predictions"]
+        return {**predictions, "scores": found[..., 0] if found.shape[-1] == 1 else found}
 
 
 def _of_the_time(made: type, base: type) -> Any:
@@ -331,7 +347,7 @@ class SKCompat:
 
     def predict(self, x: Any, batch_size: int = 128, outputs: Any = None) -> Any:
         """The predictions on an array, as an array or a dict of them."""
-        rows = list(self._estimator.predict(x, batch_size=batch_size, outputs=outputs))
+        rows = list(self._estimator.predict_rows(x, batch_size, outputs))
         if rows and isinstance(rows[0], dict):
             return {key: np.array([row[key] for row in rows]) for key in rows[0]}
         return np.array(rows)

@@ -34,6 +34,11 @@ from sojourn.compat.legacy.contrib.decoding import (
     dynamic_decode,
     tile_batch,
 )
+from sojourn.compat.legacy.contrib.scheduled import (
+    InferenceHelper,
+    ScheduledEmbeddingTrainingHelper,
+    ScheduledOutputTrainingHelper,
+)
 
 
 def sequence_loss(
@@ -76,8 +81,11 @@ __all__ = [
     "FinalBeamSearchDecoderOutput",
     "GreedyEmbeddingHelper",
     "Helper",
+    "InferenceHelper",
     "LuongAttention",
     "SampleEmbeddingHelper",
+    "ScheduledEmbeddingTrainingHelper",
+    "ScheduledOutputTrainingHelper",
     "TrainingHelper",
     "dynamic_decode",
     "gather_tree",
