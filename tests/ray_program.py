@@ -124,8 +124,10 @@ class Program:
                 self.use(everywhere)
                 self.found["status"] = everywhere.status()
             self.found["left"] = self.left()
-            self.serve()
+            self.serve(signal.SIGTERM)
             self.found["left by the server"] = self.left()
+            self.serve(signal.SIGKILL)
+            self.found["left by a killed server"] = self.left()
             self.shut_down()
             self.found["left by ray.shutdown()"] = self.left()
         finally:
@@ -200,11 +202,12 @@ class Program:
         everywhere.unregister("counter")
         eventually(lambda: self.copies(everywhere) == 2, "all is as before")
 
-    def serve(self) -> None:
-        """The command, with a front on each node; it is ended as a user ends it."""
+    def serve(self, ending: signal.Signals) -> None:
+        """The command, with a front on each node; it is ended as a user ends it, or killed."""
         folder = os.path.join(os.environ["RAY_TMPDIR"], "models")
         ready = os.path.join(os.environ["RAY_TMPDIR"], "ready.json")
-        served_models.write_version(pathlib.Path(folder) / "times", 2)
+        if not os.path.exists(folder):
+            served_models.write_version(pathlib.Path(folder) / "times", 2)
         command = [sys.executable, "-m", "sojourn", "serve", "--cluster", self.ray.address]
         command += [folder, "--http", "127.0.0.1:0", "--grpc", "", "--ready-file", ready]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
@@ -215,10 +218,11 @@ class Program:
                 urls = [addresses["http"] for addresses in fronts.values()]
                 self.found["fronts"] = len(urls)
                 self.found["answers"] = [infer(url) for url in urls]
-                process.send_signal(signal.SIGTERM)
-                self.found["serve ended with"] = process.wait(SECONDS)
+                process.send_signal(ending)
+                self.found[f"serve ended by {ending.name} with"] = process.wait(SECONDS)
             finally:
                 process.kill()
+                pathlib.Path(ready).unlink(missing_ok=True)
                 assert process.stderr is not None
                 self.found["serve said"] = process.stderr.read()[-2000:]
 

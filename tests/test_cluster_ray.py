@@ -95,8 +95,13 @@ def test_steps_go_on_while_rays_head_is_away_and_all_is_there_when_it_is_back(
 def test_a_front_on_every_node_answers_and_ends_with_the_command(found: dict[str, Any]) -> None:
     assert found["fronts"] == 2, found["serve said"]
     assert found["answers"] == [[8], [8]]
-    assert found["serve ended with"] == 0
+    assert found["serve ended by SIGTERM with"] == 0
     assert found["left by the server"] == []
+
+
+def test_nothing_is_left_when_the_serving_command_is_killed(found: dict[str, Any]) -> None:
+    assert found["serve ended by SIGKILL with"] == -9
+    assert found["left by a killed server"] == []
 
 
 def test_nothing_is_left_after_close(found: dict[str, Any]) -> None:
