@@ -16,21 +16,28 @@ from sojourn.cluster.storage import Kept, Storage
 
 
 @pytest.fixture(params=["file", "memory", "s3"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+def url(request: pytest.FixtureRequest, tmp_path: Path, s3_url: str | None) -> Iterator[str]:
     if request.param == "file":
         yield f"file://{tmp_path}/states"
     elif request.param == "memory":
         yield "memory://states"
         fsspec.filesystem("memory").rm("/states", recursive=True)
+    elif s3_url is None:
+        pytest.skip("s3fs and moto[server] are not installed")
     else:
-        yield request.getfixturevalue("s3_url")
+        yield s3_url
 
 
-@pytest.fixture(scope="module")
-def s3_url() -> Iterator[str]:
-    """A bucket of a server that speaks S3, where one is installed."""
-    pytest.importorskip("s3fs")
-    server = pytest.importorskip("moto.server").ThreadedMotoServer("127.0.0.1", 0)
+@pytest.fixture(scope="module", autouse=True)
+def s3_url() -> Iterator[str | None]:
+    """A bucket of a server that speaks S3, where one is installed. It stands before any test."""
+    try:
+        import s3fs  # noqa: F401
+        from moto.server import ThreadedMotoServer
+    except ImportError:
+        yield None
+        return
+    server = ThreadedMotoServer("127.0.0.1", 0)
     server.start()
     host, port = server.get_host_and_port()
     there = {"endpoint_url": f"http://{host}:{port}", "key": "a", "secret": "b"}
