@@ -2,8 +2,8 @@
 
 An interpreter serves one thread at a time: used by two at once it gives wrong results, and says
 nothing. So each run takes one that is free, and makes another if there is none; the weights are in
-the file, which they share. A model that remembers something has one only, or each would remember
-something else.
+the file, which they share. It is kept open for them: by its name they might find another model. One
+that remembers something has one only, or each would remember something else.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import re
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from ai_edge_litert.interpreter import Interpreter
@@ -37,7 +37,7 @@ class LiteRtEngine:
 
     def __init__(self, load: Load, signature: str | None, remembers: bool) -> None:
         self._load = load
-        self._path = load.path
+        self._file = open(load.path, "rb")
         self._key = signature
         self._threads = load.threads or len(os.sched_getaffinity(0))
         self._remembers = remembers
@@ -62,9 +62,9 @@ class LiteRtEngine:
 
     def _new_runner(self) -> _Runner:
         try:
-            return _Runner(self._path, self._key, self._threads)
+            return _Runner(_path_of(self._file), self._key, self._threads)
         except (ValueError, RuntimeError) as error:
-            raise ModelError(f"LiteRT cannot load {self._path}: {_reason(error)}") from None
+            raise ModelError(f"LiteRT cannot load {self._load.path}: {_reason(error)}") from None
 
     def take(self) -> _Runner:
         """One that no other thread runs, until it is given back."""
@@ -101,6 +101,7 @@ class LiteRtEngine:
 
     def close(self) -> None:
         self._free.clear()
+        self._file.close()
 
 
 class LiteRtPlan:
@@ -175,6 +176,12 @@ class _Runner:
             interpreter.set_tensor(places[name], array)
         interpreter.invoke()
         return [np.asarray(interpreter.get_tensor(places[name])) for name in fetches]
+
+
+def _path_of(file: IO[bytes]) -> str:
+    """Of the file that is open, which may have another name by now, or none."""
+    known = f"/proc/self/fd/{file.fileno()}"
+    return known if os.path.exists(known) else file.name
 
 
 def _indices(inputs: dict[str, Any], outputs: dict[str, Any]) -> tuple[list[int], list[int]]:
