@@ -31,6 +31,12 @@ def test_empty_lines_are_shown(errors):
     assert errors.take() == "one\n\ntwo\n \n"
 
 
+def test_how_c_plus_plus_ends_is_told_by_the_error_for_it_alone(errors):
+    os.write(errors.fd, b"terminate called without an active exception\n")
+    assert errors.take() == ""
+    assert errors.tail() == "terminate called without an active exception"
+
+
 def test_a_character_that_is_written_in_parts_arrives_whole(errors):
     text = "né 漢字\n"
     shown = ""
