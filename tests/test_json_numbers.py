@@ -24,7 +24,7 @@ _rows = st.integers(0, 4).flatmap(
 
 
 @settings(max_examples=300, deadline=None)
-@given(_values | _rows | st.lists(_numbers), st.sampled_from([1, 2, 3]))
+@given(_values | _rows | st.lists(_numbers), st.sampled_from([1, 2, 3, 4]))
 def test_what_is_read_quickly_is_what_was_written(values: Any, rank: int) -> None:
     text = json.dumps(values).encode()
     array = fractions(text, np.dtype(np.float32), rank)
@@ -36,9 +36,11 @@ def test_what_is_read_quickly_is_what_was_written(values: Any, rank: int) -> Non
     np.testing.assert_array_equal(array, expected)
 
 
-@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize("rank", [1, 2, 3, 4])
 def test_plain_lists_are_read_quickly(rank: int) -> None:
-    made = np.arange(24, dtype=np.float64).reshape((24,) if rank == 1 else (2, 12, 1)[:rank] or ())
+    made = np.arange(24, dtype=np.float64).reshape(
+        {1: (24,), 2: (2, 12), 3: (2, 3, 4), 4: (2, 3, 2, 2)}[rank]
+    )
     array = fractions(json.dumps(made.tolist()).encode(), np.dtype(np.float64), rank)
     assert array is not None
     np.testing.assert_array_equal(array, made)
@@ -48,10 +50,11 @@ def test_plain_lists_are_read_quickly(rank: int) -> None:
     "text",
     [
         b"", b"[", b"[1", b"[1]x", b"[NaN]", b"[1e400]", b"[1e39]", b"[[1],[2,3]]", b"[[1],2]",
-        b"[[1,[2]],[3]]", b"[true]", b"[null]", b'["["]', b"{}", b"3", b"[\xff]", b"[01]",
+        b"[[1,[2]],[3]]", b"[[[1,2],[3]],[[4],[5,6]]]", b"[[[1],[2]],[[3,4]]]", b"[[[1]],[[]]]",
+        b"[[[1,2]],[[3]],[[4]]]", b"[true]", b"[null]", b'["["]', b"{}", b"3", b"[\xff]", b"[01]",
         b"[" * 5000,
     ],
 )  # fmt: skip
 def test_what_is_no_plain_list_is_left_to_the_slow_reader(text: bytes) -> None:
-    for rank in (1, 2, 3):
+    for rank in (1, 2, 3, 4):
         assert fractions(text, np.dtype(np.float32), rank) is None

@@ -31,8 +31,8 @@ _MOST_AT_ONCE = 64 * 2**20
 # What a worker that is not trusted may fill a terminal, a notebook or a log with, in characters.
 MOST_OF_UNTRUSTED = 2**20
 
-# TensorFlow's and XLA's own chatter, and what C++ says at its end, which the error for a worker that
-# died tells: kept as last words, not shown.
+# TensorFlow's and XLA's own chatter, and what C++ says at its end, which is told by the error for a
+# worker that died: kept as last words, not shown.
 _CHATTER = re.compile(
     rb"^(?:[IWEF]0000 |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWEF] "
     rb"|WARNING: All log messages before absl|I\d{4} \d\d:\d\d|W\d{4} \d\d:\d\d"

@@ -1,4 +1,4 @@
-"""Lists of fractions in JSON as arrays: by simdjson, in half the time of others.
+"""Lists of fractions in JSON as arrays: by simdjson, in a fraction of the time of others.
 
 Only what needs no second thought is read here. Whatever else a list may hold (true, null, strings,
 NaN, numbers that do not fit, rows of different lengths) is left to a slower reader, which says what
@@ -13,44 +13,44 @@ import msgspec
 import numpy as np
 import simdjson
 
-_NESTED = tuple(
-    msgspec.json.Decoder(kind)
-    for kind in (
-        list[float],
-        list[list[float]],
-        list[list[list[float]]],
-        list[list[list[list[float]]]],
-    )
-)
-DEEPEST = len(_NESTED)
-_MOST_RANK_BY_SIMDJSON = 2
-_OTHERWISE = (ValueError, TypeError, AttributeError, RuntimeError, ArithmeticError)
+_OF_NUMBERS = b"0123456789+-.eE \t\r\n"
+_OTHERWISE = (ValueError, TypeError, AttributeError, IndexError, RuntimeError, ArithmeticError)
 
 
 def fractions(text: bytes | msgspec.Raw, dtype: np.dtype, rank: int) -> np.ndarray | None:
     """The array in this text, lists nested so deeply; None if it is something else."""
     try:
-        if rank <= _MOST_RANK_BY_SIMDJSON:
-            array = _by_simdjson(bytes(text), rank)
-        else:
-            array = np.array(_NESTED[rank - 1].decode(text), np.float64)
-        if array is None or array.ndim != rank:
+        array = _read(bytes(text), rank)
+        if array is None:
             return None
         with np.errstate(over="raise"):
             return array.astype(dtype, copy=False)
-    except (msgspec.DecodeError, *_OTHERWISE):
+    except _OTHERWISE:
         return None
 
 
-def _by_simdjson(text: bytes, rank: int) -> np.ndarray | None:
+def _read(text: bytes, rank: int) -> np.ndarray | None:
     # A parser of its own: one that is used again must not be known to an earlier result.
     found: Any = simdjson.Parser().parse(text)
+    # It puts whatever lists there are one behind the other; there is no string in them.
     flat = np.frombuffer(found.as_buffer(of_type="d"), np.float64)
-    lists = text.count(b"[")  # there is no string in it
     if rank == 1:
-        return flat if lists == 1 else None
-    # simdjson puts rows of any length one behind the other.
-    lengths = {len(row) for row in found}
-    if len(lengths) != 1 or lists != 1 + len(found):
-        return None
-    return flat.reshape(len(found), lengths.pop())
+        return flat if text.count(b"[") == 1 else None
+    if rank == 2:
+        lengths = {len(row) for row in found}
+        is_even = len(lengths) == 1 and text.count(b"[") == 1 + len(found)
+        return flat.reshape(len(found), lengths.pop()) if is_even else None
+    shape = [len(found)]
+    while len(shape) < rank:
+        found = found[0]
+        shape.append(len(found))
+    is_even = flat.size == np.prod(shape) and text.translate(None, _OF_NUMBERS) == _lists(shape)
+    return flat.reshape(shape) if is_even else None
+
+
+def _lists(shape: list[int]) -> bytes:
+    """An array of this shape as JSON has it, without its numbers."""
+    inner = b""
+    for size in reversed(shape):
+        inner = b"[" + b",".join([inner] * size) + b"]"
+    return inner

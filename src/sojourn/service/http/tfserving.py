@@ -11,7 +11,7 @@ import numpy as np
 from sojourn.service.failures import Refused, Status
 from sojourn.service.handler import Handler
 from sojourn.service.http import json_arrays
-from sojourn.service.http.json_numbers import DEEPEST, fractions
+from sojourn.service.http.json_numbers import fractions
 from sojourn.service.http.messages import Request, Response, json_response
 from sojourn.service.http.router import Router
 from sojourn.service.inference import Inference, ModelRef, keep_alive_of
@@ -225,7 +225,7 @@ def _numbers(raw: msgspec.Raw, spec: TensorSpec) -> np.ndarray | None:
     """The quick way, for lists of fractions; None if it is something else, or of another shape."""
     dtype = BY_NAME.get(spec.dtype)
     rank = len(spec.shape or ())
-    if dtype is None or dtype.kind != "f" or not 1 <= rank <= DEEPEST:
+    if dtype is None or dtype.kind != "f" or not rank:
         return None
     array = fractions(raw, dtype, rank) if type(raw) is msgspec.Raw else None
     return array if array is not None and len(array) else None
