@@ -8,8 +8,8 @@ import warnings
 from collections.abc import Collection, Iterator
 
 _PYTHON_2 = re.compile(
-    rb"^\s*print\s+[^\s(=.,)]|^\s*print\s*>>|^\s*except\s+[\w.]+\s*,\s*\w+\s*:|^\s*exec\s+[\"']"
-    rb"|^\s*raise\s+[\w.]+\s*,|^\s*print\s*\(.*\)\s*%|[^\w]0[0-7]{2,}[^\w.]|<>|\bur['\"]",
+    rb"^[ \t]*(?:print\s+[^\s(=.,)]|print\s*>>|print\s*\(.*\)\s*%|exec\s+[\"']|raise\s+[\w.]+\s*,"
+    rb"|except\s+[\w.]+\s*,\s*\w+\s*:)|[^\w]0[0-7]{2,}[^\w.]|<>|\bur['\"]",
     re.MULTILINE,
 )
 _OLD_SYNTAX = (

@@ -34,13 +34,15 @@ _DTYPES = {
     **{name: name for bits in (8, 16, 32, 64) for name in (f"int{bits}", f"uint{bits}")},
 }
 _UNKNOWN_OP = re.compile(
-    r"(?:No Op registered for )?(\S+?)(?:\(-?\d+\))? "
+    r"(?:No Op registered for )?(?<!\S)(\S+?)(?:\(-?\d+\))? "
     r"(?:is not a registered function/op|with domain_version of)"
 )
 _OPSET = re.compile(r"Opset (\d+) is under development.*?for domain (\S+) is till opset (\d+)")
 _IR = re.compile(r"Unsupported model IR version: (\d+), max supported IR version: (\d+)")
 _MISSING = re.compile(r"External data path does not exist: (\S+)")
-_SOURCE = re.compile(r"\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : |\S*/onnxruntime_src/\S+ .*?\) ")
+_SOURCE = re.compile(
+    r"\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : |(?<!\S)\S*/onnxruntime_src/\S+ .*?\) "
+)
 
 
 class OnnxEngine:

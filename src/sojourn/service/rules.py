@@ -14,6 +14,7 @@ from sojourn.service.versions import Choice, parse_choice
 from sojourn.values import arguments
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h)")
+_LONGEST_DURATION = 64  # characters
 _FOR_POOL = (
     "copies", "pinned", "memory", "device", "engine", "untrusted", "signature", "tags", "inputs",
     "outputs", "max_runs", "max_growth",
@@ -28,6 +29,8 @@ def parse_duration(what: str, value: object) -> float:
     5400.0
     """
     if isinstance(value, str):
+        if len(value) > _LONGEST_DURATION:  # it may be a client's, who may send very much
+            raise ValueError(f"{what} has {len(value)} characters, which is no duration")
         text = value.strip()
         sign, digits = (-1.0, text[1:]) if text.startswith("-") else (1.0, text)
         parts = _DURATION.findall(digits)

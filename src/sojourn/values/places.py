@@ -57,7 +57,7 @@ def with_cells(traceback: str) -> str:
     if not cells:
         return traceback
     return re.sub(
-        r'^(\s*)File "([^"]+)", line',
+        r'^([ \t]*)File "([^"]+)", line',
         lambda m: f"{m[1]}Cell {cells[m[2]]}, line" if m[2] in cells else m[0],
         traceback,
         flags=re.MULTILINE,
