@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,18 @@ def test_plain_lists_are_read_quickly(rank: int) -> None:
     array = fractions(json.dumps(made.tolist()).encode(), np.dtype(np.float64), rank)
     assert array is not None
     np.testing.assert_array_equal(array, made)
+
+
+def test_lists_that_look_vast_from_their_first_elements_take_no_memory() -> None:
+    text = b"[]"
+    for _ in range(3):
+        text = b"[" + text + b",[]" * 2000 + b"]"
+    tracemalloc.start()
+    try:
+        assert fractions(text, np.dtype(np.float32), 4) is None
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(

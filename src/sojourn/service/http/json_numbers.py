@@ -7,6 +7,9 @@ is wrong with it.
 
 from __future__ import annotations
 
+import itertools
+import math
+import operator
 from typing import Any
 
 import msgspec
@@ -44,7 +47,13 @@ def _read(text: bytes, rank: int) -> np.ndarray | None:
     while len(shape) < rank:
         found = found[0]
         shape.append(len(found))
-    is_even = flat.size == np.prod(shape) and text.translate(None, _OF_NUMBERS) == _lists(shape)
+    # Counted first: the shape is that of the first of each, and may be far too large for the rest.
+    lists = 1 + sum(itertools.accumulate(shape[:-1], operator.mul))
+    is_even = (
+        text.count(b"[") == lists
+        and flat.size == math.prod(shape)
+        and text.translate(None, _OF_NUMBERS) == _lists(shape)
+    )
     return flat.reshape(shape) if is_even else None
 
 
