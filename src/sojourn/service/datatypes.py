@@ -62,19 +62,16 @@ def dimensions(shape: Sequence[int | None] | None) -> list[int]:
 
 def checked_shape(shape: Sequence[int], name: str) -> tuple[int, ...]:
     """A shape that an array can have."""
-    known = tuple(shape)
-    if not _is_possible(known):
-        raise _wrong(f"input {name!r}: no array has the shape {list(shape)[:10]}")
+    # A long one is not looked at further, and above all not remembered.
+    if len(shape) > _MOST_DIMENSIONS or not _is_possible(known := tuple(shape)):
+        raise _wrong(f"input {name!r}: no array has the shape {list(shape[:10])}")
     return known
 
 
 @functools.lru_cache(256)
 def _is_possible(shape: tuple[int, ...]) -> bool:
-    return (
-        len(shape) <= _MOST_DIMENSIONS
-        and all(dim >= 0 for dim in shape)
-        and math.prod(max(dim, 1) for dim in shape) <= _MOST_ELEMENTS
-    )
+    elements = math.prod(max(dim, 1) for dim in shape)
+    return all(dim >= 0 for dim in shape) and elements <= _MOST_ELEMENTS
 
 
 def from_raw(

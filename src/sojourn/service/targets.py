@@ -121,5 +121,6 @@ class Targets:
             target = self._by_names[call.name, wanted] = Target(call, wanted)
         if len(self._found) > 4 * self.MOST:
             self._found.clear()
-        self._found[signature, outputs] = target
+        if outputs is None or len(outputs) <= len(known):  # else it names some many times
+            self._found[signature, outputs] = target
         return target

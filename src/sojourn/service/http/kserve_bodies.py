@@ -75,10 +75,11 @@ class Asked:
             )
             for each in body.inputs
         ]
-        names = [each.name for each in body.inputs]
-        if len(set(names)) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise _wrong(f"input {twice!r} is given twice")
+        names: set[str] = set()
+        for each in body.inputs:
+            if each.name in names:
+                raise _wrong(f"input {each.name!r} is given twice")
+            names.add(each.name)
 
     def is_raw(self, output: str) -> bool:
         """Whether this output goes behind the JSON."""
