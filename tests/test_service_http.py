@@ -13,6 +13,7 @@ import threading
 import time
 import zlib
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import CancelledError
 from typing import Any
 
 import pytest
@@ -67,6 +68,13 @@ def test_pipelined_requests_are_answered_in_order_however_many_there_are() -> No
         sock.sendall(b"".join(post(str(n).encode()) for n in range(100)))
         bodies = [read_response(sock).json["body"] for _ in range(100)]
     assert bodies == [str(n) for n in range(100)]
+
+
+def test_what_a_loop_was_still_asked_for_ends_with_its_server() -> None:
+    with serving() as server:
+        asked = server.begin(lambda: asyncio.sleep(3600))
+    with pytest.raises(CancelledError):
+        asked.result(timeout=5)
 
 
 def test_a_request_may_come_byte_by_byte() -> None:

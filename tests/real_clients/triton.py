@@ -121,7 +121,8 @@ def ask_by_grpc(client: Any) -> None:
     client.stop_stream()
     half = given(sync_grpc, "x", X.astype(np.float16), "FP16")
     np.testing.assert_array_equal(client.infer("numbers", [half]).as_numpy("y"), X * 3)
-    late = error_of(lambda: client.infer("numbers", [x], client_timeout=1e-6))
+    many = given(sync_grpc, "x", np.zeros((1_000_000, 2), np.float32), "FP32")
+    late = error_of(lambda: client.infer("numbers", [many], client_timeout=1e-6))
     assert "DEADLINE_EXCEEDED" in late
     client.close()
 

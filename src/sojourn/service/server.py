@@ -27,6 +27,7 @@ GRACE_SECONDS = 30.0
 # Threads that open and close models have the interpreter for so long at most while requests wait:
 # Python's own 5 ms would be seen in their latencies.
 _SWITCH_SECONDS = 0.0005
+_LAST_SECONDS = 1.0  # for what is called off when the loop stops
 
 
 class Door(Protocol):
@@ -211,4 +212,15 @@ class Server:
         loop = asyncio.get_running_loop()
         await loop.shutdown_default_executor()
         await loop.shutdown_asyncgens()  # connections of the loop to other nodes end with these
-        await asyncio.sleep(0)
+        await _end_others()
+
+
+async def _end_others() -> None:
+    """Call off what is still under way here: nobody would finish it once the loop has stopped, and
+    who waits for it, or what it holds of gRPC, would stay for ever."""
+    left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    for task in left:
+        task.cancel()
+    if left:
+        await asyncio.wait(left, timeout=_LAST_SECONDS)
+    await asyncio.sleep(0)
