@@ -55,3 +55,11 @@ def test_what_nobody_expected_is_not_told() -> None:
 
 def test_the_words_of_tensorflow_are_told() -> None:
     assert str(refusal(OpError())) == "no room for it"
+
+
+def test_an_unexpected_error_goes_along_to_whoever_answers_and_writes_the_log() -> None:
+    error = KeyError("x")
+    told = refusal(error)
+    assert told.__cause__ is error
+    assert refusal(told) is told
+    assert refusal(errors.InputError("x")).__cause__ is None

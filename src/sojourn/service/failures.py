@@ -73,7 +73,9 @@ def refusal(error: BaseException) -> Refused:
     if type(code) is int:
         message = str(getattr(error, "message", None) or error)
         return Refused(_OF_MODELS.get(code, Status.INVALID_ARGUMENT), message)
-    return Refused(Status.INTERNAL, "an unexpected error; the server's log has it")
+    unexpected = Refused(Status.INTERNAL, "an unexpected error; the server's log has it")
+    unexpected.__cause__ = error  # for whoever answers, who writes it to the log
+    return unexpected
 
 
 _SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)

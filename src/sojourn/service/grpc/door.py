@@ -294,8 +294,8 @@ class GrpcDoor:
         """Say how the call ends. `context.abort` would do it by an exception that refers to
         itself, and every call to the whole server, until the garbage collector finds it."""
         told = refusal(error)
-        if told.status is Status.INTERNAL and told is not error:
-            _log.error("request %s: %s", seen.request_id, seen.path, exc_info=error)
+        if told.status is Status.INTERNAL and told.__cause__ is not None:
+            _log.error("request %s: %s", seen.request_id, seen.path, exc_info=told.__cause__)
         seen.status = told.status.grpc
         trailing = [("x-request-id", seen.request_id)]
         if told.retry_after is not None:

@@ -175,13 +175,13 @@ class HttpDoor:
 
     def _failed(self, request: Request, error: Exception) -> Response:
         told = refusal(error)
-        if told.status is Status.INTERNAL and told is not error:
+        if told.status is Status.INTERNAL and told.__cause__ is not None:
             _log.error(
                 "request %s: %s %s",
                 request.request_id,
                 request.method,
                 request.path,
-                exc_info=error,
+                exc_info=told.__cause__,
             )
         response = json_response({"error": str(told)}, told.status.http)
         if told.retry_after is not None:
