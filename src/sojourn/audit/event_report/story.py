@@ -43,7 +43,7 @@ class Incident:
     @property
     def in_words(self) -> str:
         """The facts in words: `was killed by SIGKILL, worker pid 71, held 131 MiB`."""
-        return ", ".join(_told(name, fact) for name, fact in self.facts.items())
+        return ", ".join(_labelled(name, fact) for name, fact in self.facts.items())
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -223,7 +223,7 @@ def _incident(event: Mapping[str, Any], at: float) -> Incident:
     return Incident(at, event["kind"], session, place, facts)
 
 
-def _told(name: str, fact: Any) -> str:
+def _labelled(name: str, fact: Any) -> str:
     label = "" if name == "how" else name.removesuffix("_bytes").replace("_", " ")
     return f"{label} {_in_units(name, fact)}".strip()
 
