@@ -7,6 +7,7 @@ import errno
 import pytest
 
 from sojourn import errors
+from sojourn.process.calls import WorkerDied
 from sojourn.service.failures import Refused, Status, refusal
 
 
@@ -34,6 +35,8 @@ class OpError(Exception):
         (errors.EngineError("x", 14), Status.INVALID_ARGUMENT, 400),  # not this server
         (OpError(), Status.RESOURCE_EXHAUSTED, 429),
         (errors.PlatformError("no thread"), Status.UNAVAILABLE, 503),
+        (errors.SojournError("the zygote ended twice"), Status.UNAVAILABLE, 503),
+        (errors.InternalError("x"), Status.INTERNAL, 500),
         (OSError(errno.EMFILE, "Too many open files"), Status.UNAVAILABLE, 503),
         (OSError(errno.ENOENT, "/a/path"), Status.INTERNAL, 500),
         (KeyError("x"), Status.INTERNAL, 500),
@@ -51,6 +54,13 @@ def test_what_was_refused_stays_as_it_is() -> None:
 
 def test_what_nobody_expected_is_not_told() -> None:
     assert "secret" not in str(refusal(KeyError("secret")))
+
+
+def test_the_last_words_of_a_worker_are_not_for_clients() -> None:
+    died = WorkerDied("the worker was killed", 'Traceback: File "/a/path", line 3')
+    assert str(refusal(errors.SessionBroken(died.describe()))) == "the worker was killed"
+    ended = errors.SojournError("the zygote ended twice: Traceback\n  File ...")
+    assert "File" not in str(refusal(ended))
 
 
 def test_the_words_of_tensorflow_are_told() -> None:

@@ -16,6 +16,8 @@ from sojourn.errors import SessionBroken
 OK, FAILED, SOME_FAILED = 0, 1, 2
 STEP, CALL, BUNDLE = b"s"[0], b"c"[0], b"b"[0]
 
+LAST_WORDS = "\nIts last words:\n"  # between what is known of a death and what the worker said
+
 _NUMBER = struct.Struct("<I")
 
 
@@ -41,7 +43,7 @@ class WorkerDied(Exception):
 
     def describe(self, consequence: str = "") -> str:
         """How, what follows from it, and what it said last."""
-        words = f"\nIts last words:\n{self.last_words}" if self.last_words else ""
+        words = f"{LAST_WORDS}{self.last_words}" if self.last_words else ""
         return f"{self.how}{consequence}{words}"
 
 

@@ -39,7 +39,8 @@ def twice(ask: Callable[[], T]) -> T:
     try:
         return ask()
     except ZygoteGone as gone:
-        raise SojournError(f"the zygote ends whenever it is asked for a worker: {gone}") from None
+        words = f": {gone}" if str(gone) else ""
+        raise SojournError(f"the zygote ended twice while asked for a worker{words}") from None
 
 
 class Zygote:

@@ -8,6 +8,7 @@ import errno
 from collections.abc import Iterator
 
 from sojourn import errors
+from sojourn.process.calls import LAST_WORDS
 
 
 class Status(enum.Enum):
@@ -63,7 +64,7 @@ def refusal(error: BaseException) -> Refused:
         return error
     for kind, status, retry_after in _STATUSES:
         if isinstance(error, kind):
-            return Refused(status, str(error), retry_after)
+            return Refused(status, _without_last_words(error), retry_after)
     if isinstance(error, OSError) and error.errno in _SHORTAGES:
         return Refused(Status.UNAVAILABLE, f"the server has run short: {error.strerror}", 1.0)
     # What the model itself raised: as EngineError, or as TensorFlow's own type where that is here.
@@ -73,9 +74,17 @@ def refusal(error: BaseException) -> Refused:
     if type(code) is int:
         message = str(getattr(error, "message", None) or error)
         return Refused(_OF_MODELS.get(code, Status.INVALID_ARGUMENT), message)
+    if isinstance(error, errors.SojournError) and not isinstance(error, errors.InternalError):
+        # Nothing that the request is to blame for.
+        return Refused(Status.UNAVAILABLE, str(error).partition("\n")[0], 1.0)
     unexpected = Refused(Status.INTERNAL, "an unexpected error; the server's log has it")
     unexpected.__cause__ = error  # for whoever answers, who writes it to the log
     return unexpected
+
+
+def _without_last_words(error: BaseException) -> str:
+    """A worker's last output may be anything, a traceback too: the log has it, a client not."""
+    return str(error).partition(LAST_WORDS)[0]
 
 
 _SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
