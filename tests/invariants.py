@@ -137,9 +137,9 @@ def hold(
     finally:
         gc.enable()
         stop()
-        if len(sys.modules) > modules + MANY_MODULES:
+        if len(sys.modules) > modules + MANY_MODULES or explores(request):
             gc.collect()
-            gc.freeze()  # TensorFlow, perhaps: it stays
+            gc.freeze()  # TensorFlow, perhaps, or what Hypothesis remembers: it stays
 
 
 def explores(request: pytest.FixtureRequest) -> bool:
