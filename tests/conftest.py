@@ -58,9 +58,13 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--faults"):
-        left_out = [item for item in items if item.function.__name__ not in _faults]  # type: ignore[attr-defined]
+        chosen: list[pytest.Item] = []
+        left_out: list[pytest.Item] = []
+        for item in items:
+            is_named = item.function.__name__ in _faults  # type: ignore[attr-defined]
+            (chosen if is_named else left_out).append(item)
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
+        items[:] = chosen
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
