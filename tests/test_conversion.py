@@ -290,14 +290,18 @@ def test_a_folder_that_cannot_be_written_to_is_reported(
         sojourn.open(saved, engine="litert")
 
 
+def no_pause() -> None:
+    raise AssertionError("no other process converts it")
+
+
 def test_the_oldest_entries_go_when_there_is_too_much(
     own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cache, "MOST_BYTES", 2500)
     for n in range(4):
-        with cache.new_entry() as entry:
-            (entry / "model.onnx").write_bytes(bytes(1000))
-            cache.keep(entry, f"{n:064}", Examined([], [], []))
+        with cache.NewEntry(f"{n:064}", no_pause) as entry:
+            (entry.path / "model.onnx").write_bytes(bytes(1000))
+            entry.keep(Examined([], [], []))
         os.utime(own_cache / f"sojourn-{n:064}", (n, n))
     assert len(list(own_cache.iterdir())) == 2
     assert cache.find(f"{0:064}") is None
@@ -308,7 +312,7 @@ def test_the_oldest_entries_go_when_there_is_too_much(
 
 
 @needs_engines
-def test_the_command_shows_what_every_engine_makes_of_a_model(saved: Path) -> None:
+def test_the_command_shows_what_every_engine_makes_of_a_model(saved: Path, own_cache: Path) -> None:
     from sojourn.cli.main import main
 
     told = CliRunner().invoke(main, ["convert", str(saved), "--to", "litert", "--json"])
@@ -317,9 +321,33 @@ def test_the_command_shows_what_every_engine_makes_of_a_model(saved: Path) -> No
     assert candidate["engine"] == "litert"
     assert candidate["refusal"] == ""
     assert os.path.isfile(os.path.join(json.loads(told.output)["folder"], candidate["file"]))
+    assert candidate["checks"] > 2
+    np.savez(own_cache.parent / "one.npz", x=X)
+    np.savez(own_cache.parent / "two.npz", x=X * 2)
+    words = [f"--samples={own_cache.parent / name}.npz" for name in ("one", "two")]
+    told = CliRunner().invoke(main, ["convert", str(saved), "--to", "litert", "--json", *words])
+    assert json.loads(told.output)["candidates"][0]["checks"] == 2
     shown = CliRunner().invoke(main, ["convert", str(saved), "--to", "litert"])
     assert "agrees" in shown.output
     assert CliRunner().invoke(main, ["convert", "--clear"]).exit_code == 0
+
+
+def test_the_command_says_what_it_does_not_take(tmp_path: Path) -> None:
+    from sojourn.cli.main import main
+
+    onnx, samples = tmp_path / "m.onnx", tmp_path / "samples.npz"
+    onnx.write_bytes(b"\x08\x09:")
+    samples.write_bytes(b"no archive")
+    for words, code, told in (
+        ([str(onnx), "--to", "onnxruntime"], 1, "is run by onnxruntime as it is: nothing is conv"),
+        ([str(onnx)], 1, "an ONNX model is run by onnxruntime, not by fastest"),
+        ([str(tmp_path / "none")], 1, "none"),
+        ([str(onnx), "--tolerance", "2"], 2, "2.0 is not in the range 0<x<1"),
+        ([str(onnx), "--samples", str(samples)], 2, "samples.npz is not an .npz file of arrays"),
+        ([], 2, "Missing argument 'PATH'"),
+    ):
+        shown = CliRunner().invoke(main, ["convert", *words])
+        assert (shown.exit_code, told in shown.output) == (code, True), shown.output
 
 
 # Decisions

@@ -14,7 +14,6 @@ import sojourn
 from needed import needs_engines
 from sojourn.errors import EngineError, InputError, ModelError
 from sojourn.session.conversion import cache, examining, proof
-from sojourn.session.conversion.candidates import Examined
 from sojourn.session.conversion.inputs import generated, spoilt
 from sojourn.values import Signature, TensorSpec
 
@@ -221,21 +220,6 @@ def test_without_a_place_for_converted_models_the_fastest_is_tensorflow(
 
 
 # Decisions
-
-
-def test_what_another_process_has_kept_meanwhile_is_used_and_not_replaced(own_cache: Path) -> None:
-    def kept() -> Examined:
-        with cache.new_entry() as entry:
-            (entry / "model.onnx").write_bytes(b"1")
-            return cache.keep(entry, "a" * 64, Examined([], [], []))
-
-    first = kept()
-    there = Path(first.folder, "model.onnx").stat().st_ino
-    assert kept() == first
-    assert Path(first.folder, "model.onnx").stat().st_ino == there
-    assert list(own_cache.iterdir()) == [Path(first.folder)]
-    Path(first.folder, "verdicts.json").write_bytes(b"{")  # damaged: replaced
-    assert kept() == first
 
 
 def test_outputs_that_are_empty_never_finite_or_always_the_same_prove_nothing() -> None:

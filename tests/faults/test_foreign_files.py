@@ -57,19 +57,23 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def no_pause() -> None:
+    raise AssertionError("no other process converts it")
+
+
 def test_clearing_converted_models_removes_nothing_else(
     shared: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = contents(shared)
     for n in range(2):
-        with cache.new_entry() as entry:
-            (entry / "model.onnx").write_bytes(bytes(1000))
-            cache.keep(entry, f"{n:064}", Examined([], [], []))
+        with cache.NewEntry(f"{n:064}", no_pause) as entry:
+            (entry.path / "model.onnx").write_bytes(bytes(1000))
+            entry.keep(Examined([], [], []))
     assert cache.find(f"{1:064}") is not None
     assert cache.clear() > 2000
     monkeypatch.setattr(cache, "MOST_BYTES", 0)
-    with cache.new_entry() as entry:
-        cache.keep(entry, f"{2:064}", Examined([], [], []))  # and makes room
+    with cache.NewEntry(f"{2:064}", no_pause) as entry:
+        entry.keep(Examined([], [], []))  # and makes room
     cache.clear()
     assert contents(shared) == before
 
@@ -79,8 +83,9 @@ def test_a_full_disk_after_converting_is_said_in_words(
 ) -> None:
     before = contents(shared)
     monkeypatch.setattr(Path, "write_bytes", full)
-    with cache.new_entry() as entry, pytest.raises(ModelError, match=r"cannot be kept.*No space"):
-        cache.keep(entry, "c" * 64, Examined([], [], []))
+    entry = cache.NewEntry("c" * 64, no_pause)
+    with entry, pytest.raises(ModelError, match=r"cannot be kept.*No space"):
+        entry.keep(Examined([], [], []))
     assert contents(shared) == before
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
+from zipfile import BadZipFile
 
 import click
 import msgspec
@@ -16,6 +18,19 @@ from sojourn.session.conversion.choosing import fastest, words_for
 from sojourn.values import caller, format_bytes
 
 
+def _read_samples(_ctx: Any, _parameter: Any, paths: tuple[str, ...]) -> Any:
+    import numpy as np
+
+    def read(path: str) -> dict[str, Any]:
+        try:
+            with np.load(path) as file:
+                return dict(file)
+        except (OSError, ValueError, TypeError, AttributeError, EOFError, BadZipFile) as error:
+            raise click.BadParameter(f"{path} is not an .npz file of arrays: {error}") from None
+
+    return [read(path) for path in paths] or None
+
+
 @click.command(name="convert", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("path", type=click.Path(), required=False)
 @click.option(
@@ -26,7 +41,19 @@ from sojourn.values import caller, format_bytes
     help="The engine, or whichever is fastest.",
 )
 @click.option("--signature", help="Which signature of a SavedModel.")
-@click.option("--tolerance", type=float, help="The largest difference; measured if not given.")
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    help="The largest difference; measured if not given.",
+)
+@click.option(
+    "--samples",
+    type=click.Path(exists=True, dir_okay=False),
+    multiple=True,
+    callback=_read_samples,
+    metavar="FILE",
+    help="An .npz file of inputs by name to compare with; may be repeated. Made up if not given.",
+)
 @click.option("--clear", is_flag=True, help="Remove everything that was converted before.")
 @data_options
 def command(
@@ -34,14 +61,15 @@ def command(
     to: str,
     signature: str | None,
     tolerance: float | None,
+    samples: list[dict[str, Any]] | None,
     clear: bool,
     data: Data,
 ) -> None:
     """Convert a TensorFlow model for other engines, and compare them with TensorFlow.
 
     PATH is a SavedModel folder, a .keras or .h5 file, a frozen .pb, or a checkpoint. What comes of
-    it is kept, and found by `sojourn.open(PATH, engine=...)`. The exit code is 1 when no engine
-    can be used.
+    it is kept, and found by `sojourn.open(PATH, engine=...)` with the same samples and tolerance.
+    The exit code is 1 when no engine can be used.
     """
     if path is None and not clear:
         raise click.UsageError("Missing argument 'PATH'.")
@@ -55,7 +83,9 @@ def command(
     from sojourn.session.opening import Blueprint
 
     try:
-        blueprint = Blueprint(path, signature=signature, engine=to, tolerance=tolerance)
+        blueprint = Blueprint(
+            path, signature=signature, engine=to, samples=samples, tolerance=tolerance
+        )
         examined = blueprint.examine(caller())
     except SojournError as error:
         click.echo(f"Error: {plain(str(error))}", err=True)

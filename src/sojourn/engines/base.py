@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -11,7 +11,7 @@ import numpy as np
 
 from sojourn.engines import hooks, seeding, shortage
 from sojourn.engines.tensorflow_memory import give_back
-from sojourn.errors import InternalError, ModelError
+from sojourn.errors import InputError, InternalError, ModelError
 from sojourn.kinds import KINDS, Load
 from sojourn.values import Signature, TensorSpec
 
@@ -85,6 +85,25 @@ def renamed(specs: Mapping[str, T], names: Mapping[str, Any] | None) -> dict[str
         listed = ", ".join(map(repr, lost))
         raise ModelError(f"the converter has dropped {listed}, unused or an input as it is")
     return {short: specs[name] for short, name in names.items()}
+
+
+def require_names(
+    feeds: Sequence[str],
+    fetches: Sequence[str],
+    inputs: Mapping[str, TensorSpec],
+    outputs: Mapping[str, TensorSpec],
+    dtypes: Container[str],
+) -> None:
+    """Raise InputError unless all that is fed and fetched is there, of one of these types, and
+    every input is fed."""
+    for role, names, specs in (("input", feeds, inputs), ("output", fetches, outputs)):
+        for name in names:
+            if name not in specs:
+                raise InputError(f"there is no {role} {name!r}; there are {', '.join(specs)}")
+            if (dtype := specs[name].dtype) not in dtypes:
+                raise InputError(f"{role} {name!r} is of type {dtype}, which cannot be exchanged")
+    if missing := ", ".join(repr(name) for name in inputs if name not in feeds):
+        raise InputError(f"to get {', '.join(fetches)} the input {missing} must be fed as well")
 
 
 def load_model(load: Load, arrays: Arrays) -> Engine:

@@ -1,11 +1,14 @@
 """What a model that was converted does as TensorFlow does it, whatever its engine is used to.
 
-Numbers too small to be normal are zero. NaN and infinity, or inputs without elements, are refused
-where the engine was seen to give other answers than TensorFlow for them, or to crash.
+Only the very file that was proven is loaded. Numbers too small to be normal are zero. NaN and
+infinity, or inputs without elements, are refused where the engine was seen to give other answers
+than TensorFlow for them, or to crash.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,8 +16,29 @@ import numpy as np
 
 from sojourn.engines import denormals
 from sojourn.engines.base import Arrays
-from sojourn.errors import InputError
+from sojourn.errors import InputError, ModelError
 from sojourn.kinds import KINDS, Load
+
+_CHUNK_BYTES = 2**20
+
+
+def sha256(path: str | os.PathLike[str]) -> str:
+    """Of a file."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def require_intact(load: Load) -> None:
+    """Raise ModelError if the model was converted and its file is not the one that was proven."""
+    try:
+        is_intact = not load.is_converted or sha256(load.path) == load.sha256
+    except OSError as error:
+        raise ModelError(f"the converted model cannot be read: {error}") from None
+    if not is_intact:
+        raise ModelError(f"the converted model in {load.path} is damaged")
 
 
 def as_tensorflow(plan: Any, feeds: Sequence[str], load: Load) -> Any:

@@ -157,6 +157,16 @@ def _reason(node: Any, to: str) -> str:
     return ""
 
 
+@contextlib.contextmanager
+def _refused_by(converter: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError:
+        raise  # of the machine, not of the model
+    except Exception as error:  # whatever it makes of the model, in Python or C++
+        raise ModelError(f"{converter} refuses it: {_essence(error)}") from None
+
+
 def _to_litert(graph: Any, inputs: int, outputs: int) -> bytes:
     graph_def = graph.as_graph_def(add_shapes=True)
     graph_guards.guard(graph_def, "litert")
@@ -165,10 +175,8 @@ def _to_litert(graph: Any, inputs: int, outputs: int) -> bytes:
         [graph.get_tensor_by_name(f"i{n}:0") for n in range(inputs)],
         [graph.get_tensor_by_name(f"o{n}:0") for n in range(outputs)],
     )
-    try:
+    with _refused_by("LiteRT's converter"):
         made: bytes = converter.convert()
-    except Exception as error:  # whatever the converter, written in C++, makes of it
-        raise ModelError(f"LiteRT's converter refuses it: {_essence(error)}") from None
     return made
 
 
@@ -179,7 +187,7 @@ def _to_onnx(graph: Any, inputs: int, outputs: int) -> bytes:
         needed = "tf2onnx, which is not installed: pip install 'sojourn[convert]'"
         raise ModelError(f"converting for ONNX Runtime needs {needed}") from None
     given, wanted = [f"i{n}:0" for n in range(inputs)], [f"o{n}:0" for n in range(outputs)]
-    try:
+    with _refused_by("tf2onnx"):
         graph_def = _inlined(graph, given, wanted)
         graph_guards.guard(graph_def, "onnxruntime")
         model, _ = from_graph_def(
@@ -189,9 +197,7 @@ def _to_onnx(graph: Any, inputs: int, outputs: int) -> bytes:
             opset=_OPSET,
             custom_op_handlers=onnx_gaps.handlers(),
         )
-    except Exception as error:  # as above, in Python
-        raise ModelError(f"tf2onnx refuses it: {_essence(error)}") from None
-    made: bytes = model.SerializeToString()
+        made: bytes = model.SerializeToString()  # which has 2 GiB at most
     return made
 
 

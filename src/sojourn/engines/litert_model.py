@@ -17,9 +17,9 @@ from typing import IO, Any
 import numpy as np
 from ai_edge_litert.interpreter import Interpreter
 
-from sojourn.engines.base import Arrays, EnginePlan, Operation, renamed
-from sojourn.engines.converted import as_tensorflow
-from sojourn.errors import EngineError, InputError, ModelError
+from sojourn.engines.base import Arrays, EnginePlan, Operation, renamed, require_names
+from sojourn.engines.converted import as_tensorflow, require_intact
+from sojourn.errors import EngineError, ModelError
 from sojourn.kinds import Load
 from sojourn.probes.model_files.contents import mapped
 from sojourn.probes.model_files.tflite_files import parse_tflite
@@ -53,6 +53,7 @@ class LiteRtEngine:
     @classmethod
     def load(cls, load: Load, arrays: Arrays) -> LiteRtEngine:
         """From the file `path`."""
+        require_intact(load)
         try:
             parsed = parse_tflite(mapped(load.path))
             keys = list(Interpreter(model_path=load.path).get_signature_list())
@@ -84,15 +85,7 @@ class LiteRtEngine:
             self._free.append(runner)
 
     def plan(self, feeds: Sequence[str], fetches: Sequence[str]) -> EnginePlan:
-        signature = self.signature
-        for name in feeds:
-            _require(name, "input", signature.inputs)
-        for name in fetches:
-            _require(name, "output", signature.outputs)
-        missing = [name for name in signature.inputs if name not in feeds]
-        if missing:
-            listed = ", ".join(map(repr, missing))
-            raise InputError(f"to get {', '.join(fetches)} the input {listed} must be fed as well")
+        require_names(feeds, fetches, self.signature.inputs, self.signature.outputs, BY_NAME)
         made: EnginePlan = as_tensorflow(LiteRtPlan(self, feeds, fetches), feeds, self._load)
         return made
 
@@ -206,13 +199,6 @@ def _chosen(keys: list[str], wanted: str | None, path: str) -> str | None:
     if wanted not in keys:
         raise ModelError(f"{path} has no signature {wanted!r}; there are {keys}")
     return wanted
-
-
-def _require(name: str, role: str, specs: Any) -> None:
-    if name not in specs:
-        raise InputError(f"there is no {role} {name!r}; there are {', '.join(specs)}")
-    if specs[name].dtype not in BY_NAME:
-        raise InputError(f"{role} {name!r} is of type {specs[name].dtype}, which LiteRT lacks")
 
 
 def _reason(error: Exception) -> str:

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from sojourn.engines.base import Arrays, EnginePlan, Operation, renamed
-from sojourn.engines.converted import as_tensorflow
+from sojourn.engines.base import Arrays, EnginePlan, Operation, renamed, require_names
+from sojourn.engines.converted import as_tensorflow, require_intact
 from sojourn.errors import EngineError, InputError, ModelError
 from sojourn.kinds import Load
 from sojourn.probes.model_files.contents import mapped
@@ -74,6 +74,7 @@ class OnnxEngine:
     @classmethod
     def load(cls, load: Load, arrays: Arrays) -> OnnxEngine:
         """From the file `path`, and those that it keeps its weights in."""
+        require_intact(load)
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4  # what matters is raised
         # Said by us, because otherwise it ties its threads to cores, which the sandbox refuses.
@@ -94,14 +95,7 @@ class OnnxEngine:
         return cls(session, load)
 
     def plan(self, feeds: Sequence[str], fetches: Sequence[str]) -> EnginePlan:
-        for name in feeds:
-            _require(name, "input", self._inputs)
-        for name in fetches:
-            _require(name, "output", self._outputs)
-        missing = [name for name in self._inputs if name not in feeds]
-        if missing:
-            listed = ", ".join(map(repr, missing))
-            raise InputError(f"to get {', '.join(fetches)} the input {listed} must be fed as well")
+        require_names(feeds, fetches, self._inputs, self._outputs, _DTYPES.values())
         inputs = [self._inputs[name] for name in feeds]
         outputs = [self._outputs[name] for name in fetches]
         given = [str(self._real_inputs.get(name, name)) for name in feeds]
@@ -163,14 +157,6 @@ def _specs(arguments: Iterable[Any]) -> dict[str, TensorSpec]:
         dims = (dim if isinstance(dim, int) and dim >= 0 else None for dim in argument.shape)
         found[argument.name] = TensorSpec(dtype, tuple(dims) if kind == "tensor" else None)
     return found
-
-
-def _require(name: str, role: str, specs: dict[str, TensorSpec]) -> None:
-    if name not in specs:
-        raise InputError(f"there is no {role} {name!r}; there are {', '.join(specs)}")
-    dtype = specs[name].dtype
-    if dtype not in _DTYPES.values():
-        raise InputError(f"{role} {name!r} is of type {dtype}, which numpy does not exchange here")
 
 
 def _decoded(name: str, array: np.ndarray) -> np.ndarray:

@@ -36,7 +36,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     untrusted: bool = False
     packed: Packed | None = None  # a live model that was packed by the caller
     config: bytes = b""  # of a drop-in session
-    is_converted: bool = False  # from a model of TensorFlow
+    sha256: str = ""  # of the file, if it was converted from a model of TensorFlow
     only_finite: bool = False  # it takes neither NaN nor infinity
     only_some: bool = False  # it takes no input without elements
     # Of one that is run by two engines: the models, and who runs what.
@@ -45,3 +45,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     every: int = 0  # of so many steps one is run by both
     tolerance: float = 0.0  # within which they must agree
     live: Any = None  # an object of the caller's, for an inline session
+
+    @property
+    def is_converted(self) -> bool:
+        """Whether it was made of a model of TensorFlow, and proven to agree."""
+        return bool(self.sha256)

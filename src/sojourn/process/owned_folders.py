@@ -55,6 +55,23 @@ def _locked(path: str) -> int:
     return -1
 
 
+def is_owned(path: str) -> bool:
+    """Whether a process holds the lock of this folder."""
+    try:
+        fd = os.open(path, _FOLDER)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False  # a file system without locks
+    finally:
+        os.close(fd)
+    return False
+
+
 def sweep(above: str, prefix: str, remove: Callable[[str], object]) -> None:
     """Remove what killed processes of this user have left."""
     is_ours = re.compile(re.escape(prefix) + "[0-9a-f]{16}").fullmatch

@@ -195,14 +195,24 @@ class Blueprint:
         if is_under_way is not None:
             is_under_way(attempt.call_off)
         load, arrays, engine = self._load, self._arrays, ""
-        if self._conversion is not None:
-            trial = self._trial(attempt, owner, name, device)
-            load, arrays, engine = self._conversion.chosen(attempt, trial, name)
-        return self._open_as(load, arrays, owner, name, device, attempt, engine, take_spare)
+        may_repeat = self._conversion is not None
+        while True:
+            if self._conversion is not None:
+                trial = self._trial(attempt, owner, name, device)
+                load, arrays, engine = self._conversion.chosen(attempt, trial, name)
+            try:
+                return self._open_as(load, arrays, owner, name, device, attempt, engine, take_spare)
+            except ModelError:
+                # Another process may have cleared the cache meanwhile, or made room in it.
+                if not may_repeat or self._conversion is None or self._conversion.is_intact():
+                    raise
+                may_repeat = False
 
     def examine(self, owner: Place) -> Examined:
         """What is known of the engines that were asked for; nothing is left open."""
-        assert self._conversion is not None
+        if self._conversion is None:
+            kind = KINDS[self._load.kind]
+            raise ModelError(f"{kind.what} is run by {kind.engine} as it is: nothing is converted")
         attempt = Attempt(self.model_name, self._timeout)
         trial = self._trial(attempt, owner, self.model_name, "auto")
         return self._conversion.examined(attempt, trial)

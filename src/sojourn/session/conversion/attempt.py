@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from sojourn.errors import SessionClosed, StepTimeout
 from sojourn.process.calls import NoAnswer
 from sojourn.process.deadlines import Lock, deadline_after, held, left_until
+
+_PAUSE_SECONDS = 0.05
 
 
 class Attempt:
@@ -43,6 +46,11 @@ class Attempt:
             raise SessionClosed(f"session {self._name!r} was closed while engines were tried")
         if self.seconds_left == 0:
             raise StepTimeout(f"session {self._name!r} was not open within {self._timeout:g} s")
+
+    def pause(self) -> None:
+        """Wait for a moment, unless it is to end."""
+        self.check()
+        time.sleep(_PAUSE_SECONDS)
 
     @contextmanager
     def holding(self, lock: Lock) -> Iterator[None]:

@@ -1,8 +1,10 @@
 """Converted models and the proofs that go with them, in a folder, by what they were made of.
 
-An entry is written beside its place and renamed, so that it is whole or not there. Files are
-checked by their SHA-256 before they are used. The oldest entries go when there is too much. The
-folder may hold other things, too: only what is named like an entry and its files is removed.
+An entry is written beside its place and renamed, so that it is whole or not there. Who writes one
+holds a lock on it: others that want the same wait, and what a killed process has left is removed by
+the next. Verdicts and files are checked by their SHA-256 before they are used, files once more by
+the worker that loads them. The oldest entries go when there is too much. The folder may hold other
+things, too: only what is named like an entry and its files is removed.
 """
 
 from __future__ import annotations
@@ -14,15 +16,19 @@ import os
 import platform
 import re
 import secrets
-from collections.abc import Iterator, Sequence
+import time
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 import numpy as np
 
 from sojourn._version import __version__
+from sojourn.engines.converted import sha256
 from sojourn.errors import ModelError
 from sojourn.kinds import KINDS, Load
+from sojourn.process import owned_folders
 from sojourn.session.conversion.candidates import ENGINES, Examined
 
 FOLDER = "SOJOURN_CACHE"
@@ -30,9 +36,9 @@ MOST_BYTES = 4 << 30
 _VERDICTS = "verdicts.json"
 _PARTS = (_VERDICTS, *(f"model.{kind}" for kind, _ in ENGINES.values()))
 _KEPT, _NEW = "sojourn-", ".sojourn-new-"
-_ENTRY = re.compile(rf"{_KEPT}[0-9a-f]{{32,64}}(-[0-9a-f]{{8}})?|\{_NEW}[0-9a-f]{{16}}")
-_FORMAT = 2
-_CHUNK_BYTES = 2**20
+_ENTRY = re.compile(rf"{_KEPT}[0-9a-f]{{32,64}}(-[0-9a-f]{{8}})?")
+_FORMAT = 3
+_PATIENCE_SECONDS = 600.0  # with another process that converts the same
 _PACKAGES = (
     *("tensorflow", "tensorflow-cpu", "tf2onnx", "onnxruntime", "ai-edge-litert"),
     *("keras", "numpy"),
@@ -40,7 +46,14 @@ _PACKAGES = (
 
 
 class NotKept(ModelError):
-    """There is no place for converted models."""
+    """What was converted cannot be used: it has no place, or is out of date already."""
+
+
+class _Sealed(msgspec.Struct, frozen=True):
+    """Verdicts as they are written, with the SHA-256 of their key and themselves."""
+
+    sha256: str
+    examined: msgspec.Raw
 
 
 def folder() -> Path:
@@ -64,12 +77,16 @@ def key_of(load: Load, arrays: Sequence[np.ndarray], more: str) -> str:
     digest.update(msgspec.msgpack.encode(bare))
     for array in arrays:
         digest.update(np.ascontiguousarray(array).data)
-    if load.path:
-        for top in KINDS[load.kind].files_of(os.path.realpath(load.path)):
-            for path in _files_below(top):
-                digest.update(os.path.relpath(path, top).encode(errors="surrogateescape"))
-                digest.update(sha256(path).encode())
+    for name, path in _files_of(load):
+        digest.update(name.encode(errors="surrogateescape"))
+        digest.update(sha256(path).encode())
     return digest.hexdigest()
+
+
+def state_of(load: Load) -> list[tuple[str, int, int, int]]:
+    """What changes when the files of a model are written to or replaced."""
+    stats = ((path, os.stat(path)) for _, path in _files_of(load))
+    return [(path, stat.st_ino, stat.st_size, stat.st_mtime_ns) for path, stat in stats]
 
 
 def version_of(package: str) -> str:
@@ -81,51 +98,113 @@ def version_of(package: str) -> str:
 
 
 def find(key: str) -> Examined | None:
-    """What was found out about this model, if its files are still what they were."""
+    """What was found out about this model, if all of it is still what it was."""
     entry = folder() / f"{_KEPT}{key}"
     try:
-        examined = msgspec.json.decode((entry / _VERDICTS).read_bytes(), type=Examined)
-        for candidate in examined.candidates:
-            if candidate.file and sha256(entry / candidate.file) != candidate.sha256:
-                return None
-        os.utime(entry)
+        sealed = msgspec.json.decode((entry / _VERDICTS).read_bytes(), type=_Sealed)
+        if sealed.sha256 != _seal(key, sealed.examined):
+            return None
+        examined = msgspec.json.decode(sealed.examined, type=Examined)
     except (OSError, msgspec.DecodeError):
         return None
-    return msgspec.structs.replace(examined, folder=str(entry))
+    with contextlib.suppress(OSError):  # others may have made it, for this process to read
+        os.utime(entry)
+    examined = msgspec.structs.replace(examined, folder=str(entry))
+    return examined if is_intact(examined) else None
 
 
-@contextlib.contextmanager
-def new_entry() -> Iterator[Path]:
-    """A folder to write an entry in; removed unless it has been kept."""
-    entry = folder() / f"{_NEW}{secrets.token_hex(8)}"
+def is_intact(examined: Examined) -> bool:
+    """Whether the files are there, and what they were."""
     try:
-        entry.mkdir(parents=True, mode=0o700)
+        return all(
+            sha256(Path(examined.folder, one.file)) == one.sha256
+            for one in examined.candidates
+            if one.file
+        )
+    except OSError:
+        return False
+
+
+class NewEntry:
+    """A folder to write an entry in. It goes with this object or its process, unless it is kept."""
+
+    def __init__(self, key: str, pause: Callable[[], None]) -> None:
+        """Once no other process is at the same, for which `pause` is called again and again."""
+        self._key = key
+        self._is_held = False
+        try:
+            path, fd = _owned(f"{_NEW}{key[:16]}", pause)
+        except OSError as error:
+            raise _cannot_be_kept(error) from error
+        self.path = Path(path)
+        self.remove = weakref.finalize(self, _let_go, self.path, fd, os.getpid())
+
+    def __enter__(self) -> NewEntry:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self._is_held:
+            self.remove()
+
+    def hold(self, examined: Examined) -> Examined:
+        """Have it stay for as long as this object does, for this process alone."""
+        self._is_held = any(one.file for one in examined.candidates)
+        return msgspec.structs.replace(examined, folder=str(self.path))
+
+    def keep(self, examined: Examined) -> Examined:
+        """Make it what `find` finds."""
+        target = folder() / f"{_KEPT}{self._key}"
+        try:
+            made = msgspec.Raw(msgspec.json.encode(examined))
+            sealed = _Sealed(_seal(self._key, made), made)
+            (self.path / _VERDICTS).write_bytes(msgspec.json.encode(sealed))
+            if target.exists() and find(self._key) is None:
+                _remove(target)  # it is damaged
+            self.path.rename(target)
+        except OSError as error:
+            if found := find(self._key):  # another process was faster, and uses it already
+                return found
+            raise _cannot_be_kept(error) from error
+        _make_room(target)
+        return msgspec.structs.replace(examined, folder=str(target))
+
+
+def write(path: Path, content: memoryview) -> None:
+    """Write a file of an entry."""
+    try:
+        path.write_bytes(content)
     except OSError as error:
         raise _cannot_be_kept(error) from error
-    try:
-        yield entry
-    finally:
+
+
+def _owned(name: str, pause: Callable[[], None]) -> tuple[str, int]:
+    """A folder of this name, or of another if whoever has that takes too long, and its lock."""
+    above = folder()
+    above.mkdir(parents=True, exist_ok=True)
+    path = str(above / name)
+    until = time.monotonic() + _PATIENCE_SECONDS
+    while time.monotonic() < until:
+        owned_folders.sweep(str(above), _NEW, _remove)
+        try:
+            fd = owned_folders.make(path)
+        except FileExistsError:
+            if not owned_folders.is_owned(path):  # nor removed: there are no locks here
+                break
+        else:
+            if fd >= 0:
+                return path, fd
+        pause()
+    return owned_folders.create(str(above), _NEW)
+
+
+def _let_go(entry: Path, fd: int, pid: int) -> None:
+    if os.getpid() == pid:  # not in a fork
         _remove(entry)
+        os.close(fd)
 
 
-def keep(entry: Path, key: str, examined: Examined, *, is_found_again: bool = True) -> Examined:
-    """Make the entry what `find` finds; or keep its files alone, for this process."""
-    target = folder() / f"{_KEPT}{key}"
-    if not is_found_again:
-        target = target.with_name(f"{target.name}-{secrets.token_hex(4)}")
-    elif found := find(key):
-        return found  # another process was faster, and uses it already
-    try:
-        if is_found_again:
-            (entry / _VERDICTS).write_bytes(msgspec.json.encode(examined))
-        _remove(target)  # damaged, or it would have been found
-        entry.rename(target)
-    except OSError as error:
-        if found := find(key):  # it came between
-            return found
-        raise _cannot_be_kept(error) from error
-    _make_room(target)
-    return msgspec.structs.replace(examined, folder=str(target))
+def _seal(key: str, examined: msgspec.Raw) -> str:
+    return hashlib.sha256(key.encode() + bytes(examined)).hexdigest()
 
 
 def _cannot_be_kept(error: OSError) -> NotKept:
@@ -133,28 +212,30 @@ def _cannot_be_kept(error: OSError) -> NotKept:
 
 
 def clear() -> int:
-    """Remove every entry; how many bytes they had."""
+    """Remove every entry but those that are being made; how many bytes they had."""
+    owned_folders.sweep(str(folder()), _NEW, _remove)
     entries = _entries()
     for entry, _, _ in entries:
         _remove(entry)
-    return sum(size for _, _, size in entries)
+    return sum(size for entry, _, size in entries if not entry.exists())
 
 
-def sha256(path: str | Path) -> str:
-    """Of a file."""
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
-
-
-def _files_below(top: str) -> Iterator[str]:
-    if not os.path.isdir(top):
-        yield top
-    for root, folders, files in os.walk(top):
-        folders.sort()
-        yield from (os.path.join(root, name) for name in sorted(files))
+def _files_of(load: Load) -> Iterator[tuple[str, str]]:
+    """The model's files: what they are called in it, and their paths."""
+    tops = KINDS[load.kind].files_of(os.path.realpath(load.path)) if load.path else ()
+    seen: set[str] = set()  # links may go in a circle
+    for top in tops:
+        if not os.path.isdir(top):
+            yield ".", top
+        for root, folders, files in os.walk(top, followlinks=True):
+            if (real := os.path.realpath(root)) in seen:
+                folders.clear()
+                continue
+            seen.add(real)
+            folders.sort()
+            for path in (os.path.join(root, name) for name in sorted(files)):
+                if os.path.isfile(path):
+                    yield os.path.relpath(path, top), path
 
 
 def _entries() -> list[tuple[Path, float, int]]:
@@ -169,12 +250,12 @@ def _entries() -> list[tuple[Path, float, int]]:
     return found
 
 
-def _remove(entry: Path) -> None:
+def _remove(entry: str | Path) -> None:
     for part in _PARTS:
         with contextlib.suppress(OSError):
-            (entry / part).unlink()
+            os.unlink(os.path.join(entry, part))
     with contextlib.suppress(OSError):
-        entry.rmdir()  # unless something else is in it
+        os.rmdir(entry)  # unless something else is in it
 
 
 def _make_room(newest: Path) -> None:

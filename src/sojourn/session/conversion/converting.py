@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from sojourn.session.conversion import cache
 from sojourn.session.conversion.attempt import Attempt
 from sojourn.session.conversion.candidates import ENGINES, FASTEST, TENSORFLOW, Candidate, Examined
 from sojourn.session.conversion.choosing import Use, fastest, words_for
-from sojourn.session.conversion.examining import examine
+from sojourn.session.conversion.examining import Made, examine
 from sojourn.session.session import Session
 from sojourn.values import Signature
 
@@ -84,27 +85,41 @@ class Conversion:
         self._engines = tuple(ENGINES) if wanted == FASTEST else (wanted,)
         self._lock = threading.Lock()
         self._examined: Examined | None = None
+        self._state: object = None  # of the model's files when it was examined
+        self._entry: cache.NewEntry | None = None  # which nobody else can use
 
     def examined(self, attempt: Attempt, open_trial: Open) -> Examined:
         """What is known of the engines: from this process, from the cache, or by trying."""
         with attempt.holding(self._lock):
-            found = self._examined
-            if found is not None and all(
-                Path(found.folder, one.file).is_file() for one in found.candidates if one.file
-            ):
-                return found
-            key = self._key()
-            found = cache.find(key)
-            if found is None:
-                with cache.new_entry() as entry:
-                    opener = _Opener(attempt, open_trial, self._load, self._arrays)
-                    samples, tolerance = self._samples, self._tolerance
-                    found = examine(opener, self._engines, entry, samples, tolerance)
-                    attempt.check()  # what was cut off is no refusal
-                    is_passing = any(one.is_passing for one in found.candidates)
-                    found = cache.keep(entry, key, found, is_found_again=not is_passing)
-            self._examined = found
-            return found
+            with _reading(self._load):
+                state = cache.state_of(self._load)
+            if self._examined is None or self._state != state:
+                key = self._key()
+                self._examined = cache.find(key) or self._found_out(key, attempt, open_trial)
+                self._state = state
+            return self._examined
+
+    def _found_out(self, key: str, attempt: Attempt, open_trial: Open) -> Examined:
+        with cache.NewEntry(key, attempt.pause) as entry:
+            if found := cache.find(key):
+                return found  # another process was at it
+            opener = _Opener(attempt, open_trial, self._load, self._arrays)
+            found = examine(opener, self._engines, entry.path, self._samples, self._tolerance)
+            attempt.check()  # what was cut off is no refusal
+            is_built = self._load.kind == "builder"  # which nobody can ask for again
+            if is_built or any(one.is_passing for one in found.candidates):
+                self._entry = entry
+                return entry.hold(found)
+            if self._key() != key:
+                raise cache.NotKept("the model's files have changed while it was converted")
+            return entry.keep(found)
+
+    def is_intact(self) -> bool:
+        """Whether what was converted is still there. If not, it is found or made again."""
+        with self._lock:
+            if self._examined is not None and not cache.is_intact(self._examined):
+                self._examined = None
+            return self._examined is not None
 
     def chosen(self, attempt: Attempt, open_trial: Open, name: str) -> tuple[Load, Arrays, str]:
         """What to load, with which arrays, and what to say of it.
@@ -142,9 +157,9 @@ class Conversion:
                 parts.append(self._load)
                 continue
             one = found.of(engine)
-            path = Path(found.folder, one.file)
+            made = Made(engine, Path(found.folder, one.file), one.sha256)
             names = found.inputs, found.outputs
-            part = _converted_load(self._load, engine, path, *names, one.threads)
+            part = _converted_load(self._load, made, *names, one.threads)
             limits = {"only_finite": one.only_finite, "only_some": one.only_some}
             parts.append(replace(part, **limits))
         load = parts[0]
@@ -166,7 +181,16 @@ class Conversion:
             for name, value in sorted(feeds.items()):
                 more += f" {name} {np.asarray(value).dtype} {np.asarray(value).shape}"
                 arrays.append(np.asarray(value))
-        return cache.key_of(self._load, arrays, more)
+        with _reading(self._load):
+            return cache.key_of(self._load, arrays, more)
+
+
+@contextmanager
+def _reading(load: Load) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ModelError(f"the model in {load.path} cannot be read: {error}") from error
 
 
 def _why_not(candidate: Candidate) -> str:
@@ -197,32 +221,25 @@ class _Opener:
         load = Load(kind="graph", inputs=inputs, outputs=outputs, threads=self._load.threads)
         return self._trial(load, [graph_def])
 
-    def converted(
-        self, engine: str, path: Path, signature: Signature, threads: int | None
-    ) -> Session:
+    def converted(self, made: Made, signature: Signature, threads: int | None) -> Session:
         names = signature.inputs, signature.outputs
-        return self._trial(_converted_load(self._load, engine, path, *names, threads), [])
+        return self._trial(_converted_load(self._load, made, *names, threads), [])
 
 
 def _converted_load(
-    load: Load,
-    engine: str,
-    path: Path,
-    inputs: Iterable[str],
-    outputs: Iterable[str],
-    threads: int | None,
+    load: Load, made: Made, inputs: Iterable[str], outputs: Iterable[str], threads: int | None
 ) -> Load:
     """How a converted model is loaded, so that it has the names of the one it was made from."""
-    kind, _ = ENGINES[engine]
+    kind, _ = ENGINES[made.engine]
     ending = ":0" if kind == "onnx" else ""
     return Load(
         kind=kind,
-        path=str(path),
+        path=str(made.path),
         inputs=_names("i", inputs, ending),
         outputs=_names("o", outputs, ending),
         deterministic=load.deterministic,
         threads=threads,
-        is_converted=True,
+        sha256=made.sha256,
     )
 
 

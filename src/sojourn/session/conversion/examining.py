@@ -6,6 +6,8 @@ are those of a caller, taken in turns, so that whatever else happens on the mach
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import itertools
 import time
 from collections.abc import Mapping, Sequence
@@ -14,6 +16,7 @@ from statistics import geometric_mean
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from msgspec.structs import replace
 
 from sojourn.errors import BudgetExceeded, ModelError, SessionBroken, StepTimeout
 from sojourn.session.conversion import cache, proof
@@ -36,6 +39,9 @@ _TURN_SECONDS = 0.02  # after one another, as a caller runs them: whoever waits 
 _LEAST_STEPS_IN_TURN, _MOST_STEPS_IN_TURN = 3, 50
 _LONG_STEP_SECONDS = 0.02  # what takes as long is worth every core
 
+# Of a worker that was not killed by somebody else.
+_CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE", "ended with code")
+
 
 class Opener(Protocol):
     """How sessions on this model are opened."""
@@ -49,10 +55,16 @@ class Opener(Protocol):
     def frozen(self, graph_def: np.ndarray, signature: Signature) -> Session:
         """On TensorFlow, with variables as constants."""
 
-    def converted(
-        self, engine: str, path: Path, signature: Signature, threads: int | None
-    ) -> Session:
+    def converted(self, made: Made, signature: Signature, threads: int | None) -> Session:
         """On another engine. The names in the file stand for those of the signature."""
+
+
+class Made(NamedTuple):
+    """A converted model."""
+
+    engine: str
+    path: Path
+    sha256: str
 
 
 def examine(
@@ -199,40 +211,41 @@ def _examined(
     kind, _ = ENGINES[engine]
     path = entry / f"model.{kind}"
     try:
-        made = _converted(opener, engine)
-        path.write_bytes(made.data)
-        facts = {
-            "file": path.name,
-            "sha256": cache.sha256(path),
-            "convert_seconds": time.perf_counter() - started,
-        }
+        content = _converted(opener, engine)
+        cache.write(path, content.data)
+        made = Made(engine, path, hashlib.sha256(content.data).hexdigest())
+        convert_seconds = time.perf_counter() - started
         found = []
         is_long = _seconds(reference, tried.answered[0][1]) > _LONG_STEP_SECONDS
         for threads in opener.thread_counts[: 1 if is_long else None]:
-            one = _proven(opener, engine, path, threads, reference, tried, tolerance, facts)
+            one = _proven(opener, made, threads, reference, tried, tolerance)
             if not one.agrees:
+                path.unlink()
                 return one
             found.append(one)
-        return min(found, key=lambda one: geometric_mean(one.ratios.values()))
+        best = min(found, key=lambda one: geometric_mean(one.ratios.values()))
+        return replace(best, convert_seconds=convert_seconds)
+    except cache.NotKept:
+        raise  # whatever the engine
     except Exception as error:  # of the converter, of either engine, or the end of its worker
         opener.attempt.check()
+        with contextlib.suppress(OSError):
+            path.unlink()
         refusal = _first_line(error).replace(str(path), "the converted model")
         return _candidate(engine, refusal=refusal, is_passing=_may_pass(error))
 
 
 def _proven(
     opener: Opener,
-    engine: str,
-    path: Path,
+    made: Made,
     threads: int | None,
     reference: Session,
     tried: Tried,
     tolerance: float,
-    facts: dict[str, Any],
 ) -> Candidate:
     """Compare and time the converted model, with so many threads."""
     started = time.perf_counter()
-    with opener.converted(engine, path, reference.signature, threads) as session:
+    with opener.converted(made, reference.signature, threads) as session:
         open_seconds = time.perf_counter() - started
         worst = 0.0
 
@@ -241,7 +254,7 @@ def _proven(
             return proof.disagreement(expected, got, tolerance)
 
         def refused(wrong: str) -> Candidate:
-            return _candidate(engine, refusal=wrong, worst=worst, tolerance=tolerance)
+            return _candidate(made.engine, refusal=wrong, worst=worst, tolerance=tolerance)
 
         for _, feeds, expected in tried.answered:
             differs, wrong = disagreement(feeds, expected)
@@ -261,25 +274,25 @@ def _proven(
             )
 
         only_finite = are_unlike(tried.not_finite)
-        facts = {
-            **facts,
-            "ratios": _ratios(opener.attempt, reference, session, tried),
-            "held_bytes": session.footprint().host_bytes,
-        }
+        ratios = _ratios(opener.attempt, reference, session, tried)
+        held_bytes = session.footprint().host_bytes
         try:
             only_some = are_unlike(tried.empty)
         except SessionBroken:  # at the end, because that is what may happen
             only_some = True
         return _candidate(
-            engine,
+            made.engine,
+            file=made.path.name,
+            sha256=made.sha256,
             threads=threads,
             checks=len(tried.answered),
             only_finite=only_finite,
             only_some=only_some,
             worst=worst,
             tolerance=tolerance,
+            ratios=ratios,
+            held_bytes=held_bytes,
             open_seconds=open_seconds,
-            **facts,
         )
 
 
@@ -325,8 +338,10 @@ def _seconds(session: Session, feeds: Feeds) -> float:
 
 
 def _may_pass(error: Exception) -> bool:
-    """Whether it may go well the next time: for want of memory or disk, or of a worker."""
-    return isinstance(error, BudgetExceeded | OSError) or "SIGKILL" in str(error)
+    """Whether it says nothing of the model: for want of memory or disk, or of a worker."""
+    if isinstance(error, SessionBroken) and any(name in str(error) for name in _CRASHES):
+        return False
+    return isinstance(error, BudgetExceeded | OSError | SessionBroken)
 
 
 def _first_line(error: Exception) -> str:
