@@ -33,7 +33,9 @@ from sojourn.engines.module_versions import Version
 _MAX_CELL_LINES = 20_000
 _lock = threading.Lock()
 _last: tuple[Bundle, np.ndarray] | None = None
-_others: dict[str, int] = {}  # modules that are none of the user's: there are thousands
+_others: dict[str, int] = {}  # modules that are none of the user's, by their identities
+# Names and identities of all modules at the last look, and which of them may be the user's.
+_looked: tuple[tuple[tuple[str, ...], tuple[int, ...]], list[str]] = ((), ()), []
 
 
 def note() -> None:
@@ -67,16 +69,29 @@ def is_kept(module: ModuleType) -> bool:
 # -- which modules -----------------------------------------------------------------------------
 
 
-def _users_modules() -> Iterator[tuple[str, ModuleType, str]]:
-    """Name, module and file of those that can change while they are in use."""
-    for name, module in list(sys.modules.items()):
-        if _others.get(name) == id(module):
-            continue
+def _users_modules() -> list[tuple[str, ModuleType, str]]:
+    """Name, module and file of those that can change while they are in use.
+
+    The thousands of others are gone through only when there are new ones among them.
+    """
+    global _looked
+    modules = dict(sys.modules)
+    seen = tuple(modules), tuple(map(id, modules.values()))
+    is_known = seen == _looked[0]
+    candidates = _looked[1]
+    if not is_known:
+        candidates = [name for name, module in modules.items() if _others.get(name) != id(module)]
+    found = []
+    for name in candidates:
+        module = modules[name]
         file = _file_of(name, module)
-        if file is not None:
-            yield name, module, file
-        elif name != PROGRAM:
+        if file is not None or name == PROGRAM:
+            found.append((name, module, file))
+        else:
             _others[name] = id(module)
+    if not is_known:
+        _looked = seen, [name for name, _, _ in found]
+    return [(name, module, file) for name, module, file in found if file is not None]
 
 
 def _file_of(name: str, module: Any) -> str | None:
