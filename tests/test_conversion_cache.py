@@ -16,7 +16,7 @@ import pytest
 import sojourn
 from needed import needs_engines
 from sojourn.engines.base import import_kind
-from sojourn.errors import BudgetExceeded, ModelError, SessionBroken, SessionClosed
+from sojourn.errors import BudgetExceeded, ModelError, SessionBroken, SessionClosed, StepTimeout
 from sojourn.kinds import Load
 from sojourn.session.conversion import cache, converting, examining
 from sojourn.session.conversion.attempt import Attempt
@@ -58,9 +58,9 @@ def kept(key: str = KEY) -> Examined:
         return entry.keep(examined(entry.path, only_finite=True))
 
 
-def conversion(path: Path | None) -> Conversion:
+def conversion(path: Path | None, wanted: str = "litert") -> Conversion:
     load = Load(kind="frozen", path=str(path)) if path else Load(kind="builder")
-    return Conversion("litert", load, [], None, None, None)
+    return Conversion(wanted, load, [], None, None, None)
 
 
 class Examining:
@@ -141,6 +141,20 @@ def test_a_model_is_known_by_what_is_behind_its_links(tmp_path: Path) -> None:
     assert cache.key_of(load, [], "") != before
 
 
+def test_what_is_known_of_all_engines_is_known_of_each(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    examining = Examining()
+    monkeypatch.setattr(converting, "examine", examining)
+    found = found_by(conversion(model, "fastest"))
+    assert found_by(conversion(model, "litert")) == found
+    assert examining.count == 1
+    model.write_bytes(b"2")
+    found_by(conversion(model, "litert"))
+    found_by(conversion(model, "fastest"))  # of which litert is but one
+    assert examining.count == 3
+
+
 # Who writes
 
 
@@ -209,7 +223,10 @@ def test_who_waits_for_another_can_be_called_off_and_does_not_wait_for_ever(
         attempt.check()
 
     monkeypatch.setattr(attempt, "pause", wait)
-    with cache.NewEntry(waits._key(), no_pause):
+    key = converting._with_engines(waits._key(), ("litert",))
+    with cache.NewEntry(key, no_pause):
+        with pytest.raises(StepTimeout, match=r"was not open within 0\.01 s"):
+            found_by(waits, timeout=0.01)
         with pytest.raises(SessionClosed):
             waits.examined(attempt, None)  # type: ignore[arg-type]
         monkeypatch.setattr(cache, "_PATIENCE_SECONDS", 0.0)

@@ -44,7 +44,35 @@ def whole_numbers() -> Any:
             "sum": tf.reduce_sum(tf.stack([a, b]), 0),
             "all": tf.reduce_sum(tf.cast(a, "int32")),
         }
-        return {**days, **compared, **sums, "hot": tf.one_hot(a, 5)}
+        by = tf.where(tf.equal(b, 0), tf.ones_like(b), b)
+        divided = {
+            "floor": a // by,
+            "rest": a % by,
+            "cut": tf.raw_ops.TruncateDiv(x=a, y=by),
+            "cut rest": tf.raw_ops.TruncateMod(x=a, y=by),
+        }
+        return {**days, **compared, **sums, **divided, "hot": tf.one_hot(a, 5)}
+
+    return f
+
+
+def divided() -> Any:
+    import tensorflow as tf
+
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec([None], tf.int32, name="a"),
+            tf.TensorSpec([None], tf.int32, name="b"),
+        ]
+    )
+    def f(a: Any, b: Any) -> Any:
+        by = tf.where(tf.equal(b, 0), tf.ones_like(b), b)
+        return {
+            "floor": a // by,
+            "rest": a % by,
+            "back": a % -1 + a // -1,
+            "cut": tf.raw_ops.TruncateDiv(x=a, y=by),
+        }
 
     return f
 
@@ -109,9 +137,23 @@ def test_whole_numbers_are_divided_compared_and_added_as_tensorflow_does() -> No
     a = np.array([-8, -7, -1, 0, 1, 6, 7, 9, *large], np.int64)
     feeds = {"a": a, "b": a[::-1] // 2 * 2}
     feeds["b"][8:10] = a[8:10] - 1  # which floats cannot tell apart
+    feeds["a"][0], feeds["b"][0] = -(2**63), -1  # which processors do not divide
     with sojourn.open(whole_numbers) as session:
         expected = session.run(None, feeds)
     with sojourn.open(whole_numbers, engine="onnxruntime") as session:
+        assert proof.difference(expected, session.run(None, feeds)) == (0.0, "")
+
+
+@needs_engines
+def test_the_least_integer_by_minus_one_is_itself() -> None:
+    feeds = {
+        "a": np.array([-(2**31), -(2**31), 7, -7, 2**31 - 1], np.int32),
+        "b": np.array([-1, 1, -2, -1, -1], np.int32),
+    }
+    with sojourn.open(divided) as session:
+        expected = session.run(None, feeds)
+    assert expected["floor"].tolist() == [-(2**31), -(2**31), -4, 7, -(2**31) + 1]
+    with sojourn.open(divided, engine="litert") as session:
         assert proof.difference(expected, session.run(None, feeds)) == (0.0, "")
 
 
@@ -217,6 +259,58 @@ def test_without_a_place_for_converted_models_the_fastest_is_tensorflow(
         assert "No space left on device" in session.engine
     with pytest.raises(ModelError, match="No space left on device"):
         sojourn.open(odd, engine="litert")
+
+
+# Refusals
+
+
+def refused_ops() -> dict[str, str]:
+    """Graphs of one op, and the engines that they are refused for by name. Runs in a worker."""
+    import tensorflow as tf
+
+    from sojourn.engines import converting
+
+    v1 = tf.compat.v1
+    rows, ids = [8, 2, 2, 1], [0, 0, 1, 1, 2, 2, 3, 3]
+    ops: dict[str, Callable[[Any], Any]] = {
+        "TopKV2": lambda x: tf.math.top_k(x, 1)[0],
+        "Mean": lambda x: tf.reduce_mean(x, 0),
+        "Prod": lambda x: tf.reduce_prod(x, 0),
+        "MaxPool": lambda x: v1.nn.max_pool(x, 2, 2, "SAME"),
+        "SegmentSum": lambda x: tf.math.segment_sum(x, ids),
+        "UnsortedSegmentProd": lambda x: tf.math.unsorted_segment_prod(x, ids, 4),
+        **{
+            f"Cast to {name}": lambda x, name=name: tf.cast(x, name)
+            for name in ("uint16", "int16", "int32", "uint32", "uint64")
+        },
+    }
+    converting._MAKERS = dict.fromkeys(("onnxruntime", "litert"), lambda *_: b"")  # type: ignore
+    found = {}
+    for dtype in ("float32", "int32", "int64"):
+        for name, op in ops.items():
+            with v1.Graph().as_default(), v1.Session() as session:
+                x = v1.placeholder(dtype, rows)
+                outputs = {"y": tf.identity(op(x))}
+                refused = []
+                for engine in ("onnxruntime", "litert"):
+                    try:
+                        converting.convert(session, {"x": x}, outputs, engine)
+                    except ModelError as error:
+                        is_named = f": {name.split()[0]} (" in str(error)
+                        refused.append(engine if is_named else str(error))
+            found[f"{name}, {dtype}"] = " and ".join(refused)
+    return {case: engines for case, engines in found.items() if engines}
+
+
+@needs_engines
+def test_what_an_engine_does_as_floats_is_refused_by_the_name_of_the_op() -> None:
+    as_floats = ("TopKV2", "Mean", "MaxPool", "SegmentSum", "UnsortedSegmentProd")
+    assert sojourn.isolated(refused_ops)() == {
+        **{f"{op}, {dtype}": "onnxruntime" for op in as_floats for dtype in ("int32", "int64")},
+        "Prod, int64": "onnxruntime",
+        **{f"Cast to {dtype}, float32": "litert" for dtype in ("int16", "uint16")},
+        **{f"Cast to {dtype}, float32": "onnxruntime and litert" for dtype in ("uint32", "uint64")},
+    }
 
 
 # Decisions

@@ -15,7 +15,7 @@ from sojourn.errors import SojournError
 from sojourn.session.conversion import cache
 from sojourn.session.conversion.candidates import ENGINES, FASTEST, Examined
 from sojourn.session.conversion.choosing import fastest, words_for
-from sojourn.values import caller, format_bytes
+from sojourn.values import caller, format_bytes, format_seconds
 
 
 def _read_samples(_ctx: Any, _parameter: Any, paths: tuple[str, ...]) -> Any:
@@ -102,22 +102,25 @@ def _print(examined: Examined, to: str) -> None:
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for title in ("engine", "", "time by TensorFlow's", "memory", "opens in"):
+    for title in ("engine", "", "time by batch (tensorflow: 1)", "memory", "opens in"):
         table.add_column(title)
-    row = ("tensorflow", "", "1", format_bytes(examined.held_bytes))
-    table.add_row(*row, f"{examined.open_seconds * 1e3:.0f} ms")
+    table.add_row("tensorflow", "", "1", *_costs(examined.held_bytes, examined.open_seconds))
+    for one in examined.candidates:
+        if one.agrees:
+            agrees = f"agrees ({one.worst:.0e} of {one.tolerance:.0e})"
+            ratios = ", ".join(f"{ratio:.2f} at {batch}" for batch, ratio in one.ratios.items())
+            ratios += " (one thread)" if one.threads == 1 else ""
+            table.add_row(one.engine, agrees, ratios, *_costs(one.held_bytes, one.open_seconds))
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(table)
     for one in examined.candidates:
         if one.refusal:
-            table.add_row(one.engine, Text(f"refused: {plain(one.refusal)}", "yellow"))
-            continue
-        agrees = f"agrees ({one.worst:.0e} of {one.tolerance:.0e})"
-        ratios = ", ".join(f"{ratio:.2f} at {batch}" for batch, ratio in one.ratios.items())
-        ratios += " (one thread)" if one.threads == 1 else ""
-        held = format_bytes(one.held_bytes)
-        table.add_row(one.engine, agrees, ratios, held, f"{one.open_seconds * 1e3:.0f} ms")
-    console = Console(highlight=False)
-    console.print(table)
+            console.print(Text(f"{one.engine} refused: {plain(one.refusal)}", "yellow"))
     if to == FASTEST:
         uses = fastest(examined)
         winner = words_for(examined, uses) if uses else "tensorflow, no other is clearly faster"
         console.print(f"Fastest: {winner}")
+
+
+def _costs(held_bytes: int, open_seconds: float) -> tuple[str, str]:
+    return format_bytes(held_bytes), format_seconds(open_seconds)

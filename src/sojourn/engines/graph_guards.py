@@ -2,7 +2,8 @@
 
 Done to the graph before it is converted. An index below zero counts from the end for ONNX, where
 TensorFlow refuses it, and ONNX Runtime adds and multiplies up integers as floats; LiteRT takes the
-low half of an index of 64 bits, and the nearest integer for a float that is too large for one.
+low half of an index of 64 bits, and the nearest integer for a float that is too large for one, and
+divides the least integer by -1 wrongly, or ends the process.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ _INT32, _INT64 = tf.int32.as_datatype_enum, tf.int64.as_datatype_enum
 # What an output is called in a function; elsewhere there is no need.
 _OUTPUTS = {
     **dict.fromkeys(("Const", "SelectV2", "Sum", "Prod"), ":output:0"),
-    **dict.fromkeys(("Cast", "Abs"), ":y:0"),
-    **dict.fromkeys(
-        ("Less", "Minimum", "Maximum", "AddV2", "Sub", "Mul", "FloorDiv", "FloorMod"), ":z:0"
-    ),
+    **dict.fromkeys(("Cast", "Abs", "Neg"), ":y:0"),
+    **dict.fromkeys("Equal Less Minimum Maximum AddV2 Sub Mul FloorDiv FloorMod".split(), ":z:0"),
 }
+_SIGNED = {t.as_datatype_enum for t in (tf.int8, tf.int16, tf.int32, tf.int64)}
+_DIVIDING = frozenset("FloorDiv FloorMod Div TruncateDiv Mod TruncateMod".split())
 # Op -> which of its inputs is an index.
 _OF_ONNX = {
     "Gather": 1,
@@ -39,7 +40,7 @@ def guard(graph_def: Any, to: str) -> None:
     rules = _RULES[to]
     parts = [(graph_def.node, False), *((f.node_def, True) for f in graph_def.library.function)]
     for nodes, is_function in parts:
-        constants = {node.name for node in nodes if node.op == "Const"}
+        constants = {node.name: node for node in nodes if node.op == "Const"}
         for node in list(nodes):
             for rule in rules:
                 rule(_Guarded(nodes, node, is_function, constants))
@@ -48,7 +49,7 @@ def guard(graph_def: Any, to: str) -> None:
 class _Guarded:
     """One node of a graph or function, and those that are put before it."""
 
-    def __init__(self, nodes: Any, node: Any, is_function: bool, constants: set[str]) -> None:
+    def __init__(self, nodes: Any, node: Any, is_function: bool, constants: dict[str, Any]) -> None:
         self.node = node
         self._nodes = nodes
         self._is_function = is_function
@@ -57,6 +58,13 @@ class _Guarded:
 
     def is_constant(self, place: int) -> bool:
         return self.node.input[place].partition(":")[0] in self._constants
+
+    def may_be(self, place: int, value: int) -> bool:
+        """Whether an input can have this value: it is not constant, or has it."""
+        if not self.is_constant(place):
+            return True
+        constant = self._constants[self.node.input[place].partition(":")[0]]
+        return value in tf.make_ndarray(constant.attr["value"].tensor)
 
     def add(self, op: str, inputs: Sequence[str], **types: int) -> str:
         """Another node; the name of its output."""
@@ -163,7 +171,21 @@ def _as_processors_cast(made: _Guarded) -> None:
     node.input[0] = made.add("SelectV2", [fits, node.input[0], least], T=dtype)
 
 
+def _by_minus_one(made: _Guarded) -> None:
+    """By -1 is by 1 and the other way round: the least integer stays itself, and is no trap."""
+    node = made.node
+    if node.op not in _DIVIDING or node.attr["T"].type not in _SIGNED or not made.may_be(1, -1):
+        return
+    dtype = node.attr["T"].type
+    whole, by = node.input[:2]
+    is_minus_one = made.add("Equal", [by, made.constant(-1, dtype)], T=dtype)
+    made.last.attr["incompatible_shape_error"].b = True
+    negative = made.add("Neg", [whole], T=dtype)
+    node.input[0] = made.add("SelectV2", [is_minus_one, negative, whole], T=dtype)
+    node.input[1] = made.add("SelectV2", [is_minus_one, made.constant(1, dtype), by], T=dtype)
+
+
 _RULES: dict[str, tuple[Callable[[_Guarded], None], ...]] = {
     "onnxruntime": (_from_zero, _summed_in_halves),
-    "litert": (_in_32_bits, _as_processors_cast),
+    "litert": (_in_32_bits, _as_processors_cast, _by_minus_one),
 }

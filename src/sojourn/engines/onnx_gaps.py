@@ -1,7 +1,7 @@
 """What tf2onnx lacks or gets wrong, and models need: ops of TensorFlow in those of ONNX.
 
-Found by comparing single ops: division of integers below zero was rounded the other way, and
-integers were compared as floats.
+Found by comparing single ops: division of integers below zero was rounded the other way, that of
+the least integer by -1 ended the process, and integers were compared as floats.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class _Rewriting:
         self.dtype = context.get_dtype(node.input[0])
         self.numpy_type = np.dtype(self._utils.map_onnx_to_numpy_type(self.dtype))
         self.is_of_integers = self.numpy_type.kind in "iu"
-        if (
-            self.is_of_integers and self.numpy_type != np.uint64
-        ):  # in a loop, ONNX counts in 64 bits where TensorFlow has 32
+        if self.is_of_integers and self.numpy_type != np.uint64:
+            # In a loop, ONNX counts in 64 bits where TensorFlow has 32.
+            self.numpy_type = np.dtype(np.int64)
             self.inputs = [self.make("Cast", [each], to=_ONNX_INT64) for each in self.inputs]
 
     def make(self, op: str, inputs: Sequence[str], **attributes: Any) -> str:
@@ -41,6 +41,13 @@ class _Rewriting:
         name = self._utils.make_name(self._node.name)
         made: str = self._context.make_const(name, np.array(value, self.numpy_type)).output[0]
         return made
+
+    def may_be(self, place: int, value: int) -> bool:
+        """Whether an input can have this value: it is not constant, or has it."""
+        source = self._node.inputs[place]
+        if source is None or not source.is_const():
+            return True
+        return value in source.get_tensor_value(as_list=False)
 
     def finish(self, op: str, inputs: Iterable[str], **attributes: Any) -> None:
         """What stands where the node was."""
@@ -59,7 +66,20 @@ def _erfc(made: _Rewriting) -> None:
     made.finish("Sub", [made.constant(1), made.make("Erf", made.inputs)])
 
 
+def _divides(made: _Rewriting) -> None:
+    """By -1 is by 1 and the other way round: the least integer stays itself, and is no trap."""
+    if made.numpy_type != np.int64 or not made.may_be(1, -1):
+        return
+    whole, by = made.inputs
+    is_minus_one = made.make("Equal", [by, made.constant(-1)])
+    made.inputs = [
+        made.make("Where", [is_minus_one, made.make("Neg", [whole]), whole]),
+        made.make("Where", [is_minus_one, made.constant(1), by]),
+    ]
+
+
 def _floor_div(made: _Rewriting) -> None:
+    _divides(made)
     quotient = made.make("Div", made.inputs)
     if not made.is_of_integers:
         return made.finish("Floor", [quotient])
@@ -72,9 +92,23 @@ def _floor_div(made: _Rewriting) -> None:
 
 def _floor_mod(made: _Rewriting) -> None:
     if made.is_of_integers:
+        _divides(made)
         return made.finish_as_was("Mod", made.inputs)
     below = made.make("Floor", [made.make("Div", made.inputs)])
     return made.finish("Sub", [made.inputs[0], made.make("Mul", [below, made.inputs[1]])])
+
+
+def _truncate_div(made: _Rewriting) -> None:
+    _divides(made)
+    made.finish_as_was("Div", made.inputs)  # which is the same for floats
+
+
+def _truncate_mod(made: _Rewriting) -> None:
+    if not made.is_of_integers:
+        return made.finish("Mod", made.inputs, fmod=1)  # which would do integers as floats
+    _divides(made)
+    whole, by = made.inputs
+    return made.finish_as_was("Sub", [whole, made.make("Mul", [made.make("Div", [whole, by]), by])])
 
 
 def _expm1(made: _Rewriting) -> None:
@@ -95,6 +129,9 @@ _GAPS: dict[str, Callable[[_Rewriting], None]] = {
     "Expm1": _expm1,
     "FloorDiv": _floor_div,
     "FloorMod": _floor_mod,
+    "Div": _truncate_div,
+    "TruncateDiv": _truncate_div,
+    "TruncateMod": _truncate_mod,
     "Less": _compared("Less"),
     "LessEqual": _compared("LessOrEqual"),
     "Greater": _compared("Greater"),

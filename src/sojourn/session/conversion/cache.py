@@ -26,7 +26,7 @@ import numpy as np
 
 from sojourn._version import __version__
 from sojourn.engines.converted import sha256
-from sojourn.errors import ModelError
+from sojourn.errors import ModelError, SojournError
 from sojourn.kinds import KINDS, Load
 from sojourn.process import owned_folders
 from sojourn.session.conversion.candidates import ENGINES, Examined
@@ -134,6 +134,8 @@ class NewEntry:
         self._is_held = False
         try:
             path, fd = _owned(f"{_NEW}{key[:16]}", pause)
+        except SojournError:
+            raise  # by `pause`; it may be an OSError as well
         except OSError as error:
             raise _cannot_be_kept(error) from error
         self.path = Path(path)

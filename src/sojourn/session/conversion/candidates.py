@@ -47,16 +47,20 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     def gain(self, batch: int) -> str:
         """How it does at a batch size."""
         ratio = self.ratios[batch]
-        faster = f"{1 / ratio:.1f}x faster" if ratio < 1 else f"{ratio:.1f}x slower"
+        if 0.95 < ratio < 1.05:
+            speed = "as fast as"
+        else:
+            speed = f"{1 / ratio:.1f}x faster than" if ratio < 1 else f"{ratio:.1f}x slower than"
         alone = " on one thread" if self.threads == 1 else ""
-        return f"{faster} than tensorflow at batch {batch}{alone}"
+        return f"{speed} tensorflow at batch {batch}{alone}"
 
     def __str__(self) -> str:
         if self.refusal:
             return f"{self.name}: refused: {self.refusal}"
         if not self.ratios:
             return f"{self.name} {self.proof}"
-        return f"{self.name}: {self.gain(min(self.ratios))} {self.proof}"
+        batches = dict.fromkeys((min(self.ratios), min(self.ratios, key=self.ratios.__getitem__)))
+        return f"{self.name}: {', '.join(map(self.gain, batches))} {self.proof}"
 
 
 class Examined(msgspec.Struct, frozen=True):

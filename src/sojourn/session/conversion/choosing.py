@@ -80,9 +80,10 @@ def words_for(examined: Examined, uses: Sequence[Use]) -> str:
         use.engine if use.engine == TENSORFLOW else examined.of(use.engine).name for use in uses
     ]
     held = format_bytes(_held_by(examined, [use.engine for use in uses]))
+    rows = "row" if few.most_rows == 1 else "rows"
     worst = max(others, key=lambda one: one.worst)
     return (
-        f"{names[0]} up to {few.most_rows} rows, {names[1]} above: {', '.join(gains)}; "
+        f"{names[0]} up to {few.most_rows} {rows}, {names[1]} above: {', '.join(gains)}; "
         f"both hold {held} {worst.proof}"
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -95,13 +96,18 @@ class Conversion:
                 state = cache.state_of(self._load)
             if self._examined is None or self._state != state:
                 key = self._key()
-                self._examined = cache.find(key) or self._found_out(key, attempt, open_trial)
+                self._examined = self._find(key) or self._found_out(key, attempt, open_trial)
                 self._state = state
             return self._examined
 
+    def _find(self, key: str) -> Examined | None:
+        """What is in the cache: of what is wanted, or of all engines, which has that too."""
+        found = cache.find(_with_engines(key, self._engines))
+        return found or cache.find(_with_engines(key, tuple(ENGINES)))
+
     def _found_out(self, key: str, attempt: Attempt, open_trial: Open) -> Examined:
-        with cache.NewEntry(key, attempt.pause) as entry:
-            if found := cache.find(key):
+        with cache.NewEntry(_with_engines(key, self._engines), attempt.pause) as entry:
+            if found := self._find(key):
                 return found  # another process was at it
             opener = _Opener(attempt, open_trial, self._load, self._arrays)
             found = examine(opener, self._engines, entry.path, self._samples, self._tolerance)
@@ -175,7 +181,7 @@ class Conversion:
         return load, self._arrays if framework_of(load) == TENSORFLOW else []
 
     def _key(self) -> str:
-        more = f"{self._engines} {self._tolerance}"
+        more = str(self._tolerance)
         arrays = [*self._arrays]
         for feeds in self._samples or ():
             for name, value in sorted(feeds.items()):
@@ -183,6 +189,10 @@ class Conversion:
                 arrays.append(np.asarray(value))
         with _reading(self._load):
             return cache.key_of(self._load, arrays, more)
+
+
+def _with_engines(key: str, engines: tuple[str, ...]) -> str:
+    return hashlib.sha256(f"{key} {engines}".encode()).hexdigest()
 
 
 @contextmanager

@@ -224,7 +224,8 @@ def _examined(
                 return one
             found.append(one)
         best = min(found, key=lambda one: geometric_mean(one.ratios.values()))
-        return replace(best, convert_seconds=convert_seconds)
+        opens = min(one.open_seconds for one in found)  # the first has started a zygote, perhaps
+        return replace(best, convert_seconds=convert_seconds, open_seconds=opens)
     except cache.NotKept:
         raise  # whatever the engine
     except Exception as error:  # of the converter, of either engine, or the end of its worker
