@@ -76,6 +76,25 @@ def test_labelled_programs_are_judged_as_the_documentation_says() -> None:
     assert found == right
 
 
+def test_weights_that_are_loaded_one_by_one_get_a_way_that_adds_no_ops() -> None:
+    [loaded, halved] = check_source(
+        HEAD
+        + textwrap.dedent(
+            """
+            def load(sess, weights):
+                for variable, value in weights:
+                    sess.run(variable.assign(value))
+
+            def halve(sess, variables):
+                for variable in variables:
+                    sess.run(tf.assign(variable, tf.divide(variable, 2.0)))
+            """
+        )
+    )
+    assert loaded.detail.endswith("line 4; `variable.load(value, session)` adds none")
+    assert halved.detail.endswith("line 8")
+
+
 def test_linting_needs_neither_tensorflow_nor_libcst() -> None:
     program = (
         "import sys; from sojourn.cli.lint import command\n"

@@ -255,6 +255,15 @@ def kept_by_a_class_that_closes():
         print(keeper)
 
 
+def left_as_the_default_session():
+    sess = tf.Session()
+    sess.__enter__()
+    print(sess.run(x))
+    sess = tf.get_default_session()
+    if sess:
+        sess.__exit__(None, None, None)
+
+
 if len(sys.argv) > 1:
     main = tf.Session()
     print(main.run(x))

@@ -40,6 +40,22 @@ def by_a_getter(value):
     return current_session().run(y, {x: value})  # expect: SOJ005
 
 
+def session_or_error():
+    session = tf.get_default_session()
+    if session is None:
+        raise RuntimeError("no session")
+    return session
+
+
+def by_a_careful_getter(value):
+    session = session_or_error()  # expect: SOJ005
+    return session.run(y, {x: value})
+
+
+def by_place(sess):
+    return tf.Variable(1.0).eval(sess)
+
+
 def only_looks():
     if tf.get_default_session() is None:
         raise RuntimeError("no session")

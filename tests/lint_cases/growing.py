@@ -240,3 +240,75 @@ def on_the_last_turn(sess, epochs):
         sess.run(v)
         if epoch >= epochs - 1:
             sess.run(tf.assign(v, epoch))
+
+
+def for_those_of_one_kind(sess, kinds, scores):
+    for i in range(len(kinds)):
+        kind = int(kinds[i])
+        score = scores[i]
+        if kind == 4 and score > 0.5:
+            print(sess.run(tf.exp(v)))  # expect: SOJ004
+
+
+def for_variables_of_one_type(sess, values):
+    for variable, value in values.items():
+        if "ref" in str(variable.dtype) and variable in sess.known:
+            sess.run(variable.assign(value))  # expect: SOJ004
+
+
+def of_images_among_other_files(sess, folder):
+    for name in folder:
+        if ".png" in name:
+            print(sess.run(tf.io.read_file(name)))  # expect: SOJ004
+
+
+def halved(sess, value):
+    return sess.run(tf.divide(value, 2.0))  # expect: SOJ004
+
+
+def of_each_of_them(sess, pool, values):
+    return pool.map(halved, values)
+
+
+def doubled(sess, value):
+    return sess.run(tf.multiply(value, 2.0))
+
+
+def of_a_pair_or_a_dataset(dataset):
+    print(list(map(doubled, (1.0, 2.0))), dataset.map(doubled, 4))
+
+
+def epoch(sess, batches, train=None):
+    if train is None:
+        train = tf.no_op()  # expect: SOJ004
+    for batch in batches:
+        sess.run([train, v], {v: batch})
+
+
+def with_and_without_training(sess, batches, train):
+    for _ in range(100):
+        epoch(sess, batches, train)
+        epoch(sess, batches)
+
+
+def always_with_training(sess, batches, train=None):
+    if not train:
+        train = tf.no_op()
+    for batch in batches:
+        sess.run([train, v], {v: batch})
+
+
+def that_is_always_given(sess, batches, train):
+    for _ in range(100):
+        always_with_training(sess, batches, train)
+
+
+def how_many_are_waiting(sess, queue, cell):
+    while sess.run(queue.size()) > 3:
+        print(sess.run(cell.zero_state(1, tf.float32)))  # expect: SOJ004
+
+
+def by_a_session_that_is_given_by_place(sess, counters):
+    for counter in counters:
+        print((counter.value + 1).eval(sess))
+        tf.assign(v, 1.0)  # expect: SOJ004

@@ -6,6 +6,8 @@ import rospy
 import tensorflow as tf
 from flask import Flask, request
 from keras import backend as K
+from keras.backend import ctc_decode
+from keras.callbacks import Callback
 from keras.models import load_model
 from tornado.web import RequestHandler
 
@@ -90,3 +92,39 @@ def activations(model, images):
 def watch(camera, path):
     while True:
         boxes_of(path, camera.read())
+
+
+def decode(output):
+    decoded = ctc_decode(output, [9])  # expect: SOJ004
+    decoded = [path.eval(session=K.get_session()) for path in decoded[0]]
+    return decoded[0]
+
+
+class Report(Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        print(self.error(decode(self.model.predict(epoch))))
+
+    def on_train_end(self, logs=None):
+        print(K.get_session().run(tf.exp(y)))
+
+    def on_batch_end(self, batch, logs=None):
+        print(K.get_session().run(tf.exp(y)))  # expect: SOJ004
+
+
+class Suppressor:
+    def __init__(self, sess, graph):
+        self.sess = sess
+
+    def keep_best(self, boxes, most):
+        boxes = tf.constant(boxes)  # expect: SOJ004
+        return self.sess.run(tf.argmax(boxes))
+
+    def load(self, boxes):
+        return self.sess.run(tf.assign(x, boxes))
+
+    def widest(self, boxes):
+        return self.sess.run(tf.reduce_max(boxes))
+
+
+def look_once(suppressor):
+    print(suppressor.widest([1.0]))

@@ -26,6 +26,9 @@ def is_built_up(module: Module, node: ast.expr, region: ast.AST) -> bool:
     grows = True
     while grows and names:
         before = len(names)
+        for part in ast.walk(region):
+            if isinstance(part, ast.For | ast.comprehension) and _mentions(part.iter, names):
+                names |= {n.id for n in ast.walk(part.target) if isinstance(n, ast.Name)}
         for statement in _steps_and_statements(region):
             if hasattr(statement, "body") or not _mentions(statement, names):
                 continue

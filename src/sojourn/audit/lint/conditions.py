@@ -7,6 +7,7 @@ loop that binds `path` on every turn.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from enum import Enum, auto
 
@@ -25,6 +26,8 @@ _ASKING = frozenset(
     "endswith startswith isfile isdir exists match search fullmatch isdigit isalpha isinstance any "
     "all".split()
 )
+_EXTENSION = re.compile(r"\.[A-Za-z]\w+$")
+_NUMBERS = frozenset({"int", "float", "round", "abs"})
 _SHAPES = frozenset({"shape", "ndim", "size", "dtype"})
 _FOUND = (ast.Call, ast.Subscript, ast.Attribute)
 _FILLING = frozenset({"add", "append", "extend", "insert", "setdefault", "update"})
@@ -53,6 +56,18 @@ def turns_of(branch: ast.If, child: ast.AST, region: Loop | Function) -> Turns:
     if _varies(test, branch, region):
         return Turns.AGAIN
     return Turns.ONCE if child in branch.body and _is_once(test, region) else Turns.UNKNOWN
+
+
+def unset_parameter(branch: ast.If, child: ast.AST, function: Function) -> str:
+    """The parameter that has to be None for this branch: `if train_op is None:`; or ""."""
+    test = branch.test
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        name = last_name(test.operand) if isinstance(test.operand, ast.Name) else ""
+    elif isinstance(test, ast.Compare) and ast.unparse(test).endswith(" is None"):
+        name = last_name(test.left) if isinstance(test.left, ast.Name) else ""
+    else:
+        return ""
+    return name if child in branch.body and name in parameters(function) else ""
 
 
 def _comes_again(test: ast.expr) -> bool:
@@ -132,8 +147,10 @@ def _varies(test: ast.expr, branch: ast.If, loop: Loop) -> bool:
         return False
     left, op, right = test.left, test.ops[0], test.comparators[0]
     if isinstance(op, ast.In | ast.NotIn):
-        # `if "output" in variable.name:` may be for a single one.
-        return not isinstance(left, ast.Constant) and not _is_filled(right, loop)
+        if isinstance(left, ast.Constant):
+            # `if ".png" in path:`; but `if "output" in variable.name:` may be for a single one.
+            return _is_measured(right) or bool(_EXTENSION.search(str(left.value)))
+        return not _is_filled(right, loop)
     if isinstance(op, ast.IsNot):
         return isinstance(left, ast.Name) and left.id in results
     if isinstance(op, ast.Is):
@@ -156,14 +173,19 @@ def _is_measured(node: ast.expr) -> bool:
 
 
 def _is_of_items(test: ast.expr, loop: Loop) -> bool:
-    """`score > 0.5` where `score = scores[i]`: each turn asks it of another item."""
+    """`score > 0.5` where `score = float(scores[i])`: each turn asks it of another item."""
     if not isinstance(test, ast.Compare):
         return False
     assigned = [n for n in ast.walk(loop) if isinstance(n, ast.Assign)]
-    taken = [n for n in assigned if isinstance(n.value, ast.Subscript)]
-    taken = [n for n in taken if _names(n.value.slice) & _targets(loop)]  # type: ignore[attr-defined]
-    names = {name for node in taken for name in _bound(node)}
+    names = {name for node in assigned if _takes(node.value, loop) for name in _bound(node)}
     return isinstance(test.left, ast.Name) and test.left.id in names
+
+
+def _takes(value: ast.expr, loop: Loop) -> bool:
+    """Whether this is `items[i]` of the loop's own `i`, or a number made of it."""
+    if isinstance(value, ast.Call) and last_name(value.func) in _NUMBERS and len(value.args) == 1:
+        value = value.args[0]
+    return isinstance(value, ast.Subscript) and bool(_names(value.slice) & _targets(loop))
 
 
 def _parsed(loop: Loop, branch: ast.If) -> set[str]:

@@ -9,7 +9,14 @@ import ast
 from collections.abc import Iterator
 
 from sojourn.audit import codes
-from sojourn.audit.lint.module import Function, Module, is_self, last_name, own_uses
+from sojourn.audit.lint.module import (
+    Function,
+    Module,
+    is_self,
+    last_name,
+    own_nodes,
+    own_uses,
+)
 from sojourn.audit.lint.names import is_interactive
 from sojourn.audit.lint.problem import Problem, problem_at
 from sojourn.audit.lint.repeats import is_eager
@@ -50,7 +57,7 @@ def borrowed(module: Module) -> Iterator[Problem]:
 
 
 def _asks(module: Module, call: ast.Call) -> bool:
-    """`tf.get_default_session()`, or a function of the program that does nothing but return it."""
+    """`tf.get_default_session()`, or a function of the program that returns nothing else."""
     if module.names.meaning(call.func) == _ASKING:
         return True
     if "session" not in last_name(call.func).lower():
@@ -58,13 +65,10 @@ def _asks(module: Module, call: ast.Call) -> bool:
     found = module.program.definition(module, call.func)
     if found is None or not isinstance(found.node, Function) or found.node.decorator_list:
         return False
-    last = found.node.body[-1]
-    value = last.value if isinstance(last, ast.Return) else None
-    is_short = len(found.node.body) <= 2  # a docstring and the return
-    return (
-        is_short
-        and isinstance(value, ast.Call)
-        and found.module.names.meaning(value.func) == _ASKING
+    returned = [n.value for n in own_nodes(found.node) if isinstance(n, ast.Return)]
+    values = [v for r in returned if r for v in (found.module.values_of(r) or [r])]
+    return bool(values) and all(
+        isinstance(v, ast.Call) and found.module.names.meaning(v.func) == _ASKING for v in values
     )
 
 
@@ -74,6 +78,8 @@ def _runs_by_default(module: Module, call: ast.Call) -> bool:
         return False
     if call.keywords:
         return not call.args and {keyword.arg for keyword in call.keywords} == {"feed_dict"}
+    if any(looks_like_session(argument) or module.is_session(argument) for argument in call.args):
+        return False  # `variable.eval(sess)`
     if can_run(module, call.func.value):
         return len(call.args) <= 1  # what is fed
     is_bare = call.func.attr == "eval" and not call.args

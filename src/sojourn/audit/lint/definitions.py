@@ -7,7 +7,8 @@ object that is made in sight. Everything else is unknown, and what is unknown is
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import PurePath
@@ -29,6 +30,8 @@ _COMMON = frozenset(
     "compile init initialize process apply open send join wait info debug log plot show "
     "items".split()
 )
+_MAPPING = ("map", "imap", "imap_unordered", "starmap")
+_POOLS = re.compile("pool|exec", re.IGNORECASE)  # a dataset's `map` runs its function once
 _FAR = 3  # callers of callers that are asked what they give
 _DEEP = 8  # imports of imports, attributes of attributes: further than this is a circle
 
@@ -250,6 +253,25 @@ class Definitions:
             for call in module.calls:
                 found.setdefault(last_name(call.func), []).append((module, call))
         return found
+
+    @cached_property
+    def _mapped(self) -> dict[str, list[tuple[Module, ast.Call]]]:
+        """Calls such as `pool.map(work, items)`, by the name of what they call for each item."""
+        found: dict[str, list[tuple[Module, ast.Call]]] = {}
+        for name in _MAPPING:
+            for module, call in self.calls_named(name):
+                owner = last_name(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+                is_mapping = isinstance(call.func, ast.Name) or _POOLS.search(owner)
+                if len(call.args) > 1 and is_mapping:
+                    found.setdefault(last_name(call.args[0]), []).append((module, call))
+        return found
+
+    def mappings_of(self, function: Function) -> Iterator[tuple[Module, ast.Call]]:
+        """The calls that surely call this function for each of many items."""
+        for module, call in self._mapped.get(function.name, ()):
+            found = self.definition(module, call.args[0])
+            if found is not None and found.node is function:
+                yield module, call
 
     def calls_named(self, name: str) -> list[tuple[Module, ast.Call]]:
         """Every call of anything that has this name."""

@@ -192,6 +192,9 @@ class Expressions(ABC):
             return frozenset({site})
         if wraps or (as_context and last_name(func) == "closing"):
             return passed or UNKNOWN
+        if self.module.names.meaning(func) == "tensorflow.get_default_session":
+            # It may be any of those that are open here, and is often taken to be closed.
+            return frozenset({None, *(site for site, bits in state.bits.items() if bits & OPEN)})
         return UNKNOWN
 
     def _method(

@@ -25,7 +25,7 @@ from sojourn.audit.lint.repeats import (
     renews,
     runs_steps,
 )
-from sojourn.audit.lint.serving import is_for_many_calls, serves
+from sojourn.audit.lint.serving import is_for_many_calls, occasion
 from sojourn.audit.lint.steps import fetches, is_step, is_tensor, makes_op
 from sojourn.source import dotted
 
@@ -71,11 +71,14 @@ class Loops:
             return
         if has_graph_of_its_own(self.module, call, function):
             return
-        if serves(self.module, function):
-            detail = f"`{function.name}` opens it for every request"
+        every = occasion(self.module, function)
+        if every:
+            detail = f"`{function.name}` opens it for every {every}"
             yield problem_at(call, codes.SESSION_PER_CALL, detail)
             return
-        for caller, again, _ in calls_in_loops(self.module, function):
+        for caller, again, loops in calls_in_loops(self.module, function):
+            if again in loops:
+                continue  # `pool.map(function, items)`: perhaps in a process of its own
             detail = f"`{function.name}` opens it, and {self._place(caller, again)} in a loop"
             yield problem_at(call, codes.SESSION_PER_CALL, detail)
             return
@@ -183,25 +186,37 @@ class Loops:
                 if is_built_up(module, node, loop):
                     return node, None
                 detail = f"added on every turn of the loop on line {loop.lineno}"
+                detail += _instead(module, node)
                 return loop, problem_at(node, codes.GRAPH_GROWS, detail)
-        function = function_around(module, node)
+        unset: set[str] = set()
+        function = function_around(module, node, unset)
         if function is None or renews(module, function) or not runs_steps(module, function):
             return node, None
         if is_built_up(module, node, function):
             return node, None
-        if serves(module, function):
-            detail = f"`{function.name}` adds it for every request"
+        every = "" if unset else occasion(module, function)
+        if every:
+            detail = f"`{function.name}` adds it for every {every}"
             return function, problem_at(node, codes.GRAPH_GROWS, detail)
         if function.decorator_list:
             return node, None
-        for caller, call, loops in calls_in_loops(module, function):
+        for caller, call, loops in calls_in_loops(module, function, unset):
             if any(not renews(caller, loop) for loop in loops):
                 detail = f"`{function.name}` adds it, and {self._place(caller, call)} in a loop"
                 return function, problem_at(node, codes.GRAPH_GROWS, detail)
-        if is_for_many_calls(module, function):
+        if not unset and is_for_many_calls(module, function):
             detail = f"`{function.name}` adds it on every call"
             return function, problem_at(node, codes.GRAPH_GROWS, detail)
         return node, None
+
+
+def _instead(module: Module, node: ast.expr) -> str:
+    """How to set a variable to a value, as when weights are loaded, without a new op."""
+    if not isinstance(node, ast.Call) or last_name(node.func) != "assign" or not node.args:
+        return ""
+    if is_tensor(module, node.args[-1]):
+        return ""
+    return "; `variable.load(value, session)` adds none"
 
 
 def _is_layer(module: Module, node: ast.expr) -> bool:

@@ -72,19 +72,20 @@ MAKING = frozenset(
     {"assign", "assign_add", "assign_sub", "minimize", "apply_gradients", "get_next", "sample"}
     | {"enqueue", "enqueue_many", "dequeue", "dequeue_many", "initialized_value", "log_prob"}
     | {"scatter_update", "make_initializer", "read_value", "prob", "entropy", "cross_entropy"}
-    | {"kl_divergence", "mean", "stddev", "variance"}
+    | {"kl_divergence", "mean", "stddev", "variance", "zero_state", "size", "lookup"}
 )
 # The same of Keras, whose backend adds to the default graph too.
 _KERAS_NAMES = """
-    abs argmax argmin batch_dot binary_crossentropy cast categorical_crossentropy clip concatenate
-    constant cos dot equal exp expand_dims flatten function gather gradients greater identity
-    l2_normalize less log max maximum mean min minimum not_equal one_hot ones ones_like
-    permute_dimensions placeholder pow random_normal random_uniform relu repeat reshape round
-    sigmoid sign sin softmax sqrt square squeeze stack std stop_gradient sum switch tanh tile
-    transpose update update_add update_sub var variable zeros zeros_like
+    abs argmax argmin batch_dot batch_flatten binary_crossentropy cast categorical_crossentropy clip
+    concatenate constant cos ctc_batch_cost ctc_decode cumsum dot equal exp expand_dims flatten
+    function gather gradients greater greater_equal identity l2_normalize less less_equal log max
+    maximum mean min minimum not_equal one_hot ones ones_like permute_dimensions placeholder pow
+    prod random_normal random_uniform relu repeat reshape round sigmoid sign sin softmax
+    sparse_categorical_crossentropy sqrt square squeeze stack std stop_gradient sum switch tanh tile
+    transpose truncated_normal update update_add update_sub var variable zeros zeros_like
 """
 _KERAS_OPS = frozenset(_KERAS_NAMES.split())
-_KERAS_OBJECTS = frozenset({"function", "gradients"})
+_KERAS_OBJECTS = frozenset({"function", "gradients", "ctc_decode"})
 # What gives back several tensors: an index into it adds nothing.
 _SEVERAL = frozenset(
     {"gradients", "hessians", "split", "unstack", "unpack", "clip_by_global_norm", "meshgrid"}
@@ -140,9 +141,9 @@ def adds_op(names: Names, call: ast.Call) -> bool:
 
 
 def backend_name(names: Names, node: ast.expr) -> str | None:
-    """`placeholder` of `K.placeholder`: what a name of Keras's backend is called there."""
+    """`placeholder` of `K.placeholder`, `ctc_decode` that was imported: its name in the backend."""
     root, _, rest = (dotted(node) or "").partition(".")
     level, imported = names.imports.get(root, (1, ""))
-    full = names.meaning(node) or (f"{imported}.{rest}" if not level else "")
+    full = names.meaning(node) or (f"{imported}.{rest}".rstrip(".") if not level else "")
     home, _, name = full.rpartition(".")
     return name if home in ("keras.backend", "tensorflow.keras.backend") else None

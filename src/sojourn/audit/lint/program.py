@@ -66,10 +66,14 @@ class Program(Definitions):
 
     def ends_keras(self, module: Module) -> bool:
         """Whether this program drops or closes the session that Keras has."""
+        return any(other.ends_keras for other in self.together_with(module))
+
+    def together_with(self, module: Module) -> Iterator[Module]:
+        """The files of the same program, this one among them."""
         group = self._group[module.path]
-        return any(
-            self._group[path] == group and other.ends_keras for path, other in self.modules.items()
-        )
+        for path, other in self.modules.items():
+            if self._group[path] == group:
+                yield other
 
     def calls_of(self, function: Function) -> Iterator[tuple[Module, ast.Call]]:
         """Every call that surely is one of this function."""
@@ -108,9 +112,8 @@ class Program(Definitions):
 
     def mentions_of(self, module: Module, name: str) -> Iterator[tuple[Module, ast.expr]]:
         """What other files of the program do with a name of this one: `sess`, `model.sess`."""
-        group = self._group[module.path]
-        for path, other in self.modules.items():
-            if other is module or self._group[path] != group:
+        for other in self.together_with(module):
+            if other is module:
                 continue
             for node in other.attributes.get(name, ()):
                 if isinstance(node.value, ast.Name) and node.value.id in other.names.imports:

@@ -3,10 +3,25 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
-from sojourn.audit.lint.conditions import Comprehension, Loop, Turns, binds, turns_of
-from sojourn.audit.lint.module import Function, Module, is_self, last_name, own_nodes
+from sojourn.audit.lint.conditions import (
+    Comprehension,
+    Loop,
+    Turns,
+    binds,
+    turns_of,
+    unset_parameter,
+)
+from sojourn.audit.lint.definitions import argument_for
+from sojourn.audit.lint.module import (
+    Function,
+    Module,
+    is_self,
+    last_name,
+    own_nodes,
+    parameters,
+)
 from sojourn.audit.lint.steps import is_step, looks_like_session
 
 _FRESH = frozenset({"tensorflow.Graph", "tensorflow.reset_default_graph"})
@@ -40,12 +55,21 @@ def loops_around(module: Module, node: ast.AST) -> Iterator[Loop]:
         parent = module.parents.get(parent)
 
 
-def function_around(module: Module, node: ast.AST) -> Function | None:
-    """The function that runs this node on every call."""
+def function_around(
+    module: Module, node: ast.AST, unset: set[str] | None = None
+) -> Function | None:
+    """The function that runs this node on every call.
+
+    With `unset`, also one that runs it when some parameters are None, which are put there.
+    """
     child, parent = node, module.parents.get(node)
     branches: list[tuple[ast.If, ast.AST]] = []
     while parent is not None:
         if isinstance(parent, Function):
+            if unset is not None:
+                names = [unset_parameter(*branch, parent) for branch in branches]
+                unset |= set(names) - {""}
+                branches = [b for b, name in zip(branches, names, strict=True) if not name]
             is_asked_anew = all(turns_of(*b, parent) is Turns.AGAIN for b in branches)
             return parent if is_asked_anew and _is_reached_always(parent, child) else None
         if isinstance(parent, ast.If) and child is not parent.test:
@@ -66,14 +90,20 @@ def is_unconditional(module: Module, node: ast.AST, statement: ast.stmt) -> bool
 
 
 def calls_in_loops(
-    module: Module, function: Function, depth: int = 0
-) -> Iterator[tuple[Module, ast.Call, list[Loop]]]:
+    module: Module, function: Function, unset: Collection[str] = (), depth: int = 0
+) -> Iterator[tuple[Module, ast.Call, list[ast.AST]]]:
     """Calls of this function that are repeated, with the loops around them.
 
-    A call by another function counts when a loop calls that one, and so on.
+    A call by another function counts when a loop calls that one, and so on; `map(function, items)`
+    is a loop too. Calls that give a value for a parameter in `unset` are left out.
     """
+    for caller, call in module.program.mappings_of(function):
+        if not unset and not _is_few(caller, call.args[1]):
+            yield caller, call, [call]
     for caller, call in module.program.calls_of(function):
-        loops = [
+        if not all(_leaves_unset(caller, call, function, name) for name in unset):
+            continue
+        loops: list[ast.AST] = [
             loop
             for loop in loops_around(caller, call)
             if not makes_graphs(caller, loop) and not leaves_after(caller, call, loop)
@@ -85,7 +115,20 @@ def calls_in_loops(
             if outer is None or outer is function or outer.decorator_list:
                 continue
             if not makes_graphs(caller, outer):
-                yield from calls_in_loops(caller, outer, depth + 1)
+                yield from calls_in_loops(caller, outer, depth=depth + 1)
+
+
+def _leaves_unset(module: Module, call: ast.Call, function: Function, name: str) -> bool:
+    """Whether a call gives None for this parameter, or leaves it at that."""
+    found = module.program.definition(module, call.func)
+    if found is None or any(keyword.arg is None for keyword in call.keywords):
+        return False
+    names = parameters(function)
+    given = argument_for(call, name, names[found.is_bound :])
+    if given is None and not any(isinstance(a, ast.Starred) for a in call.args):
+        defaults = function.args.defaults
+        given = dict(zip(reversed(names), reversed(defaults), strict=False)).get(name)
+    return isinstance(given, ast.Constant) and given.value is None
 
 
 def renews(module: Module, node: ast.AST) -> bool:

@@ -13,6 +13,10 @@ _SESSION_NAME = re.compile(r"(?:^|_)(?:mon_?)?sess(?:ion)?(?:_|\d|$)", re.IGNORE
 _SURELY_TENSORS = (ast.Sub, ast.Div, ast.FloorDiv, ast.Pow, ast.MatMult)
 # What raises in eager mode.
 _GRAPH_ONLY = frozenset({"get_session", "set_session", "Session", "gradients"})
+_FOR_GRAPHS = frozenset(
+    {"tensorflow.placeholder", "tensorflow.gradients", "tensorflow.disable_v2_behavior"}
+    | {"tensorflow.disable_eager_execution", "tensorflow.get_default_session"}
+)
 _ORDER = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 
 
@@ -41,7 +45,9 @@ def is_step(module: Module, call: ast.Call) -> bool:
     if keywords & {"session", "feed_dict"} or is_tensor(module, owner):
         return True
     if call.args:
-        return isinstance(call.args[0], ast.Dict) or "feed" in last_name(call.args[0])
+        given = call.args[0]  # `variable.eval(sess)`, `tensor.eval({x: 1.0})`
+        is_fed = isinstance(given, ast.Dict) or "feed" in last_name(given)
+        return is_fed or looks_like_session(given)
     return not _has(module, "torch")
 
 
@@ -59,7 +65,14 @@ def _is_backend_eval(module: Module, call: ast.Call) -> bool:
 
 def _has_graphs(module: Module) -> bool:
     """Whether Keras surely builds a graph here, as TensorFlow 2 does not by itself."""
-    return any(last_name(call.func) in _GRAPH_ONLY for call in module.calls)
+
+    def answer() -> bool:
+        if any(last_name(call.func) in _GRAPH_ONLY for call in module.calls):
+            return True
+        calls = ((m, call) for m in module.program.together_with(module) for call in m.calls)
+        return any(m.names.meaning(call.func) in _FOR_GRAPHS for m, call in calls)
+
+    return module.program.once("has graphs", module.tree, answer)
 
 
 def can_run(module: Module, node: ast.expr) -> bool:
