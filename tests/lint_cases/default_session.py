@@ -52,6 +52,13 @@ def by_a_careful_getter(value):
     return session.run(y, {x: value})
 
 
+def from_where_it_starts(sess, model, batches):
+    state = model.start.eval()  # expect: SOJ005
+    for batch in batches:
+        state = sess.run(model.end, {model.start: state, model.batch: batch})
+    return model.report({"state": model.other.eval()})
+
+
 def by_place(sess):
     return tf.Variable(1.0).eval(sess)
 

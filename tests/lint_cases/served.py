@@ -9,6 +9,7 @@ from keras import backend as K
 from keras.backend import ctc_decode
 from keras.callbacks import Callback
 from keras.models import load_model
+from matplotlib.animation import FuncAnimation
 from tornado.web import RequestHandler
 
 app = Flask(__name__)
@@ -109,6 +110,14 @@ class Report(Callback):
 
     def on_batch_end(self, batch, logs=None):
         print(K.get_session().run(tf.exp(y)))  # expect: SOJ004
+
+
+def draw(sess, frame):
+    return sess.run(tf.argmax(y), {x: frame})  # expect: SOJ004
+
+
+def animate(figure):
+    return FuncAnimation(figure, draw, frames=100)
 
 
 class Suppressor:

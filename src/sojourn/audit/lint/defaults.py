@@ -91,9 +91,22 @@ def _is_data(module: Module, call: ast.Call) -> bool:
     parent = module.parents[call]
     if isinstance(parent, ast.Call):
         return call in parent.args and last_name(parent.func) in _READING
+    if isinstance(parent, ast.Assign) and isinstance(parent.targets[0], ast.Name):
+        uses = own_uses(module.scope_of(call), parent.targets[0].id)
+        return any(_is_fed_back(module, use, call) for use in uses)
     return isinstance(
         parent, ast.Attribute | ast.BinOp | ast.Subscript | ast.Compare | ast.FormattedValue
     )
+
+
+def _is_fed_back(module: Module, use: ast.Name, call: ast.Call) -> bool:
+    """`state = m.start.eval()`, then `{m.start: state}`: what is fed is a tensor."""
+    fed = module.parents[use]
+    if not isinstance(fed, ast.Dict) or use not in fed.values:
+        return False
+    key = fed.keys[fed.values.index(use)]
+    owner = call.func.value if isinstance(call.func, ast.Attribute) else call
+    return key is not None and ast.unparse(key) == ast.unparse(owner)
 
 
 def _is_run(module: Module, node: ast.expr) -> bool:

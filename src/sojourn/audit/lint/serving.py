@@ -25,7 +25,17 @@ from sojourn.audit.lint.steps import is_step, looks_like_session
 _ROUTES = frozenset("route get post put websocket on message_handler on_message".split())
 _HANDLERS = ("RequestHandler", "Resource", "MethodView", "APIView", "Servicer")
 _VERBS = frozenset({"get", "post", "put", "do_GET", "do_POST", "do_PUT"})
-_SUBSCRIBING = frozenset({"Subscriber", "add_url_rule", "add_handler", "add_message_handler"})
+# What is given a function to be called, and what for.
+_SUBSCRIBING = {
+    "Subscriber": "message",
+    "add_url_rule": "request",
+    "add_handler": "message",
+    "add_message_handler": "message",
+    "CommandHandler": "message",
+    "MessageHandler": "message",
+    "FuncAnimation": "frame",
+    "setMouseCallback": "event",
+}
 # What Keras calls on a callback, and what for.
 _HOOKS = {
     "on_epoch": "epoch",
@@ -59,11 +69,9 @@ def _own_occasion(module: Module, function: Function) -> str:
             return "request"
     if any(base.endswith("Callback") for base in bases):
         return _HOOKS.get(function.name.rpartition("_")[0], "")
-    is_subscribed = any(
-        last_name(call.func) in _SUBSCRIBING and _hands_over(call, function)
-        for call in module.calls
-    )
-    return "request" if is_subscribed else ""
+    subscribing = [c for c in module.calls if last_name(c.func) in _SUBSCRIBING]
+    given = [last_name(c.func) for c in subscribing if _hands_over(c, function)]
+    return _SUBSCRIBING[given[0]] if given else ""
 
 
 def occasion(module: Module, function: Function, depth: int = 0) -> str:
