@@ -312,3 +312,9 @@ def by_a_session_that_is_given_by_place(sess, counters):
     for counter in counters:
         print((counter.value + 1).eval(sess))
         tf.assign(v, 1.0)  # expect: SOJ004
+
+
+def of_first_values_that_are_only_kept(sess, variables):
+    for variable in variables:
+        value = tf.constant(variable.eval(sess))
+        variable.first = value

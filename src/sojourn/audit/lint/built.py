@@ -7,6 +7,7 @@ steps on the way, but what it adds is not run until the loop is over.
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from sojourn.audit.lint.module import Module
 from sojourn.audit.lint.steps import is_step
@@ -65,13 +66,7 @@ def _binds(statement: ast.stmt, names: set[str]) -> bool:
         names.add(ast.unparse(statement.target))
         return True
     if isinstance(statement, ast.Assign):
-        targets = [
-            n
-            for target in statement.targets
-            for n in ast.walk(target)
-            if isinstance(n, ast.Name | ast.Attribute | ast.Subscript)
-        ]
-        names |= {ast.unparse(n) for n in targets}
+        names |= {ast.unparse(n) for target in statement.targets for n in _given(target)}
         reads = {ast.unparse(n) for n in ast.walk(statement.value) if isinstance(n, ast.expr)}
         kept = any(isinstance(t, ast.Subscript | ast.Attribute) for t in statement.targets)
         return kept or any(ast.unparse(t) in reads for t in statement.targets)
@@ -84,6 +79,17 @@ def _binds(statement: ast.stmt, names: set[str]) -> bool:
             names.add(ast.unparse(func.value))
             return True
     return False
+
+
+def _given(target: ast.expr) -> Iterator[ast.expr]:
+    """What an assignment changes: the names and attributes in its target, and containers."""
+    if isinstance(target, ast.Tuple | ast.List):
+        for part in target.elts:
+            yield from _given(part)
+        return
+    yield target
+    if isinstance(target, ast.Subscript):
+        yield from _given(target.value)
 
 
 def _mentions(node: ast.AST, names: set[str]) -> bool:
