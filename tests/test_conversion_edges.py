@@ -128,6 +128,16 @@ def shaped() -> Any:
     return {"x": x}, {"y": tf.ensure_shape(x, [3, 4]) * 2.0}
 
 
+def large_indices() -> Any:
+    """LiteRT takes the low half of an index of 64 bits."""
+    import tensorflow as tf
+
+    return tf.function(
+        lambda a: {"hot": tf.one_hot(a, 5) * 2.0},
+        input_signature=[tf.TensorSpec([None], tf.int64, name="a")],
+    )
+
+
 # Sessions
 
 
@@ -199,6 +209,15 @@ def test_an_answer_that_is_wrong_for_small_inputs_only_is_a_refusal() -> None:
     with sojourn.open(tiny, engine="onnxruntime") as session:
         x = np.full((1, 4), 1e-7, np.float32)
         assert np.allclose(session.run("y", {"x": x}), x, rtol=1e-5, atol=0)
+
+
+@needs_engines
+def test_an_index_beyond_32_bits_is_none_of_the_small_ones() -> None:
+    with sojourn.open(large_indices, engine="litert") as session:
+        small = session.run("hot", {"a": np.array([0, 4, 5, -1], np.int64)})
+        assert small.sum(axis=1).tolist() == [2, 2, 0, 0]
+        large = np.array([2**32, 2**32 + 4, 2**63 - 1, -(2**63)], np.int64)
+        assert not session.run("hot", {"a": large}).any()
 
 
 @needs_engines

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.framework import op_def_registry
 
 _INT32, _INT64 = tf.int32.as_datatype_enum, tf.int64.as_datatype_enum
 # What an output is called in a function; elsewhere there is no need.
@@ -40,10 +41,20 @@ def guard(graph_def: Any, to: str) -> None:
     rules = _RULES[to]
     parts = [(graph_def.node, False), *((f.node_def, True) for f in graph_def.library.function)]
     for nodes, is_function in parts:
+        for node in nodes:
+            _complete(node)
         constants = {node.name: node for node in nodes if node.op == "Const"}
         for node in list(nodes):
             for rule in rules:
                 rule(_Guarded(nodes, node, is_function, constants))
+
+
+def _complete(node: Any) -> None:
+    """Put in the attributes that were left out because they have their defaults."""
+    definition = op_def_registry.get(node.op)
+    for attribute in () if definition is None else definition.attr:
+        if attribute.HasField("default_value") and attribute.name not in node.attr:
+            node.attr[attribute.name].CopyFrom(attribute.default_value)
 
 
 class _Guarded:
@@ -73,6 +84,7 @@ class _Guarded:
         made = self._nodes.add(op=op, name=name, input=inputs)
         for key, dtype in types.items():
             made.attr[key].type = dtype
+        _complete(made)
         return f"{name}{_OUTPUTS[op]}" if self._is_function else name
 
     @property
@@ -179,7 +191,6 @@ def _by_minus_one(made: _Guarded) -> None:
     dtype = node.attr["T"].type
     whole, by = node.input[:2]
     is_minus_one = made.add("Equal", [by, made.constant(-1, dtype)], T=dtype)
-    made.last.attr["incompatible_shape_error"].b = True
     negative = made.add("Neg", [whole], T=dtype)
     node.input[0] = made.add("SelectV2", [is_minus_one, negative, whole], T=dtype)
     node.input[1] = made.add("SelectV2", [is_minus_one, made.constant(1, dtype), by], T=dtype)
