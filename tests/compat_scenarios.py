@@ -6,6 +6,7 @@ They are run with TensorFlow's own class and with ours, and what they saw must b
 from __future__ import annotations
 
 import collections
+import functools
 import re
 import tempfile
 import threading
@@ -16,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.ops import script_ops
+from tensorflow.python.ops import control_flow_ops, script_ops
 from tensorflow.python.training import queue_runner_impl
 
 v1 = tf.compat.v1
@@ -605,6 +606,21 @@ def a_function_that_uses_the_session(session: Any) -> Any:
 
 
 # -- errors ----------------------------------------------------------------------------------------
+
+
+@scenario
+def branches_that_are_not_taken(session: Any) -> Any:
+    with tf.Graph().as_default(), session() as s:
+        taken = v1.placeholder(tf.bool, [], name="taken")
+        seen: list[Any] = []
+        for kind, value in ((tf.int32, 1), (tf.float32, 1.5), (tf.string, b"one")):
+            x = v1.placeholder(kind, [None])
+            no, yes = control_flow_ops.switch(x, taken)
+            merged = control_flow_ops.merge([tf.identity(no), tf.identity(yes)])[0]
+            for fetch in (tf.identity(no), [merged, tf.identity(yes)], tf.group(no)):
+                feeds = [{taken: feed, x: [value]} for feed in (True, False, True, False, True)]
+                seen += several(*(functools.partial(s.run, fetch, feed) for feed in feeds))
+        return seen
 
 
 @scenario

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import os
 import pickle
 import signal
@@ -161,6 +162,14 @@ def test_a_session_that_is_pickled_says_what_to_send_instead(graph: Any) -> None
         pytest.raises(TypeError, match=r"cannot be pickled: .*open a session there"),
     ):
         pickle.dumps(session)
+
+
+def test_a_session_has_no_public_method_that_tensorflows_own_does_not_have() -> None:
+    def methods(session: type) -> set[str]:
+        names = {name for name, _ in inspect.getmembers(session, inspect.isfunction)}
+        return {name for name in names if not name.startswith("_") or name.endswith("__")}
+
+    assert methods(Session) <= methods(v1.Session)
 
 
 @ISOLATIONS

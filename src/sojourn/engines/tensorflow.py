@@ -14,6 +14,7 @@ from tensorflow.python.framework import ops as tf_ops
 
 from sojourn.engines import seeding
 from sojourn.engines.base import Arrays, Operation
+from sojourn.engines.branches import Branches
 from sojourn.engines.literal import literal
 from sojourn.engines.placement import Placements
 from sojourn.engines.tensorflow_steps import CompiledStep, step_facts
@@ -54,6 +55,7 @@ class GraphEngine:
         load: Load | None = None,
     ) -> None:
         self.graph = graph
+        self._branches = Branches(graph)
         self._config = session_config(load)
         self.session = v1.Session(graph=graph, config=self._config)
         self.variables = Variables(graph, self.session)
@@ -109,6 +111,7 @@ class GraphEngine:
                 [spec_of(t) for t in fed],
                 [spec_of(t) for t in fetched],
                 slots,
+                may_lack=self._branches.may_lack(t.op.name for t in fetched),
             )
             self._placements.watch(step, facts.ops)
             return step

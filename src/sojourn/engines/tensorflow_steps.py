@@ -20,6 +20,7 @@ from tensorflow.python.client import pywrap_tf_session as c_api
 
 from sojourn.engines import denormals
 from sojourn.engines.base import Arrays
+from sojourn.engines.branches import SWITCHES
 from sojourn.engines.feed_flow import may_outlive_the_step
 from sojourn.engines.variables import CHANGING_PARTS
 from sojourn.values import TensorSpec
@@ -42,7 +43,6 @@ _CONTROL_FLOW = frozenset(
 )
 # A call is what its function does: TensorFlow puts the body in its place.
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
-_BRANCHES = frozenset({"Switch", "RefSwitch"})
 _PRINTING_PARTS = ("Print", "PyFunc", "Logging")
 # They may keep what they are given beyond the step; the others only compute with it.
 _KEEPING_PARTS = (
@@ -97,7 +97,7 @@ def step_facts(graph: Any, feeds: Sequence[Any], fetches: Any, targets: Any) -> 
         may_keep_feeds=any_has(_KEEPING_PARTS),
         prints=any_has(_PRINTING_PARTS),
         # In a branch that is not taken a placeholder need not be fed.
-        unfed=() if in_graph & _BRANCHES else tuple(unfed),
+        unfed=() if in_graph & SWITCHES else tuple(unfed),
         changes_state=any_has(CHANGING_PARTS),
         ops=len(seen),
     )
@@ -143,6 +143,7 @@ class CompiledStep:
         inputs: Sequence[TensorSpec],
         outputs: Sequence[TensorSpec],
         slots: Sequence[int],
+        may_lack: bool = False,
     ) -> None:
         self.inputs = inputs
         self.outputs = outputs
@@ -166,6 +167,9 @@ class CompiledStep:
         self._run: Callable[[Arrays], Any] = _nothing_to_do
         if not fetches and not targets:
             return
+        if may_lack:  # a result, which callables would not tell
+            self._run = _PlainRun(session, *names)
+            return
         self._run = pooled = StepCallable(session, *names, pool=0)
         if not facts.may_block:
             self._run = ExecutorTrial(self, _Later(session, *names, pool=_CALLING_THREAD), pooled)
@@ -173,7 +177,7 @@ class CompiledStep:
     def run_first_by(self, make: Callable[..., Callable[[Arrays], Any]]) -> None:
         """Let the first run go another way, made from the names of feeds, fetches and targets."""
         usual = self._run
-        if usual is _nothing_to_do:
+        if usual is _nothing_to_do or isinstance(usual, _PlainRun):
             return
 
         def first(arrays: Arrays) -> Any:
@@ -209,6 +213,19 @@ class StepCallable:
     def __call__(self, arrays: Arrays) -> Any:
         denormals.flush_here()
         return c_api.TF_SessionRunCallable(self._session, self._handle, arrays, None)
+
+
+class _PlainRun:
+    """A step by TensorFlow's own `run`, which looks whether every fetched tensor has a value."""
+
+    def __init__(
+        self, session: Any, feeds: list[str], fetches: list[str], targets: list[str]
+    ) -> None:
+        self._session, self._feeds = session, feeds
+        self._fetches = [fetches, targets]
+
+    def __call__(self, arrays: Arrays) -> Any:
+        return self._session.run(self._fetches, dict(zip(self._feeds, arrays, strict=True)))[0]
 
 
 class _Later:

@@ -17,6 +17,7 @@ from tensorflow.python.framework import dtypes
 from tensorflow.python.platform import test as tf_test
 
 from sojourn.compat.v1.words import TensorFlowWords
+from sojourn.engines.branches import Branches
 from sojourn.engines.feed_flow import may_outlive_the_step
 from sojourn.engines.remote_session import is_handle
 from sojourn.engines.tensorflow_steps import step_facts
@@ -103,6 +104,7 @@ class Link(ABC):
     def __init__(self, graph: Any, prepares_steps: bool) -> None:
         self.graph = graph
         self.prepares_steps = prepares_steps
+        self.branches = Branches(graph)
         self.ties: set[StepTie] = set()
         self.garbage: deque[StepTie] = deque()  # of steps that are no longer needed
         self._steps: OrderedDict[Any, TunedStep] = OrderedDict()
@@ -175,12 +177,14 @@ class Link(ABC):
             return False
         if any(is_handle(value) for value in feeds.values()):
             return False  # a tensor handle, which may be fed for a tensor of any type
-        return not any(
+        if any(
             c_api.TF_OperationOutputType(output) in _UNSTEPPABLE
             or c_api.TF_OperationOpType(output.oper) in _HANDLE_OPS
             for outputs in (feeds, fetches)
             for output in outputs
-        )
+        ):
+            return False
+        return not self.branches.may_lack(c_api.TF_OperationName(o.oper) for o in fetches)
 
     def step(
         self,

@@ -85,6 +85,7 @@ class RunPlan:
             or any(tensor.name in names for tensor in fetched)
             or any(tensor.dtype.base_dtype in _UNPLANNED for tensor in feeds)
             or any(t.dtype.base_dtype in (dtypes.resource, dtypes.variant) for t in fetched)
+            or link.branches.may_lack(tensor.op.name for tensor in fetched)
         ):
             return None
         step = link.prepare(

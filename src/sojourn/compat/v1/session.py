@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from tensorflow.core.protobuf import config_pb2
@@ -224,9 +225,11 @@ class _Stays(tf_session.BaseSession):  # type: ignore[misc]
         """The process that its C session lives in."""
         return self._linked.stay.pid
 
-    def footprint(self) -> Footprint:
-        """What it holds now, as the kernel and the driver count it."""
-        return self._linked.stay.footprint()
+    # Not a method, nor is `__reduce__`: TensorFlow's tools want to know every method of a session.
+    @property
+    def footprint(self) -> Callable[[], Footprint]:
+        """Called, it tells what it holds now, as the kernel and the driver count it."""
+        return self._linked.stay.footprint
 
     # -- the end -------------------------------------------------------------------------------
 
@@ -243,15 +246,20 @@ class _Stays(tf_session.BaseSession):  # type: ignore[misc]
         self._link.close(users_line())
         _isolated.discard(self)
 
-    def __reduce__(self) -> NoReturn:
-        raise TypeError(
-            "a session cannot be pickled: it belongs to this process. Send the graph as a GraphDef "
-            "or the function that builds it, and open a session there"
-        )
+    @property
+    def __reduce__(self) -> Callable[[], NoReturn]:
+        return _refuse_to_be_pickled
 
     # Not TensorFlow's, and nothing written in Python, where a Ctrl-C would be lost: the stay itself
     # notices that its session was forgotten.
     __del__ = object
+
+
+def _refuse_to_be_pickled() -> NoReturn:
+    raise TypeError(
+        "a session cannot be pickled: it belongs to this process. Send the graph as a GraphDef "
+        "or the function that builds it, and open a session there"
+    )
 
 
 class Session(TFSession, _Stays):  # type: ignore[misc]
