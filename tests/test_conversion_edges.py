@@ -305,7 +305,7 @@ def refused_ops() -> dict[str, str]:
     }
     converting._MAKERS = dict.fromkeys(("onnxruntime", "litert"), lambda *_: b"")  # type: ignore
     found = {}
-    for dtype in ("float32", "int32", "int64"):
+    for dtype in ("float32", "float64", "int32", "int64"):
         for name, op in ops.items():
             with v1.Graph().as_default(), v1.Session() as session:
                 x = v1.placeholder(dtype, rows)
@@ -327,8 +327,12 @@ def test_what_an_engine_does_as_floats_is_refused_by_the_name_of_the_op() -> Non
     assert sojourn.isolated(refused_ops)() == {
         **{f"{op}, {dtype}": "onnxruntime" for op in as_floats for dtype in ("int32", "int64")},
         "Prod, int64": "onnxruntime",
-        **{f"Cast to {dtype}, float32": "litert" for dtype in ("int16", "uint16")},
-        **{f"Cast to {dtype}, float32": "onnxruntime and litert" for dtype in ("uint32", "uint64")},
+        "TopKV2, float64": "onnxruntime",
+        **{
+            f"Cast to {dtype}, {floats}": "litert" if "16" in dtype else "onnxruntime and litert"
+            for dtype in ("int16", "uint16", "uint32", "uint64")
+            for floats in ("float32", "float64")
+        },
     }
 
 

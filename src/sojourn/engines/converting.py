@@ -37,12 +37,13 @@ _CHECKS = frozenset("Assert CheckNumerics CheckNumericsV2 EnsureShape".split())
 _HALVES = (tf.float16.as_datatype_enum, tf.bfloat16.as_datatype_enum)
 _OF_64_BITS = {t.as_datatype_enum for t in (tf.int64, tf.uint64)}
 _LARGE_INTEGERS = _OF_64_BITS | {t.as_datatype_enum for t in (tf.int32, tf.uint32)}
-# Op -> types that ONNX Runtime, or what tf2onnx makes of it, has no integers for.
+# Op -> types that ONNX Runtime, or what tf2onnx makes of it, does as floats of 32 bits.
 _AS_FLOATS = {
+    "TopKV2": _LARGE_INTEGERS | {tf.float64.as_datatype_enum},
     "Prod": _OF_64_BITS,  # and of 32, the products of which are those of shapes
     **dict.fromkeys(
         (
-            *("TopKV2", "Mean", "MaxPool", "MaxPoolV2", "SegmentSum", "SegmentMean", "SegmentProd"),
+            *("Mean", "MaxPool", "MaxPoolV2", "SegmentSum", "SegmentMean", "SegmentProd"),
             *("UnsortedSegmentSum", "UnsortedSegmentProd"),
         ),
         _LARGE_INTEGERS,
@@ -150,7 +151,7 @@ def _reason(node: Any, to: str) -> str:
     if not types.isdisjoint(_HALVES):
         return "computes with halves"
     if to == "onnxruntime" and node.op in _AS_FLOATS and node.attr["T"].type in _AS_FLOATS[node.op]:
-        return "handles whole numbers, which ONNX Runtime would do as floats"
+        return "would be done with floats of 32 bits by ONNX Runtime"
     is_odd = node.op == "Cast" and node.attr["DstT"].type in _ODD_CASTS.get(to, ())
     if is_odd and tf.DType(node.attr["SrcT"].type).is_floating:
         return "makes whole numbers of floats, of large ones in another way"
