@@ -34,6 +34,15 @@ _LOOK_SECONDS = 0.1
 _LEAST_SECONDS = 1.0
 
 
+class Came(list[int]):
+    """Descriptors that came with an answer. What nobody has taken out is closed when the list is
+    forgotten, also by who was interrupted with it in hand."""
+
+    def __del__(self) -> None:
+        while self:
+            os.close(self.pop())
+
+
 class ZygoteGone(Exception):
     """It ended while we were talking to it. Says its last words."""
 
@@ -104,7 +113,7 @@ class ZygoteProcess:
         while self.frameworks is None:
             timeout = None if deadline is None else left_until(deadline)
             try:
-                _close_all(self._receive(timeout)[1])
+                self._receive(timeout)
             except TimeoutError:
                 raise NoAnswer from None  # it goes on importing, for others
         return self.frameworks
@@ -116,7 +125,7 @@ class ZygoteProcess:
         kind: type[T],
         most: float,
         deadline: float | None = None,
-    ) -> tuple[T, list[int]]:
+    ) -> tuple[T, Came]:
         """Send a request that carries the next ticket, and wait for its reply.
 
         One that does not answer within the most it may take hangs, and is treated as gone; what
@@ -150,10 +159,11 @@ class ZygoteProcess:
         self._ticket += 1
         return self._ticket
 
-    def _receive(self, timeout: float | None) -> tuple[FromZygote, list[int]]:
+    def _receive(self, timeout: float | None) -> tuple[FromZygote, Came]:
         try:
             self._wait_for_words(None if timeout is None else time.monotonic() + timeout)
             message, fds = frames.receive(self.channel, from_zygote)
+            came = Came(fds)
         except (EOFError, ConnectionError):
             raise ZygoteGone from None
         except (ValueError, msgspec.DecodeError):
@@ -164,7 +174,7 @@ class ZygoteProcess:
             if self._remains:
                 self._send_remain()
             events.emit("zygote.ready", zygote_pid=self.pid, seconds=message.seconds)
-        return message, fds
+        return message, came
 
     def _wait_for_words(self, deadline: float | None) -> None:
         """Until it says something; one that is stopped is gone."""
@@ -180,17 +190,16 @@ class ZygoteProcess:
             if deadline is not None and time.monotonic() >= deadline:
                 raise TimeoutError
 
-    def _reply(self, ticket: int, kind: type[T], timeout: float) -> tuple[T, list[int]]:
+    def _reply(self, ticket: int, kind: type[T], timeout: float) -> tuple[T, Came]:
         while True:
-            message, fds = self._receive(timeout)
+            message, came = self._receive(timeout)
             if message.ticket == ticket:
                 if isinstance(message, Refused):
                     raise PlatformError(f"the system refused a worker: {message.reason}")
                 if not isinstance(message, kind):
                     raise InternalError(f"the zygote answered {message!r}")
-                return message, fds
-            # The answer to a caller who was interrupted while waiting.
-            _close_all(fds)
+                return message, came
+            # Else it is the answer to a caller who was interrupted while waiting.
 
     def is_alive(self) -> bool:
         poll = select.poll()
@@ -225,8 +234,3 @@ class ZygoteProcess:
         os.close(self.pidfd)
         self.errors.become_foreign()
         self.process.returncode = 0  # not our child: keep Popen from waiting or warning
-
-
-def _close_all(fds: list[int]) -> None:
-    for fd in fds:
-        os.close(fd)

@@ -106,7 +106,7 @@ def interrupted(n: int, error: type[BaseException] = KeyboardInterrupt) -> Itera
 # microseconds after one has come, loses its number, and the descriptor lives on with the process.
 _SPARED = {
     os.path.join(_HERE, "transport", "frames.py"): "receive_fds receive".split(),
-    os.path.join(_HERE, "process", "zygote.py"): "_receive _reply ask _ask fork _close_all".split(),
+    os.path.join(_HERE, "process", "zygote.py"): "ask _ask fork".split(),
 }
 
 
