@@ -99,8 +99,8 @@ class Zygote:
         def ask(running: ZygoteProcess) -> tuple[int, int]:
             running.wait_ready(deadline)
             request = msgspec.structs.replace(order, ticket=running.next_ticket())
-            reply, came = running.ask(request, fds, Forked, _FORK_SECONDS, deadline)
-            return reply.pid, came.pop()
+            reply, received = running.ask(request, fds, Forked, _FORK_SECONDS, deadline)
+            return reply.pid, received[0]
 
         return self._ask(ask, deadline)
 

@@ -34,15 +34,6 @@ _LOOK_SECONDS = 0.1
 _LEAST_SECONDS = 1.0
 
 
-class Came(list[int]):
-    """Descriptors that came with an answer. What nobody has taken out is closed when the list is
-    forgotten, also by who was interrupted with it in hand."""
-
-    def __del__(self) -> None:
-        while self:
-            os.close(self.pop())
-
-
 class ZygoteGone(Exception):
     """It ended while we were talking to it. Says its last words."""
 
@@ -113,7 +104,7 @@ class ZygoteProcess:
         while self.frameworks is None:
             timeout = None if deadline is None else left_until(deadline)
             try:
-                self._receive(timeout)
+                _close_all(self._receive(timeout)[1])
             except TimeoutError:
                 raise NoAnswer from None  # it goes on importing, for others
         return self.frameworks
@@ -125,7 +116,7 @@ class ZygoteProcess:
         kind: type[T],
         most: float,
         deadline: float | None = None,
-    ) -> tuple[T, Came]:
+    ) -> tuple[T, list[int]]:
         """Send a request that carries the next ticket, and wait for its reply.
 
         One that does not answer within the most it may take hangs, and is treated as gone; what
@@ -159,22 +150,28 @@ class ZygoteProcess:
         self._ticket += 1
         return self._ticket
 
-    def _receive(self, timeout: float | None) -> tuple[FromZygote, Came]:
+    def _receive(self, timeout: float | None) -> tuple[FromZygote, list[int]]:
         try:
             self._wait_for_words(None if timeout is None else time.monotonic() + timeout)
             message, fds = frames.receive(self.channel, from_zygote)
-            came = Came(fds)
         except (EOFError, ConnectionError):
             raise ZygoteGone from None
         except (ValueError, msgspec.DecodeError):
             raise ZygoteGone from None  # what it says is no message
+        try:
+            self._note(message)
+        except BaseException:  # a Ctrl-C, with descriptors in hand
+            _close_all(fds)
+            raise
+        return message, fds
+
+    def _note(self, message: FromZygote) -> None:
         self._silent_since = None
         if isinstance(message, Ready):
             self.frameworks = message.frameworks
             if self._remains:
                 self._send_remain()
             events.emit("zygote.ready", zygote_pid=self.pid, seconds=message.seconds)
-        return message, came
 
     def _wait_for_words(self, deadline: float | None) -> None:
         """Until it says something; one that is stopped is gone."""
@@ -190,16 +187,21 @@ class ZygoteProcess:
             if deadline is not None and time.monotonic() >= deadline:
                 raise TimeoutError
 
-    def _reply(self, ticket: int, kind: type[T], timeout: float) -> tuple[T, Came]:
+    def _reply(self, ticket: int, kind: type[T], timeout: float) -> tuple[T, list[int]]:
         while True:
-            message, came = self._receive(timeout)
-            if message.ticket == ticket:
+            message, fds = self._receive(timeout)
+            if message.ticket != ticket:  # the answer to a caller who was interrupted while waiting
+                _close_all(fds)
+                continue
+            try:
                 if isinstance(message, Refused):
                     raise PlatformError(f"the system refused a worker: {message.reason}")
                 if not isinstance(message, kind):
                     raise InternalError(f"the zygote answered {message!r}")
-                return message, came
-            # Else it is the answer to a caller who was interrupted while waiting.
+            except BaseException:
+                _close_all(fds)
+                raise
+            return message, fds
 
     def is_alive(self) -> bool:
         poll = select.poll()
@@ -234,3 +236,8 @@ class ZygoteProcess:
         os.close(self.pidfd)
         self.errors.become_foreign()
         self.process.returncode = 0  # not our child: keep Popen from waiting or warning
+
+
+def _close_all(fds: list[int]) -> None:
+    for fd in fds:
+        os.close(fd)

@@ -107,6 +107,7 @@ def interrupted(n: int, error: type[BaseException] = KeyboardInterrupt) -> Itera
 _SPARED = {
     os.path.join(_HERE, "transport", "frames.py"): "receive_fds receive".split(),
     os.path.join(_HERE, "process", "zygote.py"): "ask _ask fork".split(),
+    os.path.join(_HERE, "process", "zygote_process.py"): ["_close_all"],
 }
 
 
