@@ -89,11 +89,26 @@ class Site:
 
     @contextlib.contextmanager
     def _there(self, until: float) -> Iterator[int]:
-        while self.status() is None and self._beside(_REPLACED) and time.monotonic() < until:
-            time.sleep(0.001)  # between two renames of a save, or that save was killed there
-            self.settle()
-        with _opened(self._name, self._above) as fd:
+        fd = self._open(until)
+        try:
             yield fd
+        finally:
+            os.close(fd)
+
+    def _open(self, until: float) -> int:
+        was_missed = False
+        while True:
+            try:
+                return os.open(self._name, _FOLDER | os.O_NOFOLLOW, dir_fd=self._above)
+            except FileNotFoundError:
+                # Between two renames of a save, or that save was killed there. With many saves the
+                # look itself may fall between: only what is missed twice is not there.
+                is_missed = not self._beside(_REPLACED) and self.status() is None
+                if (is_missed and was_missed) or time.monotonic() >= until:
+                    raise
+                was_missed = is_missed
+            time.sleep(0.001)
+            self.settle()
 
     # -- replacing -----------------------------------------------------------------------------
 
