@@ -190,8 +190,8 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 def _speaks_of_memory(error: BaseException) -> bool:
     if isinstance(error, MemoryError):
         return True
-    if isinstance(error, SystemError) and "exception" in _text(error):
-        return True  # "... without exception set": not even a MemoryError could be made
+    if isinstance(error, SystemError) and "without" in _text(error):
+        return True  # "error return without exception set": not even a MemoryError could be made
     # TensorFlow says "resource exhausted" of a full disk as well.
     return not isinstance(error, OSError) and mentions_shortage(_text(error))
 
