@@ -118,11 +118,11 @@ def used_by_an_inner_function():
 
 
 def make_session():
-    return tf1.Session(config=tf1.ConfigProto())
+    return tf1.Session(config=tf1.ConfigProto())  # expect: SOJ001
 
 
 def from_a_factory():
-    sess = make_session()  # expect: SOJ001
+    sess = make_session()
     return sess.run(x)
 
 

@@ -8,10 +8,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sojourn.audit.lint.check import check_module, understood
+from sojourn.audit.lint.check import check_module
+from sojourn.audit.lint.factories import understood
 from sojourn.audit.lint.problem import Problem
 from sojourn.audit.lint.program import Program
 from sojourn.audit.lint.settings import Settings
+from sojourn.audit.noqa import silenced_lines
 from sojourn.source import is_python_2, parse
 
 
@@ -55,6 +57,9 @@ def check_paths(paths: Iterable[Path], settings: Settings) -> Outcome:
         if tree is not None:
             sources[str(path)], trees[str(path)] = source, tree
     outcome.program = understood(Program(trees))
+    for name, source in sources.items():
+        if b"noqa" in source:
+            outcome.program.silenced[name] = silenced_lines(source)
     for name, module in outcome.program.modules.items():
         if not is_worth_checking(sources[name]):
             continue

@@ -90,7 +90,7 @@ def _one_step(
     from sojourn.audit.lint.rewrite import carry_out
 
     module = read(source)
-    found = check_module(module, source)
+    found = check_module(module, source, is_fixing=True)
     # From the end: what goes into an outer block later is then already as it shall be.
     for problem in sorted(found, key=lambda p: p.start, reverse=True):
         if problem.code not in FIXABLE or not settings.wants(problem.code):
@@ -111,7 +111,7 @@ def _key(problem: Problem, plan: ClosingPlan) -> tuple[str, str]:
 
 def _is_better(found: list[Problem], after: bytes, read: Callable[[bytes], Module]) -> bool:
     try:
-        left = check_module(read(after), after)
+        left = check_module(read(after), after, is_fixing=True)
     except SyntaxError:
         return False
     before = Counter(p.code for p in found)

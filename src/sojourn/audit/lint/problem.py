@@ -6,6 +6,7 @@ import ast
 import io
 import re
 import tokenize
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from sojourn.audit.codes import CODES, Code
@@ -47,6 +48,15 @@ def problem_at(node: ast.expr | ast.stmt, code: Code, detail: str) -> Problem:
         (node.end_col_offset or node.col_offset) + 1,
         (node.lineno, node.col_offset + 1),
     )
+
+
+def is_silenced(problem: Problem, silenced: Mapping[int, frozenset[str]]) -> bool:
+    """Whether a comment in one of its lines asks to leave this finding out."""
+    for line in range(problem.line, problem.end_line + 1):
+        codes = silenced.get(line)
+        if codes is not None and (not codes or problem.code in codes):
+            return True
+    return False
 
 
 def lines_of(source: str | bytes) -> list[str]:

@@ -9,6 +9,7 @@ from functools import cached_property
 from sojourn.audit.lint.definitions import Definitions
 from sojourn.audit.lint.groups import groups
 from sojourn.audit.lint.module import Function, Module, is_self, last_name, own_uses
+from sojourn.audit.lint.problem import Problem
 
 
 class Program(Definitions):
@@ -19,6 +20,9 @@ class Program(Definitions):
         super().__init__({path: Module(tree, path, self) for path, tree in trees.items()})
         self.factories: set[ast.AST] = set()  # functions that return a session they opened
         self.factory_names: set[str] = set()
+        self.openings: dict[ast.AST, list[ast.Call]] = {}  # where factories open what they return
+        self.flow_problems: dict[str, frozenset[Problem]] = {}  # by file, once they were looked for
+        self.silenced: dict[str, dict[int, frozenset[str]]] = {}  # lines that ask for silence, by file
         self.effort = 0  # how many uses the question at hand has led to
         # Functions that return one among other things: how many things, and which of them.
         self.tuple_factories: dict[ast.AST, tuple[int, int]] = {}
@@ -46,7 +50,9 @@ class Program(Definitions):
 
     def with_file(self, path: str, tree: ast.Module) -> Program:
         """The same program with another text of one file."""
-        return Program({**self.trees, path: tree})
+        program = Program({**self.trees, path: tree})
+        program.silenced = {p: lines for p, lines in self.silenced.items() if p != path}
+        return program
 
     def all_calls_of(self, function: Function) -> list[tuple[Module, ast.Call]]:
         """Every call of this function; none if there may be others that cannot be followed."""

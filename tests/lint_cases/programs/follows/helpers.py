@@ -6,7 +6,7 @@ x = tf.placeholder(tf.float32)
 
 
 def make_session():
-    return tf.Session(config=tf.ConfigProto(allow_soft_placement=True))
+    return tf.Session(config=tf.ConfigProto(allow_soft_placement=True))  # expect: SOJ001
 
 
 def borrow(session):

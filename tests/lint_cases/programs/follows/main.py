@@ -37,7 +37,7 @@ def closed_by_a_function():
 
 
 def from_a_factory():
-    sess = make_session()  # expect: SOJ001
+    sess = make_session()
     return sess.run(x, {x: 1.0})
 
 
