@@ -3,7 +3,9 @@
 import atexit
 import contextlib
 import sys
+import threading
 
+import elsewhere
 import pytest
 import tensorflow.compat.v1 as tf
 from base import Base, Helper, register
@@ -269,3 +271,13 @@ if len(sys.argv) > 1:
     print(main.run(x))
     main.close()
     sys.exit(0)
+
+
+def finished_by_code_out_of_sight():
+    sess = tf.Session()
+    elsewhere.finish(sess)
+
+
+def in_a_thread_out_of_sight():
+    sess = tf.Session()
+    threading.Thread(target=elsewhere.work, args=(sess,)).start()

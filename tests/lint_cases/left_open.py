@@ -1,5 +1,6 @@
 """Sessions that nothing closes."""
 
+import elsewhere
 import six
 import tensorflow as tf
 import tensorflow.compat.v1 as tf1
@@ -75,19 +76,19 @@ def borrow(session):
     return session.run(x)
 
 
-def lent_and_used_again(elsewhere):
+def lent_and_used_again():
     sess = tf1.Session()  # expect: SOJ001
     elsewhere.build(sess)
     return sess.run(x)
 
 
-def lent_and_restored_later(elsewhere, saver, path):
+def lent_and_restored_later(saver, path):
     sess = tf1.Session()  # expect: SOJ001
     elsewhere.build(sess)
     saver.restore(sess, path)
 
 
-def used_by_a_callback(elsewhere):
+def used_by_a_callback():
     sess = tf1.Session()  # expect: SOJ001
 
     def evaluate():
@@ -124,6 +125,11 @@ def make_session():
 def from_a_factory():
     sess = make_session()
     return sess.run(x)
+
+
+def only_lent_to_code_out_of_sight():
+    sess = tf1.Session()  # expect: SOJ001
+    elsewhere.work_with(sess, 3)
 
 
 def entered_by_hand():

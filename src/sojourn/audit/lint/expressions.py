@@ -251,13 +251,14 @@ class Expressions(ABC):
                 state.set([site], OPEN)
 
     def _lend(self, sites: list[Site], state: PathState, by: str) -> set[Site]:
-        """Code that cannot be seen has these sessions now, perhaps for good.
+        """Code that cannot be seen has these sessions now.
 
-        A class keeps what it is given; whoever makes objects of it still owns the session.
+        A function that is given a session uses it, and a class keeps it: whoever opened it still
+        owns it. Only a thread, or what has no name, may have it for good.
         """
         for site in sites:
             site.is_lent = True
-            if state.bits[site] == OPEN and not by[:1].isupper():
+            if state.bits[site] == OPEN and not by:
                 state.set([site], LENT)
         return set(sites)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -24,13 +25,16 @@ _PLAIN_BASES = frozenset(
     | {"unittest.TestCase", "TestCase", "Protocol", "NamedTuple", "Exception"}
 )
 
-# Packages whose classes know nothing of sessions.
-_UNAWARE = frozenset(
-    "abc aiohttp apache_beam argparse asyncio attr celery chainer cmd collections concurrent "
-    "ctypes django enum fastapi flask flask_restful gensim gin grpc gym http io json keras kivy "
-    "logging multiprocessing nltk numpy pandas pydantic pygame PyQt4 PyQt5 pyspark queue "
-    "rest_framework rospy scipy sklearn socketserver spacy string telegram threading tkinter torch "
-    "tornado tqdm typing unittest wx".split()
+# Packages whose classes know nothing of sessions, beside Python's own.
+_UNAWARE = sys.stdlib_module_names | frozenset(
+    "aiohttp allennlp apache_beam attr bentoml bottle carla celery chainer cherrypy "
+    "confluent_kafka cv2 deap discord django falcon fastapi flask flask_restful "
+    "flask_restplus flask_restx gensim gi gin google grpc gym gym_minigrid gymnasium hyperopt "
+    "kafka keras kfserving kivy kserve locust luigi marshmallow matplotlib mlflow mxnet nltk "
+    "numpy pandas pettingzoo pika pydantic pygame pyglet PyQt4 PyQt5 PyQt6 pysc2 PySide "
+    "PySide2 PySide6 pyspark ray.tune rest_framework rospy sanic scipy scrapy seldon_core "
+    "skimage sklearn slackbot spacy starlette telegram torch torchvision tornado tqdm "
+    "traitlets twisted ws4py wx zmq".split()
 )
 
 
@@ -208,7 +212,8 @@ class Module:
             if (self.names.meaning(base) or "").startswith("tensorflow."):
                 continue
             _, imported = self.names.imports.get((dotted(base) or "").split(".")[0], (0, ""))
-            if imported.split(".")[0] in _UNAWARE:
+            parts = imported.split(".")
+            if parts[0] in _UNAWARE or ".".join(parts[:2]) in _UNAWARE:
                 continue
             found = self.program.definition(self, base)
             if found is None or not isinstance(found.node, ast.ClassDef) or found.node is node:

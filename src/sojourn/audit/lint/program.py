@@ -22,7 +22,7 @@ class Program(Definitions):
         self.factory_names: set[str] = set()
         self.openings: dict[ast.AST, list[ast.Call]] = {}  # where factories open what they return
         self.flow_problems: dict[str, frozenset[Problem]] = {}  # by file, once they were looked for
-        self.silenced: dict[str, dict[int, frozenset[str]]] = {}  # lines that ask for silence, by file
+        self.silenced: dict[str, dict[int, frozenset[str]]] = {}  # by file and line
         self.effort = 0  # how many uses the question at hand has led to
         # Functions that return one among other things: how many things, and which of them.
         self.tuple_factories: dict[ast.AST, tuple[int, int]] = {}
