@@ -27,6 +27,7 @@ with warnings.catch_warnings():
 
 import sojourn
 from sojourn.compat.v1 import InteractiveSession, Session, link
+from sojourn.compat.v1.shipping import Shipment
 from sojourn.probes import gpu
 from sojourn.session.listing import Lister
 from stand_in_nvml import GIB, Device, StandIn
@@ -339,6 +340,37 @@ def test_a_graph_may_grow_in_one_thread_while_another_runs() -> None:
         stop.set()
         builder.join()
         assert not failed
+
+
+def test_a_graph_whose_way_to_the_worker_is_interrupted_arrives_later(monkeypatch: Any) -> None:
+    with tf.Graph().as_default(), Session() as session:
+        x = tf.constant(1.0)
+        assert session.run(x) == 1.0
+        y = x + tf.constant(2.0)
+
+        def interrupted(*_: Any) -> None:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Shipment, "arrived", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                session.run(y)
+        assert session.run(y) == 3.0
+        assert session.run(y * 2.0) == 6.0
+
+
+@pytest.mark.parametrize("make", [v1.Session, Session])
+def test_a_graph_that_no_device_can_run_is_refused_in_the_same_words_each_time(
+    make: Any,
+) -> None:
+    with tf.Graph().as_default(), make() as session:
+        x = tf.constant(1.0)
+        assert session.run(x) == 1.0
+        unheard_of = v1.placeholder(tf.dtypes.as_dtype("float8_e4m3fnuz"), [None])
+        tf.concat([unheard_of, unheard_of], 0, name="without_a_kernel")
+        for fetch in (x, tf.constant(2.0), x):
+            with pytest.raises(tf.errors.InvalidArgumentError, match="without_a_kernel"):
+                session.run(fetch)
 
 
 def test_a_second_interactive_session_is_warned_of(graph: Any, caplog: Any) -> None:

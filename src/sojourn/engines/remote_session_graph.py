@@ -40,10 +40,13 @@ class GrowingGraph:
         return _output(self._ops[operation], int(index))
 
     def extend(self, graph_def: Any) -> None:
-        """Add what was shipped."""
+        """Add what was shipped and is not there.
+
+        It is sent again if TensorFlow refused it, or if the caller was interrupted meanwhile.
+        """
         if self._ops:
             self._import(graph_pb2.GraphDef(library=graph_def.library, versions=graph_def.versions))
-            self._add(graph_def)
+            self._add([node for node in graph_def.node if node.name not in self._ops])
         else:
             self._import(graph_def)
             for operation in self._graph.new_operations():
@@ -63,9 +66,9 @@ class GrowingGraph:
             c_api.TF_DeleteBuffer(buffer)
             c_api.TF_DeleteImportGraphDefOptions(options)
 
-    def _add(self, graph_def: Any) -> None:
+    def _add(self, nodes: list[Any]) -> None:
         back_edges: list[tuple[str, int, str]] = []
-        for node in _inputs_first(graph_def.node):
+        for node in _inputs_first(nodes):
             inputs, controls = [], []
             for position, name in enumerate(node.input):
                 if name.startswith("^"):
