@@ -120,6 +120,18 @@ def test_diff_shows_and_fix_writes(here: Path) -> None:
     assert (again.exit_code, again.output) == (0, "")
 
 
+def test_fix_closes_a_session_where_it_is_used_though_another_file_opens_it(here: Path) -> None:
+    (here / "making.py").write_text(
+        "import tensorflow.compat.v1 as tf\n\n\ndef make():\n    return tf.Session()\n"
+    )
+    user = here / "main.py"
+    user.write_text("import making\n\nsess = making.make()\nprint(sess.run('x:0'))\n")
+    assert "making.py:5" in lint(".").output
+    assert lint("--fix", ".").exit_code == 0
+    assert "finally:\n    sess.close()" in user.read_text()
+    assert lint(".").exit_code == 0
+
+
 def test_without_libcst_fix_says_what_to_install(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

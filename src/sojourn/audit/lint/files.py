@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sojourn.audit.lint.check import check_module
-from sojourn.audit.lint.factories import understood
+from sojourn.audit.lint.factories import flow_problems, understood
 from sojourn.audit.lint.problem import Problem
 from sojourn.audit.lint.program import Program
 from sojourn.audit.lint.settings import Settings
@@ -33,7 +33,8 @@ class Outcome:
     problems: list[Problem] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     checked: int = 0
-    sources: dict[str, bytes] = field(default_factory=dict)  # of files with findings
+    # Of files with findings, and of those that are to blame for some in others.
+    sources: dict[str, bytes] = field(default_factory=dict)
     program: Program = field(default_factory=lambda: Program({}))
 
 
@@ -64,8 +65,8 @@ def check_paths(paths: Iterable[Path], settings: Settings) -> Outcome:
         if not is_worth_checking(sources[name]):
             continue
         wanted = [p for p in check_module(module, sources[name]) if settings.wants(p.code)]
-        if wanted:
-            outcome.problems += wanted
+        outcome.problems += wanted
+        if wanted or flow_problems(module):
             outcome.sources[name] = sources[name]
     return outcome
 
