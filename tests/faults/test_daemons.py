@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+
 import pytest
 
 from clients import client, remaining, told
 from faults.programs import STRICT, run_to_end
 from faults.tools import is_running, wait_until
+from sojourn.process import marks
 
 OPEN = """
 def build():
@@ -52,3 +57,26 @@ def test_a_daemon_ends_with_a_client_that_is_killed_after_a_zygote_was(is_progra
         process.kill()
         assert remaining(process.pid) == []
         wait_until(lambda: not is_running(daemon) and not is_running(worker))
+
+
+def test_a_program_that_is_just_being_started_is_found_by_its_mark(tmp_path):
+    """In an exec it has no environment for a moment; here one look in six is in such a moment."""
+    mark = "0123456789abcdef-00000001"
+    again = tmp_path / "again.sh"
+    again.write_text('exec /bin/sh "$0"\n')
+    with subprocess.Popen(["/bin/sh", again], env={**os.environ, marks.NAME: mark}) as program:
+        try:
+            wait_until(lambda: program.pid in marks.processes_with(mark))
+            assert all(program.pid in marks.processes_with(mark) for _ in range(200))
+            assert marks.kill_marked(mark) == [program.pid]
+            assert program.wait(10) == -signal.SIGKILL
+        finally:
+            program.kill()
+
+
+def test_a_program_without_an_environment_is_nobodys():
+    with subprocess.Popen(["/bin/sleep", "60"], env={}) as program:
+        try:
+            assert program.pid not in marks.processes_with("0")
+        finally:
+            program.kill()

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from dataclasses import dataclass
 
+_EXEC_SECONDS = 1.0  # much longer than the kernel takes for it
+_LOOKS = 3  # at an environment that may be empty for good
 _TITLE = re.compile(r"^(?:sojourn: (?P<name>.*)|(?P<zygote>sojourn-zygote)) of (?P<client>\d+)$")
 
 
@@ -57,16 +60,36 @@ def started_with(variable: str, value: str) -> list[int]:
 
     A program keeps what it was started with, wherever it went. Those of other users are not seen.
     """
+    return [pid for pid in pids() if has_environment(pid, variable, value)]
+
+
+def has_environment(pid: int, variable: str, value: str) -> bool:
+    """Whether a process has this in its environment, or a value that begins so."""
     entry = f"\0{variable}={value}".encode()
-    found = []
-    for pid in pids():
-        try:
+    until = time.monotonic() + _EXEC_SECONDS
+    empty = 0
+    try:
+        while True:
             with open(f"/proc/{pid}/environ", "rb") as environment:
-                if entry in b"\0" + environment.read():
-                    found.append(pid)
-        except OSError:
-            pass  # another user's, or it has ended
-    return found
+                found = environment.read()
+            size, start, end = _memory(pid) if not found else (0, 0, 0)
+            empty += 0 < start == end
+            if not size or empty == _LOOKS or time.monotonic() > until:
+                return entry in b"\0" + found
+            time.sleep(0.0005)
+    except (OSError, IndexError):
+        return False  # another user's, or it has ended
+
+
+def _memory(pid: int) -> tuple[int, int, int]:
+    """The size of a process's memory, and where its environment begins and ends in there.
+
+    In an exec the new memory is there first; the environment has no place yet, then one without
+    length. Threads of the kernel and what has ended have no memory.
+    """
+    with open(f"/proc/{pid}/stat", "rb") as stat:
+        fields = stat.read().rpartition(b")")[2].split()
+    return int(fields[20]), int(fields[47]), int(fields[48])
 
 
 def pids() -> list[int]:

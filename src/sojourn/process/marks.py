@@ -13,12 +13,10 @@ import itertools
 import os
 import secrets
 import signal
-import time
 
 from sojourn.probes import processes
 
 NAME = "SOJOURN_WORKER"
-_EXEC_SECONDS = 1.0  # much longer than the kernel takes for it
 _counter = itertools.count(1)
 _client = ""  # what all marks of this process begin with
 
@@ -71,37 +69,13 @@ def kill_marked(mark: str) -> list[int]:
             except OSError:
                 continue  # it has ended
             try:
-                if _has_entry(pid, f"\0{NAME}={mark}".encode()):  # still the same process
+                if processes.has_environment(pid, NAME, mark):  # still the same process
                     signal.pidfd_send_signal(pidfd, signal.SIGKILL)
             except OSError:
                 pass
             finally:
                 os.close(pidfd)
     return killed
-
-
-def _has_entry(pid: int, entry: bytes) -> bool:
-    until = time.monotonic() + _EXEC_SECONDS
-    was_empty = False
-    try:
-        while True:
-            with open(f"/proc/{pid}/environ", "rb") as environment:
-                found = environment.read()
-            # Twice, for an exec may have ended between the look at one and at the other.
-            if found or (was_empty and not _is_in_exec(pid)) or time.monotonic() > until:
-                return entry in b"\0" + found
-            was_empty = True
-            time.sleep(0.0005 if _is_in_exec(pid) else 0)
-    except (OSError, IndexError):
-        return False  # another user's, or it has ended
-
-
-def _is_in_exec(pid: int) -> bool:
-    """Whether a process has its new memory already, but not yet its environment in it."""
-    with open(f"/proc/{pid}/stat", "rb") as stat:
-        fields = stat.read().rpartition(b")")[2].split()
-    size, end_of_environment = int(fields[20]), int(fields[48])
-    return size > 0 and end_of_environment == 0
 
 
 def _forget_in_child() -> None:
