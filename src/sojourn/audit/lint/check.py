@@ -30,13 +30,14 @@ def module_of(
     """The text as a file, alone or in place of that file of a program."""
     tree = parse(source, path)
     whole = program.with_file(path, tree) if program is not None else Program({path: tree})
+    whole.silenced[path] = silenced_lines(source)
     return understood(whole).modules[path]
 
 
 def check_module(module: Module, source: str | bytes, *, is_fixing: bool = False) -> list[Problem]:
     """The findings in one file of a program; those to be fixed, where the code would change."""
     found = {*Loops(module).problems(), *borrowed(module), *flow_problems(module)}
-    silenced = silenced_lines(source)
+    silenced = module.program.silenced.get(module.path, {})
     found = {p for p in found if not is_silenced(p, silenced)}
     if not is_fixing:
         found = at_their_openings(module, found)

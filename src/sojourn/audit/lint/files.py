@@ -59,7 +59,7 @@ def check_paths(paths: Iterable[Path], settings: Settings) -> Outcome:
             sources[str(path)], trees[str(path)] = source, tree
     outcome.program = understood(Program(trees))
     for name, source in sources.items():
-        if b"noqa" in source:
+        if b"noqa" in source.lower():
             outcome.program.silenced[name] = silenced_lines(source)
     for name, module in outcome.program.modules.items():
         if not is_worth_checking(sources[name]):
