@@ -5,7 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from faults_table import named_tests, rows
+
+pytestmark = pytest.mark.quick
 
 TESTS = Path(__file__).parent
 
