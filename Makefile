@@ -93,7 +93,7 @@ REPEATS ?= 20
 FAULTS := --faults --repeats $(REPEATS)
 faults: setup clients
 	$(BIN)/python -m pytest $(FAULTS) -n $(PROCESSES) --dist worksteal -m "not alone"
-	$(BIN)/python -m pytest $(FAULTS) -m alone
+	$(BIN)/python -m pytest $(FAULTS) -m alone || test $$? -eq 5 # there may be none to collect
 
 format: setup
 	$(BIN)/ruff check --fix .
