@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import inspect
 import os
@@ -28,8 +29,10 @@ with warnings.catch_warnings():
 import sojourn
 from sojourn.compat.v1 import InteractiveSession, Session, link
 from sojourn.compat.v1.shipping import Shipment
+from sojourn.compat.v1.worker_link import WorkerLink
 from sojourn.probes import gpu
 from sojourn.session.listing import Lister
+from sojourn.testing.injection import interrupted
 from stand_in_nvml import GIB, Device, StandIn
 
 v1 = tf.compat.v1
@@ -348,15 +351,53 @@ def test_a_graph_whose_way_to_the_worker_is_interrupted_arrives_later(monkeypatc
         assert session.run(x) == 1.0
         y = x + tf.constant(2.0)
 
-        def interrupted(*_: Any) -> None:
+        def stopped(*_: Any) -> None:
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:
-            patch.setattr(Shipment, "arrived", interrupted)
+            patch.setattr(Shipment, "arrived", stopped)
             with pytest.raises(KeyboardInterrupt):
                 session.run(y)
         assert session.run(y) == 3.0
         assert session.run(y * 2.0) == 6.0
+
+
+@ISOLATIONS
+def test_a_close_that_is_interrupted_at_any_point_ends_the_worker_or_the_next_close_does(
+    graph: Any, isolation: str
+) -> None:
+    def close(n: int) -> list[str]:
+        session = Session(graph=graph, isolation=isolation)
+        session.run("init")
+        with contextlib.suppress(KeyboardInterrupt), interrupted(n) as where:
+            session.close()
+        session.close()
+        assert session.receipt is not None, where
+        assert session.receipt.clean or isolation == "inline", where
+        with pytest.raises(RuntimeError, match="closed Session"):
+            session.run("y:0")
+        return where
+
+    ours = [n for n, place in enumerate(close(0), 1) if "/compat/v1/" in place]
+    assert len(ours) > 5
+    for n in ours:
+        close(n)
+
+
+def test_ctrl_c_while_a_close_cancels_is_answered_at_once_and_ends_the_worker(
+    graph: Any, monkeypatch: Any
+) -> None:
+    session = Session(graph=graph)
+    session.run("init")
+
+    def stuck(_: Any) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(WorkerLink, "cancel", stuck)
+    with pytest.raises(KeyboardInterrupt):
+        session.close()
+    assert session.receipt is not None
+    assert session.receipt.clean
 
 
 @pytest.mark.parametrize("make", [v1.Session, Session])

@@ -279,8 +279,13 @@ class Link(ABC):
 
     def close(self, place: Place) -> None:
         """Cancel what runs, and end the stay."""
-        if not self.stay.is_foreign:
-            backend = self.stay.backend
+        if self.stay.is_foreign:
+            return
+        backend = self.stay.backend
+        timeout = 0.0
+        try:
             if backend is None or not backend.is_calling_us():
                 self.cancel()  # else the step waits for this very function, and ends with the stay
-            self.stay.close(CLOSE_SECONDS, place)
+            timeout = CLOSE_SECONDS
+        finally:
+            self.stay.close(timeout, place)  # also when Ctrl-C came meanwhile: then at once

@@ -240,8 +240,8 @@ class _Stays(tf_session.BaseSession):  # type: ignore[misc]
 
     def close(self) -> None:
         """Cancel what runs, end the worker, and leave the account in `receipt`."""
-        if self._link is None or self._closed:
-            return
+        if self._link is None or self.receipt is not None:
+            return  # not `_closed`: a close that was interrupted is finished by the next one
         self._closed = True
         self._link.close(users_line())
         _isolated.discard(self)
