@@ -9,7 +9,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from sojourn.service.joining import NoRows, agree, feeds_of, says_something, split
+from sojourn.service.joining import NoRows, feeds_of, split
+from sojourn.service.proving import PROOFS, Proof, agree
 from sojourn.service.signatures import plain
 from sojourn.service.targets import Target
 from sojourn.values import Signature, TensorSpec
@@ -63,7 +64,54 @@ def test_answers_agree_but_for_rounding(alone: Any, joined: Any, agrees: bool) -
     assert agree({"y": alone}, {"y": joined}) is agrees
 
 
-def test_zeros_prove_nothing() -> None:
-    assert not says_something([np.zeros(3), np.array([b""], object)])
-    assert says_something([np.zeros(3), np.array([b"a"], object)])
-    assert says_something([np.array([0, 1], ml_dtypes.bfloat16)])
+def batch(*values: Any, dtype: Any = np.float32) -> list[list[np.ndarray]]:
+    return [[np.array([value], dtype)] for value in values]
+
+
+def proved_by(requests: list[list[np.ndarray]]) -> bool:
+    proof = Proof(len(requests[0]))
+    for _ in range(PROOFS):
+        assert proof.is_needed(requests) or not proof.is_complete
+        proof.add(requests)
+    return proof.is_complete
+
+
+@pytest.mark.parametrize(
+    ("requests", "proves"),
+    [
+        (batch(1, 2, 3), True),
+        (batch(5, 5, 5), False),
+        (batch(0, 0), False),
+        (batch(math.nan, math.nan), False),
+        (batch(20, 20.001), False),  # the answers may differ by more from rounding
+        (batch(1, 2, 2), False),  # the last may depend on the one before it
+        ([[np.float32([5])], [np.float32([5, 5, 5])]], False),  # the same, of another length
+        (batch(b"a", b"b", dtype=object), True),
+        (batch(b"a", b"a", dtype=object), False),
+        (batch(1, 2, dtype=ml_dtypes.bfloat16), True),
+        (batch(7, 8, dtype=np.int32), True),
+    ],
+)
+def test_only_requests_that_differ_prove_that_rows_do_not_depend_on_each_other(
+    requests: list[list[np.ndarray]], proves: bool
+) -> None:
+    assert proved_by(requests) is proves
+
+
+def test_each_input_is_proved_by_itself() -> None:
+    same, other = np.float32([1]), np.float32([2])
+    proof = Proof(2)
+    for value in (same, other, same):
+        proof.add([[value, same], [value + 1, same]])
+    assert not proof.is_complete
+    assert not proof.is_needed([[same, same], [other, same]])
+    assert proof.is_needed([[same, same], [same, other]])
+
+
+def test_a_batch_of_what_was_compared_before_is_not_compared_again() -> None:
+    proof = Proof(1)
+    assert proof.is_needed(batch(5, 5))
+    proof.add(batch(5, 5))
+    assert not proof.is_needed(batch(5, 5, 5))
+    assert proof.is_needed(batch(5, 6, 5))
+    assert proof.is_needed(batch(6, 6))

@@ -236,16 +236,39 @@ def test_rows_that_depend_on_each_other_are_found_out_and_never_joined(
     assert caplog.text.count("rows depend on each other") == 1
 
 
+def centred() -> Any:
+    """Each row relative to the mean of all: rows that are alike do not show it."""
+    import tensorflow as tf
+
+    x = tf.compat.v1.placeholder(tf.float32, [None], name="x")
+    return {"x": x}, {"y": x - tf.reduce_mean(x)}
+
+
+def test_requests_that_are_alike_do_not_prove_that_rows_are_independent(
+    pool: sojourn.Pool,
+) -> None:
+    pool.register("centred", centred)
+
+    async def work(desk: Desk) -> None:
+        await desk.ask("centred", x=np.ones(1, np.float32))
+        for asked in (*([[5.0] * 4] * 6), [1.0, 2.0, 3.0, 4.0]):
+            got = await asyncio.gather(*(desk.ask("centred", x=np.float32([n])) for n in asked))
+            assert [each.item() for each in got] == [0.0] * 4, "as each gets it alone"
+        assert desk.steps("centred")[4] >= 6, "those that are alike go together all the same"
+
+    run(pool, work)
+
+
 def test_the_first_joined_steps_are_compared_and_then_believed(pool: sojourn.Pool) -> None:
     pool.register("softmax", models.softmax_regression)
 
     async def work(desk: Desk) -> None:
         await desk.ask("softmax", x=rows(1))
         for n in range(5):
-            await asyncio.gather(*(desk.ask("softmax", x=rows(n + 1)) for _ in range(4)))
+            await asyncio.gather(*(desk.ask("softmax", x=rows(n + k)) for k in range(4)))
         assert desk.steps("softmax") == {1: 1, 4: 5}
         (target,) = desk.handler._queues["softmax", 1]._targets._by_names.values()
-        assert target.proofs == 3
+        assert target.proof.is_complete
         assert target.has_rows
 
     run(pool, work)

@@ -19,7 +19,8 @@ from sojourn.service.batching import Costs, Line
 from sojourn.service.catalogue import Catalogue
 from sojourn.service.failures import Refused, Status, refusal
 from sojourn.service.inference import Inference
-from sojourn.service.joining import PROOFS, NoRows, Outputs, agree, feeds_of, says_something, split
+from sojourn.service.joining import NoRows, feeds_of, split
+from sojourn.service.proving import Outputs, agree
 from sojourn.service.served import Served
 from sojourn.service.statistics import ModelStatistics
 from sojourn.service.targets import Target, Targets
@@ -295,7 +296,8 @@ class ModelQueue:
         rows = sum(sizes)
         if len(batch) > 1 and not target.has_rows:
             raise NoRows  # that was found while they waited
-        feeds = feeds_of(target, [ask.arrays for ask in batch])
+        requests = [ask.arrays for ask in batch]
+        feeds = feeds_of(target, requests)
         deadline = _latest([ask.deadline for ask in batch])
         timeout = None if deadline is None else max(0.0, deadline - began)
         values = await session.arun(target.fetches, feeds, timeout=timeout)
@@ -314,7 +316,7 @@ class ModelQueue:
             return [dict(zip(target.names, values, strict=True))]
         try:
             answers = split(target, values, sizes)
-            if target.proofs < PROOFS:
+            if not target.proof.is_complete and target.proof.is_needed(requests):
                 await self._compare(session, batch, answers)
         except NoRows:
             target.has_rows = False
@@ -331,8 +333,7 @@ class ModelQueue:
             values = await session.arun(target.fetches, feeds_of(target, [ask.arrays]))
             if not agree(dict(zip(target.names, values, strict=True)), joined):
                 raise NoRows
-        if says_something(batch[0].arrays):
-            target.proofs += 1
+        target.proof.add([ask.arrays for ask in batch])
 
     # -- the end ---------------------------------------------------------------------------------
 

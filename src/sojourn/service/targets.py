@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from sojourn.service.failures import Refused, Status
+from sojourn.service.proving import Proof
 from sojourn.service.signatures import CallSignature
 from sojourn.session.feeding import ANY, as_array
 from sojourn.values import TensorSpec
@@ -37,7 +38,7 @@ class Target:
             )
         )
         self.is_pure: bool | None = None  # known once its step has been planned
-        self.proofs = 0  # joined steps that gave what each request gets alone
+        self.proof = Proof(len(self.feeds))
 
     def arrays(self, given: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         """What to feed, in order; every array fits its input."""
