@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -16,6 +17,7 @@ import uvloop
 
 import sojourn
 from clients import client, told
+from faults.tools import Background, stopped, wait_until
 from models import counter, counting_up, softmax_regression
 from sojourn.process import awaiting
 from sojourn.transport.lane import CallerLane
@@ -327,6 +329,47 @@ def test_an_awaited_step_waits_while_somebody_saves(zygote, tmp_path):
             assert totals == [1, 2, 3, 4, 5]
 
     asyncio.run(main())
+
+
+@pytest.mark.quick
+def test_a_reset_that_comes_just_before_a_step_does_not_block_the_loop(run, zygote):
+    async def main(session: sojourn.Session) -> None:
+        await session.arun("total", {"amount": 1.0})
+        loop, is_held = threading.get_ident(), threading.Event()
+
+        def reset_in_between() -> None:
+            with session._stay.lifecycle._lock:  # given away while the reset waits
+                is_held.set()
+                wait_until(lambda: sys._current_frames()[loop].f_code.co_name == "begin_step")
+                session.reset()
+
+        with stopped(session.pid):
+            first = asyncio.ensure_future(session.arun("total", {"amount": 1.0}))
+            await asyncio.sleep(0)
+        resetting = Background(reset_in_between)
+        is_held.wait()
+        second = await session.arun("total", {"amount": 5.0}, timeout=10)
+        resetting.result()
+        assert (await first, second) == (2, 5)
+
+    with sojourn.open(counter) as session:
+        run(main(session))
+
+
+def test_a_step_beside_awaited_ones_does_not_wait_for_who_waits_for_them(zygote):
+    async def main(session: sojourn.Session) -> None:
+        await session.arun("total", {"amount": 1.0})
+        awaited = asyncio.ensure_future(session.arun("total", {"amount": 1.0}))
+        await asyncio.sleep(0)
+        resetting = Background(session.reset)
+        wait_until(lambda: session._stay.lifecycle._alone)
+        assert session.run("value", timeout=10) > 0
+        await awaited
+        resetting.result()
+        assert session.run("value") == 0
+
+    with sojourn.open(counter) as session:
+        asyncio.run(main(session))
 
 
 def test_a_worker_that_died_idle_is_replaced_for_an_awaited_step(zygote, tmp_path):

@@ -69,7 +69,7 @@ def test_a_timeout_holds_while_the_state_is_being_saved(tmp_path):
         session.run("total", {"amount": 1.0})
         with stopped(session.pid):
             saving = Background(session.save, tmp_path / "saved")
-            wait_until(lambda: session._stay.lifecycle.is_taken_alone)
+            wait_until(lambda: session._stay.lifecycle._alone)
             with soon(), pytest.raises(sojourn.StepTimeout, match="this step has not begun"):
                 session.run("value", timeout=0.2)
         saving.result()

@@ -118,14 +118,15 @@ class Lifecycle:
         totals.enter(self)
         self._tell(owner)
 
-    def begin_step(self, step: Step) -> None:
+    def begin_step(self, step: Step) -> bool:
         """Take part from now on; raises the refusal unless the session is usable.
 
-        Raises TimeoutError if others are alone with it until the deadline.
+        If others are alone with it, wait, and raise TimeoutError at the deadline. What is awaited
+        never waits here, because others may wait for what only its event loop can finish: False.
         """
         with self._lock:
-            if self._alone:
-                self._wait_for_exclusive(step)
+            if self._alone and not self._wait_for_exclusive(step):
+                return False
             state = self.state
             if state is _READY and not events.hears_steps():  # as below, without any call
                 self._inside.append(step)
@@ -138,11 +139,7 @@ class Lifecycle:
             else:
                 raise self._refusal(state)
         step.started = time.monotonic()
-
-    @property
-    def is_taken_alone(self) -> bool:
-        """Whether a caller has, or waits for, exclusive use."""
-        return bool(self._alone)
+        return True
 
     def end_step(self, step: Step, counts: bool = True, *, failed: bool = False) -> None:
         """The step is over, however it ended. What only prepares others does not count as one."""
@@ -278,12 +275,25 @@ class Lifecycle:
     def _others_inside(self, me: int) -> int:
         return sum(step.thread != me for step in self._inside)
 
-    def _wait_for_exclusive(self, step: Step) -> None:
+    def _wait_for_exclusive(self, step: Step) -> bool:
         # A Ctrl-C kept our own thread from saying that it is alone no longer.
         self._alone[:] = [other for other in self._alone if other.thread != step.thread]
+
+        def is_its_turn() -> bool:
+            return not self._alone or self.state not in USABLE or self._is_waited_for(step.thread)
+
+        if step.is_awaited:
+            return not self._alone or self.state not in USABLE
         left = None if step.deadline is None else max(0.0, step.deadline - time.monotonic())
-        if not self._wait(lambda: not self._alone or self.state not in USABLE, left):
+        if not self._wait(is_its_turn, left):
             raise TimeoutError
+        return True
+
+    def _is_waited_for(self, thread: int) -> bool:
+        """Whether those who want to be alone wait for steps of this thread, most likely of its
+        event loop: then it cannot wait for them."""
+        has_steps = any(step.thread == thread for step in self._inside)
+        return has_steps and not any(step in self._inside for step in self._alone)
 
     def _wait(self, question: Callable[[], bool], timeout: float | None = None) -> bool:
         until = None if timeout is None else time.monotonic() + timeout

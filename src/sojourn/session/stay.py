@@ -104,7 +104,7 @@ class Stay:
         loop = asyncio.get_running_loop()
         while True:
             step = Step(self, deadline, timeout, loop=loop)
-            if step.has_to_wait:
+            if not step.begins_at_once():
                 await step.turn()
             with step:
                 try:

@@ -61,6 +61,8 @@ class Step:
     # -- begin -----------------------------------------------------------------------------------
 
     def __enter__(self) -> Step:
+        if self.started:
+            return self  # its turn has come before
         stay = self._stay
         if stay.comeback is not None:
             stay.notice_death()  # while it was idle: another takes its place first
@@ -75,29 +77,32 @@ class Step:
                     raise
                 stay.come_back(self.deadline)
 
-    @property
-    def has_to_wait(self) -> bool:
-        """Whether its turn may not have come yet."""
-        return self._stay.comeback is not None or self._stay.lifecycle.is_taken_alone
+    def begins_at_once(self) -> bool:
+        """Begin what is awaited, unless it has to wait for its turn."""
+        return self._stay.comeback is None and self._stay.lifecycle.begin_step(self)
 
     async def turn(self) -> Step:
-        """To be awaited before `with`, where nothing may block: until those who are alone with the
-        session have finished, and a worker that died has been replaced."""
-        if not self.has_to_wait:
-            return self
-        stay = self._stay
+        """To be awaited before `with`, where nothing may block: begins once those who are alone
+        with the session have finished, and a worker that died has been replaced."""
         import asyncio
 
         from sojourn.process.aside import aside
 
+        stay = self._stay
         while True:
             if stay.comeback is not None:
                 stay.notice_death()
-            while stay.lifecycle.is_taken_alone and left_until(self.deadline) > 0:
-                await asyncio.sleep(_LOOK_SECONDS)
-            if not self._can_come_back():
-                return self
-            await aside(lambda: stay.come_back(self.deadline))
+            try:
+                if stay.lifecycle.begin_step(self):
+                    return self
+            except (SessionBroken, SessionClosed):
+                if not self._can_come_back():
+                    raise
+                await aside(lambda: stay.come_back(self.deadline))
+                continue
+            if left_until(self.deadline) <= 0:
+                raise stay.words.excluded()
+            await asyncio.sleep(_LOOK_SECONDS)
 
     def _can_come_back(self) -> bool:
         return self._stay.comeback is not None and self._stay.lifecycle.state in COMING_BACK
