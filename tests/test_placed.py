@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import pickle
@@ -156,6 +157,40 @@ def test_more_files_in_one_message_than_are_remembered_are_never_mixed_up(wire):
         assert [view[0] for view in views] == [array[0] for array in arrays]
         del views
         arrays.reverse()
+
+
+def test_a_file_at_the_address_of_an_earlier_one_is_never_mixed_up(wire, monkeypatch):
+    monkeypatch.setattr(attachments, "id", lambda file: file.size, raising=False)
+    sizes = range(LARGE, LARGE + 17 * 1024, 1024)  # whole pages apart, so that no two are alike
+    arrays = [sojourn.empty(size) for size in sizes[:16]]  # as many as are remembered
+    for array in arrays:
+        wire.send(array)
+    del arrays[0]
+    first, second = sojourn.empty(sizes[0]), sojourn.empty(sizes[16])
+    first[...], second[...] = 1, 2
+    _, views = wire.send(first, second)
+    assert [view[0] for view in views] == [1, 2]
+    del views
+
+
+def test_a_file_that_could_not_be_handed_over_takes_nobodys_number(wire, monkeypatch):
+    arrays = [sojourn.empty(LARGE) for _ in range(17)]
+    for number, array in enumerate(arrays):
+        array[...] = number
+    *known, new = arrays
+    for array in known:
+        wire.send(array)
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ETOOMANYREFS, "too many descriptors on their way")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(wire.out, "_hand_over", fail)
+        with pytest.raises(OSError, match="on their way"):
+            wire.send(new)
+    _, views = wire.send(new, *known[1:])
+    assert [view[0] for view in views] == [16, *range(1, 16)]
+    del views
 
 
 def test_a_file_that_was_never_attached_is_refused(wire):

@@ -95,21 +95,29 @@ class PlacedFiles:
 
     def _number_of(self, file: placed.MemoryFile, hand_over: HandOver) -> int | None:
         """The number that the file goes by; None if this message needs all of them already."""
-        known = self._numbers.get(id(file))
+        key = id(file)
+        known = self._numbers.get(key)
         if known is not None and known[0]() is file:
-            self._numbers.move_to_end(id(file))
+            self._numbers.move_to_end(key)
             return known[1]
-        if known is not None:
-            number = known[1]  # another one had its address
-        elif len(self._numbers) < _PLACED_FILES:
-            number = len(self._numbers) + 1
-        elif len(self._in_message) >= _PLACED_FILES:
-            return None
-        else:
-            _, (_, number) = self._numbers.popitem(last=False)
-        hand_over(file.fd, number)
-        self._numbers[id(file)] = (weakref.ref(file), number)
+        taken_over = None if known is None else key  # another one had its address
+        if known is None and len(self._numbers) == _PLACED_FILES:
+            taken_over = self._least_lately_used()
+            if taken_over is None:
+                return None
+        number = len(self._numbers) + 1 if taken_over is None else self._numbers[taken_over][1]
+        hand_over(file.fd, number)  # may fail: until now nothing has changed
+        if taken_over is not None:
+            del self._numbers[taken_over]
+        self._numbers[key] = (weakref.ref(file), number)
         return number
+
+    def _least_lately_used(self) -> int | None:
+        """Of those that the message does not refer to."""
+        for key, (_, number) in self._numbers.items():
+            if number not in self._in_message:
+                return key
+        return None
 
 
 class MappedFiles:
