@@ -8,6 +8,7 @@ user removes. Only saved states are removed: whatever else somebody has put ther
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import tempfile
@@ -30,11 +31,13 @@ class Parking:
         self._fd = -1
         self._lock = threading.Lock()
         self._is_over = False
+        self._numbers = itertools.count(1)
 
     def place_for(self, copy: CopyId) -> str:
-        """Where to save this copy. No other copy has the same path."""
+        """Where to save this copy now. No path is given twice: names that differ may look alike
+        here, and a model that is registered again has copies like those before it."""
         name = re.sub(r"[^A-Za-z0-9_.-]", "_", copy.model)[:80]
-        return os.path.join(self._made(), f"{name}-{copy.slot}-{copy.generation}")
+        return os.path.join(self._made(), f"{name}-{next(self._numbers)}")
 
     def discard(self, path: str) -> None:
         """A newer state has replaced this one."""
