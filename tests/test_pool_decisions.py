@@ -940,6 +940,22 @@ def test_closing_refuses_waiters_and_lets_holders_finish():
     assert script.count(Park) == 0
 
 
+def test_closing_refuses_those_that_have_not_taken_what_they_were_offered():
+    script = Script()
+    script.register("a", exclusive=True)
+    held = script.take("a")
+    waiter = script.ask("a")
+    script.give_back(held)
+    assert waiter in script.granted
+    script.do(script.scheduler.on_shutdown(Place("main.py", 99), script.now))
+    assert isinstance(script.refused[waiter], SessionClosed)
+    assert not script.scheduler.on_accepted(waiter)
+    assert not script.scheduler.is_leased
+    script.settle()
+    assert script.scheduler.is_empty
+    assert script.scheduler.counters.grants == 1
+
+
 def test_leases_that_are_not_given_back_in_time_expire():
     script = Script()
     script.register("a")

@@ -67,6 +67,20 @@ def test_changed_variables_come_back_bit_for_bit(pool, tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+def test_models_whose_names_look_alike_in_a_path_have_a_state_each(pool):
+    pool.register("random", pool_models.unlike_any_other, version=2)
+    pool.register("random_2", pool_models.unlike_any_other)
+    before = {}
+    for name in ("random", "random_2"):
+        with pool.lease(name) as session:
+            session.run("change")
+            before[name] = session.run("value").tobytes()
+        pool.evict(name)
+    for name, value in before.items():
+        with pool.lease(name) as session:
+            assert session.run("value").tobytes() == value
+
+
 def test_what_was_only_read_is_not_parked(pool, tmp_path):
     with pool.lease("random") as session:
         before = session.run("value")
@@ -331,6 +345,45 @@ def test_tasks_lease_wait_and_time_out(pool):
 
     asyncio.run(main())
     assert "0 leased" in repr(pool)
+
+
+def test_a_task_that_was_offered_a_copy_as_the_pool_closed_is_refused(pool):
+    pool.register("mine", models.adder, exclusive=True)
+
+    async def main() -> None:
+        async with pool.alease("mine"):
+            waiting = asyncio.create_task(pool.alease("mine").__aenter__())
+            while not pool.stats().waiting:
+                await asyncio.sleep(0)
+        assert "1 leased" in repr(pool)  # it is offered to the task, which has not run since
+        pool.close(timeout=1)
+        with pytest.raises(sojourn.SessionClosed, match="the pool was closed at"):
+            await asyncio.wait_for(waiting, 5)
+
+    asyncio.run(main())
+
+
+def test_a_task_that_is_cancelled_as_it_is_offered_a_copy_ends(pool):
+    pool.register("mine", models.adder, exclusive=True)
+
+    async def main(ticks: int) -> None:
+        async with pool.alease("mine"):
+            waiting = asyncio.create_task(pool.alease("mine").__aenter__())
+            while not pool.stats().waiting:
+                await asyncio.sleep(0)
+        assert "1 leased" in repr(pool)  # the bell has rung, and the task has not run since
+        for _ in range(ticks):
+            await asyncio.sleep(0)
+        if not waiting.done():
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            assert "0 leased" in repr(pool)
+        else:
+            (await waiting).close()
+
+    for ticks in range(6):
+        asyncio.run(main(ticks))
 
 
 def test_tasks_that_wait_for_each_other_are_reported(pool):

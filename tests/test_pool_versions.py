@@ -118,6 +118,20 @@ def test_an_update_that_fails_changes_nothing_and_says_why(pool):
     wait_until(lambda: len(pool.stats().models) == len(pool.stats().copies) == 1)
 
 
+def test_an_older_update_that_is_ready_later_does_not_replace_the_newer_version(pool, tmp_path):
+    with ThreadPoolExecutor(1) as threads:
+        opens = pool_models.slow_to_open(str(tmp_path / "go"))
+        late = threads.submit(pool.update, "m", opens)
+        wait_until(lambda: pool.versions("m") == (1, 2))
+        assert pool.update("m", saying("three")) == 3
+        (tmp_path / "go").touch()
+        with pytest.raises(ModelError, match="m@2 was not ready before m@3, which serves now"):
+            late.result(60)
+    assert said(pool) == "three"
+    assert pool.versions("m") == (3,)
+    wait_until(lambda: len(pool.stats().models) == 1)
+
+
 def test_an_old_version_can_be_kept(pool):
     assert pool.update("m", saying("five"), version=5, keep_old=True) == 5
     assert said(pool) == "five"
@@ -198,6 +212,32 @@ def test_requests_that_wait_for_a_model_follow_its_update():
     script.give_back(held)
     script.settle()
     assert script.residents == ["a@2"]
+
+
+def test_an_update_that_a_newer_one_has_overtaken_fails_and_the_newer_one_stays():
+    script = Script()
+    script.register("a")
+    late, quick = update(script, "a", 2), update(script, "a", 3)
+    for version in (2, 3):
+        script.warm("a", version)
+        script.settle()
+    script.do(script.scheduler.on_update(quick, script.now))
+    with pytest.raises(ModelError, match="a@2 was not ready before a@3"):
+        script.scheduler.on_update(late, script.now)
+    script.do(script.scheduler.on_give_up([late], script.now, "its update failed"))
+    script.settle()
+    assert script.residents == ["a@3"]
+    assert [model.version for model in script.scheduler.versions("a")] == [3]
+
+
+def test_a_version_that_comes_late_may_stay_beside_the_newer_one():
+    script = Script()
+    script.register("a")
+    late, quick = update(script, "a", 2), update(script, "a", 3)
+    script.do(script.scheduler.on_update(quick, script.now, keeps_old=True))
+    script.do(script.scheduler.on_update(late, script.now, keeps_old=True))
+    assert [model.version for model in script.scheduler.versions("a")] == [1, 2, 3]
+    assert script.scheduler.find("a").version == 3
 
 
 def test_both_versions_wait_their_turn_where_only_one_fits():

@@ -81,9 +81,13 @@ class AsyncLease:
                 got = driver.look(waiter, deadline, self._pool)
                 if isinstance(got, PoolLease):
                     return got
+                # Not `wait_for`: before Python 3.12 it keeps a cancellation to itself that comes
+                # in the moment in which the bell has rung.
+                seconds = left_until(deadline, most=LOOK_SECONDS)
+                timer = asyncio.get_running_loop().call_later(seconds, bell.set)
                 try:
-                    await asyncio.wait_for(bell.wait(), left_until(deadline, most=LOOK_SECONDS))
-                except (TimeoutError, asyncio.TimeoutError):
-                    pass
+                    await bell.wait()
+                finally:
+                    timer.cancel()
         finally:
             driver.cancel(waiter)

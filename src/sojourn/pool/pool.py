@@ -120,8 +120,9 @@ class Pool:
 
         The new version is opened while the old one serves on. When it is ready, new leases get
         it, and the old one is closed once its leases have been given back; with `keep_old` it
-        stays, for leases that ask for its version. If the new one cannot be opened, or is not
-        ready within `ready_seconds`, this raises why, and the old one serves on.
+        stays, for leases that ask for its version. If the new one cannot be opened, is not ready
+        within `ready_seconds`, or only when a newer one serves already, this raises why, and the
+        old one, or the newer one, serves on.
         """
         place = caller()
         wish = Wish(name, _this_thread(place), self, _version(version))

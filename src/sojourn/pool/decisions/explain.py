@@ -28,6 +28,10 @@ def unregistered(entry: Entry) -> ModelError:
     return ModelError(f"{entry.key} was unregistered while this lease waited for it")
 
 
+def overtaken(entry: Entry, by: Entry) -> ModelError:
+    return ModelError(f"{entry.key} was not ready before {by.key}, which serves now: it goes again")
+
+
 def needs(entry: Entry, count: int) -> str:
     """What a model needs, and how that is known."""
     size = format_bytes(count)

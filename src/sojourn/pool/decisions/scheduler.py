@@ -49,10 +49,15 @@ class Scheduler(LeaseEvents, CopyEvents, SpareEvents):
 
     def on_update(self, key: str, now: float, *, keeps_old: bool = False) -> Effects:
         """A version that was coming is ready. Leases by name get it from now on; unless the older
-        ones are kept, they go when their leases have been given back."""
+        ones are kept, they go when their leases have been given back. One that a newer version has
+        overtaken is refused, unless it is to stay beside it."""
         state = self._state
         entry = state.models[key]
-        older = [e for e in state.models.versions(entry.model.name) if e is not entry]
+        latest = state.models.find(entry.model.name)
+        if latest is not None and latest.model.version > entry.model.version and not keeps_old:
+            raise explain.overtaken(entry, latest)
+        known = state.models.versions(entry.model.name)
+        older = [e for e in known if e.model.version < entry.model.version]
         state.models.arrive(entry)
         state.counters.updates += 1
         replaced = [e.model.version for e in older if not keeps_old and not e.is_coming]
@@ -204,6 +209,7 @@ class Scheduler(LeaseEvents, CopyEvents, SpareEvents):
             for request in state.queue:
                 serving.refuse(state, request, explain.pool_closed(state))
             for copy in state.residents:
+                serving.withdraw_offers(state, copy)
                 if copy.state is CopyState.OPENING or copy.is_idle:
                     serving.leave(state, copy, "the pool was closed")
             sparing.give_up(state)

@@ -254,25 +254,36 @@ def leave(state: PoolState, copy: Copy, why: str) -> None:
 
 
 def end_leases(state: PoolState, copy: Copy) -> None:
-    """The copy is gone. Offers that were not taken yet become waits again, in their old place."""
+    """The copy is gone."""
+    withdraw_offers(state, copy)
+    for ticket in copy.leased_since:
+        state.leases.remove(ticket)
+    copy.leased_since.clear()
+
+
+def withdraw_offers(state: PoolState, copy: Copy) -> None:
+    """Offers that were not taken yet become waits again, in their old place."""
     for ticket in tuple(copy.leased_since):
-        lease = state.leases.remove(ticket)
-        if lease is not None and not lease.is_accepted and state.closed_at is None:
+        lease = state.leases.get(ticket)
+        if lease is not None and not lease.is_accepted:
+            state.leases.remove(ticket)
+            del copy.leased_since[ticket]
             state.counters.grants -= 1
             wait_again(state, lease.request)
-    copy.leased_since.clear()
 
 
 def wait_again(state: PoolState, request: Request) -> None:
     """Put a request into the queue, for the latest version if it named none."""
     entry = state.models[request.model]
+    if state.closed_at is not None:
+        refuse(state, request, explain.pool_closed(state))
+        return
     if not entry.is_going:
         state.queue.add(request)
         return
     latest = None if request.version is not None else state.models.find(entry.model.name)
     if latest is None or request.warm_slot is not None:
-        state.counters.refusals += 1
-        state.out.append(Refuse(request.ticket, explain.unregistered(entry)))
+        refuse(state, request, explain.unregistered(entry))
     else:
         state.queue.add(request._replace(model=latest.key))
 
