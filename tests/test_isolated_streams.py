@@ -194,6 +194,21 @@ def test_a_generator_that_a_plain_function_returns_streams_too() -> None:
     assert workers() == []
 
 
+def test_a_generator_that_a_plain_function_returned_cleans_up_when_it_is_forgotten(
+    tmp_path: Path,
+) -> None:
+    def numbers() -> Iterator[int]:
+        try:
+            yield from range(100)
+        finally:
+            (tmp_path / "clean").touch()
+
+    for _ in sojourn.isolated(lambda: numbers())():
+        break
+    wait_until_no_worker_is_left()
+    assert (tmp_path / "clean").exists()
+
+
 def test_a_training_loop_shows_its_progress_epoch_by_epoch() -> None:
     @sojourn.isolated(seed=1)
     def losses(epochs: int) -> Iterator[float]:

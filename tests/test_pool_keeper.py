@@ -115,6 +115,18 @@ def test_those_who_wait_look_when_something_has_happened_and_not_all_the_time():
         assert len(looks) <= 6
 
 
+def test_a_keeper_with_no_lease_to_warn_of_does_not_look_all_the_time(monkeypatch):
+    looks = []
+    look = keeper.Keeper._mind_leases
+    monkeypatch.setattr(keeper.Keeper, "_mind_leases", lambda self: (looks.append(0), look(self)))
+    with sojourn.Pool(lease_warning_seconds=0) as pool:
+        pool.register("sum", models.adder)
+        pool.preload()
+        looks.clear()
+        time.sleep(0.2)
+        assert len(looks) <= 10
+
+
 def test_a_pool_that_never_got_a_thread_closes(shortage):
     with sojourn.Pool() as pool:
         pool.register("sum", models.adder)

@@ -28,6 +28,8 @@ class Stream(Generator[Any, Any, Any]):
         self._begin = begin  # makes the parcel of the call; None once the generator exists
         self._name = call.name
         self._when_gone: weakref.finalize[..., Any] | None = None
+        if begin is None:
+            self._has_begun(call)
 
     def send(self, value: Any) -> Any:
         """Resume it with a value and give its next item."""

@@ -25,7 +25,7 @@ from sojourn.session.lease import Terms
 
 _clock = time.monotonic
 _log = logging.getLogger("sojourn.pool")
-_RETRY_SECONDS = 0.05  # until a job for which there was no thread is tried again
+_RETRY_SECONDS = 0.05  # until what there was nothing for, such as a thread, is looked for again
 _LONGEST_SLEEP = 86400.0  # the system counts milliseconds, and not very far
 _PATIENCE_SECONDS = 1.0  # then the keeper does it itself, and everything else waits for it
 
@@ -241,7 +241,10 @@ class Keeper:
     def _next_warning(self) -> float:
         assert self._warning_seconds is not None
         since = [terms.since for terms in self._leases() if terms not in self._warned]
-        return min(since, default=_clock()) + self._warning_seconds
+        if since:
+            return min(since) + self._warning_seconds
+        # A lease that is taken by the door wakes nobody: look whether there is one by now.
+        return _clock() + max(self._warning_seconds, _RETRY_SECONDS)
 
     def _mind_leases(self) -> None:
         if self._warning_seconds is None:
