@@ -107,6 +107,13 @@ def test_each_run_of_an_estimator_is_an_isolated_session_that_ends_with_it(
     assert not any(s["left_open"] for s in sessions)
 
 
+def test_what_was_not_trained_is_evaluated_predicted_and_exported_from_its_warm_start(
+    run: Run,
+) -> None:
+    outcome = run("--quiet", program="estimator_warm.py")
+    assert (outcome.code, outcome.out) == (0, "fine\n"), outcome.err
+
+
 def test_a_session_with_eager_on_does_what_its_author_meant(run: Run) -> None:
     outcome = run(program="compat_with_eager.py", isolation="inline")
     assert (outcome.code, outcome.out) == (0, "22 2\n"), outcome.err

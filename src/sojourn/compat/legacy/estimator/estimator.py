@@ -176,7 +176,9 @@ class Estimator:
         checkpoint_path: str | None = None,
     ) -> bytes:
         """Write one SavedModel with a graph for each mode of the map."""
-        path = checkpoint_path or self.latest_checkpoint()
+        path = (
+            checkpoint_path or self.latest_checkpoint() or warm_starts.checkpoint(self._warm_start)
+        )
         if not path:
             raise ValueError(f"Couldn't find trained model at {self._model_dir}.")
         return export.write(

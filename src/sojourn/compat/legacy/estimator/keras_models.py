@@ -81,19 +81,23 @@ def _metrics(model: Any) -> dict[str, Any]:
 
 
 def _start_from(estimator: Estimator, model: Any) -> None:
-    """Let the first training start from the model's weights, by way of a checkpoint."""
+    """Let what comes before a training, and the first one, use the model's weights, from a file."""
     if estimator.latest_checkpoint() is not None or not model.weights:
         return
     with model.weights[0].graph.as_default():
         folder = os.path.join(estimator.model_dir, "keras")
         tf.gfile.MakeDirs(folder)
-        saver = tf.train.Saver({weight.op.name: weight for weight in model.weights})
-        path = saver.save(
-            backend.get_session(),
-            os.path.join(folder, "keras_model.ckpt"),
-            latest_filename="keras",
-            write_meta_graph=False,
+        path = os.path.join(folder, "keras_model.ckpt")
+        # With a global step, which a model that is exported from it has too.
+        tensors = {weight.op.name: weight.read_value() for weight in model.weights}
+        tensors[tf.GraphKeys.GLOBAL_STEP] = tf.constant(0, tf.int64)
+        save = tf.raw_ops.SaveV2(
+            prefix=path,
+            tensor_names=list(tensors),
+            shape_and_slices=[""] * len(tensors),
+            tensors=list(tensors.values()),
         )
+        backend.get_session().run(save)
     names = [f"^{re.escape(weight.name)}$" for weight in model.weights]
     estimator._warm_start = WarmStartSettings(path, names)
 

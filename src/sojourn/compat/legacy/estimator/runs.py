@@ -23,22 +23,27 @@ def _graph(estimator: Any) -> Iterator[Any]:
         yield graph
 
 
-def _build(estimator: Any, input_fn: Any, mode: str) -> tuple[Any, list[Any]]:
-    """The ops of the model over the input, and the hooks that the input needs."""
+def _build(estimator: Any, input_fn: Any, mode: str, path: str | None) -> tuple[Any, list[Any]]:
+    """The ops of the model over the input, and the hooks that the input needs.
+
+    Where no checkpoint will be restored, the model starts from that of its warm start.
+    """
     result = estimator._call_input_fn(input_fn, mode)
     features, labels, hooks = inputs.features_and_labels(result)
     if mode == ModeKeys.PREDICT:
         labels = None
-    return estimator._call_model_fn(features, labels, mode, estimator.config), hooks
+    spec = estimator._call_model_fn(features, labels, mode, estimator.config)
+    if path is None and estimator._warm_start is not None:
+        warm_starts.apply(estimator._warm_start)
+    return spec, hooks
 
 
 def train(estimator: Any, input_fn: Any, hooks: list[Any], listeners: list[Any]) -> Any:
     """Run the train op until a hook stops it or the input ends; the last loss."""
     config = estimator._config
     with _graph(estimator):
-        spec, input_hooks = _build(estimator, input_fn, ModeKeys.TRAIN)
-        if estimator._warm_start is not None and estimator.latest_checkpoint() is None:
-            warm_starts.apply(estimator._warm_start)
+        path = estimator.latest_checkpoint()
+        spec, input_hooks = _build(estimator, input_fn, ModeKeys.TRAIN, path)
         _summarize_loss(spec.loss)
         _add_saver(spec.scaffold, config)
         reported = {"loss": spec.loss, "step": tf.train.get_global_step()}
@@ -133,7 +138,7 @@ def evaluate(
 ) -> dict[str, Any]:
     """Update the metrics over the input, and read them."""
     with _graph(estimator):
-        spec, input_hooks = _build(estimator, input_fn, ModeKeys.EVAL)
+        spec, input_hooks = _build(estimator, input_fn, ModeKeys.EVAL, path)
         pairs = dict(spec.eval_metric_ops)
         if "loss" in pairs:
             raise ValueError('Metric with name "loss" is not allowed, because Estimator adds it.')
@@ -189,7 +194,7 @@ def predict(
 ) -> Iterator[Any]:
     """The predictions. The program's own default graph is untouched between two of them."""
     with _graph(estimator) as graph:
-        spec, input_hooks = _build(estimator, input_fn, ModeKeys.PREDICT)
+        spec, input_hooks = _build(estimator, input_fn, ModeKeys.PREDICT, path)
         predictions = _chosen(spec.predictions, keys)
         creator = tf.train.ChiefSessionCreator(
             checkpoint_filename_with_path=path,

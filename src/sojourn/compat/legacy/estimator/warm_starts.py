@@ -36,3 +36,11 @@ def apply(chosen: WarmStartSettings) -> None:
     """Let the variables of the current graph start from there."""
     tf.logging.info("Warm-starting with WarmStartSettings: %s", chosen)
     warm_starting_util.warm_start(*chosen)
+
+
+def checkpoint(chosen: WarmStartSettings | None) -> str | None:
+    """The checkpoint that it names, by itself or by its folder."""
+    path = None if chosen is None else chosen.ckpt_to_initialize_from
+    if path is not None and tf.gfile.IsDirectory(path):
+        path = tf.train.latest_checkpoint(path)
+    return path
