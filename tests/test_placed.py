@@ -220,6 +220,25 @@ def test_rows_that_do_not_fit_together_are_refused():
         Rows([])
 
 
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    ("part", "says"),
+    [
+        (np.ma.array([1.0, 99.0], mask=[0, 1]), "what is masked would be sent"),
+        ([np.ma.array([1.0, 99.0], mask=[0, 1])], "what is masked would be sent"),
+        (["a", 1], "got the element 1"),
+    ],
+)
+def test_rows_that_numpy_would_damage_are_refused(part, says):
+    with pytest.raises(ValueError, match=says):
+        Rows([part])
+
+
+@pytest.mark.quick
+def test_rows_of_lists_keep_all_of_their_bytes():
+    assert Rows([[b"a\0"], ["b\0"]]).joined().tolist() == [b"a\0", b"b\0"]
+
+
 # -- results ------------------------------------------------------------------------------------
 
 

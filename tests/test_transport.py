@@ -444,6 +444,14 @@ def test_the_last_answer_of_a_peer_that_has_ended_counts(lanes):
     assert lanes.caller.inbox.take()[0] == b"done"
 
 
+@pytest.mark.parametrize("seconds", [3e6, 1e300])
+def test_a_deadline_may_be_further_away_than_the_system_can_wait_at_once(lanes, seconds):
+    lanes.caller.send(b"m", [])
+    lanes.server.answer(0, lanes.server.wait()[0], [])
+    lanes.caller.wait(may_spin=False, deadline=time.monotonic() + seconds)
+    assert lanes.caller.take()[1] == b"m"
+
+
 def test_what_a_worker_may_not_send_costs_it_no_lane(lanes):
     asking = callbacks.Asking()
     asking.add(lanes.caller)

@@ -30,6 +30,7 @@ _NEARLY_SECONDS = 250e-6
 # How often a server that has given up spinning tries again, in calls.
 _TRY_AGAIN = 32
 _ENDING_SECONDS = 1.0
+_LONGEST_POLL = 86_400_000  # milliseconds; the system takes no more than 24 days
 _SPOILED = -1  # a sequence that no word can have
 # The caller tells the server with each request what is welcome: spinning for the next one, results
 # whose memory is handed over.
@@ -239,7 +240,7 @@ class CallerLane:
                 left = (deadline - time.monotonic()) * 1000
                 if left <= 0:
                     raise TimeoutError
-                timeout = min(left, timeout or left)  # type: ignore[assignment]
+                timeout = min(left, timeout or _LONGEST_POLL)  # type: ignore[assignment]
             ready = {fd for fd, _ in self._poll.poll(timeout)}
             if self.bell in ready:
                 silence(self.bell)

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from sojourn.values import plain_arrays
+
 
 class Rows:
     """Rows of several arrays that go into one step as a single batch.
@@ -17,7 +19,11 @@ class Rows:
     __slots__ = ("dtype", "ndim", "parts", "shape")
 
     def __init__(self, parts: Sequence[Any]) -> None:
-        self.parts = [np.asarray(part) for part in parts]
+        self.parts = [
+            # As they are, but what numpy would damage is refused: masks, text among numbers.
+            part if type(part) is np.ndarray else plain_arrays.anything(part)
+            for part in parts
+        ]
         if not self.parts:
             raise ValueError("rows need at least one part")
         first = self.parts[0]
