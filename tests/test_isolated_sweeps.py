@@ -14,8 +14,10 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import numpy as np
 import pytest
@@ -23,6 +25,9 @@ import pytest
 import sojourn
 from faults.tools import press_when
 from sojourn.functions import items
+from sojourn.functions.options import Options
+from sojourn.functions.results_file import ResultsFile
+from sojourn.functions.stored import Stored
 from sojourn.probes import processes
 
 pytestmark = pytest.mark.usefixtures("zygote")
@@ -379,6 +384,29 @@ def test_damage_to_one_result_costs_no_other(tmp_path: Path, ran: Path) -> None:
     assert isolated.sweep([1, 2, 3, 4], results=file).results == {0: 1, 1: 4, 2: 9, 3: 16}
 
 
+def test_damage_anywhere_in_a_record_costs_no_other_result(tmp_path: Path) -> None:
+    path = str(tmp_path / "sweep.results")
+    keys = [bytes([n]) * 32 for n in range(4)]
+    values = [1, "x" * 100_000, [2, b"\x80\x05" * 40], 3]
+    with (file := ResultsFile(path, "f")).writing():
+        starts = []
+        for key, value in zip(keys, values, strict=True):
+            starts.append(os.path.getsize(path))
+            file.append(key, value)
+    whole = (tmp_path / "sweep.results").read_bytes()
+    for record in range(3):
+        others = {keys[n]: [values[n]] for n in range(4) if n != record}
+        for place in (*range(0, 50, 3), starts[record + 1] - starts[record] - 1):
+            for change in (0x01, 0x80):
+                data = bytearray(whole)
+                data[starts[record] + place] ^= change
+                (tmp_path / "sweep.results").write_bytes(data)
+                assert ResultsFile(path, "f").read() == others
+    with file.writing():
+        file.append(b"k" * 32, "new")
+    assert file.read() == {**others, b"k" * 32: ["new"]}
+
+
 def test_a_result_is_read_to_its_end_however_little_the_kernel_reads_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -457,6 +485,40 @@ def test_what_cannot_be_recognised_again_is_refused(tmp_path: Path) -> None:
         sojourn.isolated(square).map([1], results=3)  # type: ignore[arg-type]
 
 
+def experiment(dataset: Any, *, depth: int = 1) -> Any:
+    def prepared(rate: int) -> str:
+        return f"{dataset} {rate}"
+
+    @sojourn.isolated
+    def train(rate: int, times: int = depth) -> str:
+        assert train.receipt is None  # it has closed over itself
+        return prepared(rate) * times
+
+    return train
+
+
+def test_what_a_function_has_closed_over_and_its_defaults_belong_to_its_results(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "sweep.results"
+    assert experiment("mnist").map([1], results=file) == ["mnist 1"]
+    assert experiment("cifar").map([1], results=file) == ["cifar 1"]
+    assert experiment("cifar", depth=2).map([1], results=file) == ["cifar 1cifar 1"]
+    assert experiment("mnist").sweep([1], results=file).results == {0: "mnist 1"}
+    assert experiment("cifar", depth=2).sweep([1], results=file).results == {0: "cifar 1cifar 1"}
+    with pytest.raises(TypeError, match=r"train is bound to or has closed over cannot: .*lambda"):
+        experiment(lambda: 1).map([1], results=file)
+
+
+def test_functions_that_have_closed_over_nothing_keep_their_results(tmp_path: Path) -> None:
+    def context(function: Any) -> Any:
+        return Stored(tmp_path / "out", function, Options())._context
+
+    assert context(square) == ([], None, False)
+    assert context(partial(square, 1)) == ([(1,), {}], None, False)
+    assert context(Point(1).where) == ([ANY], None, False)
+
+
 def test_a_full_disk_loses_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "sweep.results"
     sweep = sojourn.isolated(square).sweep([1, 2, 3], workers=1, results=file)
@@ -509,6 +571,9 @@ def test_equal_items_have_equal_keys_and_others_have_others() -> None:
 class Point:
     def __init__(self, x: int) -> None:
         self.x = x
+
+    def where(self) -> int:
+        return self.x
 
 
 # -- what is shown -----------------------------------------------------------------------------

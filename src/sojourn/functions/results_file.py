@@ -2,8 +2,8 @@
 
 A line that says what it is, then one record for each result, appended and synced when the result
 arrives. A record that was cut short, by `kill -9` or a full disk, is dropped by its checksum, and
-the next one takes its place; one that is damaged between others is passed over. Results are
-pickles: read only files that you trust.
+the next one takes its place; one that is damaged between others is passed over, whatever of it is
+damaged. Results are pickles: read only files that you trust.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ _MAGIC = b"sojourn results "
 _HEADER_AT_MOST = 4096
 # length and checksum of what follows the head, and the key of the item
 _HEAD = struct.Struct("<QI32s")
+_PICKLED = b"\x80\x05"  # how all that follows the heads begins: pickles of protocol 5
+_CHUNK_BYTES = 2**16
 
 
 class _About(msgspec.Struct, frozen=True):
@@ -107,13 +109,13 @@ class ResultsFile:
         at = self._end
         while at and at + _HEAD.size <= size:
             length, checksum, key = _HEAD.unpack(_read_all(fd, _HEAD.size, at))
-            start, at = at + _HEAD.size, at + _HEAD.size + length
-            if at > size:
-                break
-            payload = _read_all(fd, length, start)
-            if zlib.crc32(payload, zlib.crc32(key)) == checksum:
+            start = at + _HEAD.size
+            payload = _read_all(fd, length, start) if length <= size - start else None
+            if payload is not None and zlib.crc32(payload, zlib.crc32(key)) == checksum:
                 results.setdefault(key, []).append(self._unpickled(payload))
-                self._end = at
+                self._end = at = start + length
+            else:
+                at = _next_start(fd, at + 1, size)  # its length may be what is damaged
         return results
 
     def _check_header(self, start: bytes) -> int:
@@ -155,6 +157,18 @@ def _read_all(fd: int, length: int, at: int) -> bytearray:
     while left and (count := os.preadv(fd, [left], at)):
         left, at = left[count:], at + count
     return data
+
+
+def _next_start(fd: int, at: int, size: int) -> int:
+    """Where a record may begin, from here on; the size of the file if there is none."""
+    place = at + _HEAD.size
+    while place < size:
+        chunk = _read_all(fd, min(_CHUNK_BYTES, size - place), place)
+        found = chunk.find(_PICKLED)
+        if found >= 0:
+            return place + found - _HEAD.size
+        place += max(1, len(chunk) - 1)  # the last byte may be the first of the two
+    return size
 
 
 def _sync_folder(path: str) -> None:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from types import FunctionType, ModuleType
 from typing import Any
 
 from sojourn.engines.code_capture import plain
@@ -24,8 +25,15 @@ class Stored:
     def __init__(self, path: Any, function: Callable[..., Any], options: Options) -> None:
         self.path = arguments.path("results", path)
         self._file = ResultsFile(self.path, _name(function))
-        # What a call depends on besides its item.
-        self._context = (_bound(function), options.seed, options.deterministic)
+        try:
+            # What a call depends on besides its item.
+            self._context = (_bound(function), options.seed, options.deterministic)
+            key(self._context)
+        except Exception as error:
+            raise TypeError(
+                f"results= needs a function that can be recognised in another run, and what "
+                f"{_name(function)} is bound to or has closed over cannot: {error}"
+            ) from error
         self._found: dict[bytes, list[Any]] = {}
         self._used: Counter[bytes] = Counter()
 
@@ -72,9 +80,33 @@ def _name(function: Callable[..., Any]) -> str:
 
 
 def _bound(function: Any) -> list[Any]:
-    """What is bound to it: the arguments of a partial, the object of a method."""
+    """What is bound to it: the arguments of a partial, the object of a method, what it has closed
+    over, its defaults. Of those there is but a digest: it is taken for every item."""
     if isinstance(function, partial):
         return [function.args, function.keywords, *_bound(function.func)]
     if inspect.ismethod(function):
-        return [function.__self__]
+        return [function.__self__, *_bound(function.__func__)]
+    if isinstance(function, FunctionType):
+        kept = _closed_over(function)
+        return [key(*kept)] if any(kept) else []
     return [] if inspect.isroutine(function) or inspect.isclass(function) else [function]
+
+
+def _closed_over(function: FunctionType, above: tuple[FunctionType, ...] = ()) -> tuple[Any, ...]:
+    """What it has closed over, by name, and its defaults; `above` are those it is reached by."""
+    above = (*above, function)
+    found: dict[str, Any] = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            value = cell.cell_contents
+        except ValueError:
+            continue  # there is nothing in it yet
+        if isinstance(value, ModuleType):
+            value = value.__name__
+        elif not isinstance(value, FunctionType):
+            value = getattr(value, "__wrapped__", value)  # an isolated or a cached one
+        if isinstance(value, FunctionType) and "<lambda>" not in value.__qualname__:
+            value = value not in above and (_name(value), *_closed_over(value, above))
+        if name != "__class__":  # its name tells
+            found[name] = value
+    return found, function.__defaults__, function.__kwdefaults__
