@@ -30,6 +30,7 @@ from sojourn.service.failures import Refused, Status, refusal
 from sojourn.service.grpc.messages import TENSORS, TFSERVING
 from sojourn.service.handler import Handler
 from sojourn.service.inference import Inference, ModelRef
+from sojourn.service.operating import Operating, Operation
 from sojourn.service.rules import ModelRules
 from sojourn.service.served import VersionState
 from sojourn.service.warming import RECORDED, read_records
@@ -470,6 +471,114 @@ def test_a_model_that_takes_for_ever_to_load_holds_up_no_other(tmp_path, monkeyp
             shutil.rmtree(tmp_path / "m")
             await until(lambda: "m" not in catalogue.names())
             assert await answer(catalogue, ModelRef("stuck")) == 4  # the old one serves on
+
+    run(main)
+
+
+async def given_up(operation: Coroutine[Any, Any, object], when: Callable[[], object]) -> None:
+    """Have a client ask for this, who leaves then."""
+    client = asyncio.create_task(operation)
+    await until(when)
+    client.cancel()
+    await asyncio.wait([client])
+    assert client.cancelled()
+
+
+def test_an_unload_whose_client_has_left_comes_to_its_end(tmp_path):
+    async def main() -> None:
+        async with serving({"m": str(write_version(tmp_path / "m", 1))}) as catalogue:
+            handler = Handler(catalogue)
+            await handler.load("m")
+            served = catalogue.resolve(M)
+            served.enter()
+            await given_up(
+                handler.unload("m"), lambda: states(catalogue)[1] is VersionState.UNLOADING
+            )
+            served.leave()
+            await until(lambda: states(catalogue)[1] is VersionState.END)
+            (status,) = catalogue.statuses("m")
+            assert status.receipt.clean
+            await handler.load("m")
+            assert await answer(catalogue) == 4
+            await handler.close()
+
+    run(main)
+
+
+def of_all(catalogue: Catalogue) -> set[VersionState]:
+    return {status.state for status in catalogue.statuses()}
+
+
+@pytest.mark.parametrize("way", ["load", "reload", "serve_only"])
+def test_a_load_whose_client_has_left_comes_to_its_end(tmp_path, monkeypatch, way):
+    paths = {name: str(write_version(tmp_path / name, 1)) for name in ("m", "other")}
+    rules = {name: ModelRules(path=path, load="eager") for name, path in paths.items()}
+    load, go_on = Catalogue._load, asyncio.Event()
+
+    async def load_later(catalogue: Catalogue, served: Any) -> None:
+        await go_on.wait()
+        await load(catalogue, served)
+
+    async def main() -> None:
+        async with serving({} if way == "reload" else paths) as catalogue:
+            handler = Handler(catalogue)
+            if way != "reload":
+                await handler.unload("m")
+            monkeypatch.setattr(Catalogue, "_load", load_later)
+            asked = {
+                "load": lambda: handler.load("m"),
+                "reload": lambda: handler.reload(rules),
+                "serve_only": lambda: handler.serve_only(catalogue.rules()),
+            }[way]()
+            await given_up(asked, lambda: VersionState.LOADING in of_all(catalogue))
+            go_on.set()
+            await until(lambda: of_all(catalogue) == {VersionState.AVAILABLE})
+            assert await answer(catalogue) == 4
+            assert await answer(catalogue, ModelRef("other")) == 4
+            await handler.close()
+
+    run(main)
+
+
+def test_a_configuration_is_taken_over_whole_if_its_client_has_left():
+    steps: list[str] = []
+    go_on = asyncio.Event()
+
+    async def read_again() -> list[str]:
+        steps.append("read")
+        await go_on.wait()
+        steps.append("taken over")
+        return []
+
+    async def main() -> None:
+        async with serving() as catalogue:
+            page = Operating(Handler(catalogue), Operation(reload=read_again)).page
+            assert page is not None
+            assert page.reload is not None
+            await given_up(page.reload(), lambda: steps)  # type: ignore[arg-type]
+            go_on.set()
+            await until(lambda: steps == ["read", "taken over"])
+
+    run(main)
+
+
+def test_a_handler_that_is_closed_calls_off_what_is_being_loaded(tmp_path, monkeypatch):
+    began = asyncio.Event()
+
+    async def load_never(catalogue: Catalogue, served: Any) -> None:
+        began.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Catalogue, "_load", load_never)
+
+    async def main() -> None:
+        async with serving({"m": str(write_version(tmp_path / "m", 1))}) as catalogue:
+            handler = Handler(catalogue)
+            client = asyncio.create_task(handler.load("m"))
+            await began.wait()
+            await asyncio.wait_for(handler.close(), 10)
+            with pytest.raises(asyncio.CancelledError):
+                await client
 
     run(main)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from sojourn.service.catalogue import Catalogue
 from sojourn.service.failures import Refused, refusal, refusing
@@ -16,6 +18,8 @@ from sojourn.service.served import ModelMetadata, Served, VersionState, VersionS
 from sojourn.service.signatures import CallSignature
 from sojourn.service.statistics import ModelStatistics
 from sojourn.values import Receipt
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,7 @@ class Handler:
         self.catalogue = catalogue
         self._queues: dict[tuple[str, int], ModelQueue] = {}
         self._leaving: list[ModelQueue] = []  # others have taken their places
+        self._operations: set[asyncio.Future[Any]] = set()
         self.is_stopping = False
         self.failures: deque[Failure] = deque(maxlen=256)  # the last ones
 
@@ -101,32 +106,46 @@ class Handler:
             queue.statistics.waiting = queue.waiting
         return tuple(queue.statistics for queue in found)
 
+    # Operations come to their end, also if the client that asked for one leaves meanwhile: else a
+    # model would stay half loaded for ever.
+
     async def load(self, name: str, *, version: int | None = None) -> None:
         """Have a model in service and loaded."""
-        with refusing():
-            await self.catalogue.load(name, version=version)
+        await self.finish(self.catalogue.load(name, version=version))
 
     async def unload(self, name: str, *, version: int | None = None) -> tuple[Receipt, ...]:
         """Take a model out of service; returns when its memory is back."""
-        with refusing():
-            return await self.catalogue.unload(name, version=version)
+        return await self.finish(self.catalogue.unload(name, version=version))
 
     async def reload(self, entries: Mapping[str, ModelRules]) -> None:
         """Serve these models instead, by these rules."""
-        with refusing():
-            await self.catalogue.reload(entries)
+        await self.finish(self.catalogue.reload(entries))
 
     async def serve_only(self, wanted: Mapping[str, ModelRules]) -> None:
         """Have these models loaded, by these rules, and no other of the server's."""
+        await self.finish(self._serve_only(wanted))
+
+    async def _serve_only(self, wanted: Mapping[str, ModelRules]) -> None:
+        await self.catalogue.adjust(wanted)
+        for name in self.catalogue.rules():
+            if name in wanted:
+                await self.catalogue.load(name)
+            else:
+                await self.catalogue.unload(name)
+
+    async def finish(self, operation: Awaitable[T]) -> T:
+        """What comes of an operation, for a client that may leave before its end."""
+        task = asyncio.ensure_future(operation)
+        self._operations.add(task)
+        task.add_done_callback(self._operations.discard)
         with refusing():
-            await self.catalogue.adjust(wanted)
-            for name in self.catalogue.rules():
-                if name in wanted:
-                    await self.catalogue.load(name)
-                else:
-                    await self.catalogue.unload(name)
+            return await asyncio.shield(task)
 
     async def close(self) -> None:
         """Cut off what is under way."""
+        for task in self._operations:
+            task.cancel()
+        if self._operations:
+            await asyncio.wait(self._operations)
         for queue in (*self._leaving, *self._queues.values()):
             await queue.close()

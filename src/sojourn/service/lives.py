@@ -299,9 +299,9 @@ class Lives:
         served.state, served.left_because = VersionState.UNLOADING, why
         model.settle()
         served.receipts.clear()
-        await served.wait_unused(DRAIN_SECONDS)
         let_go = self.pool.evict if model.is_pools else self.pool.unregister
         try:
+            await served.wait_unused(DRAIN_SECONDS)
             await asyncio.to_thread(let_go, served.pool_name, version=served.version)
         finally:
             served.state = VersionState.END

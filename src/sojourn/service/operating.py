@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sojourn._version import __version__
@@ -45,6 +45,8 @@ class Operating:
     """The parts, put together for one server. It lives until `close()`."""
 
     def __init__(self, handler: Handler, operation: Operation) -> None:
+        if (reload := operation.reload) is not None:
+            operation = replace(operation, reload=lambda: handler.finish(reload()))
         self.gate = Gate(operation.tokens)
         self._handler = handler
         self._operation = operation
