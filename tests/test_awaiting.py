@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import os
 import signal
@@ -151,6 +152,38 @@ def test_a_timeout_leaves_the_session_usable(run, zygote):
     run(main())
 
 
+@pytest.mark.quick
+def test_a_timeout_holds_while_another_task_prepares_the_same_step(run, zygote):
+    async def main() -> None:
+        async with sojourn.aopen(counting_up) as session:
+            with stopped(session.pid):
+                first = asyncio.ensure_future(session.arun("total", {"n": 1}))
+                await asyncio.sleep(0)
+                late = session.arun("total", {"n": 1}, timeout=0.1)
+                with pytest.raises(sojourn.StepTimeout, match="has not begun"):
+                    await asyncio.wait_for(late, 20)
+            assert await first == 1
+
+    run(main())
+
+
+def test_a_step_that_was_never_sent_has_not_begun_when_its_time_is_up(run, zygote):
+    async def main() -> None:
+        async with sojourn.aopen(counting_up) as session:
+            await session.arun("total", {"n": 1})
+            before = session._stay.lifecycle.steps
+            with stopped(session.pid):
+                steps = [session.arun("total", {"n": 1}, timeout=0.1) for _ in range(8)]
+                outcomes = await asyncio.gather(*steps, return_exceptions=True)
+            said = [str(outcome) for outcome in outcomes]
+            sent = sum("outcome is unknown" in text for text in said)
+            assert 0 < sent <= awaiting.WIDTH
+            assert sum("has not begun" in text for text in said) == 8 - sent
+            assert session._stay.lifecycle.steps - before == sent
+
+    run(main())
+
+
 def test_a_negative_timeout_is_refused(session):
     with pytest.raises(ValueError, match="must not be negative"):
         session.run("y", {"x": ROW}, timeout=-1)
@@ -260,6 +293,66 @@ def test_a_worker_that_dies_fails_all_who_wait_and_says_which_had_begun(run, zyg
         await session.aclose()
 
     run(main())
+
+
+async def give_up_steps(session: sojourn.Session) -> None:
+    """So many that the next one waits behind them."""
+    await session.arun("total", {"n": 1})
+    steps = [session.arun("total", {"n": FOR_EVER}, timeout=0.1) for _ in range(2 * awaiting.WIDTH)]
+    await asyncio.gather(*steps, return_exceptions=True)
+
+
+@pytest.mark.quick
+def test_a_step_behind_those_that_were_given_up_hears_of_the_workers_death(run, zygote):
+    async def main() -> None:
+        session = await sojourn.aopen(counting_up)
+        await give_up_steps(session)
+        waiting = asyncio.ensure_future(session.arun("total", {"n": 1}))
+        await asyncio.sleep(0)
+        os.kill(session.pid, signal.SIGKILL)
+        with pytest.raises(sojourn.SessionBroken, match="has not begun"):
+            await asyncio.wait_for(waiting, 20)
+        with pytest.raises(sojourn.SessionBroken):
+            await session.arun("total", {"n": 1}, timeout=20)
+        await session.aclose()
+
+    run(main())
+
+
+def test_a_step_behind_those_that_were_given_up_hears_of_the_close(run, zygote):
+    async def main() -> None:
+        session = await sojourn.aopen(counting_up)
+        await give_up_steps(session)
+        waiting = asyncio.ensure_future(session.arun("total", {"n": 1}))
+        await asyncio.sleep(0)
+        await asyncio.wait_for(session.aclose(timeout=0.1), 4)
+        with pytest.raises(sojourn.SessionClosed, match="has not begun"):
+            await asyncio.wait_for(waiting, 20)
+
+    run(main())
+
+
+@pytest.mark.parametrize("to_be_had", [0, 1])
+def test_no_descriptor_left_costs_no_awaited_step(zygote, monkeypatch, to_be_had):
+    async def main() -> None:
+        async with sojourn.aopen(counting_up) as session:
+            lanes = [session.arun("total", {"n": LONG}) for _ in range(awaiting.WIDTH)]
+            await asyncio.gather(*lanes)
+            left = [os.dup(2) for _ in range(to_be_had)]
+
+            def dup(fd: int) -> int:
+                if not left:
+                    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+                return os.dup2(fd, left.pop(), inheritable=False)
+
+            with monkeypatch.context() as without_descriptors:
+                without_descriptors.setattr(os, "dup", dup)
+                steps = [session.arun("total", {"n": n}) for n in range(1, 9)]
+                assert await asyncio.wait_for(asyncio.gather(*steps), 20) == list(range(1, 9))
+            for fd in left:
+                os.close(fd)
+
+    asyncio.run(main())
 
 
 def test_an_awaited_close_lets_running_steps_finish_and_refuses_new_ones(run, zygote):

@@ -116,6 +116,8 @@ def test_when_every_lane_is_taken_a_worker_that_dies_is_still_noticed():
             for _ in range(board.LANES + 2):
                 with pytest.raises(sojourn.StepTimeout):
                     session.run(*SUM, timeout=0.001)
+            with pytest.raises(sojourn.StepTimeout, match="has not begun"):
+                session.run(*SUM, timeout=0.001)  # there was no lane to send it over
             waiting = Background(session.run, *SUM)
             wait_until(lambda: session.state is State.RUNNING)
             os.kill(session.pid, signal.SIGKILL)

@@ -92,7 +92,7 @@ class AwaitedLanes:
         deadline: float | None = None,
     ) -> Answer:
         """Ask when it is this request's turn, and wait for the answer, whose arrays own their
-        memory. Raises TimeoutError at the deadline and PeerGone when the worker has ended."""
+        memory. Raises NoAnswer at the deadline and PeerGone when the worker has ended."""
         future: asyncio.Future[Answer] = self._loop.create_future()
         request = Request(future, meta, arrays, adoptable, may_wait, prints)
         timer = patience = None
@@ -107,7 +107,7 @@ class AwaitedLanes:
                 patience = self._learned.of(meta)
                 was_seen = await self._look(request, patience.looks() if CAN_SPIN else 0)
             if deadline is not None and not future.done():
-                timer = self._loop.call_later(left_until(deadline), request.fail, TimeoutError())
+                timer = self._loop.call_later(left_until(deadline), request.expire)
             answer = await future
             if patience is not None and patience.is_trying:
                 patience.learn(time.perf_counter() - began, was_seen=was_seen)
@@ -189,7 +189,10 @@ class AwaitedLanes:
         self._busy[lane] = bundle
         under_way.add(lane)
         if len(self._busy) > 1 or first.has_waited:
-            self._watch(lane)
+            try:
+                self._watch(lane)
+            except PeerGone:
+                pass  # others may be waiting, too: `_tick` fails them all
         return True
 
     async def _look(self, request: Request, looks: int) -> bool:
@@ -241,6 +244,7 @@ class AwaitedLanes:
     def _on_end(self) -> None:
         """The worker has ended. What it had to say was said before."""
         waiting, self._waiting = self._waiting, deque()
+        self._owed.clear()
         for lane in list(self._busy):
             if lane.has_answer:
                 self._answered(lane)
@@ -273,31 +277,33 @@ class AwaitedLanes:
     def _go_on(self) -> None:
         """Send what waits, as far as there are lanes."""
         waiting, self._waiting = self._waiting, deque()
-        while waiting:
-            request = waiting.popleft()
-            if not request.future.done():
-                self._begin(request)
-                if request.lane is None and not request.future.done():
-                    break  # it waits again, first in the new queue
-        self._waiting.extend(waiting)
+        try:
+            while waiting:
+                request = waiting.popleft()
+                if not request.future.done():
+                    self._begin(request)
+                    if request.lane is None and not request.future.done():
+                        break  # it waits again, first in the new queue
+        finally:
+            self._waiting.extend(waiting)
 
     # -- watching --------------------------------------------------------------------------------
 
     def _watch(self, lane: CallerLane) -> None:
+        """Have the loop tell us of its answer and of the worker's end, or `_tick`, where there is
+        no descriptor left for it."""
         if lane in self._bells:
             return
-        try:
-            bell = os.dup(lane.bell)
-        except OSError as error:
-            if error.errno != errno.EBADF:
-                raise
-            raise lane.peer_gone() from None  # another thread has buried the worker meanwhile
-        self._bells[lane] = bell
-        self._loop.add_reader(bell, self._on_bell, lane, bell)
-        if self._end_fd < 0:
-            self._end_fd = os.dup(self._lanes.pidfd)
-            self._loop.add_reader(self._end_fd, self._on_end)
         self._tick_later()
+        try:
+            bell = self._bells[lane] = os.dup(lane.bell)
+            self._loop.add_reader(bell, self._on_bell, lane, bell)
+            if self._end_fd < 0:
+                self._end_fd = os.dup(self._lanes.pidfd)
+                self._loop.add_reader(self._end_fd, self._on_end)
+        except OSError as error:
+            if error.errno == errno.EBADF:  # another thread has buried the worker meanwhile
+                raise lane.peer_gone() from None
 
     def _unwatch(self, lane: CallerLane) -> None:
         bell = self._bells.pop(lane, -1)
@@ -317,12 +323,15 @@ class AwaitedLanes:
             self._ticking = self._loop.call_later(_TICK_SECONDS, self._tick)
 
     def _tick(self) -> None:
-        """Now and then, while something takes its time."""
+        """Now and then, while something takes its time: what nothing else would tell us."""
         self._ticking = None
         if any(bundle.requests[0].prints for bundle in self._busy.values()):
             self._show()
+        for lane in list(self._busy):
+            if lane in self._busy and lane.has_answer:
+                self._answered(lane)
         refused = {lane for lane in self._busy if lane.is_refused}
-        if refused & self._suspects and self._lanes.has_peer_ended():
+        if self._lanes.has_peer_ended():
             self._on_end()
         for lane in refused & self._suspects & self._busy.keys():
             self._busy.pop(lane).fail(functools.partial(self._lanes.refusal_of, lane))

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 import numpy as np
 
-from sojourn.process.calls import FAILED, OK, SOME_FAILED, STEP, bundle_meta
+from sojourn.process.calls import FAILED, OK, SOME_FAILED, STEP, NoAnswer, bundle_meta
 from sojourn.transport.headers import ProtocolError
 from sojourn.transport.lane import Answer, CallerLane
 from sojourn.values.rows import Rows
@@ -62,6 +62,9 @@ class Request:
     def fail(self, error: BaseException) -> None:
         if not self.future.done():
             self.future.set_exception(error)
+
+    def expire(self) -> None:
+        self.fail(NoAnswer(sent=self.lane is not None))
 
 
 def _cost(array: np.ndarray | Rows) -> int:

@@ -48,7 +48,14 @@ class WorkerDied(Exception):
 
 
 class NoAnswer(TimeoutError):
-    """The deadline came before the answer. What the engine itself raises is never one of these."""
+    """The deadline came before the answer. What the engine itself raises is never one of these.
+
+    `sent`: the worker may carry it out all the same. If not, it will never see it.
+    """
+
+    def __init__(self, sent: bool = True) -> None:
+        super().__init__()
+        self.sent = sent
 
 
 class Call(msgspec.Struct, frozen=True):

@@ -34,7 +34,7 @@ def left_until(deadline: float | None, most: float = threading.TIMEOUT_MAX) -> f
 def held(lock: Lock, deadline: float | None) -> Iterator[None]:
     """Hold a lock; NoAnswer if it is not free by the deadline."""
     if not lock.acquire(timeout=left_until(deadline)):
-        raise NoAnswer
+        raise NoAnswer(sent=False)
     try:
         yield
     finally:

@@ -18,6 +18,7 @@ from typing import TypeVar
 import numpy as np
 
 from sojourn.errors import PlatformError, SessionBusy, SojournError
+from sojourn.process.calls import NoAnswer
 from sojourn.process.nets import close_all, net
 from sojourn.process.protocol import OpenLane
 from sojourn.transport import board, frames
@@ -159,7 +160,7 @@ class Lanes:
                 return self._free.pop()
             except IndexError:
                 if deadline is not None and time.monotonic() > deadline:
-                    raise TimeoutError from None
+                    raise NoAnswer(sent=False) from None
 
     def _found_or_wired(self, is_last_welcome: bool) -> CallerLane | None:
         with self._lock:
@@ -185,6 +186,8 @@ class Lanes:
 
     def has_peer_ended(self) -> bool:
         """Whether the worker has ended."""
+        if self._board is None:
+            return True  # closed, and the number may be another file's by now
         poll = select.poll()
         poll.register(self.pidfd, select.POLLIN)
         return bool(poll.poll(0))

@@ -283,7 +283,7 @@ class Worker(ForkedProcess):
     def _what_it_means(self, error: Exception) -> Exception:
         if isinstance(error, TimeoutError):
             _forget_frames(error)
-            return NoAnswer()
+            return NoAnswer(sent=not isinstance(error, NoAnswer) or error.sent)
         return self._death(error)
 
     def _revived(self, answer: bytes, graph: Any) -> BaseException:

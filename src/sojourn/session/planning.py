@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sojourn.errors import InputError
-from sojourn.process.deadlines import held
+from sojourn.process.calls import NoAnswer
+from sojourn.process.deadlines import held, left_until
 from sojourn.session.plans import Fetches, NamedPlan, PlanFacts, fetch_names, plain_name
 from sojourn.values import Signature
 
@@ -47,7 +48,10 @@ class Planning:
         while (plan := self.known.get(key[1:])) is None:
             others = self._under_way.get(key)
             if others is not None:
-                await asyncio.shield(others)  # one of this loop makes it already
+                # One of this loop makes it already.
+                left = None if deadline is None else left_until(deadline)
+                if not (await asyncio.wait([others], timeout=left))[0]:
+                    raise NoAnswer(sent=False)
                 continue
             made = self._under_way[key] = loop.create_future()
             try:

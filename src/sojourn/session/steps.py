@@ -151,7 +151,8 @@ class Step:
         if isinstance(error, WorkerDied):
             failure = stay.broken_by(error, self._consequence(error))
         elif isinstance(error, NoAnswer):
-            failure = stay.words.late(self._timeout, self._what, self._state_of_it(True))
+            counts = counts and error.sent
+            failure = stay.words.late(self._timeout, self._what, self._state_of_it(error.sent))
         stay.lifecycle.end_step(self, counts, failed=True)
         if failure is None:
             return False
