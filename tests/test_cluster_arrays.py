@@ -80,6 +80,28 @@ def test_a_peer_cannot_name_any_file(tmp_path: Path) -> None:
         sharing.close()
 
 
+def test_a_result_of_another_node_that_a_fork_has_is_not_released() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        sharing = Sharing.with_peer(ours)
+        memory = sojourn.empty(2**20, "uint8")
+        held = file_of(memory)
+        assert sharing is not None
+        assert held is not None
+        inode = os.fstat(held.fd).st_ino
+        result = sharing.answered((0, held.fd, inode, 0), (2**20,), np.dtype("uint8"))
+        child = os.fork()
+        if child == 0:
+            os._exit(0)
+        os.waitpid(child, 0)
+        del result
+        assert sharing.take_released() == []
+        result = sharing.answered((0, held.fd, inode, 0), (2**20,), np.dtype("uint8"))
+        del result
+        assert sharing.take_released() == [inode]
+        sharing.close()
+
+
 def test_a_model_is_brought_from_a_url(everywhere: Cluster) -> None:
     files = fsspec.filesystem("memory")
     try:

@@ -8,6 +8,7 @@ import os
 import pickle
 import socket
 import sys
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -74,6 +75,34 @@ def test_its_memory_and_descriptor_come_back_with_the_last_part_of_it():
     del part
     assert len(os.listdir("/proc/self/fd")) == descriptors
     assert held_bytes() < before + 32 * 2**20
+
+
+def forked(check: Callable[[], bool]) -> Callable[[], bool]:
+    """A child that checks something when it is called."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.read(reading, 1)
+            os._exit(not check())
+        finally:
+            os._exit(2)
+
+    def call() -> bool:
+        os.write(writing, b".")
+        os.close(writing)
+        os.close(reading)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+    return call
+
+
+def test_a_fork_keeps_a_placed_array_that_its_parent_lets_go_of():
+    held = [sojourn.empty(LARGE)]
+    held[0][...] = 3
+    is_unchanged = forked(lambda: (held[0] == 3).all())
+    held.clear()
+    assert is_unchanged()
 
 
 def test_a_fork_does_not_give_back_what_its_parent_uses():
@@ -316,6 +345,24 @@ def test_a_file_of_results_that_is_not_needed_is_given_up(results):
     for _ in range(200):
         results.answer(np.zeros(3))
     assert results.segments() == 0
+
+
+def test_a_fork_keeps_a_result_that_its_parent_lets_go_of(results):
+    held = results.answer(np.full(LARGE, 1, np.float32))
+    is_unchanged = forked(lambda: (held[0] == 1).all())
+    held.clear()
+    for _ in range(2 * board.RESULT_FILES):  # each place is used again
+        results.answer(np.full(LARGE, 2, np.float32))
+    assert is_unchanged()
+
+
+def test_results_that_came_after_a_fork_are_used_again(results):
+    assert forked(lambda: True)()
+    results.answer(np.zeros(LARGE, np.float32))
+    handed_over = results.out._handed_over
+    for _ in range(20):
+        results.answer(np.zeros(LARGE, np.float32))
+    assert results.out._handed_over == handed_over
 
 
 # -- sessions -----------------------------------------------------------------------------------

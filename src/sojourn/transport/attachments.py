@@ -63,7 +63,8 @@ class PlacedFiles:
 
     def __init__(self) -> None:
         # Which file goes by which number; the one that was used least lately comes first. The
-        # reader's mapping keeps no memory: a file's memory is given back with its last array.
+        # reader's mapping keeps no memory: a file's memory is given back with its last array. Only
+        # that of one that a fork has too is kept, until its number goes to another.
         self._numbers: OrderedDict[int, tuple[weakref.ref[placed.MemoryFile], int]] = OrderedDict()
         self._in_message: set[int] = set()  # numbers that the message refers to
 
@@ -284,7 +285,8 @@ def handed_over(array: np.ndarray) -> Result | None:
 
 
 class Result(Mapping):
-    """Keeps the file of one result; when it is collected, the worker uses the file again."""
+    """Keeps the file of one result; when it is collected, the worker uses the file again, unless a
+    fork has it too, which would see what is written there."""
 
     __slots__ = ("_files", "_number", "_sequence")
 
@@ -309,7 +311,7 @@ class Result(Mapping):
         super().__del__()
         if self.size:
             files = self._files()
-            if files is not None and self._sequence:
+            if files is not None and self._sequence and not self.is_in_a_fork:
                 files.release(self._number, self._sequence)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -30,10 +30,12 @@ class Mapping:
     `private`: what is written here stays here; the file does not change.
     """
 
-    __slots__ = ("__array_interface__", "__weakref__", "address", "size")
+    __slots__ = ("__array_interface__", "__weakref__", "_age", "address", "size")
+    age: ClassVar[object] = object()  # another with each fork
 
     def __init__(self, fd: int, size: int, *, private: bool = False) -> None:
         self.size = 0  # nothing to unmap yet
+        self._age = self.age
         how = mmap.MAP_PRIVATE if private else mmap.MAP_SHARED
         address = _libc.mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, how, fd, 0)
         if address == _FAILED:
@@ -48,6 +50,11 @@ class Mapping:
             "data": (address, False),
         }
 
+    @property
+    def is_in_a_fork(self) -> bool:
+        """Whether a process that was forked since has it too, and must find it unchanged."""
+        return self._age is not self.age
+
     def array(self, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
         """An array in these bytes, which keeps them."""
         return np.ndarray(shape, dtype, buffer=np.asarray(self).data, offset=offset)
@@ -55,6 +62,15 @@ class Mapping:
     def __del__(self, unmap: Any = _libc.munmap) -> None:
         if self.size:
             unmap(self.address, self.size)
+
+
+def _begin_another_age() -> None:
+    Mapping.age = object()
+
+
+if hasattr(os, "register_at_fork"):
+    # Before, so that no thread lets go of something just then; and after, for what was made then.
+    os.register_at_fork(before=_begin_another_age, after_in_parent=_begin_another_age)
 
 
 def punch(fd: int, size: int) -> None:

@@ -1,7 +1,8 @@
 """Placed arrays: ordinary numpy arrays in nameless shared memory, fed to a worker without a copy.
 
 Each large array has a memory file of its own; small ones share one. A file is given back when the
-last array in it is gone, at once and even if others still map it.
+last array in it is gone, at once and even if others still map it. One that a fork has too goes when
+nobody maps it any more.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ class MemoryFile(Mapping):
 
     def __del__(self, *_: Any) -> None:
         if self.size:
-            if os.getpid() == self._maker:  # in a fork the arrays are still the parent's
+            # In a fork the arrays are still the parent's, and what it had then is the fork's too.
+            if os.getpid() == self._maker and not self.is_in_a_fork:
                 punch(self.fd, self.size)
             os.close(self.fd)
         super().__del__()

@@ -186,7 +186,7 @@ class _Lent(Mapping):
 
     def __del__(self, *_: Any) -> None:
         super().__del__()
-        if self.size:
+        if self.size and not self.is_in_a_fork:
             self._released.append(self._inode)
 
 
