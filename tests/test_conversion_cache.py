@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import pickle
 import shutil
+import signal
 import threading
 from pathlib import Path
 from typing import Any
@@ -139,6 +141,21 @@ def test_a_model_is_known_by_what_is_behind_its_links(tmp_path: Path) -> None:
     assert cache.key_of(load, [], "") == before
     (tmp_path / "elsewhere" / "weights").write_bytes(b"2")
     assert cache.key_of(load, [], "") != before
+
+
+def test_a_checkpoint_may_be_links_to_its_files_unless_it_is_untrusted(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    for name in ("m.meta", "m.index", "m.data-00000-of-00001"):
+        (tmp_path / "real" / name).write_bytes(b"1")
+        (tmp_path / name).symlink_to(tmp_path / "real" / name)
+    load = Load(kind="metagraph", path=str(tmp_path / "m"))
+    before = cache.key_of(load, [], "")
+    (tmp_path / "real" / "m.index").write_bytes(b"2")
+    assert cache.key_of(load, [], "") != before
+    with pytest.raises(
+        ModelError, match="is not a regular file, and a checkpoint with its meta graph is untrusted"
+    ):
+        sojourn.open(tmp_path / "m", untrusted=True)
 
 
 def test_what_is_known_of_all_engines_is_known_of_each(
@@ -310,6 +327,27 @@ def test_a_refusal_is_kept_if_it_is_about_the_model(error: Exception, may_pass: 
     assert examining._may_pass(error) == may_pass
 
 
+@pytest.mark.parametrize(("engine", "tries"), [("litert", 2), ("fastest", 1)])
+def test_what_may_pass_is_tried_again_by_name_at_once_and_otherwise_after_a_while(
+    model: Path, engine: str, tries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    examining_it = Examining(refusal="no memory", is_passing=True)
+    monkeypatch.setattr(converting, "examine", examining_it)
+    one = conversion(model, engine)
+    for _ in range(2):
+        found_by(one)
+    assert examining_it.count == tries
+    monkeypatch.setattr(one, "_until", 0.0)
+    found_by(one)
+    assert examining_it.count == tries + 1
+
+
+def test_a_model_with_an_engine_can_be_sent_elsewhere() -> None:
+    blueprint = pickle.loads(pickle.dumps(Blueprint(scaled, engine="fastest", tolerance=1e-3)))
+    assert blueprint._conversion._wanted == "fastest"
+    assert blueprint._conversion._tolerance == 1e-3
+
+
 # Sessions
 
 
@@ -339,6 +377,19 @@ def test_a_converted_model_that_is_damaged_is_made_again(
         shutil.rmtree(own_cache)  # which harms no session that is open
         assert session.engine.startswith("litert ")
         assert weight(session) == 7
+
+
+@needs_engines
+def test_a_worker_comes_back_though_the_cache_was_cleared(
+    own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(examining, "_TIMING_SECONDS", 0.01)
+    with sojourn.open(scaled, engine="litert", restart="from-checkpoint") as session:
+        shutil.rmtree(own_cache)
+        os.kill(session.pid, signal.SIGKILL)
+        for _ in range(2):
+            assert session.run("y", {"x": np.eye(4, dtype=np.float32)})[1, 3] == 7
+        assert session.engine.startswith("litert ")
 
 
 @needs_engines

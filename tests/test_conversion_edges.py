@@ -77,6 +77,15 @@ def divided() -> Any:
     return f
 
 
+def around() -> Any:
+    import tensorflow as tf
+
+    return tf.function(
+        lambda a: {"day": a % 86400.0, "back": a % -3.0},
+        input_signature=[tf.TensorSpec([None], tf.float32, name="a")],
+    )
+
+
 def looked_up() -> Any:
     import tensorflow as tf
 
@@ -152,6 +161,15 @@ def test_whole_numbers_are_divided_compared_and_added_as_tensorflow_does() -> No
         expected = session.run(None, feeds)
     with sojourn.open(whole_numbers, engine="onnxruntime") as session:
         assert proof.difference(expected, session.run(None, feeds)) == (0.0, "")
+
+
+@needs_engines
+def test_what_is_left_over_of_large_floats_is_exact() -> None:
+    a = np.array([1e8, -1e8, 1.7e9, 7.5, -7.5, 0.0, 6.0], np.float32)
+    with sojourn.open(around, engine="onnxruntime") as session:
+        got = session.run(None, {"a": a})
+    assert np.array_equal(got["day"], np.fmod(np.float64(a), 86400) % 86400)
+    assert np.array_equal(got["back"], np.float64(a) % -3)
 
 
 @needs_engines

@@ -12,6 +12,7 @@ import pytest
 import sojourn
 from needed import needs_engines
 from sojourn import events
+from sojourn.errors import EngineError
 from sojourn.session.conversion import cache, converting, examining
 from sojourn.session.conversion.candidates import Candidate, Examined
 from sojourn.session.conversion.choosing import Use, fastest, words_for
@@ -51,6 +52,19 @@ def largest() -> Any:
 
     x = tf.compat.v1.placeholder(tf.float32, [None, 16], name="x")
     return {"x": x}, {"y": tf.reduce_max(x, axis=1)}
+
+
+def sliced() -> Any:
+    """ONNX Runtime cuts it off where TensorFlow refuses it."""
+    import tensorflow as tf
+
+    return tf.function(
+        lambda x, at: {"y": tf.slice(x, [at], [4]) * 2.0},
+        input_signature=[
+            tf.TensorSpec([None], tf.float32, name="x"),
+            tf.TensorSpec([], tf.int32, name="at"),
+        ],
+    )
 
 
 # Decisions
@@ -160,6 +174,23 @@ def test_in_shadow_mode_a_disagreement_is_an_event_and_tensorflow_computes_from_
     assert (told.session, told.detail["engine"]) == (session.name, "tensorflow")
     assert "'y' is finite in other places" in told.detail["why"]
     assert session.receipt.clean
+
+
+@needs_engines
+def test_in_shadow_mode_an_answer_to_what_tensorflow_refuses_is_a_disagreement(
+    heard: list[events.Event],
+) -> None:
+    x = np.arange(16, dtype=np.float32)
+    samples = [{"x": x * n, "at": np.int32(n)} for n in (3, 5)]
+    options = {"samples": samples, "engine_options": {"threads": 1}}
+    with sojourn.open(sliced, engine="onnxruntime", shadow=0.5, **options) as session:
+        for _ in range(2):
+            with pytest.raises(EngineError, match=r"Expected size\[0\] in \[0, 1\], but got 4"):
+                session.run("y", {"x": x, "at": np.int32(15)})
+        assert session.run("y", {"x": x, "at": np.int32(1)}).tolist() == [2.0, 4.0, 6.0, 8.0]
+        assert session.engine.startswith("tensorflow: onnxruntime ")
+    [told] = [event for event in heard if event.kind == "engine.disagreed"]
+    assert "it answers what TensorFlow refuses" in told.detail["why"]
 
 
 @needs_engines

@@ -61,6 +61,15 @@ def test_the_only_signature_needs_no_choice_and_none_at_all_means_the_graph(fold
 
 
 @needs_engine
+def test_an_input_and_an_output_may_have_the_same_name(folder: Path) -> None:
+    with sojourn.open(folder / "next.tflite") as session:
+        state = np.ones((1, 4), np.float32)
+        for _ in range(3):
+            state = session.run("state", {"state": state})
+        assert state.tolist() == [[8.0] * 4]
+
+
+@needs_engine
 def test_its_worker_has_no_tensorflow(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with sojourn.open(folder / "one.tflite") as session:
         session.run("y", {"x": X})
@@ -200,29 +209,47 @@ def test_damage_is_a_model_error_and_never_anything_else(folder: Path, tmp_path:
             look(truncated)
 
 
+def table(place: int) -> bytes:
+    """A table whose only field, at this place, is an offset to what follows it."""
+    fields = struct.pack(f"<{place + 1}H", *[0] * place, 4)
+    vtable = struct.pack("<HH", 4 + len(fields), 8) + fields
+    return vtable + struct.pack("<iI", len(vtable), 4)
+
+
+def again(count: int, vtable_bytes: int) -> bytes:
+    """A list that names the table that follows it so many times."""
+    offsets = (4 * (count - i) + vtable_bytes for i in range(count))
+    return struct.pack(f"<I{count}I", count, *offsets)
+
+
 def test_one_table_that_is_referred_to_a_million_times_is_refused() -> None:
     # A list that names one graph again and again, whose list names one op again and again: the
     # square of what the file holds.
-    count = 3000
-
-    def table(place: int) -> bytes:
-        """A table whose only field, at this place, is an offset to what follows it."""
-        fields = struct.pack(f"<{place + 1}H", *[0] * place, 4)
-        vtable = struct.pack("<HH", 4 + len(fields), 8) + fields
-        return vtable + struct.pack("<iI", len(vtable), 4)
-
-    def vector(vtable_bytes: int) -> bytes:
-        """A list of the table that follows it."""
-        offsets = (4 * (count - i) + vtable_bytes for i in range(count))
-        return struct.pack(f"<I{count}I", count, *offsets)
-
     graphs, ops = table(2), table(3)
     data = b"".join(
         [
             struct.pack("<I4s", 8 + len(graphs) - 8, b"TFL3"),
-            *(graphs, vector(len(ops) - 8)),
-            *(ops, vector(4), struct.pack("<HHi", 4, 4, 4)),
+            *(graphs, again(3000, len(ops) - 8)),
+            *(ops, again(3000, 4), struct.pack("<HHi", 4, 4, 4)),
         ]
     )
+    with pytest.raises(ModelError, match="which no model has"):
+        parse_tflite(memoryview(data))
+
+
+def test_one_long_name_and_shape_that_are_referred_to_again_and_again_are_refused() -> None:
+    graphs, tensors = table(2), table(0)
+    dims = struct.pack("<I254i", 254, *range(1000, 1254))
+    vtable = struct.pack("<HHHHHH", 12, 12, 4, 0, 0, 8)  # a shape and a name
+    data = b"".join(
+        [
+            struct.pack("<I4s", len(graphs), b"TFL3"),
+            *(graphs, again(1, len(tensors) - 8)),
+            *(tensors, again(20_000, len(vtable)), vtable),
+            *(struct.pack("<iII", len(vtable), 8, 4 + len(dims)), dims),
+            *(struct.pack("<I", 4096), b"n" * 4096),
+        ]
+    )
+    assert len(data) < 100_000
     with pytest.raises(ModelError, match="which no model has"):
         parse_tflite(memoryview(data))

@@ -43,6 +43,10 @@ def main(folder: str) -> None:
         def det(self, x: Any) -> Any:
             return {"y": tf.linalg.det(x)}
 
+        @tf.function(input_signature=[tf.TensorSpec([1, 4], tf.float32, name="state")])
+        def next(self, state: Any) -> Any:
+            return {"state": state * 2.0}
+
         @tf.function(input_signature=[tf.TensorSpec([None], tf.int32)])
         def row(self, i: Any) -> Any:
             return {"y": tf.gather(WEIGHTS, i)}
@@ -52,6 +56,7 @@ def main(folder: str) -> None:
     write("one", two, {"dense": two.dense})
     write("counter", counter, {"add": counter.add})
     write("row", odd, {"row": odd.row})
+    write("next", odd, {"next": odd.next})
     write("custom", odd, {"det": odd.det}, allow_custom_ops=True)
     flex = [tf.lite.OpsSet.TFLITE_BUILTINS, tf.lite.OpsSet.SELECT_TF_OPS]
     write("flex", odd, {"det": odd.det}, supported_ops=flex)

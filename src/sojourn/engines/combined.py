@@ -12,7 +12,7 @@ import numpy as np
 
 from sojourn.engines.agreement import disagreement
 from sojourn.engines.base import Arrays, CallBack, Engine, EnginePlan, Operation, load_model
-from sojourn.errors import InputError
+from sojourn.errors import EngineError, InputError
 from sojourn.kinds import KINDS, Load
 
 
@@ -86,13 +86,16 @@ class ShadowedEngine(_TwoEngines):
         """Whether they agree. The client is told if they do not."""
         one, other = (dict(zip(names, arrays, strict=True)) for arrays in (expected, got))
         _, wrong = disagreement(one, other, self._tolerance)
-        if not wrong:
-            return True
+        if wrong:
+            self.disagree(wrong)
+        return not wrong
+
+    def disagree(self, how: str) -> None:
+        """Have TensorFlow compute from now on, and tell the client why."""
         if not self.has_disagreed:
             self.has_disagreed = True
             if self._call_back is not None:
-                self._call_back(wrong.encode(), ())
-        return False
+                self._call_back(how.encode(), ())
 
 
 class _TwoPlans:
@@ -132,7 +135,21 @@ class _Shadowed(_TwoPlans):
             got = quick(arrays)
         except InputError:
             return right(arrays)  # which takes what the other does not
+        except EngineError as error:
+            expected = right(arrays)
+            self._engine.disagree(f"it refuses what TensorFlow answers: {_first_line(error)}")
+            return expected
         if not self._engine.is_due():
             return got
-        expected = right(arrays)
+        try:
+            expected = right(arrays)
+        except MemoryError:
+            raise  # which says nothing of the answer
+        except Exception as error:
+            self._engine.disagree(f"it answers what TensorFlow refuses: {_first_line(error)}")
+            raise
         return got if self._engine.judge(self._names, expected, got) else expected
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0] or type(error).__name__

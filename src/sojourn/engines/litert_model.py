@@ -142,7 +142,9 @@ class _Runner:
             if not is_whole:
                 self._signature = signature  # which allocates at every step
             inputs, outputs = named
-        self._places = {name: detail["index"] for name, detail in (inputs | outputs).items()}
+        # Apart, because an input and an output may have the same name.
+        self._fed = {name: detail["index"] for name, detail in inputs.items()}
+        self._fetched = {name: detail["index"] for name, detail in outputs.items()}
         self._sizes = {name: tuple(detail["shape"]) for name, detail in inputs.items()}
         self.inputs = {name: _spec(detail) for name, detail in inputs.items()}
         self.outputs = {name: _spec(detail) for name, detail in outputs.items()}
@@ -152,7 +154,7 @@ class _Runner:
         if self._signature is not None:
             results: dict[str, Any] = self._signature(**dict(zip(feeds, arrays, strict=True)))
             return [np.asarray(results[name]) for name in fetches]
-        interpreter, places, sizes = self._interpreter, self._places, self._sizes
+        interpreter, places, sizes = self._interpreter, self._fed, self._sizes
         is_resized = False
         for name, array in zip(feeds, arrays, strict=True):
             if array.shape != sizes.get(name):
@@ -168,7 +170,7 @@ class _Runner:
         for name, array in zip(feeds, arrays, strict=True):
             interpreter.set_tensor(places[name], array)
         interpreter.invoke()
-        return [np.asarray(interpreter.get_tensor(places[name])) for name in fetches]
+        return [np.asarray(interpreter.get_tensor(self._fetched[name])) for name in fetches]
 
 
 def _path_of(file: IO[bytes]) -> str:

@@ -94,8 +94,13 @@ def _floor_mod(made: _Rewriting) -> None:
     if made.is_of_integers:
         _divides(made)
         return made.finish_as_was("Mod", made.inputs)
-    below = made.make("Floor", [made.make("Div", made.inputs)])
-    return made.finish("Sub", [made.inputs[0], made.make("Mul", [below, made.inputs[1]])])
+    # What is left over of a large number by way of its quotient is what rounding made of it.
+    by, zero = made.inputs[1], made.constant(0)
+    left = made.make("Mod", made.inputs, fmod=1)
+    is_other_side = made.make(
+        "Less", [made.make("Mul", [made.make("Sign", [left]), made.make("Sign", [by])]), zero]
+    )
+    return made.finish("Where", [is_other_side, made.make("Add", [left, by]), left])
 
 
 def _truncate_div(made: _Rewriting) -> None:

@@ -96,7 +96,7 @@ class SavedModelEngine(GraphEngine):
     def _reset_variables(self) -> None:
         try:
             self._fill()
-        except errors_impl.OpError as error:
+        except (errors_impl.OpError, ValueError) as error:
             raise CheckpointError(
                 f"the files that the model was loaded from, {self._path}, are gone or damaged, so "
                 f"it cannot be reset: {first_lines(error)}"

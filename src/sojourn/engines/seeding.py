@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from sojourn.errors import DeviceError
-from sojourn.kinds import Load
+from sojourn.kinds import KINDS, Load
 
 # Random ops that keep their own stream: without seeds in the graph each starts anywhere.
 _SEEDED = ("seed", "seed2")
@@ -35,8 +35,9 @@ def prepare(load: Load) -> None:
         seed_process(seed)
     if load.deterministic and "tensorflow" in sys.modules:
         sys.modules["tensorflow"].config.experimental.enable_op_determinism()
-    if load.threads is not None and "tensorflow" in sys.modules:
-        # A builder may compute before there is a session, which would come too late.
+    if load.threads is not None and KINDS[load.kind].framework == "tensorflow":
+        # A builder may compute before there is a session, which would come too late. Another
+        # engine in the same worker has its own.
         threading = sys.modules["tensorflow"].config.threading
         threading.set_intra_op_parallelism_threads(load.threads)
         threading.set_inter_op_parallelism_threads(load.threads)

@@ -1,4 +1,4 @@
-"""Which files belong to a model, as real paths: the sandbox follows no link in them."""
+"""Which files belong to a model. The sandbox follows no link in them."""
 
 from __future__ import annotations
 
@@ -31,12 +31,11 @@ def of_checkpoint(prefix: str) -> list[str]:
     """The files of one checkpoint, and none of its neighbours."""
     folder, name = os.path.split(prefix)
     folder = os.path.realpath(folder)
-    found = []
-    for sibling in sorted(os.listdir(folder)):
-        if not sibling.startswith(name) or not _OF_A_CHECKPOINT.fullmatch(sibling[len(name) :]):
-            continue
-        found.append(plain_file(os.path.join(folder, sibling), "the checkpoint"))
-    return found
+    return [
+        os.path.join(folder, sibling)
+        for sibling in sorted(os.listdir(folder))
+        if sibling.startswith(name) and _OF_A_CHECKPOINT.fullmatch(sibling[len(name) :])
+    ]
 
 
 def plain_file(path: str, of: str) -> str:

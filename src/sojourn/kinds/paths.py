@@ -32,6 +32,18 @@ class Found:
         return self
 
 
+def readable(model: str | os.PathLike[str]) -> str:
+    """The whole path of a model that is to be opened."""
+    path = os.path.abspath(os.fspath(model))
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise ModelError(
+            f"frameworks read models from paths that are valid UTF-8, and {path!r} is not"
+        ) from None
+    return path
+
+
 def recognise(path: str) -> Found:
     """What lies at the path. Raises ModelError if it is nothing that is known."""
     folder, name = os.path.split(path)

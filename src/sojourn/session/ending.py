@@ -151,6 +151,7 @@ class Ending:
         # Those whose step was cut off still look at the lanes; they leave now.
         stay.lifecycle.wait_idle(5.0, closer)
         backend.release()
+        stay.comeback = None  # which keeps what it would load
         stay.receipt = Receipt(
             session=stay.name,
             held_bytes=held.host_bytes,

@@ -18,9 +18,10 @@ from sojourn.engines.hooks import DEFAULT
 from sojourn.errors import DeviceError, ModelError
 from sojourn.kinds import KINDS, Load, framework_of
 from sojourn.kinds.names import by_short_name
-from sojourn.kinds.paths import Found, recognise
+from sojourn.kinds.paths import Found, readable, recognise
 from sojourn.probes import gpu
 from sojourn.probes.platform import require_process_isolation
+from sojourn.process.deadlines import left_until
 from sojourn.session.backend import Backend, InlineBackend
 from sojourn.session.beginning import IsUnderWay
 from sojourn.session.conversion.attempt import Attempt
@@ -135,7 +136,7 @@ class Blueprint:
         self._inline = isolation == "inline"
         found: Found | None = None
         if isinstance(model, str | os.PathLike):
-            found = recognise(_readable_path(model)).model()
+            found = recognise(readable(model)).model()
         self._confined = confinement(untrusted, found, isolation)
         self._limit = memory_limit(memory, self._confined)
         if self._inline and self._limit is not None:
@@ -273,6 +274,16 @@ class Blueprint:
                 deadline=deadline,
             )
 
+        def what_to_load(deadline: float | None) -> tuple[Load, Arrays]:
+            nonlocal load, arrays
+            if self._conversion is not None and not self._conversion.is_intact():
+                # The cache was cleared meanwhile, or had to make room.
+                again = Attempt(name, None if deadline is None else left_until(deadline))
+                trial = self._trial(again, owner, name, device)
+                load, arrays, stay.engine = self._conversion.chosen(again, trial, name)
+                load = replace(load, device=device, gpu_bytes=limit)
+            return load, arrays
+
         try:
             # Trying engines has taken some of its time.
             timeout = self._timeout if self._conversion is None else attempt.seconds_left
@@ -282,7 +293,7 @@ class Blueprint:
             if choice.gpu is not None and device == "auto":
                 _tell_if_on_cpu(stay)
             if self._restart is not None:
-                stay.comeback = stay.keeping.comeback_with(new_backend, load, arrays)
+                stay.comeback = stay.keeping.comeback_with(new_backend, what_to_load)
             if load.kind == "shadowed":
                 tell_of_disagreement(stay)
             return Session(stay)
@@ -373,17 +384,6 @@ def _described_if_live(model: Any, chosen: Load) -> tuple[Load, Arrays] | None:
         packed, arrays = tracing.pack(model, chosen.inputs)
         return replace(chosen, kind="packed", packed=packed, inputs=None), arrays
     return None
-
-
-def _readable_path(model: str | os.PathLike[str]) -> str:
-    path = os.path.abspath(os.fspath(model))
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        raise ModelError(
-            f"frameworks read models from paths that are valid UTF-8, and {path!r} is not"
-        ) from None
-    return path
 
 
 def _base_name(model: Any) -> str:

@@ -194,9 +194,10 @@ class Stay:
 
     def come_back(self, deadline: float | None) -> None:
         """Have the worker, which has died, replaced by another."""
-        assert self.comeback is not None
+        comeback = self.comeback
         try:
-            self.comeback(deadline)
+            if comeback is not None:  # or it was closed meanwhile, as the caller will see
+                comeback(deadline)
         except NoAnswer:
             raise self.words.not_replaced() from None
 

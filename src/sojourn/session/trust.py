@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
+from sojourn.kinds.belongings import plain_file
 from sojourn.kinds.paths import Found
 from sojourn.values import arguments
 
@@ -35,7 +37,11 @@ def confinement(untrusted: bool | str, found: Found | None, isolation: str) -> C
         raise ValueError("an untrusted model runs in a worker of its own, not inline")
     if found is None:
         raise ValueError("untrusted=True is for models in files; code that you pass is your own")
-    return Confinement(found.kind.files_of(found.path), untrusted == BEST_EFFORT)
+    readable = [
+        path if os.path.isdir(path) else plain_file(path, found.kind.what)
+        for path in found.kind.files_of(found.path)
+    ]
+    return Confinement(readable, untrusted == BEST_EFFORT)
 
 
 def memory_limit(memory: int | str | None, confined: Confinement) -> int | None:

@@ -19,7 +19,8 @@ _DTYPES = (
     "float32 float16 int32 uint8 int64 string bool int16 complex64 int8 float64 complex128 uint64 "
     "resource variant uint32 uint16 int4 bfloat16 int2 uint4 float8_e4m3fn float8_e5m2"
 ).split()
-_MOST_ITEMS = 1_000_000  # ops, tensors, names: far above any model
+_MOST_ITEMS = 1_000_000  # ops, tensors, dimensions, names: far above any model
+_ITEM_BYTES = 64  # of a name, so that many references to a long one count for what they take
 _MOST_DIMENSIONS = 254
 
 
@@ -40,6 +41,17 @@ class TfLiteModel:
         self._count += items
         if self._count > _MOST_ITEMS:
             raise ModelError(f"more than {_MOST_ITEMS:,} ops and tensors, which no model has")
+
+    def name(self, table: Table, place: int) -> str:
+        """One that the file gives."""
+        found = table.text(place)
+        self.count(1 + len(found) // _ITEM_BYTES)
+        return found
+
+    def numbers(self, table: Table, place: int) -> tuple[int, ...]:
+        """Those of a list, counted before they are read."""
+        self.count(table.length(place))
+        return table.numbers(place) or ()
 
 
 @dataclass(slots=True)
@@ -89,14 +101,14 @@ def parse_tflite(data: memoryview) -> TfLiteModel:
         model.count()
         index = signature.number(4, "<I")
         tensors = graphs[index][1] if index < len(graphs) else []
-        model.signatures[signature.text(2)] = Signature(
+        model.signatures[model.name(signature, 2)] = Signature(
             _mapped(model, signature.tables(0), tensors),
             _mapped(model, signature.tables(1), tensors),
         )
     if not model.signatures:
         graph, tensors = graphs[0]
         model.signatures["graph"] = Signature(
-            _listed(graph.numbers(1), tensors), _listed(graph.numbers(2), tensors)
+            _listed(model.numbers(graph, 1), tensors), _listed(model.numbers(graph, 2), tensors)
         )
     return model
 
@@ -107,7 +119,7 @@ def _op_names(model: TfLiteModel, top: Table) -> Iterator[str]:
         # Files made before there were more than 127 have the number in a byte.
         number = max(code.number(0, "<b"), code.number(3, "<i"))
         if number == CUSTOM:
-            name = code.text(1)
+            name = model.name(code, 1)
             model.custom.add(name)
             yield name
         else:
@@ -125,7 +137,7 @@ def _tensors(model: TfLiteModel, graph: Table, sizes: list[int]) -> list[_Tensor
         model.count()
         code, buffer = tensor.number(1, "<b"), tensor.number(2, "<I")
         dtype = _DTYPES[code] if 0 <= code < len(_DTYPES) else f"dtype {code}"
-        one = _Tensor(tensor.text(3), TensorSpec(dtype, _shape(tensor)), buffer)
+        one = _Tensor(model.name(tensor, 3), TensorSpec(dtype, _shape(model, tensor)), buffer)
         found.append(one)
         size = sizes[buffer] if 0 < buffer < len(sizes) else 0
         if size:
@@ -134,11 +146,11 @@ def _tensors(model: TfLiteModel, graph: Table, sizes: list[int]) -> list[_Tensor
     return found
 
 
-def _shape(tensor: Table) -> tuple[int | None, ...]:
-    dims = tensor.numbers(7) or tensor.numbers(0) or ()
-    if len(dims) > _MOST_DIMENSIONS:
+def _shape(model: TfLiteModel, tensor: Table) -> tuple[int | None, ...]:
+    place = 7 if tensor.length(7) else 0
+    if tensor.length(place) > _MOST_DIMENSIONS:
         raise ModelError("damaged: a shape of more than 254 dimensions")
-    return tuple(dim if dim >= 0 else None for dim in dims)
+    return tuple(dim if dim >= 0 else None for dim in model.numbers(tensor, place))
 
 
 def _mapped(
@@ -150,12 +162,12 @@ def _mapped(
         index = entry.number(1, "<I")
         if index >= len(tensors):
             raise ModelError("damaged: a signature names a tensor that is not there")
-        found[entry.text(0)] = tensors[index].spec
+        found[model.name(entry, 0)] = tensors[index].spec
     return found
 
 
-def _listed(indices: tuple[int, ...] | None, tensors: list[_Tensor]) -> dict[str, TensorSpec]:
-    return {tensors[i].name: tensors[i].spec for i in indices or () if 0 <= i < len(tensors)}
+def _listed(indices: tuple[int, ...], tensors: list[_Tensor]) -> dict[str, TensorSpec]:
+    return {tensors[i].name: tensors[i].spec for i in indices if 0 <= i < len(tensors)}
 
 
 def _findings(model: TfLiteModel) -> Iterator[Finding]:

@@ -73,6 +73,11 @@ class Examined(msgspec.Struct, frozen=True):
     open_seconds: float = 0.0
     folder: str = ""  # where the files are
 
+    @property
+    def may_pass(self) -> bool:
+        """Whether something was refused for a reason that has nothing to do with the model."""
+        return any(one.is_passing for one in self.candidates)
+
     def of(self, engine: str) -> Candidate:
         """What is known of one engine."""
         return next(one for one in self.candidates if one.engine == engine)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from numbers import Real
@@ -27,6 +29,8 @@ from sojourn.values import Signature
 
 Arrays = list[np.ndarray]
 Open = Callable[[Load, Arrays], Session]
+
+_FIRST_PAUSE_SECONDS = 60.0  # before an engine is tried again that was refused for want of memory
 
 
 def conversion_for(
@@ -58,8 +62,12 @@ def conversion_for(
             raise TypeError(f"{what} must be a number, not {value!r}")
     if tolerance is not None and not 0 < tolerance < 1:
         raise ValueError(f"tolerance must be between 0 and 1, not {tolerance!r}")
-    if samples is not None and not len(samples):
-        raise ValueError("samples must have at least one feed")
+    if samples is not None:
+        is_list = isinstance(samples, Sequence) and not isinstance(samples, str)
+        if not is_list or not all(isinstance(feeds, Mapping) for feeds in samples):
+            raise TypeError("samples must be a list of feeds, each a dict of arrays by name")
+        if not samples:
+            raise ValueError("samples must have at least one feed")
     if shadow is not None and not 0 < shadow <= 1:
         raise ValueError(f"shadow must be a fraction of the steps, up to 1, not {shadow!r}")
     return Conversion(engine, load, arrays, samples, tolerance, shadow)
@@ -88,16 +96,30 @@ class Conversion:
         self._examined: Examined | None = None
         self._state: object = None  # of the model's files when it was examined
         self._entry: cache.NewEntry | None = None  # which nobody else can use
+        self._until = math.inf  # when what is known is to be looked at again
+        # One by name is tried at once: without it there is nothing to open.
+        self._pause = _FIRST_PAUSE_SECONDS if wanted == FASTEST else 0.0
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Elsewhere it is found out again."""
+        given = self._samples, self._tolerance, self._shadow
+        return Conversion, (self._wanted, self._load, self._arrays, *given)
 
     def examined(self, attempt: Attempt, open_trial: Open) -> Examined:
         """What is known of the engines: from this process, from the cache, or by trying."""
         with attempt.holding(self._lock):
             with _reading(self._load):
                 state = cache.state_of(self._load)
-            if self._examined is None or self._state != state:
+            is_old = self._state != state or time.monotonic() >= self._until
+            if self._examined is None or is_old:
                 key = self._key()
                 self._examined = self._find(key) or self._found_out(key, attempt, open_trial)
                 self._state = state
+                self._until = math.inf
+                if self._examined.may_pass:
+                    # The next may find it otherwise, but is not to wait long for what is as it was.
+                    self._until = time.monotonic() + self._pause
+                    self._pause *= 2
             return self._examined
 
     def _find(self, key: str) -> Examined | None:
@@ -106,6 +128,9 @@ class Conversion:
         return found or cache.find(_with_engines(key, tuple(ENGINES)))
 
     def _found_out(self, key: str, attempt: Attempt, open_trial: Open) -> Examined:
+        if self._entry is not None:
+            self._entry.remove()  # or the next, in the same place, would wait for it
+            self._entry = None
         with cache.NewEntry(_with_engines(key, self._engines), attempt.pause) as entry:
             if found := self._find(key):
                 return found  # another process was at it
@@ -113,7 +138,7 @@ class Conversion:
             found = examine(opener, self._engines, entry.path, self._samples, self._tolerance)
             attempt.check()  # what was cut off is no refusal
             is_built = self._load.kind == "builder"  # which nobody can ask for again
-            if is_built or any(one.is_passing for one in found.candidates):
+            if is_built or found.may_pass:
                 self._entry = entry
                 return entry.hold(found)
             if self._key() != key:
