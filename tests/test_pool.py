@@ -214,6 +214,17 @@ def test_a_lease_that_was_handed_to_another_thread_is_that_threads(pool):
         pool.lease("mine").close()  # no deadlock: it is the other thread that has it
 
 
+def test_a_lease_that_outlives_its_thread_is_not_the_next_threads(pool):
+    pool.register("mine", models.adder, exclusive=True)
+    with ThreadPoolExecutor(1) as threads:
+        held = threads.submit(pool.lease, "mine").result()
+    with ThreadPoolExecutor(1) as threads:  # the system gives this thread the same ident
+        waiting = threads.submit(pool.lease, "mine", timeout=60)
+        wait_until(lambda: pool.stats().waiting or waiting.done())
+        held.close()
+        waiting.result().close()  # no deadlock: the thread that had it is another
+
+
 def test_ctrl_c_while_waiting_leaves_the_queue_as_it_was(pool):
     pool.register("mine", models.adder, exclusive=True)
     held = ThreadPoolExecutor(1).submit(pool.lease, "mine").result()

@@ -32,6 +32,7 @@ from sojourn.pool.leasing import (
     Resident,
     Tie,
     Waiter,
+    here,
     tie_lease,
     tie_waiter,
 )
@@ -285,13 +286,12 @@ class Books(Copies):
 
     def has_moved(self, ticket: int) -> None:
         """A lease is used by another thread than before."""
-        thread = threading.current_thread()
+        key, name = here.key, threading.current_thread().name
 
         def decide(scheduler: Scheduler, now: float) -> None:
             holder = scheduler.holder(ticket)
             if holder is not None:
-                moved = Holder(thread.ident, holder.place, thread.name)
-                scheduler.on_moved(ticket, moved)
+                scheduler.on_moved(ticket, Holder(key, holder.place, name))
 
         self.decide(decide)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import os
-import threading
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -196,11 +195,10 @@ class Driver(Books):
     def close(self, timeout: float | None, place: Place, closer: int | None = None) -> None:
         """End everything. May be called twice, and by several at the same time.
 
-        `closer` is the thread that waits for it, if it is another one. Not on the main thread.
+        `closer` is the key of the thread that waits for it. Not on the main thread.
         """
         if self.is_foreign:
             return
-        mine = closer or threading.get_ident()
         deadline = None if timeout is None else clock() + timeout
 
         def begin(scheduler: Scheduler, now: float) -> list[Expire]:
@@ -208,7 +206,7 @@ class Driver(Books):
             self._cut_off_at = deadline
             self._route(scheduler.on_shutdown(place, now))
             # The one that closes cannot give anything back while it waits here.
-            return [Expire(*held) for held in scheduler.held_by(mine)]
+            return [Expire(*held) for held in scheduler.held_by(closer)]
 
         def cut(scheduler: Scheduler, now: float) -> None:
             self._cut_off_at = now if scheduler.is_leased else self._cut_off_at

@@ -7,12 +7,14 @@ itself, not a line of ours that could be interrupted, puts the tie into the pool
 
 from __future__ import annotations
 
+import itertools
 import queue
 import select
+import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
-from threading import get_ident
+from types import CodeType
 from typing import Any, Protocol
 
 from sojourn import events
@@ -22,9 +24,29 @@ from sojourn.pool.decisions.terms import CopyId, Holder, Request
 from sojourn.session.lease import Ending, Lease, Terms
 from sojourn.session.session import Session
 from sojourn.session.stay import Stay
+from sojourn.values import Place
 
 Answer = Grant | Warmed | Refuse
 _GIVEN_BACK = "it was given back"
+_keys = itertools.count(1)
+
+
+class _Here(threading.local):
+    """What each thread has of its own. Its key no other thread ever has: the system gives the
+    ident of a thread that has ended, perhaps with its lease still out, to another."""
+
+    def __init__(self) -> None:
+        self.key = next(_keys)
+        # The holders that this thread has been, by where in which code.
+        self.holders: dict[tuple[int, int], tuple[Holder, CodeType]] = {}
+
+
+here = _Here()
+
+
+def this_thread(place: Place) -> Holder:
+    """This thread as the holder of a lease that it takes at this line."""
+    return Holder(here.key, place, threading.current_thread().name)
 
 
 class Waiter:
@@ -214,9 +236,9 @@ class PoolLease(Lease):
         terms = self._terms
         if terms.ended is not None:
             raise self._expired()
-        if self._thread is not None and get_ident() != self._thread:
+        if self._thread is not None and here.key != self._thread:
             terms.lender.has_moved(terms.ticket)
-            self._thread = get_ident()
+            self._thread = here.key
         return terms.stay
 
     @property

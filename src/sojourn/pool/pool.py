@@ -17,7 +17,7 @@ from sojourn.pool.decisions.terms import Holder, Model, Policy
 from sojourn.pool.driver import Driver, MakeModel, Switch, Wish
 from sojourn.pool.hands import Source
 from sojourn.pool.keeper import Keeper
-from sojourn.pool.leasing import PoolLease
+from sojourn.pool.leasing import PoolLease, here, this_thread
 from sojourn.pool.metrics import families
 from sojourn.pool.options import ModelOptions, OpenOptions, check
 from sojourn.pool.parking import Parking
@@ -125,7 +125,7 @@ class Pool:
         old one, or the newer one, serves on.
         """
         place = caller()
-        wish = Wish(name, _this_thread(place), self, _version(version))
+        wish = Wish(name, this_thread(place), self, _version(version))
         make = _maker(name, model, place, dict(options))
         switch = Switch(
             self._driver, make, wish, arguments.timeout(ready_seconds, "ready_seconds"), keep_old
@@ -154,8 +154,8 @@ class Pool:
         frame = sys._getframe(1)
         code = frame.f_code
         try:  # most leases are taken by a line that has taken one before
-            holder = _here.holders[id(code), frame.f_lasti][0]
-        except (AttributeError, KeyError):
+            holder = here.holders[id(code), frame.f_lasti][0]
+        except KeyError:
             holder = _new_holder(code, frame.f_lasti)
         if type(name) is not str:
             arguments.text("a model's name", name)
@@ -188,7 +188,7 @@ class Pool:
         `timeout` is for all of them together.
         """
         driver = self._driver
-        holder = _this_thread(caller())
+        holder = this_thread(caller())
         deadline = deadline_after(arguments.timeout(timeout))
         version = _version(version)
         for name in names:
@@ -238,7 +238,7 @@ class Pool:
         """
         timeout = arguments.timeout(timeout)
         driver, keeper = self._driver, self._keeper
-        place, closer = caller(), threading.get_ident()
+        place, closer = caller(), here.key
 
         def close() -> None:
             driver.close(timeout, place, closer)
@@ -268,21 +268,12 @@ class Pool:
         return str(self._driver.status())
 
 
-_here = threading.local()  # the holders that this thread has been, by where in which code
-
-
 def _new_holder(code: CodeType, instruction: int) -> Holder:
-    holder = _this_thread(caller())
-    holders = getattr(_here, "holders", None)
-    if holders is None or len(holders) > 1000:
-        holders = _here.holders = {}
-    holders[id(code), instruction] = holder, code  # as long as it is here, its id is its own
+    holder = this_thread(caller())
+    if len(here.holders) > 1000:
+        here.holders.clear()
+    here.holders[id(code), instruction] = holder, code  # as long as it is here, its id is its own
     return holder
-
-
-def _this_thread(place: Place) -> Holder:
-    thread = threading.current_thread()
-    return Holder(thread.ident, place, thread.name)
 
 
 def _devices(wanted: Sequence[str]) -> tuple[str, ...]:
