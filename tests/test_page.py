@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -32,6 +33,7 @@ from sojourn.service.operating import Operation
 from sojourn.service.page import points, snapshot, stays
 from sojourn.service.page.guard import SECRET_HEADER, Guard
 from sojourn.service.page.history import History
+from sojourn.service.page.page import Page
 from sojourn.service.page.points import EVERYTHING, Counts, Point
 from sojourn.service.page.stream import Full, Stream
 from sojourn.service.page.watching import (
@@ -211,6 +213,24 @@ def test_clients_are_bounded_let_go_at_the_end_and_hear_that_the_server_is_there
         assert not stream.has_clients
 
     asyncio.run(main())
+
+
+def test_a_page_that_is_told_something_as_it_stops_stops():
+    async def main(pool: sojourn.Pool, ticks: int) -> None:
+        catalogue = SimpleNamespace(pool=pool)
+        page = Page(SimpleNamespace(catalogue=catalogue, statistics=list))  # type: ignore[arg-type]
+        await page.start()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        page._woken.set()
+        for _ in range(ticks):
+            await asyncio.sleep(0)
+        done, _ = await asyncio.wait({asyncio.ensure_future(page.stop())}, timeout=5)
+        assert done
+
+    with sojourn.Pool() as pool:
+        for ticks in range(5):
+            asyncio.run(main(pool, ticks))
 
 
 # -- history ------------------------------------------------------------------------------------

@@ -182,12 +182,16 @@ class Page:
             if self.stream.has_clients:
                 self.show()
                 due = min(due, LOOK_SECONDS)
+            # Not `wait_for`: before Python 3.12 it keeps a cancellation to itself that comes in the
+            # moment in which this is woken, and `stop` would wait for ever.
+            woken = asyncio.ensure_future(self._woken.wait())
             try:
-                await asyncio.wait_for(self._woken.wait(), due)
-            except (TimeoutError, asyncio.TimeoutError):
-                continue
-            await asyncio.sleep(SOON_SECONDS)  # what happens together is told together
-            self._woken.clear()
+                done, _ = await asyncio.wait({woken}, timeout=due)
+            finally:
+                woken.cancel()
+            if done:
+                await asyncio.sleep(SOON_SECONDS)  # what happens together is told together
+                self._woken.clear()
 
     async def _ask_cluster(self, status: Callable[[], Mapping[str, Any]]) -> None:
         try:
