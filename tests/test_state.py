@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import json
 import os
@@ -12,6 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,7 @@ import pytest
 import models
 import sojourn
 from faults.tools import Background, stopped, wait_until
-from sojourn.session import checkpoints, folders
+from sojourn.session import checkpoints, folders, keeping
 from sojourn.transport.lane import BEGUN
 from sojourn.transport.messages import SEQUENCE
 
@@ -301,6 +303,153 @@ def test_steps_wait_while_it_is_saved(session, tmp_path, monkeypatch):
     assert seen == [1]
 
 
+# -- steps that still run --------------------------------------------------------------------
+
+LONG, FOR_EVER = 300_000, 2**31 - 1  # what to count to
+
+
+def both_or_none() -> Any:
+    """A step adds 1 to `a`, counts to `n`, adds 1 to `b`: between two steps they are the same."""
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+    n = v1.placeholder(tf.int32, [], name="n")
+    a = v1.get_variable("a", [], initializer=v1.zeros_initializer(), use_resource=True)
+    b = v1.get_variable("b", [], initializer=v1.zeros_initializer(), use_resource=True)
+    with tf.control_dependencies([v1.assign_add(a, 1.0)]):
+        zero, most = tf.constant(0), tf.identity(n)
+    [total] = tf.while_loop(lambda i: i < most, lambda i: [i + 1], [zero], parallel_iterations=1)
+    with tf.control_dependencies([total]):
+        done = tf.identity(v1.assign_add(b, 1.0))
+    return {"n": n}, {"done": done, "a": a.read_value(), "b": b.read_value()}
+
+
+def both(session: sojourn.Session, path: Path | None = None) -> list[float]:
+    if path is not None:
+        session.restore(path)
+    return [float(value) for value in session.run(["a", "b"])]
+
+
+@pytest.fixture
+def stepping() -> Iterator[sojourn.Session]:
+    with sojourn.open(both_or_none) as session:
+        session.run("done", {"n": 1})
+        yield session
+
+
+def give_up_a_step(session: sojourn.Session, n: int = LONG) -> None:
+    with pytest.raises(sojourn.StepTimeout, match="outcome is unknown"):
+        session.run("done", {"n": n}, timeout=0.05)
+
+
+@pytest.mark.quick
+def test_a_save_waits_for_a_step_that_was_given_up(stepping, tmp_path):
+    give_up_a_step(stepping)
+    stepping.save(tmp_path / "saved")
+    assert both(stepping, tmp_path / "saved") == [2, 2]
+
+
+def test_a_save_after_a_ctrl_c_in_the_middle_of_sending_does_not_wait_for_ever(
+    stepping, tmp_path, monkeypatch
+):
+    def press(bell: int) -> None:
+        raise KeyboardInterrupt
+
+    time.sleep(0.05)  # until the worker looks for the next step no longer
+    with monkeypatch.context() as pressed:
+        pressed.setattr("sojourn.transport.lane.ring", press)
+        with pytest.raises(KeyboardInterrupt):
+            stepping.run("done", {"n": 1})
+    stepping.save(tmp_path / "saved")
+    assert both(stepping, tmp_path / "saved") == [2, 2]
+
+
+def test_a_parked_state_has_no_half_of_a_step_that_was_given_up(stepping, tmp_path):
+    give_up_a_step(stepping)
+    stepping._stay.keeping.park(str(tmp_path / "parked"))
+    with sojourn.open(both_or_none) as successor:
+        assert both(successor, tmp_path / "parked") == [2, 2]
+
+
+@pytest.mark.parametrize("way", ["restore", "reset"])
+def test_a_step_that_was_given_up_changes_nothing_after_a_restore_or_reset(stepping, tmp_path, way):
+    stepping.save(tmp_path / "saved")
+    give_up_a_step(stepping)
+    if way == "restore":
+        stepping.restore(tmp_path / "saved")
+    else:
+        stepping.reset()
+    lanes = stepping._stay.backend.worker._lanes._all
+    wait_until(lambda: all(lane.has_answer for lane in lanes))
+    assert both(stepping) == ([1, 1] if way == "restore" else [0, 0])
+
+
+@pytest.mark.parametrize("isolation", ["process", "inline"])
+@pytest.mark.parametrize("way", ["awaited", "cancelled"])
+def test_a_save_on_the_loops_own_thread_waits_for_its_steps(isolation, way, tmp_path):
+    async def main(session: sojourn.Session) -> None:
+        await session.arun("done", {"n": 1})
+        step = asyncio.ensure_future(session.arun("done", {"n": LONG}))
+        while float(await session.arun("a")) < 2:
+            await asyncio.sleep(0)
+        if way == "cancelled":
+            step.cancel()
+            await asyncio.wait([step])
+        session.save(tmp_path / "saved")
+        if way == "awaited":
+            assert await asyncio.wait_for(step, 20) == 2
+
+    with sojourn.open(both_or_none, isolation=isolation) as session:
+        asyncio.run(main(session))
+        assert both(session, tmp_path / "saved") == [2, 2]
+
+
+def test_two_event_loops_that_save_on_their_own_threads_do_not_wait_for_each_other(
+    stepping, tmp_path
+):
+    both_are_inside = threading.Barrier(2)
+
+    async def main(path: Path) -> None:
+        step = asyncio.ensure_future(stepping.arun("done", {"n": 1}))
+        await asyncio.sleep(0)
+        both_are_inside.wait(20)
+        stepping.save(path)
+        await step
+
+    paths = [tmp_path / "one", tmp_path / "two"]
+    for saving in [Background(lambda path=path: asyncio.run(main(path))) for path in paths]:
+        saving.result(20)
+    assert both(stepping) == [3, 3]
+    for path in paths:
+        a, b = both(stepping, path)
+        assert a == b
+
+
+def test_a_step_that_does_not_end_is_named_and_nothing_changes(stepping, tmp_path, monkeypatch):
+    stepping.save(tmp_path / "saved")
+    give_up_a_step(stepping, FOR_EVER)
+    monkeypatch.setattr(keeping, "_SETTLE_SECONDS", 0.1)
+    for work in (
+        lambda: stepping.save(tmp_path / "saved"),
+        lambda: stepping.restore(tmp_path / "saved"),
+        stepping.reset,
+    ):
+        with pytest.raises(sojourn.CheckpointError, match=r"still runs after 0.1 s"):
+            work()
+    assert both(stepping) == [2, 1]
+    assert stepping.close().clean
+
+
+def test_a_worker_that_dies_while_a_save_waits_for_its_step_is_told_of(stepping, tmp_path):
+    give_up_a_step(stepping, FOR_EVER)
+    saving = Background(stepping.save, tmp_path / "saved")
+    wait_until(lambda: stepping._stay.lifecycle._alone)
+    os.kill(stepping.pid, signal.SIGKILL)
+    with pytest.raises(sojourn.SessionBroken, match="it was being saved"):
+        saving.result(20)
+    assert not (tmp_path / "saved").exists()
+
+
 def test_a_plain_function_has_no_state_to_save(tmp_path):
     with (
         sojourn.open(lambda: lambda a: a) as session,
@@ -416,6 +565,16 @@ def test_without_a_save_it_comes_back_as_it_was_opened():
         session.run("next")
         kill_idle(session)
         assert session.run("count") == 0
+
+
+def test_a_step_that_was_given_up_does_not_hold_up_the_next_worker(tmp_path):
+    with sojourn.open(both_or_none, restart="from-checkpoint") as session:
+        session.run("done", {"n": 1})
+        session.save(tmp_path / "one")
+        give_up_a_step(session, FOR_EVER)
+        kill_idle(session)
+        session.save(tmp_path / "two")
+        assert both(session, tmp_path / "two") == [1, 1]
 
 
 def test_a_state_that_was_damaged_meanwhile_is_not_come_back_with(tmp_path):

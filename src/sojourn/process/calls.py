@@ -100,3 +100,8 @@ def bundled(meta: bytes) -> int:
 def call_meta(name: str, arguments: Any) -> bytes:
     """The meta bytes of a named operation."""
     return b"c" + msgspec.msgpack.encode(Call(name, arguments))
+
+
+def forget_frames(error: Exception) -> None:
+    """An error that is kept would keep our lanes, which are in its frames, and their memory."""
+    error.__traceback__ = error.__context__ = None

@@ -19,16 +19,29 @@ import numpy as np
 
 from sojourn.errors import PlatformError, SessionBusy, SojournError
 from sojourn.process.calls import NoAnswer
+from sojourn.process.deadlines import left_until
 from sojourn.process.nets import close_all, net
 from sojourn.process.protocol import OpenLane
 from sojourn.transport import board, frames
-from sojourn.transport.lane import Answer, CallerLane, LaneRefused, PeerGone, ServerLane, new_bell
+from sojourn.transport.lane import (
+    BEGUN,
+    Answer,
+    CallerLane,
+    LaneRefused,
+    PeerGone,
+    ServerLane,
+    new_bell,
+    ring,
+)
+from sojourn.transport.messages import SEQUENCE
 from sojourn.transport.segment import Segment
 from sojourn.values.rows import Rows
 
 T = TypeVar("T")
 _Rows = tuple[memoryview, memoryview]
 _Bells = tuple[int, int]
+
+_SETTLE_SECONDS = 0.002  # between two looks
 
 # Steps under way in this process, over all workers. With more of them than pairs of cores, no
 # lane spins. A set, because adding and discarding are atomic where counting is not.
@@ -56,6 +69,7 @@ class Lanes:
         self._board: Segment | None
         self._count = 0  # in both directions
         self._all: list[CallerLane] = []
+        self._their_bells: dict[int, int] = {}
         self._free: list[CallerLane] = []
         self._abandoned: list[CallerLane] = []
         self._lock = threading.Lock()
@@ -125,6 +139,27 @@ class Lanes:
             return PlatformError(f"session {self.name!r} cannot be used: {why}")
         return SessionBusy(f"session {self.name!r} cannot take another concurrent call: {why}")
 
+    def settle(self, deadline: float | None) -> None:
+        """Wait until every request that was sent has been answered, also what nobody waits for any
+        more. Raises NoAnswer at the deadline and PeerGone when the worker has ended."""
+        while self._is_one_under_way():
+            if self.has_peer_ended():
+                raise PeerGone(begun=True)
+            if left_until(deadline) <= 0:
+                raise NoAnswer
+            time.sleep(_SETTLE_SECONDS)
+
+    def _is_one_under_way(self) -> bool:
+        with self._lock:
+            for lane in self._all:  # none once they are closed
+                # The words themselves: a Ctrl-C may have kept the lane from knowing what was sent.
+                mine, theirs = self._rows(lane.index)
+                if mine[SEQUENCE] != theirs[SEQUENCE] and not lane.is_refused:
+                    if theirs[BEGUN] != mine[SEQUENCE]:
+                        ring(self._their_bells[lane.index])  # nor may it have been rung
+                    return True
+        return False
+
     def open_reverse(self) -> ServerLane:
         """A lane over which the worker asks and we answer."""
         with self._lock:
@@ -180,6 +215,7 @@ class Lanes:
     def _caller_lane(
         self, index: int, rows: _Rows, ours: socket.socket, bells: _Bells
     ) -> CallerLane:
+        self._their_bells[index] = bells[0]
         return CallerLane(
             index, rows, ours, bells, self.pidfd, self._most_bytes, hands_over=self._is_trusted
         )

@@ -18,7 +18,7 @@ from sojourn.engines.hooks import DEFAULT
 from sojourn.errors import OutOfMemory
 from sojourn.probes import processes
 from sojourn.process import callbacks, crossing, lifeline, limits, marks
-from sojourn.process.calls import OK, NoAnswer, PreparedStep, WorkerDied, call_meta
+from sojourn.process.calls import OK, NoAnswer, PreparedStep, WorkerDied, call_meta, forget_frames
 from sojourn.process.forked import ForkedProcess
 from sojourn.process.lanes import Lanes, under_way
 from sojourn.process.nets import net
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 # What ends an exchange before its answer: the worker's end, nonsense, the deadline.
 _INTERRUPTED = (PeerGone, ProtocolError, TimeoutError)
-
 _KILL_GRACE_SECONDS = 1.0
 
 
@@ -135,17 +134,15 @@ class Worker(ForkedProcess):
 
     def fits(self, framework: str, environment: dict[str, str] | None) -> bool:
         """Whether a spare worker could be the one of a session with these options."""
-        settings = self._surroundings(environment).settings()
-        is_kin = self._zygote is zygote_for(framework)
-        return is_kin and settings == self._settings and self._answers()
+        return self._zygote is zygote_for(framework) and self._is_like_new(environment)
 
     def is_stale(self) -> bool:
         """Whether a spare worker has died, or would be another one if it were made now."""
-        settings = self._surroundings(self._environment).settings()
-        return self._settings != settings or not self._answers()
+        return not self._is_like_new(self._environment)
 
-    def _answers(self) -> bool:
-        return self.is_alive and not processes.is_stopped(self.pid)
+    def _is_like_new(self, environment: dict[str, str] | None) -> bool:
+        answers = self.is_alive and not processes.is_stopped(self.pid)
+        return answers and self._settings == self._surroundings(environment).settings()
 
     def hand_over(
         self, name: str, environment: dict[str, str] | None, deadline: float | None
@@ -269,6 +266,13 @@ class Worker(ForkedProcess):
         self._awaited_latest = weakref.ref(awaited)  # the loop may go, and take it along
         return awaited
 
+    def settle(self, deadline: float | None) -> None:
+        """Wait until it carries out nothing any more, also of what nobody waits for."""
+        try:
+            self._lanes.settle(deadline)
+        except _INTERRUPTED as error:
+            raise self._what_it_means(error) from None
+
     def drain_awaited(self, deadline: float | None) -> None:
         """Wait for what the event loop of this very thread waits for, which cannot do so now."""
         if not self._awaited_by or self.is_foreign:
@@ -282,7 +286,7 @@ class Worker(ForkedProcess):
 
     def _what_it_means(self, error: Exception) -> Exception:
         if isinstance(error, TimeoutError):
-            _forget_frames(error)
+            forget_frames(error)
             return NoAnswer(sent=not isinstance(error, NoAnswer) or error.sent)
         return self._death(error)
 
@@ -303,7 +307,7 @@ class Worker(ForkedProcess):
         return self._answering is not None and self._answering.is_answering_here()
 
     def _death(self, error: Exception) -> WorkerDied:
-        _forget_frames(error)
+        forget_frames(error)
         if not isinstance(error, PeerGone):
             # What answers there is no longer a worker of ours.
             self.kill()
@@ -393,8 +397,3 @@ def _close_all(held: list[Any]) -> None:
         for each in others:
             each.close()
         os.close(pidfd)
-
-
-def _forget_frames(error: Exception) -> None:
-    """An error that is kept would keep our lanes, which are in its frames, and their memory."""
-    error.__traceback__ = error.__context__ = None

@@ -5,22 +5,27 @@ Both answer the same calls, so that the session above them has one way of doing 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 import numpy as np
 
 from sojourn.engines.base import Host, import_kind
 from sojourn.probes import memory
-from sojourn.process.calls import PreparedStep, WorkerDied
+from sojourn.process.calls import NoAnswer, PreparedStep, WorkerDied
+from sojourn.process.deadlines import left_until
 from sojourn.values import Footprint, Residue
 from sojourn.values.rows import Rows
 
 if TYPE_CHECKING:
     from sojourn.process.callbacks import Answer
     from sojourn.process.sandbox import Applied
+
+T = TypeVar("T")
+_SETTLE_SECONDS = 0.002  # between two looks
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +92,9 @@ class Backend(Protocol):
     def drain_awaited(self, deadline: float | None) -> None:
         """Wait for what the event loop of this very thread waits for, which cannot do so now."""
 
+    def settle(self, deadline: float | None) -> None:
+        """Wait until it carries out nothing any more, also of what nobody waits for."""
+
     def footprint(self) -> Footprint: ...
 
     def death(self) -> WorkerDied | None:
@@ -115,6 +123,9 @@ class InlineBackend:
     def __init__(self, pid: int, kind: str) -> None:
         self.pid = pid
         self._host = Host()
+        # What is awaited, on its way to a thread and there, where it goes on when it is given up.
+        self._queued: set[object] = set()
+        self._running: set[object] = set()
         import_kind(kind)  # the framework's own memory is not the session's
         self._before = _anonymous()
 
@@ -134,10 +145,7 @@ class InlineBackend:
     async def astep(
         self, step: PreparedStep, arrays: Sequence[np.ndarray | Rows], deadline: float | None
     ) -> Sequence[np.ndarray]:
-        import asyncio
-
-        # It computes in this process, and the loop must go on: here a thread is the only way.
-        return await asyncio.to_thread(self.step, step, arrays, deadline)
+        return await self._aside(lambda: self.step(step, arrays, deadline))
 
     def call(
         self,
@@ -161,15 +169,39 @@ class InlineBackend:
         deadline: float | None = None,
         may_wait: bool = True,
     ) -> tuple[Any, Sequence[np.ndarray]]:
+        return await self._aside(lambda: self.call(name, arguments, arrays, result=result))
+
+    async def _aside(self, work: Callable[[], T]) -> T:
+        # It computes in this process, and the loop must go on: here a thread is the only way.
         import asyncio
 
-        return await asyncio.to_thread(self.call, name, arguments, arrays, result=result)
+        mark = object()
+
+        def carry_out() -> T:
+            self._running.add(mark)
+            try:
+                self._queued.remove(mark)  # KeyError: it was given up before it began
+                return work()
+            finally:
+                self._running.discard(mark)
+
+        self._queued.add(mark)
+        try:
+            return await asyncio.to_thread(carry_out)
+        finally:
+            self._queued.discard(mark)
 
     def answer_with(self, answer: Answer) -> None:
         """Functions of this process are called directly."""
 
     def drain_awaited(self, deadline: float | None) -> None:
         """What is awaited runs on threads of its own."""
+
+    def settle(self, deadline: float | None) -> None:
+        while self._queued or self._running:
+            if left_until(deadline) <= 0:
+                raise NoAnswer
+            time.sleep(_SETTLE_SECONDS)
 
     def footprint(self) -> Footprint:
         """What this process has grown by since the session was opened."""

@@ -107,6 +107,9 @@ class WorkerBackend:
     def drain_awaited(self, deadline: float | None) -> None:
         self.worker.drain_awaited(deadline)
 
+    def settle(self, deadline: float | None) -> None:
+        self.worker.settle(deadline)
+
     def is_calling_us(self) -> bool:
         return self.worker.is_calling_us()
 

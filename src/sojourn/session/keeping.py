@@ -11,8 +11,8 @@ import numpy as np
 from sojourn import events
 from sojourn.errors import CheckpointError
 from sojourn.kinds import Load
-from sojourn.process.calls import WorkerDied
-from sojourn.process.deadlines import held
+from sojourn.process.calls import NoAnswer, WorkerDied
+from sojourn.process.deadlines import deadline_after, held
 from sojourn.session import checkpoints
 from sojourn.session.backend import Backend, MakeBackend
 from sojourn.session.states import Input, State
@@ -20,6 +20,7 @@ from sojourn.session.states import Input, State
 if TYPE_CHECKING:
     from sojourn.session.stay import Stay
 
+_SETTLE_SECONDS = 30.0  # that steps which nobody waits for have to end before the state is touched
 _READY = frozenset({State.READY})
 _NOT_RUNNING = frozenset(State) - {State.RUNNING}
 
@@ -73,7 +74,12 @@ class Keeping:
         """Back to the values at the start."""
         self._require("reset")
         self._stay.changed = True
-        self._stay.do_alone(lambda: self._backend.call("reset", {}), "it was being reset")
+
+        def work() -> None:
+            self._settle()
+            self._backend.call("reset", {})
+
+        self._stay.do_alone(work, "it was being reset")
 
     def placement(self) -> dict[str, int]:
         """How many ops ran where."""
@@ -119,7 +125,21 @@ class Keeping:
 
         return comeback
 
+    def _settle(self) -> None:
+        """Nobody takes part any more, but steps may still run in the worker: those that were given
+        up, and those of this thread's event loop, which cannot go on now."""
+        try:
+            self._backend.settle(deadline_after(_SETTLE_SECONDS))
+        except NoAnswer:
+            raise CheckpointError(
+                f"session {self._stay.name!r}: a step that nobody waits for still runs after "
+                f"{_SETTLE_SECONDS:g} s, and the state is not whole before it ends; try again "
+                "later, or close it"
+            ) from None
+
     def _write(self, path: str) -> None:
+        self._settle()
+
         def produce(prefix: bytes) -> checkpoints.Written:
             written, _ = self._backend.call("save", {"prefix": prefix}, result=checkpoints.Written)
             assert isinstance(written, checkpoints.Written)
@@ -128,6 +148,7 @@ class Keeping:
         checkpoints.write(path, produce, self._stay.name)
 
     def _restore(self, path: str, deadline: float | None = None) -> None:
+        self._settle()
         with checkpoints.opened(path) as saved:
             while saved.has_values:
                 arguments = {"folder": saved.identity, "may_lack": saved.may_lack}

@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from sojourn import events
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 
 _TELL_STEPS_EVERY = 1.0  # seconds
 _LOOK_SECONDS = 0.5  # how long to wait for a thread before looking whether it still lives
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _SHARE_FOR_MEASURING = 1 / 500  # the kernel walks all pages of the worker, and a caller waits
 STATE_NAMES = tuple(state.value for state in State)
 _serials = itertools.count(1)
@@ -60,13 +58,6 @@ class _Flip:
 
 _STARTED = _Flip.of(_READY, Input.STEP_STARTED)
 _ENDED = _Flip.of(_RUNNING, Input.LAST_STEP_ENDED)
-
-
-def _is_ours(frame: FrameType | None) -> bool:
-    """Whether a thread that is here is in a function of ours, or was called by one."""
-    while frame is not None and not frame.f_code.co_filename.startswith(_PACKAGE):
-        frame = frame.f_back
-    return frame is not None
 
 
 class Lifecycle:
@@ -185,7 +176,7 @@ class Lifecycle:
         with self._lock:
             self._alone.append(step)
             try:
-                self._wait(lambda: not self._others_inside(step.thread) or self.state not in USABLE)
+                self._wait(lambda: not self._keep_out(step) or self.state not in USABLE)
                 if self.state not in USABLE:
                     raise self._refusal(self.state)
                 self._enter(step, self.state)
@@ -232,7 +223,7 @@ class Lifecycle:
         """Wait until no step is under way but those of the thread that waits."""
         me = waiter or threading.get_ident()
         with self._lock:
-            return self._wait(lambda: not self._others_inside(me), timeout)
+            return self._wait(lambda: all(step.thread == me for step in self._inside), timeout)
 
     def wait_for(self, states: frozenset[State], timeout: float | None = None) -> bool:
         """Wait until it stands in one of these states."""
@@ -272,8 +263,14 @@ class Lifecycle:
             pass  # it became foreign meanwhile
         self.under_way = self._words[UNDER_WAY] = len(self._inside)
 
-    def _others_inside(self, me: int) -> int:
-        return sum(step.thread != me for step in self._inside)
+    def _keep_out(self, step: Step) -> bool:
+        """Whether others inside keep it from being alone. What the event loop of a thread awaits
+        that wants to be alone as well does not go on before that thread does."""
+        blocked = {other.thread for other in self._alone}
+        return any(
+            other.thread not in blocked if other.is_awaited else other.thread != step.thread
+            for other in self._inside
+        )
 
     def _wait_for_exclusive(self, step: Step) -> bool:
         # A Ctrl-C kept our own thread from saying that it is alone no longer.
@@ -310,17 +307,10 @@ class Lifecycle:
             self._waiting -= 1
 
     def _forget_the_lost(self) -> None:
-        """A Ctrl-C may come just when a step tells that it has ended. Whose thread is in none of
-        our functions is in no step of ours; nor is what a closed event loop was to finish."""
+        """A Ctrl-C may come just when a step tells that it has ended."""
         frames = sys._current_frames()
-
-        def is_there(step: Step) -> bool:
-            if step.is_awaited:
-                return not step.is_lost
-            return _is_ours(frames.get(step.thread))
-
         for steps in (self._inside, self._alone):
-            steps[:] = filter(is_there, steps)
+            steps[:] = [step for step in steps if step.is_there(frames.get(step.thread))]
         # Ours is one of them: it would hold the others, and what callers have in their hands, until
         # the garbage collector comes by.
         frames.clear()

@@ -7,8 +7,10 @@ knows who is inside.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from threading import get_ident
+from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from sojourn.session.stay import Stay
 
 COMING_BACK = frozenset({State.BROKEN, State.OPENING})
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 # How often an awaiting step looks whether those with exclusive use have finished.
 _LOOK_SECONDS = 0.005
 _UNDER_WAY = "a step was under way: its outcome is unknown"
@@ -107,10 +110,14 @@ class Step:
     def _can_come_back(self) -> bool:
         return self._stay.comeback is not None and self._stay.lifecycle.state in COMING_BACK
 
-    @property
-    def is_lost(self) -> bool:
-        """Whether the event loop that was to finish it has been closed."""
-        return self._loop is not None and self._loop.is_closed()
+    def is_there(self, frame: FrameType | None) -> bool:
+        """Whether it is still to be finished, if its thread is at this frame. A thread that is in
+        none of our functions is in no step of ours; nor is what a closed event loop awaited."""
+        if self._loop is not None:
+            return not self._loop.is_closed()
+        while frame is not None and not frame.f_code.co_filename.startswith(_PACKAGE):
+            frame = frame.f_back
+        return frame is not None
 
     @property
     def is_awaited(self) -> bool:
