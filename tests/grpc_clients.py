@@ -73,6 +73,7 @@ def opened(door: GrpcDoor, handler: Any, grace: float = 1.0) -> Iterator[str]:
         yield asyncio.run_coroutine_threadsafe(door.start(handler), loop).result(20)
     finally:
         asyncio.run_coroutine_threadsafe(door.stop(grace), loop).result(20)
+        asyncio.run_coroutine_threadsafe(loop.shutdown_asyncgens(), loop).result(20)
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
@@ -103,6 +104,9 @@ class Doubler:
     def _resolve(self, ref: ModelRef) -> None:
         if ref.name != "double":
             raise Refused(Status.NOT_FOUND, f"Servable not found for request: {ref}")
+
+    async def signature(self, ref: ModelRef, name: str | None = None) -> Any:
+        return (await self.metadata(ref)).signatures["serving_default"]
 
     async def metadata(self, ref: ModelRef) -> Any:
         self._resolve(ref)

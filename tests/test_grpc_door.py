@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import threading
 import time
+import tracemalloc
 from types import SimpleNamespace
 
 import grpc
@@ -16,6 +17,7 @@ from grpc_clients import Doubler, connected, infer_request, opened
 from sojourn.errors import InputError
 from sojourn.service.failures import Refused, Status
 from sojourn.service.grpc import door as door_module
+from sojourn.service.grpc import health as health_module
 from sojourn.service.grpc.door import GrpcDoor
 from sojourn.service.grpc.health import Health
 from sojourn.service.grpc.messages import HEALTH, KSERVE, REFLECTION, REFLECTION_ALPHA, TFSERVING
@@ -53,14 +55,19 @@ def refused(client, path, request, **options):
     return error.value.code().name, error.value.details()
 
 
+def put_values(proto, shape, *values):
+    proto.dtype = 1
+    for size in shape:
+        proto.tensor_shape.dim.add(size=size)
+    proto.float_val.extend(values)
+
+
 def test_a_request_of_each_protocol_is_answered(client):
     response = client(f"{KS}/ModelInfer", infer_request(X, id="a"))
     assert (response.model_name, response.model_version, response.id) == ("double", "3", "a")
     assert np.frombuffer(response.raw_output_contents[0], np.float32).tolist() == [2.0, 4.0]
     request = TFSERVING.PredictRequest(model_spec={"name": "double"})
-    request.inputs["x"].dtype = 1
-    request.inputs["x"].tensor_shape.dim.add(size=1)
-    request.inputs["x"].float_val.append(4)
+    put_values(request.inputs["x"], [1], 4)
     response = client(f"{TFS}/Predict", request)
     assert list(response.outputs["y"].float_val) == [8.0]
     assert response.model_spec.version.value == 3
@@ -282,6 +289,85 @@ def test_messages_have_a_size_limit(handler):
     assert len(handler.asked) == 1
 
 
+def test_what_a_message_does_not_carry_is_filled_up_only_if_it_fits_and_within_limits(handler):
+    door = GrpcDoor("127.0.0.1:0", limits=Limits(body_bytes=2**20, bodies_bytes=2**21))
+
+    def ask(model, **inputs):
+        request = TFSERVING.PredictRequest(model_spec={"name": model})
+        for name, shape in inputs.items():
+            put_values(request.inputs[name], shape, 2, 3)
+        return request
+
+    with opened(door, handler) as address, connected(address) as client:
+        large = {f"x{n}": (2**25,) for n in range(4)}
+        tracemalloc.start()
+        try:
+            codes = [
+                refused(client, f"{TFS}/Predict", request)[0]
+                for request in (
+                    ask("none", **large),
+                    ask("double", **large),
+                    ask("double", x=(2**25,)),  # not the signature's rank
+                    ask("double", x=(2**24, 2)),  # more than a body has
+                )
+            ]
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert codes == ["NOT_FOUND", *["INVALID_ARGUMENT"] * 2, "RESOURCE_EXHAUSTED"]
+        assert peak < 2**24
+        assert not handler.asked
+        door._held_bytes = 2**21 - 2**10
+        assert refused(client, f"{TFS}/Predict", ask("double", x=(2**10, 2)))[0] == "UNAVAILABLE"
+        door._held_bytes = 0
+        outputs = client(f"{TFS}/Predict", ask("double", x=(2, 2))).outputs
+        assert list(outputs["y"].float_val) == [4.0, 6.0, 6.0, 6.0]
+        assert door._held_bytes == 0
+
+
+def test_compressed_messages_are_taken_only_where_grpc_unfolds_them_within_limits(
+    client, handler, monkeypatch
+):
+    gzip = {"compression": grpc.Compression.Gzip}
+    assert client(f"{KS}/ModelInfer", infer_request(X), **gzip).model_name == "double"
+    monkeypatch.setattr(door_module, "_UNFOLDS_IN_BOUNDS", False)
+    with opened(GrpcDoor("127.0.0.1:0"), handler) as address, connected(address) as other:
+        assert refused(other, f"{KS}/ModelInfer", infer_request(X), **gzip)[0] == "UNIMPLEMENTED"
+        assert other(f"{KS}/ModelInfer", infer_request(X)).model_name == "double"
+
+
+def test_connections_over_the_limit_are_refused_and_the_others_stay(handler):
+    door = GrpcDoor("127.0.0.1:0", limits=Limits(connections=2))
+    alone = {"options": [("grpc.use_local_subchannel_pool", 1)]}
+    with contextlib.ExitStack() as stack:
+        address = stack.enter_context(opened(door, handler))
+        clients = [stack.enter_context(connected(address, **alone)) for _ in range(3)]
+        assert [client(f"{KS}/ServerLive").live for client in clients[:2]] == [True, True]
+        assert refused(clients[2], f"{KS}/ServerLive", None)[0] == "UNAVAILABLE"
+        assert [client(f"{KS}/ServerLive").live for client in clients[:2]] == [True, True]
+
+
+def test_watches_cannot_be_all_the_calls_that_a_door_takes(client, monkeypatch):
+    monkeypatch.setattr(health_module, "_MOST_WATCHES", 2)
+    path = "grpc.health.v1.Health/Watch"
+    stub = client.channel.unary_stream(f"/{path}")
+    watches = [stub(b"", timeout=20) for _ in range(2)]
+    for watch in watches:
+        next(watch)
+    assert refused(client, path, None)[0] == "RESOURCE_EXHAUSTED"
+    watches[0].cancel()
+    deadline = time.monotonic() + 20
+    again = None
+    while again is None:  # the server learns of it a moment later
+        assert time.monotonic() < deadline
+        with contextlib.suppress(grpc.RpcError):
+            watch = stub(b"", timeout=20)
+            next(watch)
+            again = watch
+    for watch in (watches[1], again):
+        watch.cancel()
+
+
 def test_every_call_is_reported(handler):
     reports = Reports(lambda model: model == "double")
     door = GrpcDoor("127.0.0.1:0", reports=reports)
@@ -376,3 +462,19 @@ def test_messages_are_refused_when_all_together_are_too_large(handler):
         door._held_bytes = 0
         client(f"{KS}/ModelInfer", infer_request(X))
         assert door._held_bytes == 0
+
+
+def test_messages_of_a_stream_count_for_as_long_as_they_wait(handler):
+    door = GrpcDoor("127.0.0.1:0", limits=Limits(body_bytes=1000, bodies_bytes=1000))
+    size = infer_request(X).ByteSize()
+    held = []
+    handler.error = lambda: held.append(door._held_bytes) or Refused(Status.NOT_FOUND, "no")
+    with opened(door, handler) as address, connected(address) as client:
+        client(f"{KS}/ModelStreamInfer", iter([infer_request(X)] * 3))
+        assert held == [size] * 3
+        assert door._held_bytes == 0
+        door._held_bytes = 1000 - size + 1
+        call = client.channel.stream_stream(f"/{KS}/ModelStreamInfer")
+        refused = call(iter([infer_request(X).SerializeToString()]), timeout=20)
+        assert refused.code().name == "UNAVAILABLE"  # raised, it would refer to itself and to us
+        assert door._held_bytes == 1000 - size + 1

@@ -74,6 +74,19 @@ def test_one_value_fills_a_tensor_and_the_last_one_the_rest_of_it():
     assert text.tolist() == [b"a", b"a"]
 
 
+def test_a_tensor_that_comes_short_has_no_memory_before_it_is_filled_up():
+    short = {}
+    whole = tensors.to_array(proto_of("DT_INT64", [1], int64_val=[7]), "whole", short)
+    assert whole.tolist() == [7]
+    one = tensors.to_array(proto_of("DT_FLOAT", [2**13, 2**12], float_val=[1, 2]), "one", short)
+    assert (one.shape, one.dtype, one.strides) == ((2**13, 2**12), np.float32, (0, 0))
+    text = tensors.to_array(proto_of("DT_STRING", [4], string_val=[b"a", b"bc"]), "text", short)
+    assert text.shape == (4,)
+    assert short == {"one": 2**27, "text": 4 * 8 + 2 * 2}
+    quantized = tensors.to_array(proto_of("DT_QINT8", [2]), "x")
+    assert quantized.tolist() == [(0,), (0,)]
+
+
 def test_strings_may_come_in_one_piece():
     content = bytes([1, 0, 2]) + b"abc"
     array = tensors.to_array(proto_of("DT_STRING", [3], tensor_content=content), "x")
@@ -89,6 +102,7 @@ def test_strings_may_come_in_one_piece():
         (proto_of("DT_FLOAT", [0, 2**62, 2**62]), "no array has the shape"),
         (proto_of("DT_FLOAT", [2**40], float_val=[1]), "too large to be filled up"),
         (proto_of("DT_STRING", [2**40], string_val=[b"a"]), "too large to be filled up"),
+        (proto_of("DT_STRING", [2**20], string_val=[b"a" * 300]), "too large to be filled up"),
         (proto_of("DT_STRING", [2], tensor_content=b"\x05\x05abc"), "are not 2 strings"),
         (proto_of("DT_STRING", [1], string_val=[b"a", b"b"]), "takes 1 strings, and 2 came"),
         (proto_of("DT_UINT8", [1], int_val=[256]), "256 does not fit into uint8"),

@@ -36,3 +36,9 @@ def test_the_limit_is_raised_and_clients_get_half_of_it_at_most(
         assert descriptors.connections(4096) == allowed
     assert changed == ([] if raised is None else [(raised, hard)])
     assert ("ulimit" in caplog.text) == (allowed < 4096)
+
+
+def test_all_doors_together_get_half_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 1024))
+    assert [descriptors.connections(4096, doors) for doors in (0, 1, 2, 3)] == [512, 512, 256, 170]
+    assert descriptors.connections(100, 3) == 100

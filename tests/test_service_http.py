@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 import sojourn
+from sojourn.service.http.connection import Common, Connection
 from sojourn.service.http.limits import Limits
 from sojourn.service.http.messages import Request, Response, json_response
 from web import ask, ask_on, client, connected, is_closed, read_response, serving
@@ -225,6 +226,16 @@ def test_a_head_that_is_too_large_is_refused(head: bytes) -> None:
         assert is_closed(sock)
 
 
+def test_a_trailer_that_is_too_large_is_refused() -> None:
+    with echoing(TIGHT) as server, connected(server) as sock:
+        sock.sendall(b"POST /echo HTTP/1.1\r\nhost: t\r\ntransfer-encoding: chunked\r\n\r\n")
+        sock.sendall(b"5\r\nhello\r\n0\r\nx: ")
+        assert ask(server, "/v2").status == 200  # what came before has been read by now
+        sock.sendall(b"y" * 3_000)
+        assert read_response(sock).status == 431
+        assert is_closed(sock)
+
+
 def test_a_compressed_body_is_unfolded() -> None:
     with echoing() as server:
         for coding, body in (
@@ -284,6 +295,41 @@ def test_bodies_are_refused_when_all_together_are_too_large() -> None:
         assert ask(server, "/echo", b"x" * 10_000).status == 200  # there is room again
 
 
+@pytest.mark.parametrize("level", [9, 0], ids=["on the loop", "on a thread"])
+def test_a_compressed_body_counts_as_what_it_unfolds_to(level: int) -> None:
+    held = threading.Event()
+    goes_on = asyncio.Event()
+
+    async def hold(request: Request) -> Response:
+        held.set()
+        await goes_on.wait()
+        return json_response(len(request.body))
+
+    folded = gzip.compress(bytes(60_000), level)
+    limits = Limits(body_bytes=100_000, bodies_bytes=100_000)
+    with serving(limits=limits) as server, connected(server) as first:
+        server.router.add("POST", "/hold", hold)
+        first.sendall(post(folded, "content-encoding: gzip", path="/hold"))
+        assert held.wait(20)
+        got = ask(server, "/hold", folded, content_encoding="gzip")
+        assert (got.status, got.headers["retry-after"]) == (503, "1")
+        assert server._loop is not None
+        server._loop.call_soon_threadsafe(goes_on.set)
+        assert read_response(first).json == 60_000
+        assert ask(server, "/hold", folded, content_encoding="gzip").json == 60_000
+        assert ask(server, "/hold", folded, content_encoding="gzip").json == 60_000
+
+
+def test_a_body_of_tiny_chunks_is_held_as_what_it_is() -> None:
+    common = Common()
+    connection = Connection(None, Limits(), None, None, common, None)  # type: ignore[arg-type]
+    sent = [b"x" * 2_000, *[b"ab"] * 10_000, b"y" * 2_000, *[b"cd"] * 10_000]
+    for piece in sent:
+        connection.on_body(piece)
+    assert sum(map(sys.getsizeof, connection._pieces)) < 1.2 * common.held_bytes
+    assert b"".join(connection._pieces) == b"".join(sent)
+
+
 def test_more_connections_than_allowed_are_refused_and_the_others_stay() -> None:
     with echoing(TIGHT) as server, contextlib.ExitStack() as stack:
         first = [stack.enter_context(connected(server)) for _ in range(4)]
@@ -310,6 +356,13 @@ def test_a_client_that_never_ends_its_head_is_cut_off() -> None:
 def test_a_client_that_never_ends_its_body_is_cut_off() -> None:
     with echoing(TIGHT) as server, connected(server) as sock:
         sock.sendall(b"POST /echo HTTP/1.1\r\nhost: t\r\ncontent-length: 100\r\n\r\nx")
+        assert read_response(sock).status == 408
+        assert is_closed(sock)
+
+
+def test_a_client_that_sends_much_of_its_body_and_then_stops_is_cut_off() -> None:
+    with echoing(TIGHT) as server, connected(server) as sock:
+        sock.sendall(post(b"x" * 9_000)[:-1_000])
         assert read_response(sock).status == 408
         assert is_closed(sock)
 

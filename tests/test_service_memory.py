@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from sojourn.service import datatypes
 from sojourn.service.failures import Refused
-from sojourn.service.http import kserve_bodies
+from sojourn.service.http import json_arrays, kserve_bodies
+from sojourn.service.inference import keep_alive_of
 from sojourn.service.signatures import CallSignature
+from sojourn.service.statistics import ModelStatistics
 from sojourn.service.targets import Targets
 from sojourn.values import Signature, TensorSpec
 
@@ -34,3 +37,24 @@ def test_the_input_that_is_given_twice_is_named_also_among_very_many() -> None:
     inputs = b",".join([one % number for number in (*range(20_000), 19_999)])
     with pytest.raises(Refused, match="input 'i19999' is given twice"):
         kserve_bodies.in_json(b'{"inputs":[%b]}' % inputs)
+
+
+def test_numbers_of_rows_are_counted_without_end_and_remembered_with_one() -> None:
+    statistics = ModelStatistics("m", 1)
+    for rows in range(1, 20_001):
+        statistics.note_step(rows, 0.5)
+    batches = statistics.batches
+    assert (len(batches), batches[7].count, batches[2048].count) == (1029, 1, 1024)
+    assert sum(batch.count for batch in batches.values()) == statistics.steps == 20_000
+
+
+@pytest.mark.parametrize("depth", [33, 300, *range(900, 1000, 9), 100_000])
+@pytest.mark.parametrize(("opens", "ends"), [("[", "]"), ('{"b64":', "}")])
+def test_lists_in_lists_in_lists_are_refused_however_deep(
+    depth: int, opens: str, ends: str
+) -> None:
+    body = f'[{opens * depth}"a"{ends * depth}]'.encode()
+    with pytest.raises(Refused, match=r"nested too deeply|a string is expected"):
+        json_arrays.as_array(json_arrays.parsed(body), np.dtype(object), "x")
+    with pytest.raises(Refused, match=r"nested too deeply|must be a number"):
+        keep_alive_of(json_arrays.parsed(body))

@@ -191,6 +191,7 @@ def test_without_tokens_the_way_of_a_request_decides_who_is_an_admin() -> None:
         {"x_forwarded_for": ELSEWHERE},
         {"forwarded": f"for={ELSEWHERE}"},
         {"host": "[broken"},
+        {"origin": "http://["},
     ):
         assert verdict(gate, Role.ADMIN, **way) is Status.PERMISSION_DENIED, way
         assert verdict(gate, Role.INFER, **way) is None, way

@@ -305,7 +305,7 @@ def server_of(
         grpc=settings.grpc or None,
         limits=Limits(
             body_bytes=settings.max_body_bytes,
-            connections=connections(settings.max_connections),
+            connections=connections(settings.max_connections, len(_addresses(settings))),
         ),
         tls=tls,
         operation=operation,
@@ -320,12 +320,15 @@ def tls_of(settings: Settings) -> Tls | None:
     return Tls(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
 
 
+def _addresses(settings: Settings) -> list[str]:
+    """Where it is to listen."""
+    admin = "" if settings.admin in ("on", "off") else settings.admin
+    return [one for one in (settings.http, settings.grpc, admin) if one]
+
+
 def exposed(settings: Settings, known: Tokens) -> list[str]:
     """What others on the network could do, unless that is wanted."""
-    addresses = [settings.http, settings.grpc]
-    if settings.admin not in ("on", "off"):
-        addresses.append(settings.admin)
-    open_to_all = [one for one in addresses if one and not _is_local(one)]
+    open_to_all = [one for one in _addresses(settings) if not _is_local(one)]
     if not open_to_all:
         return []
     where = " and ".join(open_to_all)

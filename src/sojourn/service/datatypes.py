@@ -24,7 +24,7 @@ DTYPES: dict[str, np.dtype] = {
 _DATATYPES = {dtype: datatype for datatype, dtype in DTYPES.items()}
 _DATATYPES_BY_NAME = {dtype.name: datatype for dtype, datatype in _DATATYPES.items()}
 _DATATYPES_BY_NAME["string"] = BYTES
-_MOST_DIMENSIONS = 32  # of numpy, before its version 2
+MOST_DIMENSIONS = 32  # of numpy, before its version 2
 _MOST_ELEMENTS = 2**48  # more than any memory has, and numpy can still count them
 
 
@@ -63,7 +63,7 @@ def dimensions(shape: Sequence[int | None] | None) -> list[int]:
 def checked_shape(shape: Sequence[int], name: str) -> tuple[int, ...]:
     """A shape that an array can have."""
     # A long one is not looked at further, and above all not remembered.
-    if len(shape) > _MOST_DIMENSIONS or not _is_possible(known := tuple(shape)):
+    if len(shape) > MOST_DIMENSIONS or not _is_possible(known := tuple(shape)):
         raise _wrong(f"input {name!r}: no array has the shape {list(shape[:10])}")
     return known
 

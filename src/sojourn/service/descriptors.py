@@ -1,7 +1,7 @@
 """How many clients may be connected, given what the system lets one process have open.
 
 Models, their files and their workers need descriptors too: clients get at most half of
-them, so that no number of clients keeps a model from being opened.
+them, all doors together, so that no number of clients keeps a model from being opened.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ MOST = 65536  # that are asked for; more would only cost those who look through 
 _log = logging.getLogger("sojourn.service")
 
 
-def connections(wished: int) -> int:
-    """As many as is wished, or as there are descriptors for; says so in the log."""
+def connections(wished: int, doors: int = 1) -> int:
+    """Of each door: as many as is wished, or as there are descriptors for; says so in the log."""
     limit = raise_limit()
-    allowed = min(wished, limit // 2)
+    allowed = min(wished, limit // 2 // max(1, doors))
     if allowed < wished:
         _log.warning(
             "max_connections is %d, not %d: this process may have %d files open (ulimit -n)",

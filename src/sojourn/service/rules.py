@@ -43,7 +43,9 @@ def parse_duration(what: str, value: object) -> float:
                 f"{what} must be a number of seconds or a duration such as '5m', not {value!r}"
             ) from None
     if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
-        raise ValueError(f"{what} must be a number of seconds or a duration, not {value!r}")
+        # A client may send lists in lists in lists: they are not shown.
+        shown = repr(value) if isinstance(value, int | float) else type(value).__name__
+        raise ValueError(f"{what} must be a number of seconds or a duration, not {shown}")
     return float(value)
 
 

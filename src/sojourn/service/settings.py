@@ -67,7 +67,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         str | None, Meta(description="clients must have a certificate signed by this one, PEM")
     ] = None
     max_body: Annotated[int | str, Meta(description="the largest body, also unpacked")] = "256MiB"
-    max_connections: Annotated[int, Meta(description="the most HTTP connections at a time")] = 4096
+    max_connections: Annotated[
+        int, Meta(description="the most connections at a time, of HTTP and of gRPC each")
+    ] = 4096
     access_log: Annotated[
         str | None, Meta(description="a line of JSON for each request: a file, or - for stdout")
     ] = None

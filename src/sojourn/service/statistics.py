@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 from sojourn.probes.status_page import BUCKETS, bucket
 
+_ROWS_COUNTED = 1024  # above, the next power of two stands for a number of rows: clients choose it
+
 
 @dataclass(slots=True)
 class BatchStatistics:
@@ -47,6 +49,8 @@ class ModelStatistics:
         self.rows += rows
         self.steps += 1
         self.step_seconds += seconds
+        if rows > _ROWS_COUNTED:
+            rows = 1 << (rows - 1).bit_length()
         batch = self.batches.get(rows)
         if batch is None:
             batch = self.batches[rows] = BatchStatistics()

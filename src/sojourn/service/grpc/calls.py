@@ -16,6 +16,8 @@ class Call:
 
     deadline: float | None = None  # by time.monotonic()
     request_id: str = ""
+    # Told of bytes that the call takes beside its message; raises Refused if they are too many.
+    hold: Callable[[int], None] = lambda count: None
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,9 @@ _MOST_CALLS = 4096  # under way at once; more are refused
 _MOST_CALLS_OF_CONNECTION = 1024  # more wait for others to end
 _MOST_SLOW = 64  # calls whose message takes longer than a client may stall
 _LOOK_SECONDS = 0.5
+# gRPC looks at the size of a compressed message while it unfolds it, not when it is all there.
+_UNFOLDS_IN_BOUNDS = tuple(map(int, grpc.__version__.split(".")[:2])) >= (1, 84)
+_ALGORITHMS = "grpc.compression_enabled_algorithms_bitset"  # 1: none
 
 
 class GrpcDoor:
@@ -68,6 +71,7 @@ class GrpcDoor:
     async def start(self, handler: Handler) -> str:
         """Listen; returns the address, with the port that was picked."""
         limits = self._limits
+        compression = [] if _UNFOLDS_IN_BOUNDS else [(_ALGORITHMS, 1)]
         self._stops = asyncio.Event()
         self._server = grpc.aio.server(
             maximum_concurrent_rpcs=_MOST_CALLS,
@@ -78,7 +82,9 @@ class GrpcDoor:
                 ("grpc.max_concurrent_streams", _MOST_CALLS_OF_CONNECTION),
                 ("grpc.max_connection_idle_ms", int(limits.idle_seconds * 1000)),
                 ("grpc.server_handshake_timeout_ms", int(limits.header_seconds * 1000)),
+                ("grpc.max_allowed_incoming_connections", limits.connections),
                 ("grpc.so_reuseport", 0),  # a port that is taken is an error
+                *compression,
             ],
         )
         for service in self._services(handler, self._stops):
@@ -191,7 +197,7 @@ class GrpcDoor:
                 seen.status = Status.CANCELLED.grpc
                 raise
             finally:
-                self._held_bytes -= seen.received
+                self._let_go(seen)
                 self._tell(seen)
 
         return answer
@@ -212,10 +218,24 @@ class GrpcDoor:
         if not isinstance(body, bytes):
             raise invalid("the call has no message")
         seen.received = len(body)
-        self._held_bytes += len(body)
-        if self._held_bytes > max(self._limits.bodies_bytes, self._limits.body_bytes):
-            raise Refused(Status.UNAVAILABLE, "the server holds as many requests as it can", 1.0)
+        self._hold(len(body), seen)
         return body
+
+    def _hold(self, count: int, seen: _Seen) -> None:
+        """So many bytes more are held for a call, until it ends."""
+        limits = self._limits
+        if count > limits.body_bytes:
+            raise Refused(
+                Status.RESOURCE_EXHAUSTED, f"a request has at most {limits.body_bytes} bytes"
+            )
+        seen.held += count
+        self._held_bytes += count
+        if self._held_bytes > max(limits.bodies_bytes, limits.body_bytes):
+            raise Refused(Status.UNAVAILABLE, "the server holds as many requests as it can", 1.0)
+
+    def _let_go(self, seen: _Seen) -> None:
+        self._held_bytes -= seen.held
+        seen.held = 0
 
     def _look(self) -> None:
         """Cut off the calls whose messages have not come for long, if there are many, or if the
@@ -237,11 +257,11 @@ class GrpcDoor:
             seen = _Seen(path)
             try:
                 call = self._call(method.role, context, seen)
-                given = (
-                    _parsed(asked, body)
-                    if isinstance(body, bytes)
-                    else self._all_parsed(asked, body, seen)
-                )
+                if isinstance(body, bytes):
+                    self._hold(len(body), seen)
+                    given = _parsed(asked, body)
+                else:
+                    given = self._all_parsed(asked, body, seen)
                 async for response in method.answer(given, call):
                     sent = bytes(response.SerializeToString())
                     seen.sent += len(sent)
@@ -252,6 +272,7 @@ class GrpcDoor:
                 seen.status = Status.CANCELLED.grpc
                 raise
             finally:
+                self._let_go(seen)
                 self._tell(seen)
 
         return answer
@@ -271,7 +292,9 @@ class GrpcDoor:
                 if body is None:
                     return
                 seen.received += len(body)
+                self._hold(len(body), seen)
                 yield _parsed(asked, body)
+                self._let_go(seen)
                 reading = asyncio.ensure_future(_next(bodies))
         finally:
             reading.cancel()
@@ -288,7 +311,7 @@ class GrpcDoor:
             self._gate.admit(role, seen.path, metadata, seen.peer)
         remaining = context.time_remaining()
         deadline = None if remaining is None else time.monotonic() + remaining
-        return Call(deadline, seen.request_id)
+        return Call(deadline, seen.request_id, lambda count: self._hold(count, seen))
 
     def _fail(self, error: Exception, seen: _Seen, context: Any) -> None:
         """Say how the call ends. `context.abort` would do it by an exception that refers to
@@ -324,14 +347,15 @@ class _Seen:
     stream that its client has left gRPC frees the call, and a question about it is a crash."""
 
     __slots__ = (
-        "began", "is_cut_off", "metadata", "model", "path", "peer", "received", "request_id",
-        "sent", "status",
+        "began", "held", "is_cut_off", "metadata", "model", "path", "peer", "received",
+        "request_id", "sent", "status",
     )  # fmt: skip
 
     def __init__(self, path: str) -> None:
         self.began = time.perf_counter()
         self.path = path
         self.received = 0
+        self.held = 0
         self.is_cut_off = False
         self.sent = 0
         self.status = _OK

@@ -12,6 +12,7 @@ from sojourn.service.grpc.messages import HEALTH
 from sojourn.service.http.router import Role
 
 _LOOK_SECONDS = 1.0
+_MOST_WATCHES = 256  # anybody may have one, for ever: they must not be all the calls there can be
 _SERVING, _NOT_SERVING, _UNKNOWN = 1, 2, 3
 
 
@@ -23,6 +24,7 @@ class Health:
     ) -> None:
         self._is_ready = is_ready
         self._services = {"", *services}
+        self._watches = 0
         self._stops = stops  # set when the server stops: it says so, and ends the watches
 
     def service(self) -> Service:
@@ -44,17 +46,23 @@ class Health:
         return HEALTH.HealthCheckResponse(status=self._status())
 
     async def _watch(self, request: Any, call: Call) -> AsyncIterator[Any]:
+        if self._watches >= _MOST_WATCHES:
+            raise Refused(Status.RESOURCE_EXHAUSTED, f"{self._watches} watch it already", 60.0)
+        self._watches += 1
         known = request.service in self._services
         said = None
-        while True:
-            is_last = self._stops.is_set()
-            status = self._status() if known else _UNKNOWN
-            if status != said:
-                said = status
-                yield HEALTH.HealthCheckResponse(status=status)
-            if is_last:
-                return
-            try:
-                await asyncio.wait_for(self._stops.wait(), _LOOK_SECONDS)
-            except (TimeoutError, asyncio.TimeoutError):
-                pass
+        try:
+            while True:
+                is_last = self._stops.is_set()
+                status = self._status() if known else _UNKNOWN
+                if status != said:
+                    said = status
+                    yield HEALTH.HealthCheckResponse(status=status)
+                if is_last:
+                    return
+                try:
+                    await asyncio.wait_for(self._stops.wait(), _LOOK_SECONDS)
+                except (TimeoutError, asyncio.TimeoutError):
+                    pass
+        finally:
+            self._watches -= 1

@@ -1,7 +1,8 @@
 """TensorFlow's TensorProto as an array, and back.
 
 Elements come as raw bytes (`tensor_content`) or in a field of their type (`float_val`, ...). Fewer
-of the latter than the shape takes are filled up with the last one, as TensorFlow does it.
+of the latter than the shape takes are filled up with the last one, as TensorFlow does it. That is
+memory that nobody has sent, so a client's request is not filled up before it was looked at.
 """
 
 from __future__ import annotations
@@ -69,13 +70,17 @@ def number_of(dtype: str) -> int:
     return 0 if known is None else _NUMBERS.get(known, 0)
 
 
-def to_array(proto: Any, name: str) -> np.ndarray:
-    """The array of an input. It may lie on the message's own bytes."""
+def to_array(proto: Any, name: str, short: dict[str, int] | None = None) -> np.ndarray:
+    """The array of an input. It may lie on the message's own bytes.
+
+    With `short`, one that has to be filled up is noted there, with the bytes that it will have, and
+    has no memory yet: only its dtype and shape are right.
+    """
     shape = checked_shape([dim.size for dim in proto.tensor_shape.dim], name)
     if proto.tensor_shape.unknown_rank:
         raise invalid(f"input {name!r}: the shape of an input must be known")
     if proto.dtype == STRING:
-        return _strings(proto, shape, name)
+        return _filled(_strings(proto, shape, name), shape, name, short)
     kind = _TYPES.get(proto.dtype)
     if kind is None:
         raise invalid(f"input {name!r}: type {proto.dtype} cannot be an input")
@@ -88,7 +93,7 @@ def to_array(proto: Any, name: str) -> np.ndarray:
                 f"and {len(content)} came"
             )
         return on_bytes(content, kind.dtype, name).reshape(shape)
-    return _filled(_elements(proto, kind, name), shape, name)
+    return _filled(_elements(proto, kind, name), shape, name, short)
 
 
 def _elements(proto: Any, kind: _Type, name: str) -> np.ndarray:
@@ -109,34 +114,39 @@ def _elements(proto: Any, kind: _Type, name: str) -> np.ndarray:
     return narrowed(stored, kind.dtype, name)
 
 
-def _filled(elements: np.ndarray, shape: tuple[int, ...], name: str) -> np.ndarray:
+def _filled(
+    elements: np.ndarray, shape: tuple[int, ...], name: str, short: dict[str, int] | None
+) -> np.ndarray:
     count = prod(shape)
     if len(elements) == count:
         return elements.reshape(shape)
+    is_text = elements.dtype.kind == "O"
     if len(elements) > count:
+        kind = "strings" if is_text else "values"
         raise invalid(
-            f"input {name!r}: shape {list(shape)} takes {count} values, and {len(elements)} came"
+            f"input {name!r}: shape {list(shape)} takes {count} {kind}, and {len(elements)} came"
         )
-    if count * elements.dtype.itemsize > MOST_FILLED_BYTES:
+    last: Any = elements[-1] if len(elements) else b"" if is_text else 0
+    size = count * elements.dtype.itemsize
+    if is_text:  # here it is one, but for the worker each is written out
+        size += (count - len(elements)) * len(last)
+    if size > MOST_FILLED_BYTES:
         raise invalid(f"input {name!r}: shape {list(shape)} is too large to be filled up")
+    if short is not None:
+        short[name] = size
+        return np.broadcast_to(np.zeros((), elements.dtype), shape)
     whole = np.zeros(count, elements.dtype)
     whole[: len(elements)] = elements
-    if len(elements):
-        whole[len(elements) :] = elements[-1]
+    whole[len(elements) :] = last
     return whole.reshape(shape)
 
 
 def _strings(proto: Any, shape: tuple[int, ...], name: str) -> np.ndarray:
-    count = prod(shape)
     if proto.tensor_content:
-        values = _split(proto.tensor_content, count, name)
+        values = _split(proto.tensor_content, prod(shape), name)
     else:
         values = list(proto.string_val)
-        if len(values) < count:
-            if count * 8 > MOST_FILLED_BYTES:
-                raise invalid(f"input {name!r}: shape {list(shape)} is too large to be filled up")
-            values += [values[-1] if values else b""] * (count - len(values))
-    return as_strings(values, shape, name)
+    return as_strings(values, (len(values),), name)
 
 
 def _split(content: bytes, count: int, name: str) -> list[bytes]:

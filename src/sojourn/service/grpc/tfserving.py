@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from sojourn.service import classifying, examples
 from sojourn.service.classifying import Classified, Regressed, Task
@@ -46,7 +47,12 @@ class Predictions:
 
     async def _predict(self, request: Any, call: Call) -> Any:
         spec = request.model_spec
-        inputs = {name: tensors.to_array(proto, name) for name, proto in request.inputs.items()}
+        short: dict[str, int] = {}
+        inputs = {
+            name: tensors.to_array(proto, name, short) for name, proto in request.inputs.items()
+        }
+        if short:
+            await self._fill(request, inputs, short, call)
         answer = await self._handler.infer(
             Inference(
                 _ref(spec),
@@ -62,6 +68,23 @@ class Predictions:
             tensors.from_array(array, response.outputs[name], name)
         _put_spec(response.model_spec, answer.model, answer.version, answer.signature)
         return response
+
+    async def _fill(
+        self, request: Any, inputs: dict[str, np.ndarray], short: dict[str, int], call: Call
+    ) -> None:
+        """Fill up the inputs that came short, now that they are known to fit the signature."""
+        asked = request.model_spec
+        found = await self._handler.signature(_ref(asked), asked.signature_name or None)
+        for name in short:
+            taken, shape = found.spec.inputs.get(name), inputs[name].shape
+            if taken is None or not taken.accepts(shape):
+                raise invalid(
+                    f"input {name!r} of shape {list(shape)} does not fit; "
+                    f"signature {found.name!r} is {found.spec}"
+                )
+        call.hold(sum(short.values()))
+        for name in short:
+            inputs[name] = tensors.to_array(request.inputs[name], name)
 
     async def _classify(self, request: Any, call: Call) -> Any:
         answer = await classifying.classify(

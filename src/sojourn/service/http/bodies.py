@@ -3,31 +3,45 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 
 from sojourn.service.failures import Refused, Status
 from sojourn.service.http.messages import Request
 
 _MOST_PARTS = 10_000  # bgzip makes one of 64 KiB
-_FED_BYTES = 2**14
+_FED_BYTES = 2**12  # at once; they may unfold to a thousand times as much
+_SOME_BYTES = 2**22
 _WINDOW_BITS = {"gzip": 31, "x-gzip": 31, "deflate": 15}
 
 
-def decompressed(request: Request, most_bytes: int) -> bytes:
-    """The body as it was before its client compressed it."""
+def decompressed(request: Request, most_bytes: int) -> Iterator[bytes]:
+    """The body as it was before its client compressed it, in pieces."""
     coding = request.headers["content-encoding"].strip().lower()
     if coding in ("", "identity"):
-        return request.body
+        yield request.body
+        return
     bits = _WINDOW_BITS.get(coding)
     if bits is None:
         raise Refused(Status.INVALID_ARGUMENT, f"Content-Encoding {coding!r} is not supported")
     try:
-        return _unfolded(request.body, bits, most_bytes)
+        yield from _unfolded(request.body, bits, most_bytes)
     except zlib.error as error:
         raise Refused(Status.INVALID_ARGUMENT, f"the body is not {coding}: {error}") from None
 
 
-def _unfolded(body: bytes, bits: int, most_bytes: int) -> bytes:
-    pieces: list[bytes] = []
+def some(pieces: Iterator[bytes]) -> list[bytes]:
+    """The next few MiB of them; nothing at the end."""
+    found: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        found.append(piece)
+        size += len(piece)
+        if size >= _SOME_BYTES:
+            break
+    return found
+
+
+def _unfolded(body: bytes, bits: int, most_bytes: int) -> Iterator[bytes]:
     at, parts, left = 0, 0, most_bytes
     while at < len(body):  # a gzip body may be several, one behind the other
         parts += 1
@@ -48,6 +62,5 @@ def _unfolded(body: bytes, bits: int, most_bytes: int) -> bytes:
                 raise Refused(
                     Status.INVALID_ARGUMENT, f"the body unfolds to more than {most_bytes} bytes"
                 )
-            pieces.append(piece)
+            yield piece
         at -= len(unfolding.unused_data)
-    return b"".join(pieces)

@@ -27,6 +27,7 @@ _BUSY_SECONDS = 1.0  # a client that has asked within these is expected to ask a
 _LAST_SECONDS = 0.2  # ... within these, when the server stops
 _SHOWN_BYTES = 200  # of the path of a request that is refused
 _LARGE_BYTES = 2**14  # from here on a body is not copied behind its head
+_SMALL_BYTES = 2**10  # pieces of a body below are put together: each alone would take far more
 
 
 class Phase(enum.Enum):
@@ -79,8 +80,10 @@ class Connection(asyncio.Protocol):
         self._header_count = 0
         self._named_bytes = 0  # of its headers so far
         self._head_bytes = 0  # of everything, as long as it is not complete
-        self._pieces: list[bytes] = []
+        self._pieces: list[bytes | bytearray] = []
         self._body_bytes = 0
+        self._moved_bytes = 0  # of the body, when more of it came last
+        self._looked_bytes = 0  # of the body, at the last look that found it quick enough
         self._held_bytes = 0  # of all its requests that have no answer yet
         # Requests that have been read.
         self._waiting: deque[tuple[Request, bool]] = deque()
@@ -129,9 +132,17 @@ class Connection(asyncio.Protocol):
             self._refuse(400, "Malformed request: it is not HTTP/1.1")
         else:
             if self.phase is Phase.HEAD:
-                self._head_bytes += len(data)
-                if self._head_bytes > self._limits.header_bytes:
-                    self._refuse(431, f"a head has at most {self._limits.header_bytes} bytes")
+                self._count_head(len(data))
+            elif self.phase is Phase.BODY:
+                if self._body_bytes != self._moved_bytes:
+                    self._moved_bytes, self._head_bytes = self._body_bytes, 0
+                else:  # a trailer, which the parser keeps, or what may be between two chunks
+                    self._count_head(len(data))
+
+    def _count_head(self, count: int) -> None:
+        self._head_bytes += count
+        if self._head_bytes > self._limits.header_bytes:
+            self._refuse(431, f"a head has at most {self._limits.header_bytes} bytes")
 
     def eof_received(self) -> bool:
         return False  # a client that sends no more is taken to have left
@@ -154,7 +165,8 @@ class Connection(asyncio.Protocol):
         self._header_count = 0
         self._head_bytes = self._named_bytes = 0
         self._pieces = []
-        self._body_bytes = 0
+        self._body_bytes = self._looked_bytes = 0
+        self._moved_bytes = -1  # what came with the end of the head is no trailer
         self.phase = Phase.HEAD
         self._since = self._common.now
 
@@ -195,7 +207,13 @@ class Connection(asyncio.Protocol):
         common.held_bytes += count
         if common.held_bytes > limits.bodies_bytes and common.held_bytes > limits.body_bytes:
             raise _Refusal(503, "the server holds as many requests as it can")
-        self._pieces.append(piece)
+        pieces = self._pieces
+        if count >= _SMALL_BYTES or not pieces:
+            pieces.append(piece)
+        elif isinstance(pieces[-1], bytearray):
+            pieces[-1] += piece
+        else:
+            pieces.append(bytearray(piece))
 
     def on_message_complete(self) -> None:
         pieces = self._pieces
@@ -206,7 +224,7 @@ class Connection(asyncio.Protocol):
             path.decode("latin-1"),
             query.decode("latin-1"),
             self._headers,
-            pieces[0] if len(pieces) == 1 else b"".join(pieces),
+            cast(bytes, pieces[0]) if len(pieces) == 1 else b"".join(pieces),
             self._peer,
             size=self._body_bytes,
         )
@@ -349,10 +367,13 @@ class Connection(asyncio.Protocol):
             self._look_at_unread(now)
         elif self.phase is Phase.HEAD and seconds > limits.header_seconds:
             self._refuse(408, f"a head takes at most {limits.header_seconds:g} s")
-        elif self.phase is Phase.BODY and seconds > limits.stall_seconds + (
-            self._body_bytes / limits.slowest_bytes
-        ):
-            self._refuse(408, f"a body comes with at least {limits.slowest_bytes} bytes a second")
+        elif self.phase is Phase.BODY:
+            if self._body_bytes - self._looked_bytes >= limits.slowest_bytes * seconds:
+                self._since, self._looked_bytes = now, self._body_bytes
+            elif seconds > limits.stall_seconds:
+                self._refuse(
+                    408, f"a body comes with at least {limits.slowest_bytes} bytes a second"
+                )
         elif self.phase is Phase.IDLE and seconds > limits.idle_seconds:
             self._enter(Phase.OVER)
             self._transport.close()

@@ -11,17 +11,18 @@ from collections.abc import Callable
 from sojourn.process.aside import aside
 from sojourn.service.access_log import request_id
 from sojourn.service.addresses import listening, name_of
-from sojourn.service.failures import Status, refusal
+from sojourn.service.failures import Refused, Status, refusal
 from sojourn.service.handler import Handler
 from sojourn.service.http import bodies
 from sojourn.service.http.connection import Common, Connection
 from sojourn.service.http.gate import Gate
 from sojourn.service.http.limits import Limits
 from sojourn.service.http.messages import Request, Response, json_response
-from sojourn.service.http.router import Router
+from sojourn.service.http.router import Route, Router
 
 _LOOK_SECONDS = 0.5
 _FOLDED_BYTES = 2**14  # from here on a body is decompressed on a thread: it may be much larger
+_MOST_UNFOLDING = 4  # at once: what each has not told yet is not counted
 _log = logging.getLogger("sojourn.service")
 
 Observer = Callable[[Request, Response, float], None]
@@ -47,6 +48,7 @@ class HttpDoor:
         self._server: asyncio.AbstractServer | None = None
         self._connections: set[Connection] = set()
         self._common = Common()
+        self._unfolding = asyncio.Semaphore(_MOST_UNFOLDING)
         self._looking: asyncio.TimerHandle | None = None
         self._everybody_left: asyncio.Event | None = None
         self.observers: list[Observer] = []  # told of every answer and the seconds it took
@@ -139,8 +141,9 @@ class HttpDoor:
                 if self._gate is not None:
                     self._gate.check(request, route)
                 if "content-encoding" in request.headers:
-                    await self._unfold(request)
-                response = await route.answer(request)
+                    response = await self._unfolded(request, route)
+                else:
+                    response = await route.answer(request)
         except Exception as error:
             response = self._failed(request, error)
         response.headers = {**response.headers, "x-request-id": request.request_id}
@@ -155,12 +158,35 @@ class HttpDoor:
         for observer in self.observers:
             observer(request, response, 0.0)
 
-    async def _unfold(self, request: Request) -> None:
-        most = self._limits.body_bytes
-        if len(request.body) < _FOLDED_BYTES:
-            request.body = bodies.decompressed(request, most)
-        else:
-            request.body = await aside(lambda: bodies.decompressed(request, most))
+    async def _unfolded(self, request: Request, route: Route) -> Response:
+        """The response to a request whose body is to be decompressed. What it unfolds to counts as
+        held, as it comes: a client need not send much to have a lot."""
+        limits, common, held = self._limits, self._common, 0
+        unfolding = bodies.decompressed(request, limits.body_bytes)
+        is_small = len(request.body) < _FOLDED_BYTES
+        pieces: list[bytes] = []
+        try:
+            while True:
+                if is_small:
+                    some = bodies.some(unfolding)
+                else:
+                    async with self._unfolding:
+                        some = await aside(lambda: bodies.some(unfolding))
+                if not some:
+                    break
+                pieces += some
+                count = sum(map(len, some))
+                held += count
+                common.held_bytes += count
+                if common.held_bytes - request.size > max(limits.bodies_bytes, limits.body_bytes):
+                    raise Refused(
+                        Status.UNAVAILABLE, "the server holds as many requests as it can", 1.0
+                    )
+            request.body = pieces.pop() if len(pieces) == 1 else b"".join(pieces)
+            pieces.clear()
+            return await route.answer(request)
+        finally:
+            common.held_bytes -= held
 
     def _unknown(self, request: Request) -> Response:
         methods = self._router.methods(request.path)

@@ -54,7 +54,7 @@ def _is_direct(headers: Mapping[str, str]) -> bool:
         return False
     host = headers.get("host", "")
     origin = headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+    if origin is not None and origin.partition("://")[2].lower() != host.lower():
         return False
     return _is_of_this_machine(host)
 

@@ -11,12 +11,13 @@ from typing import Any, NoReturn
 import msgspec
 import numpy as np
 
-from sojourn.service.datatypes import from_base64
+from sojourn.service.datatypes import MOST_DIMENSIONS, from_base64
 from sojourn.service.failures import Refused, Status
 from sojourn.service.http.json_numbers import fractions
 
 _integers = msgspec.json.Decoder(list[int])
 _anything = msgspec.json.Decoder(Any)
+_NOT_AN_ARRAY = "the lists are ragged, or nested too deeply"
 
 
 @dataclass(slots=True)
@@ -120,7 +121,7 @@ def _asarray(values: Any) -> np.ndarray:
     try:
         return np.asarray(values)
     except ValueError:
-        raise ValueError("the lists are ragged, or nested too deeply") from None
+        raise ValueError(_NOT_AN_ARRAY) from None
 
 
 def _has_booleans(values: Any) -> bool:
@@ -145,6 +146,8 @@ def _strings(values: Any) -> np.ndarray:
     shape: list[int] = []
     inner = values
     while isinstance(inner, list):
+        if len(shape) == MOST_DIMENSIONS:
+            raise ValueError(_NOT_AN_ARRAY)
         shape.append(len(inner))
         if not inner:
             break
@@ -172,7 +175,8 @@ def element(value: Any) -> bytes:
         return value.encode()
     if isinstance(value, dict) and value.keys() == {"b64"} and isinstance(value["b64"], str):
         return from_base64(value["b64"])
-    raise ValueError(f"a string is expected, not {json.dumps(value)[:60]}")
+    shown = type(value).__name__ if isinstance(value, (list, dict)) else json.dumps(value)
+    raise ValueError(f"a string is expected, not {shown}")
 
 
 def listed(array: np.ndarray, *, as_base64: bool = False) -> Any:
