@@ -28,6 +28,7 @@ with warnings.catch_warnings():
 
 import sojourn
 from sojourn.compat.v1 import InteractiveSession, Session, link
+from sojourn.compat.v1.plans import RunPlan
 from sojourn.compat.v1.shipping import Shipment
 from sojourn.compat.v1.worker_link import WorkerLink
 from sojourn.probes import gpu
@@ -360,6 +361,23 @@ def test_a_graph_whose_way_to_the_worker_is_interrupted_arrives_later(monkeypatc
                 session.run(y)
         assert session.run(y) == 3.0
         assert session.run(y * 2.0) == 6.0
+
+
+def test_a_plan_that_another_thread_has_dropped_is_dropped_once(monkeypatch: Any) -> None:
+    with tf.Graph().as_default(), Session() as session:
+        x = tf.constant(1.0)
+        for _ in range(3):
+            session.run(x)
+        plans = session._plans._plans
+        assert list(filter(None, plans.values()))
+        tf.constant(2.0)  # a plan is looked at again when the graph has grown
+
+        def dropped(_: Any) -> bool:
+            plans.clear()
+            return False
+
+        monkeypatch.setattr(RunPlan, "still_holds", dropped)
+        assert session.run(x) == 1.0
 
 
 @ISOLATIONS

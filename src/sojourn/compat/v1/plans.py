@@ -50,7 +50,7 @@ class RunPlans:
         if plan is None:
             return None
         if plan.version != self._graph.version and not plan.still_holds():
-            del self._plans[key]
+            self._plans.pop(key, None)  # another thread may have done so
             return None
         return plan
 
