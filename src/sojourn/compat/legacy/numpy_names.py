@@ -38,8 +38,6 @@ _RENAMED = {
     "row_stack": "vstack",
     "round_": "round",
     "trapz": "trapezoid",
-    "in1d": "isin",
-    "asfarray": "asarray",
     "bool8": "bool_",
     "int0": "intp",
     "uint0": "uintp",
@@ -59,7 +57,9 @@ def add_missing() -> list[str]:
         "NINF": -np.inf,
         "PZERO": 0.0,
         "NZERO": -0.0,
+        "asfarray": _asfarray,
         "asscalar": _asscalar,
+        "in1d": _in1d,
         "msort": _msort,
     }
     for name, value in wanted.items():
@@ -90,6 +90,14 @@ def _has(module: Any, name: str) -> bool:
         # numpy warns when it is asked for a name it dropped, before it says that it has none.
         warnings.simplefilter("ignore")
         return hasattr(module, name)
+
+
+def _asfarray(array: Any, dtype: Any = np.float64) -> Any:
+    return np.asarray(array, dtype if np.issubdtype(dtype, np.inexact) else np.float64)
+
+
+def _in1d(ar1: Any, ar2: Any, *args: Any, **kwargs: Any) -> Any:
+    return np.isin(np.asarray(ar1).ravel(), ar2, *args, **kwargs)
 
 
 def _asscalar(array: Any) -> Any:

@@ -17,6 +17,8 @@ _Dense = layers.namespace().Dense
 class AttentionMechanism(ABC):
     """Keys and values made of a memory; calling it weighs the memory by a query."""
 
+    _scope: str  # of its variables, in checkpoints, whatever its name is
+
     def __init__(
         self,
         num_units: int,
@@ -26,7 +28,7 @@ class AttentionMechanism(ABC):
         score_mask_value: Any,
         name: str,
     ) -> None:
-        self._num_units, self._name = num_units, name
+        self._num_units = num_units
         self._probability = probability_fn or tf.nn.softmax
         self._length = memory_sequence_length
         self._mask_value = float("-inf") if score_mask_value is None else score_mask_value
@@ -55,7 +57,7 @@ class AttentionMechanism(ABC):
         """How well each place of the memory fits."""
 
     def __call__(self, query: Any, state: Any = None, previous_alignments: Any = None) -> Any:
-        with tf.variable_scope(None, self._name, [query]):
+        with tf.variable_scope(None, self._scope, [query]):
             score = self.score(query)
             if self._length is not None:
                 mask = tf.sequence_mask(self._length, tf.shape(score)[1])
@@ -66,6 +68,8 @@ class AttentionMechanism(ABC):
 
 class BahdanauAttention(AttentionMechanism):
     """Scores with a small network."""
+
+    _scope = "bahdanau_attention"
 
     def __init__(
         self,
@@ -103,6 +107,7 @@ class LuongAttention(AttentionMechanism):
     """Scores with a product; the query must be `num_units` wide."""
 
     query_layer = None
+    _scope = "luong_attention"
 
     def __init__(
         self,

@@ -71,7 +71,10 @@ def viterbi_decode(score: Any, transition_params: Any) -> tuple[list[int], Any]:
 
 def crf_decode(potentials: Any, transition_params: Any, sequence_length: Any) -> Any:
     """The best tag sequence of each example, and its score."""
-    lengths = tf.cast(sequence_length, tf.int32)
+    longest = tf.shape(potentials)[1]
+    lengths = tf.minimum(tf.cast(sequence_length, tf.int32), longest)
+    # One step past the end, which changes nothing: a scan over no steps is not possible.
+    potentials = tf.pad(potentials, [[0, 0], [0, 1], [0, 0]])
     later = tf.transpose(potentials[:, 1:, :], [1, 0, 2])
     tags = tf.shape(potentials)[2]
     batch = tf.shape(potentials)[0]
@@ -97,8 +100,8 @@ def crf_decode(potentials: Any, transition_params: Any, sequence_length: Any) ->
         initializer=end,
     )
     found = tf.reverse(tf.concat([tf.expand_dims(end, 0), path], 0), [0])
-    mask = tf.sequence_mask(lengths, tf.shape(potentials)[1], tf.int32)
-    return tf.transpose(found) * mask, tf.reduce_max(last, 1)
+    mask = tf.sequence_mask(lengths, longest, tf.int32)
+    return tf.transpose(found[:-1]) * mask, tf.reduce_max(last, 1)
 
 
 __getattr__ = removed.missing_name("tf.contrib.crf")

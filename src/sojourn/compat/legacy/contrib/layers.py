@@ -298,18 +298,22 @@ def _multiplied(gradient: Any, variable: Any, multipliers: Any) -> Any:
     return gradient * tf.cast(factor, gradient.dtype)
 
 
+OPTIMIZER_CLS_NAMES = {
+    "Adagrad": tf.train.AdagradOptimizer,
+    "Adam": tf.train.AdamOptimizer,
+    "Ftrl": tf.train.FtrlOptimizer,
+    "Momentum": lambda learning_rate: tf.train.MomentumOptimizer(learning_rate, momentum=0.9),
+    "RMSProp": tf.train.RMSPropOptimizer,
+    "SGD": tf.train.GradientDescentOptimizer,
+}
+
+
 def _optimizer(wanted: Any, rate: Any) -> Any:
-    known = {
-        "Adagrad": tf.train.AdagradOptimizer,
-        "Adam": tf.train.AdamOptimizer,
-        "Ftrl": tf.train.FtrlOptimizer,
-        "Momentum": lambda learning_rate: tf.train.MomentumOptimizer(learning_rate, momentum=0.9),
-        "RMSProp": tf.train.RMSPropOptimizer,
-        "SGD": tf.train.GradientDescentOptimizer,
-    }
-    if isinstance(wanted, str):
-        wanted = known[wanted]
-    return wanted if isinstance(wanted, tf.train.Optimizer) else wanted(learning_rate=rate)
+    """By its name, as it is, or made by a class or function of the rate, if there is one."""
+    if isinstance(wanted, tf.train.Optimizer):
+        return wanted
+    make = OPTIMIZER_CLS_NAMES[wanted] if isinstance(wanted, str) else wanted
+    return make() if rate is None else make(rate)
 
 
 # Programs reach for these as the inner files of contrib.
@@ -318,13 +322,6 @@ initializers = regularizers = optimizers = summaries = sys.modules[__name__]
 relu = functools.partial(fully_connected, activation_fn=tf.nn.relu)
 relu6 = functools.partial(fully_connected, activation_fn=tf.nn.relu6)
 linear = functools.partial(fully_connected, activation_fn=None)
-OPTIMIZER_CLS_NAMES = {
-    "Adagrad": tf.train.AdagradOptimizer,
-    "Adam": tf.train.AdamOptimizer,
-    "Ftrl": tf.train.FtrlOptimizer,
-    "RMSProp": tf.train.RMSPropOptimizer,
-    "SGD": tf.train.GradientDescentOptimizer,
-}
 
 __all__ = [name for name in dir() if not name.startswith("_")]
 __getattr__ = removed.missing_name("tf.contrib.layers")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import types
 from typing import Any
 
@@ -35,19 +37,28 @@ from sojourn.compat.legacy.namespaces import Namespace
 
 def _logits_first(function: Any) -> Any:
     # The losses of contrib took (predictions or logits, labels); those of tf.losses the reverse.
-    def call(first: Any, labels: Any = None, weights: Any = 1.0, **kwargs: Any) -> Any:
-        labels = kwargs.pop("onehot_labels", labels)
-        labels = kwargs.pop("multi_class_labels", labels)
-        return function(labels, first, weights=weights, **kwargs)
+    first = list(inspect.signature(function).parameters)[1]
 
-    call.__name__, call.__doc__ = function.__name__, function.__doc__
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if len(args) == 1:
+            return function(**{first: args[0]}, **kwargs)
+        return function(*args[1::-1], *args[2:], **kwargs)
+
     return call
+
+
+def _hinge_loss(logits: Any, labels: Any = None, scope: Any = None) -> Any:
+    """The loss of each value, which counts in no total."""
+    none = tf.losses.Reduction.NONE
+    return tf.losses.hinge_loss(labels, logits, 1.0, scope, loss_collection=None, reduction=none)
 
 
 losses = Namespace(
     "tensorflow.contrib.losses",
     (tf.losses,),
-    {
+    {"hinge_loss": _hinge_loss}
+    | {
         name: _logits_first(getattr(tf.losses, name))
         for name in (
             "softmax_cross_entropy",
@@ -56,6 +67,8 @@ losses = Namespace(
             "mean_squared_error",
             "absolute_difference",
             "log_loss",
+            "mean_pairwise_squared_error",
+            "cosine_distance",
         )
     },
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import numbers
 from typing import Any
 
 from tensorflow.python.training.checkpoint_utils import (
@@ -96,6 +97,12 @@ def _as(kind: Any, value: Any) -> Any:
         return known[value.lower()]
     if kind is type(None):
         return value
+    if not isinstance(value, str) and (
+        kind is str
+        or isinstance(value, bool) != (kind is bool)
+        or (kind is int and not isinstance(value, numbers.Integral))
+    ):
+        raise ValueError(f"Could not cast {value!r} to {kind.__name__}")
     return kind(value)
 
 
