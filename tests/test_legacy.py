@@ -114,6 +114,16 @@ def test_what_was_not_trained_is_evaluated_predicted_and_exported_from_its_warm_
     assert (outcome.code, outcome.out) == (0, "fine\n"), outcome.err
 
 
+def test_estimators_choose_the_losses_rates_and_exports_that_tensorflow_1_did(run: Run) -> None:
+    outcome = run("--quiet", program="estimator_numbers.py")
+    assert (outcome.code, outcome.out) == (0, "fine\n"), outcome.err
+
+
+def test_functions_of_contrib_take_arguments_in_each_form_they_had(run: Run) -> None:
+    outcome = run("--quiet", program="contrib_calls.py")
+    assert (outcome.code, outcome.out) == (0, "fine\n"), outcome.err
+
+
 def test_a_session_with_eager_on_does_what_its_author_meant(run: Run) -> None:
     outcome = run(program="compat_with_eager.py", isolation="inline")
     assert (outcome.code, outcome.out) == (0, "22 2\n"), outcome.err

@@ -25,9 +25,13 @@ from sojourn.compat.legacy.estimator.tpu import CrossShardOptimizer
 binary_classification_head = class_heads.BinaryClassHead
 multi_class_head = class_heads.MultiClassHead
 multi_label_head = class_heads.MultiLabelHead
-regression_head = heads.RegressionHead
 # An optimizer around another, for several devices: with one it is the inner one.
 TowerOptimizer = CrossShardOptimizer
+
+
+def regression_head(weight_column: Any = None, label_dimension: int = 1, **rest: Any) -> Any:
+    """The head of numbers; in `tf.estimator` its first two arguments are the other way round."""
+    return heads.RegressionHead(label_dimension, weight_column, **rest)
 
 
 def replicate_model_fn(model_fn: Any, loss_reduction: Any = None, devices: Any = None) -> Any:
@@ -36,16 +40,15 @@ def replicate_model_fn(model_fn: Any, loss_reduction: Any = None, devices: Any =
 
 
 def clip_gradients_by_norm(optimizer: Any, clip_norm: float) -> Any:
-    """The optimizer, with no gradient longer than `clip_norm`."""
+    """The optimizer, with gradients that together are no longer than `clip_norm`."""
 
     class Clipped(CrossShardOptimizer):
         def apply_gradients(
             self, grads_and_vars: Any, global_step: Any = None, name: str | None = None
         ) -> Any:
-            pairs = [
-                (None if grad is None else tf.clip_by_norm(grad, clip_norm), var)
-                for grad, var in grads_and_vars
-            ]
+            gradients, variables = zip(*grads_and_vars, strict=True)
+            clipped, _ = tf.clip_by_global_norm(gradients, clip_norm)
+            pairs = list(zip(clipped, variables, strict=True))
             return super().apply_gradients(pairs, global_step, name)
 
     return Clipped(optimizer, name="ClipByNorm")

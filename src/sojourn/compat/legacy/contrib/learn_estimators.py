@@ -10,7 +10,8 @@ import tensorflow.compat.v1 as tf
 from tensorflow.python.util import function_utils
 
 from sojourn.compat.legacy.contrib import feature_columns, learn_monitors
-from sojourn.compat.legacy.estimator import canned, combined, inputs
+from sojourn.compat.legacy.contrib.estimator import clip_gradients_by_norm
+from sojourn.compat.legacy.estimator import canned, combined, heads, inputs
 from sojourn.compat.legacy.estimator import estimator as core
 from sojourn.compat.legacy.estimator.specs import EstimatorSpec, ModeKeys
 
@@ -256,6 +257,11 @@ def _as_spec(made: Any, mode: str) -> EstimatorSpec:
     )
 
 
+def _first(values: Any) -> Any:
+    """The one value of an example, or of each in a batch."""
+    return values.take(0, axis=-1)
+
+
 class _Classifies(_Fits):
     def predict_classes(self, *args: Any, **kwargs: Any) -> Any:
         """The class of each example."""
@@ -268,7 +274,7 @@ class _Classifies(_Fits):
         return shown if as_iterable else np.array(list(shown))
 
     def _shown(self, found: Iterator[Any], outputs: Any) -> Iterator[Any]:
-        return found if outputs else (row["class_ids"][0] for row in found)
+        return found if outputs else (_first(row["class_ids"]) for row in found)
 
     def _named(self, predictions: Any) -> Any:
         return {**predictions, "classes": predictions["class_ids"][..., 0]}
@@ -283,7 +289,7 @@ class _Regresses(_Fits):
         if outputs:
             return found
         return (
-            row["predictions"][0] if len(row["predictions"]) == 1 else row["predictions"]
+            _first(row["predictions"]) if row["predictions"].shape[-1] == 1 else row["predictions"]
             for row in found
         )
 
@@ -292,23 +298,32 @@ class _Regresses(_Fits):
         return {**predictions, "scores": found[..., 0] if found.shape[-1] == 1 else found}
 
 
-def _of_the_time(made: type, base: type) -> Any:
-    """The estimator of contrib.learn over the core one: other names for some arguments."""
+def _of_the_time(made: Any, base: Any) -> Any:
+    """The estimator of contrib.learn over the core one: other names for some arguments, the mean
+    over the batch as its loss, and other rates."""
 
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        if "weight_column_name" in kwargs:
-            kwargs["weight_column"] = kwargs.pop("weight_column_name")
-        for gone in ("enable_centered_bias", "feature_engineering_fn", "_joint_weights",
-                     "embedding_lr_multipliers", "fix_global_step_increment_bug"):  # fmt: skip
-            kwargs.pop(gone, None)
-        clip = kwargs.pop("gradient_clip_norm", None)
-        if clip is not None and hasattr(kwargs.get("optimizer"), "minimize"):
-            from sojourn.compat.legacy.contrib.estimator import clip_gradients_by_norm
+    class OfTheTime(base, made):  # type: ignore[misc]
+        __doc__ = made.__doc__
+        _dnn_rate, _linear_rate = 0.05, 0.2
 
-            kwargs["optimizer"] = clip_gradients_by_norm(kwargs["optimizer"], clip)
-        super(type(self), self).__init__(*args, **kwargs)
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            if "weight_column_name" in kwargs:
+                kwargs["weight_column"] = kwargs.pop("weight_column_name")
+            for gone in ("enable_centered_bias", "feature_engineering_fn", "_joint_weights",
+                         "embedding_lr_multipliers", "fix_global_step_increment_bug"):  # fmt: skip
+                kwargs.pop(gone, None)
+            for name in ("optimizer", "linear_optimizer", "dnn_optimizer"):
+                if kwargs.get(name, "") is None:
+                    del kwargs[name]  # the default one
+            self._clip_norm = kwargs.pop("gradient_clip_norm", None)
+            super().__init__(*args, **{"loss_reduction": heads.MEAN, **kwargs})
 
-    return type(made.__name__, (base, made), {"__init__": __init__, "__doc__": made.__doc__})
+        def _optimizer(self, given: Any, rate: float) -> Any:
+            optimizer, norm = super()._optimizer(given, rate), self._clip_norm
+            return optimizer if norm is None else clip_gradients_by_norm(optimizer, norm)
+
+    OfTheTime.__name__ = OfTheTime.__qualname__ = made.__name__
+    return OfTheTime
 
 
 LinearClassifier = _of_the_time(canned.LinearClassifier, _Classifies)

@@ -157,21 +157,20 @@ class Experiment:
 
     def evaluate(self, delay_secs: Any = None, name: str | None = None) -> Any:
         """The metrics of the newest checkpoint."""
-        more = {"metrics": self._eval_metrics} if self._eval_metrics else {}
         return self.estimator.evaluate(
             input_fn=self._eval_input_fn,
             steps=self.eval_steps,
             hooks=self._eval_hooks,
             name=name,
-            **more,
+            **self._more(),
         )
+
+    def _more(self) -> dict[str, Any]:
+        return {"metrics": self._eval_metrics} if self._eval_metrics else {}
 
     def train_and_evaluate(self) -> Any:
         """Train with an evaluation behind each checkpoint; the last metrics and the exports."""
         hooks = replace_monitors_with_hooks(self._train_hooks, self.estimator)
-        if self._eval_metrics:
-            self.train()
-            return self.evaluate(), []
         return schedules.train_and_evaluate(
             self.estimator,
             schedules.TrainSpec(self._train_input_fn, self.train_steps, hooks),
@@ -182,6 +181,7 @@ class Experiment:
                 exporters=self._exports,
                 throttle_secs=0,
             ),
+            self._more(),
         )
 
     def test(self) -> Any:

@@ -11,7 +11,7 @@ from sojourn.compat.legacy.estimator import class_heads, heads, logits
 from sojourn.compat.legacy.estimator.estimator import Estimator
 
 SUM = tf.losses.Reduction.SUM
-DNN_RATE = 0.05
+_DNN_RATE, _LINEAR_RATE = 0.05, 0.2
 
 
 def step(optimizer: Any) -> Callable[[Any], Any]:
@@ -19,7 +19,15 @@ def step(optimizer: Any) -> Callable[[Any], Any]:
     return lambda loss: optimizer.minimize(loss, tf.train.get_global_step())
 
 
-class LinearEstimator(Estimator):
+class Canned(Estimator):
+    """What the ready-made estimators have in common."""
+
+    def _optimizer(self, given: Any, rate: float) -> Any:
+        """What trains a part; those of contrib.learn clip its gradients."""
+        return logits.optimizer(given, rate)
+
+
+class LinearEstimator(Canned):
     """A linear model under any head."""
 
     def __init__(
@@ -37,7 +45,7 @@ class LinearEstimator(Estimator):
 
         def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
             logits.require_dict(features)
-            chosen = logits.optimizer(optimizer, logits.linear_rate(columns, 0.2))
+            chosen = self._optimizer(optimizer, logits.linear_rate(columns, _LINEAR_RATE))
             with tf.variable_scope("linear", partitioner=partitioner):
                 result = logits.linear(features, columns, head.logits_dimension, sparse_combiner)
                 return head.create_estimator_spec(
@@ -82,7 +90,7 @@ class LinearRegressor(LinearEstimator):
         super().__init__(head, feature_columns, model_dir, **rest)
 
 
-class DNNEstimator(Estimator):
+class DNNEstimator(Canned):
     """Dense layers under any head."""
 
     def __init__(
@@ -103,7 +111,7 @@ class DNNEstimator(Estimator):
 
         def model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
             logits.require_dict(features)
-            chosen = logits.optimizer(optimizer, DNN_RATE)
+            chosen = self._optimizer(optimizer, _DNN_RATE)
             with tf.variable_scope("dnn", partitioner=input_layer_partitioner):
                 result = logits.dnn(
                     features,

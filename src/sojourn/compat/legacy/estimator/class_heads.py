@@ -10,7 +10,7 @@ from tensorflow.python.ops import lookup_ops
 from sojourn.compat.legacy.estimator import export
 from sojourn.compat.legacy.estimator.heads import (
     DEFAULT,
-    SUM,
+    MEAN,
     Head,
     for_metric,
     the_one,
@@ -27,7 +27,7 @@ class _Classes(Head):
         self,
         weight_column: Any = None,
         label_vocabulary: Any = None,
-        loss_reduction: str = SUM,
+        loss_reduction: str = MEAN,
         loss_fn: Any = None,
         name: str | None = None,
     ) -> None:
@@ -89,7 +89,7 @@ class MultiClassHead(_Classes):
         n_classes: int,
         weight_column: Any = None,
         label_vocabulary: Any = None,
-        loss_reduction: str = SUM,
+        loss_reduction: str = MEAN,
         loss_fn: Any = None,
         name: str | None = None,
     ) -> None:
@@ -138,7 +138,7 @@ class BinaryClassHead(_Classes):
         weight_column: Any = None,
         thresholds: Any = None,
         label_vocabulary: Any = None,
-        loss_reduction: str = SUM,
+        loss_reduction: str = MEAN,
         loss_fn: Any = None,
         name: str | None = None,
     ) -> None:
@@ -203,7 +203,7 @@ class MultiLabelHead(Head):
         weight_column: Any = None,
         thresholds: Any = None,
         label_vocabulary: Any = None,
-        loss_reduction: str = tf.losses.Reduction.SUM_OVER_BATCH_SIZE,
+        loss_reduction: str = MEAN,
         loss_fn: Any = None,
         classes_for_class_based_metrics: Any = None,
         name: str | None = None,

@@ -7,12 +7,15 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from sojourn.compat.legacy.estimator import class_heads, heads, logits
-from sojourn.compat.legacy.estimator.canned import DNN_RATE, SUM, step
+from sojourn.compat.legacy.estimator.canned import SUM, Canned, step
 from sojourn.compat.legacy.estimator.estimator import Estimator
 
 
-class DNNLinearCombinedEstimator(Estimator):
+class DNNLinearCombinedEstimator(Canned):
     """A linear part and dense layers whose logits are added, each with its own optimizer."""
+
+    # Unlike those of the linear and the deep estimator alone.
+    _dnn_rate, _linear_rate = 0.001, 0.005
 
     def __init__(
         self,
@@ -56,14 +59,14 @@ class DNNLinearCombinedEstimator(Estimator):
                             batch_norm,
                         )
                     )
-                trained.append(("dnn", logits.optimizer(dnn_optimizer, DNN_RATE)))
+                trained.append(("dnn", self._optimizer(dnn_optimizer, self._dnn_rate)))
             if wide:
                 with tf.variable_scope("linear", partitioner=input_layer_partitioner):
                     parts.append(
                         logits.linear(features, wide, head.logits_dimension, linear_sparse_combiner)
                     )
-                rate = logits.linear_rate(wide, 0.005)
-                trained.append(("linear", logits.optimizer(linear_optimizer, rate)))
+                rate = logits.linear_rate(wide, self._linear_rate)
+                trained.append(("linear", self._optimizer(linear_optimizer, rate)))
 
             def train_op_fn(loss: Any) -> Any:
                 moves = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import glob
+import math
 import os
 from collections.abc import Callable
 from typing import Any
@@ -121,7 +122,7 @@ class BestExporter(_Exports):
         self,
         name: str = "best_exporter",
         serving_input_receiver_fn: Any = None,
-        event_file_pattern: str | None = None,
+        event_file_pattern: str | None = "eval/*.tfevents.*",
         compare_fn: Callable[..., bool] = _has_smaller_loss,
         assets_extra: Any = None,
         as_text: bool = False,
@@ -143,7 +144,7 @@ class BestExporter(_Exports):
         if self._event_file_pattern and not self._has_looked_back:
             # A training that continues also has the evaluations before this one to beat.
             pattern = os.path.join(estimator.model_dir, self._event_file_pattern)
-            self._best = self._best_of_events(pattern)
+            self._best = self._best_of_events(pattern, eval_result.get("global_step", math.inf))
             self._has_looked_back = True
         if self._best is not None and not self._compare_fn(
             best_eval_result=self._best, current_eval_result=eval_result
@@ -152,11 +153,14 @@ class BestExporter(_Exports):
         self._best = eval_result
         return self._write(estimator, export_path, checkpoint_path)
 
-    def _best_of_events(self, pattern: str) -> Any:
+    def _best_of_events(self, pattern: str, step: float) -> Any:
         best = None
         for path in glob.glob(pattern):
             for event in tf.train.summary_iterator(path):
-                found = {v.tag: v.simple_value for v in event.summary.value}
+                if event.step >= step:
+                    continue  # it is this very evaluation, or of a model that is no more
+                values = event.summary.value
+                found = {v.tag: v.simple_value for v in values if v.HasField("simple_value")}
                 if found and (best is None or self._compare_fn(best, found)):
                     best = found
         return best

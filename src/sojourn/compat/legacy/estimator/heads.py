@@ -11,8 +11,10 @@ import tensorflow.compat.v1 as tf
 from sojourn.compat.legacy.estimator import export
 from sojourn.compat.legacy.estimator.specs import EstimatorSpec, ModeKeys
 
-SUM = tf.losses.Reduction.SUM
+SUM, MEAN = tf.losses.Reduction.SUM, tf.losses.Reduction.SUM_OVER_BATCH_SIZE
 DEFAULT = "serving_default"
+# The same by the names of `tf.keras.losses.Reduction`.
+_KERAS_REDUCTIONS = {"sum": SUM, "sum_over_batch_size": MEAN, "auto": MEAN}
 
 
 class Head(abc.ABC):
@@ -23,11 +25,12 @@ class Head(abc.ABC):
     def __init__(
         self,
         weight_column: Any = None,
-        loss_reduction: str = SUM,
+        loss_reduction: str = MEAN,
         loss_fn: Any = None,
         name: str | None = None,
     ) -> None:
-        self._weight_column, self._reduction = weight_column, loss_reduction
+        self._weight_column = weight_column
+        self._reduction = _KERAS_REDUCTIONS.get(loss_reduction, loss_reduction)
         self._loss_fn, self.name = loss_fn, name
 
     def create_loss(self, features: Any, mode: str, logits: Any, labels: Any) -> Any:
@@ -117,7 +120,7 @@ class RegressionHead(Head):
         self,
         label_dimension: int = 1,
         weight_column: Any = None,
-        loss_reduction: str = SUM,
+        loss_reduction: str = MEAN,
         loss_fn: Any = None,
         inverse_link_fn: Any = None,
         name: str | None = None,

@@ -32,14 +32,19 @@ def call(input_fn: InputFn, **offered: Any) -> Any:
     return input_fn(**{name: value for name, value in offered.items() if name in wanted})
 
 
-def features_and_labels(result: Any) -> tuple[Any, Any, list[Any]]:
-    """What an input function returned, as features, labels, and the hooks that they need."""
+def features_and_labels(result: Any, labelled: bool = True) -> tuple[Any, Any, list[Any]]:
+    """What an input function returned, as features, labels, and the hooks that they need.
+
+    To predict no labels are needed: then the features come first, whatever else is there.
+    """
     hooks: list[Any] = []
     if isinstance(result, DatasetV2):
         iterator = tf.data.make_initializable_iterator(result)
         hooks.append(_StartsDataset(iterator.initializer))
         result = iterator.get_next()
     if isinstance(result, (tuple, list)):
+        if not labelled:
+            return result[0], None, hooks
         if len(result) != 2:
             raise ValueError(
                 "input_fn should return (features, labels) as a len 2 tuple, "

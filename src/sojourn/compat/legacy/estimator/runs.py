@@ -29,9 +29,7 @@ def _build(estimator: Any, input_fn: Any, mode: str, path: str | None) -> tuple[
     Where no checkpoint will be restored, the model starts from that of its warm start.
     """
     result = estimator._call_input_fn(input_fn, mode)
-    features, labels, hooks = inputs.features_and_labels(result)
-    if mode == ModeKeys.PREDICT:
-        labels = None
+    features, labels, hooks = inputs.features_and_labels(result, mode != ModeKeys.PREDICT)
     spec = estimator._call_model_fn(features, labels, mode, estimator.config)
     if path is None and estimator._warm_start is not None:
         warm_starts.apply(estimator._warm_start)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
@@ -90,8 +91,11 @@ def _exporters(given: Any) -> tuple[Any, ...]:
 class _Evaluates(tf.train.CheckpointSaverListener):  # type: ignore[misc]
     """Evaluates a new checkpoint, but no more often than the spec says, and always the last."""
 
-    def __init__(self, estimator: Any, spec: EvalSpec, max_steps: int | None) -> None:
+    def __init__(
+        self, estimator: Any, spec: EvalSpec, max_steps: int | None, more: Mapping[str, Any]
+    ) -> None:
         self._estimator, self._spec, self._max_steps = estimator, spec, max_steps
+        self._more = more
         self._timer = tf.train.SecondOrStepTimer(every_secs=spec.throttle_secs)
         self._is_first = True
         self._done_step: int | None = None
@@ -129,6 +133,7 @@ class _Evaluates(tf.train.CheckpointSaverListener):  # type: ignore[misc]
             hooks=spec.hooks,
             checkpoint_path=path,
             name=spec.name,
+            **self._more,
         )
         is_last = self._max_steps is not None and step >= self._max_steps
         self.exports = [
@@ -143,13 +148,21 @@ class _Evaluates(tf.train.CheckpointSaverListener):  # type: ignore[misc]
         ]
 
 
-def train_and_evaluate(estimator: Any, train_spec: TrainSpec, eval_spec: EvalSpec) -> Any:
-    """Train to the end with evaluations in between; the last metrics, and what was exported."""
+def train_and_evaluate(
+    estimator: Any,
+    train_spec: TrainSpec,
+    eval_spec: EvalSpec,
+    more: Mapping[str, Any] = MappingProxyType({}),
+) -> Any:
+    """Train to the end with evaluations in between; the last metrics, and what was exported.
+
+    `more` is what else `evaluate` of this estimator is given.
+    """
     if not isinstance(train_spec, TrainSpec):
         raise TypeError(f"`train_spec` must have type `tf.estimator.TrainSpec`: {train_spec}")
     if not isinstance(eval_spec, EvalSpec):
         raise TypeError(f"`eval_spec` must have type `tf.estimator.EvalSpec`: {eval_spec}")
-    evaluates = _Evaluates(estimator, eval_spec, train_spec.max_steps)
+    evaluates = _Evaluates(estimator, eval_spec, train_spec.max_steps, more)
     estimator.train(
         input_fn=train_spec.input_fn,
         max_steps=train_spec.max_steps,
