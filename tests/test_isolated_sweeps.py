@@ -530,10 +530,13 @@ def test_a_full_disk_loses_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyP
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return write(fd, data[: room - offset], offset)
 
-    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left") as raised:
         patch.setattr(os, "pwrite", pwrite)
         sweep.run()
     had = len(sweep.results)
+    if sys.version_info >= (3, 11):  # notes
+        [note] = raised.value.__notes__
+        assert note.endswith(f"kept in {file}, but for 1: see `sweep.results` of this exception")
     assert had > len(sojourn.isolated(square).sweep([1, 2, 3], results=file).results)
     assert sweep.run() == [1, 4, 9]
     # What was in memory when the disk was full is computed again by another run, and stored then.

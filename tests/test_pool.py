@@ -49,6 +49,13 @@ def test_a_lease_opens_the_model_and_the_next_finds_it_open(pool):
         session.run(*SUM)
 
 
+def test_a_lease_of_a_model_that_is_open_takes_a_number_of_seconds_as_any_other(pool):
+    pool.preload("sum")
+    pool.lease("sum", timeout=5).close()
+    with pytest.raises(TypeError, match="timeout must be a number of seconds or None, not '5'"):
+        pool.lease("sum", timeout="5")
+
+
 def test_leases_that_come_at_once_open_a_model_once_and_share_it(pool):
     with ThreadPoolExecutor(8) as threads:
         leases = list(threads.map(lambda _: pool.lease("sum"), range(8)))

@@ -956,6 +956,16 @@ def test_closing_refuses_those_that_have_not_taken_what_they_were_offered():
     assert script.scheduler.counters.grants == 1
 
 
+def test_an_open_that_is_called_off_is_no_death():
+    script = Script()
+    script.register("a")
+    script.ask("a")
+    script.do(script.scheduler.on_shutdown(Place("main.py", 99), script.now))
+    script.open_failed(SessionBroken("the worker was killed by SIGKILL"))
+    assert script.scheduler.counters.deaths == 0
+    assert script.scheduler.is_empty
+
+
 def test_leases_that_are_not_given_back_in_time_expire():
     script = Script()
     script.register("a")

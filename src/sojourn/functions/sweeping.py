@@ -99,6 +99,7 @@ class Sweep(Generic[R]):
         self._coming: Iterator[tuple[int, Item]] = enumerate(zip(*iterables, strict=False))
         self._is_cut_short = False
         self._is_running = False
+        self._unstored = 0  # results that could not be added to the file
         self._total = _total(iterables)
         # Of an iterator neither all items are taken at once, nor are they kept.
         self._items: dict[int, Item] = {}
@@ -260,7 +261,9 @@ class Sweep(Generic[R]):
         self.results[index] = value
         item = self._open.pop(index)
         if self._stored is not None:
+            self._unstored += 1
             self._stored.add(item, value)
+            self._unstored -= 1
 
     def _recall(self, index: int) -> bool:
         """Whether an earlier run has left a result."""
@@ -311,6 +314,8 @@ class Sweep(Generic[R]):
             where = ": see `sweep.results` of this exception"
             if self._stored is not None:
                 where = f" in {self._stored.path}"
+                if self._unstored:
+                    where += f", but for {self._unstored}: see `sweep.results` of this exception"
             _note(error, f"{count} result{' is' if count == 1 else 's are'} kept{where}")
 
 

@@ -161,10 +161,12 @@ class Pool:
             arguments.text("a model's name", name)
         if version is not None:
             version = _version(version)
+        if timeout is not None:
+            timeout = arguments.timeout(timeout)
         lease = self._driver.at_door(name, version, holder, self)
         if lease is not None:
             return lease
-        return self._driver.lease(Wish(name, holder, self, version), arguments.timeout(timeout))
+        return self._driver.lease(Wish(name, holder, self, version), timeout)
 
     def alease(
         self, name: str, *, timeout: float | None = None, version: int | None = None

@@ -63,7 +63,9 @@ class CopyEvents:
             return ()
         entry = state.models[copy_id.model]
         _forget(state, copy, residue_bytes)
-        if isinstance(error, SessionBroken):
+        if copy.is_leaving:
+            pass  # it was called off
+        elif isinstance(error, SessionBroken):
             state.counters.deaths += 1
             entry.crashes.record(str(error), now)
         else:  # trying again would fail again
