@@ -87,6 +87,16 @@ def test_what_nobody_waits_for_any_more_is_not_run() -> None:
     assert len(waiting) == 0
 
 
+def test_what_is_dropped_takes_no_place_and_its_kind_no_turn() -> None:
+    joined, alone, other = Ask("a"), Ask(None), Ask("b")
+    waiting = line(joined, alone, other)
+    for ask in (joined, alone, joined, Ask("a"), Ask(None)):  # also if it does not wait
+        waiting.drop(ask)
+    assert len(waiting) == 1
+    assert waiting.take(everybody) == [other]
+    assert waiting.take(everybody) == []
+
+
 def test_single_rows_are_sent_where_joining_costs_more() -> None:
     costs = Costs()
     costs.note(1, 10e-6)

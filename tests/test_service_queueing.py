@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator
+import weakref
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,8 +28,11 @@ from sojourn.service.catalogue import Catalogue
 from sojourn.service.failures import Refused, Status
 from sojourn.service.handler import Handler
 from sojourn.service.inference import Inference, ModelRef
+from sojourn.service.queueing import too_late
 from sojourn.service.rules import ModelRules
+from sojourn.service.served import Served
 from sojourn.service.signatures import plain
+from sojourn.session.session import Usable
 from sojourn.values import Signature, TensorSpec
 
 T = TypeVar("T")
@@ -422,6 +428,47 @@ def test_more_than_may_wait_are_refused(pool: sojourn.Pool, tmp_path: Path) -> N
         assert (await desk.ask("times", x=x)).item() == 8.0
 
     run(pool, work, times=ModelRules(path=str(tmp_path / "times.onnx"), max_queue=3))
+
+
+def test_requests_that_are_over_make_room_for_others_and_hold_no_memory(
+    pool: sojourn.Pool, tmp_path: Path
+) -> None:
+    (tmp_path / "times.onnx").write_bytes(served_models.times(2))
+    x = np.ones((1, 4), np.float32)
+
+    async def work(desk: Desk) -> None:
+        await desk.ask("times", x=x)
+        session, is_free = desk.catalogue.session, asyncio.Event()
+
+        @asynccontextmanager
+        async def busy(served: Served, deadline: float | None) -> AsyncIterator[Usable]:
+            await is_free.wait()
+            async with session(served, deadline) as opened:
+                yield opened
+
+        desk.catalogue.session = busy  # type: ignore[assignment, method-assign]
+        first = asyncio.create_task(desk.ask("times", x=x))
+        await asyncio.sleep(0.01)
+        given = [x.copy() for _ in range(8)]
+        sent = [weakref.ref(array) for array in given]
+        late = [desk.ask("times", deadline=time.monotonic() + 0.05, x=each) for each in given[:4]]
+        left = [asyncio.create_task(desk.ask("times", x=each)) for each in given[4:]]
+        got = await asyncio.gather(*late, return_exceptions=True)
+        assert [str(each) for each in got] == [str(too_late())] * 4
+        for client in left:
+            client.cancel()
+        await asyncio.wait(left)
+        (statistics,) = desk.handler.statistics("times")
+        assert statistics.waiting == 0
+        del given, late, left, got, client
+        gc.collect()
+        assert [array() for array in sent] == [None] * 8
+        live = [asyncio.create_task(desk.ask("times", x=x)) for _ in range(8)]
+        await asyncio.sleep(0)
+        is_free.set()
+        assert [(await each).item() for each in (first, *live)] == [8.0] * 9
+
+    run(pool, work, times=ModelRules(path=str(tmp_path / "times.onnx"), max_queue=8))
 
 
 def test_a_busy_model_does_not_keep_another_waiting(pool: sojourn.Pool, tmp_path: Path) -> None:

@@ -76,9 +76,17 @@ class Line(Generic[A]):
 
     def add(self, ask: A) -> None:
         """It waits from now on."""
-        kind = id(ask) if ask.key is None else ask.key
-        self._kinds.setdefault(kind, deque()).append(ask)
+        self._kinds.setdefault(_kind(ask), deque()).append(ask)
         self._count += 1
+
+    def drop(self, ask: A) -> None:
+        """It waits no longer, if it still did."""
+        waiting = self._kinds.get(_kind(ask))
+        if waiting is not None and ask in waiting:
+            waiting.remove(ask)
+            self._count -= 1
+            if not waiting:
+                del self._kinds[_kind(ask)]
 
     def regroup(self, rekey: Callable[[A], None]) -> None:
         """Some have another key from now on, which `rekey` gives them."""
@@ -121,3 +129,7 @@ class Line(Generic[A]):
             del batch[1:]
         self._count -= len(batch)
         return batch
+
+
+def _kind(ask: Asking) -> Hashable:
+    return id(ask) if ask.key is None else ask.key

@@ -150,6 +150,9 @@ class ModelQueue:
                 loop = asyncio.get_running_loop()
                 timer = loop.call_later(max(0.0, ask.deadline - clock()), self._expire, ask)
             return await ask.future
+        except BaseException:  # its time is up, or its client has left: others take its place
+            self._line.drop(ask)
+            raise
         finally:
             if timer is not None:
                 timer.cancel()
