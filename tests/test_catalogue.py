@@ -19,7 +19,8 @@ from served_models import M, X, answer, save_signatures, states, times, write_ve
 from sojourn.errors import ModelError, SessionBroken
 from sojourn.service.catalogue import Catalogue
 from sojourn.service.failures import Refused, Status
-from sojourn.service.inference import ModelRef
+from sojourn.service.handler import Handler
+from sojourn.service.inference import Inference, ModelRef
 from sojourn.service.rules import ModelRules
 from sojourn.service.served import VersionState
 from sojourn.service.signatures import read_signatures
@@ -167,6 +168,63 @@ def test_models_of_the_pool_are_served_as_they_are():
                 assert only(catalogue).is_loaded
                 await asyncio.to_thread(pool.update, "m", adder)
                 assert catalogue.resolve(M).version == 2
+
+    run(main)
+
+
+def halver() -> Any:
+    return lambda whole: whole / 2
+
+
+def test_a_model_of_the_pool_that_is_unregistered_is_gone_and_another_may_have_its_name():
+    async def main() -> None:
+        with sojourn.Pool() as pool:
+            async with serving(pool) as catalogue:
+                handler = Handler(catalogue)
+
+                async def ask(**inputs: float) -> float:
+                    arrays = {name: np.asarray(value) for name, value in inputs.items()}
+                    answered = await handler.infer(Inference(M, arrays))
+                    return float(answered.outputs["output"])
+
+                pool.register("m", adder)
+                assert await ask(a=1, b=2) == 3
+                pool.unregister("m")
+                assert catalogue.names() == ()
+                assert not handler.is_ready(M)
+                assert catalogue.statuses() == ()
+                with pytest.raises(Refused) as refused:
+                    await ask(a=1, b=2)
+                assert refused.value.status is Status.NOT_FOUND
+                pool.register("m", adder)
+                assert await ask(a=1, b=2) == 3
+                before = catalogue.resolve(M)
+                pool.unregister("m")
+                pool.register("m", halver)  # nobody has asked in between
+                assert catalogue.resolve(M) is not before
+                assert catalogue.resolve(ModelRef("m", 1)) is catalogue.resolve(M)
+                assert await ask(whole=8) == 4
+                await catalogue.unload("m")
+                assert only(catalogue).state is VersionState.END
+                await catalogue.load("m")
+                assert only(catalogue).generation == 2
+                assert await ask(whole=8) == 4
+                await handler.close()
+
+    run(main)
+
+
+def test_the_rules_of_a_model_that_the_pool_gets_later_hold_for_it():
+    async def main() -> None:
+        rules = ModelRules(max_queue=3)
+        with sojourn.Pool() as pool:
+            async with serving(pool, m=rules) as catalogue:
+                for _ in range(2):
+                    with pytest.raises(Refused, match="not found"):
+                        catalogue.resolve(M)
+                    pool.register("m", adder)
+                    assert catalogue.resolve(M).options is rules
+                    pool.unregister("m")
 
     run(main)
 

@@ -240,10 +240,10 @@ class Driver(Books):
     def versions(self, name: str) -> tuple[int, ...]:
         return tuple(model.version for model in self._scheduler.versions(name))
 
-    def latest(self, name: str) -> int | None:
-        """The version that a lease by name gets; None if it is not registered."""
-        model = self._scheduler.find(name)
-        return None if model is None else model.version
+    def registration(self, name: str, version: int | None = None) -> int | None:
+        """What tells a version, or else the latest, from one that has its name and number later.
+        None if there is no such one."""
+        return self._scheduler.registration(name, version)
 
     def status(self) -> PoolStatus:
         return self.decide(lambda scheduler, now: scheduler.status(now))

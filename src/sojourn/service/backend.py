@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -40,7 +40,7 @@ class Directory(Protocol):
 
     def versions(self, name: str) -> tuple[int, ...]: ...
 
-    def latest(self, name: str) -> int | None: ...
+    def registration(self, name: str, version: int | None = None) -> Hashable | None: ...
 
 
 class Backend(Protocol):

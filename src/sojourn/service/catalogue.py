@@ -147,8 +147,9 @@ class Catalogue(Lives):
 
     def names(self) -> tuple[str, ...]:
         """Every model that is known here, in service or not."""
+        ours = (model.name for model in self._models.values() if not model.is_pools)
         of_pool = (name for name in self._driver.names() if name not in self.second_names)
-        return tuple(dict.fromkeys((*self._models, *of_pool)))
+        return tuple(dict.fromkeys((*ours, *of_pool)))
 
     def copies(self, served: Served) -> int:
         """How many sessions of it there may be."""
@@ -173,8 +174,8 @@ class Catalogue(Lives):
     async def metadata(self, ref: ModelRef) -> ModelMetadata:
         """What clients are told. Reads the model's files; opens it only if they do not tell."""
         served = self.resolve(ref)
-        await self.signature(served)
         model = self._models[served.name]
+        await self.signature(served)
         held = [
             copy.bytes
             for copy in self.pool.stats().copies
@@ -362,22 +363,30 @@ class Catalogue(Lives):
     def _of_pool(self, name: str, *, is_by_name: bool = False) -> Model | None:
         """A model that is registered in the pool itself, as it is there now."""
         model = self._models.get(name)
-        latest = None if name in self.second_names else self._driver.latest(name)
+        latest = None if name in self.second_names else self._driver.registration(name)
         if latest is None:
-            return model
+            if model is not None:  # it was unregistered
+                model.known, model.latest = {}, None
+            return None
         if model is None:
             model = self._models[name] = Model(name, ModelRules())
         elif is_by_name and model.is_available(latest):
             return model  # most requests: nothing that matters to them has changed
-        there = self._driver.versions(name)
-        for version in there:
-            if version not in model.known:
+        known, model.known, model.latest = model.known, {}, None
+        for version in self._driver.versions(name):
+            number = self._driver.registration(name, version)
+            served = known.get(version)
+            if served is None or served.registration != number:
                 served = Served(
-                    name, version, model.rules, state=VersionState.AVAILABLE, generation=1
+                    name,
+                    version,
+                    model.rules,
+                    registration=number,
+                    state=VersionState.AVAILABLE,
+                    generation=1,
                 )
-                model.known[version] = self._by_key[key_of(name, version)] = served
-        for version in model.known.keys() - set(there):
-            del model.known[version]
-        last = model.known[latest]
-        model.latest = last if last.state is VersionState.AVAILABLE else None
+                self._by_key[key_of(name, version)] = served
+            model.known[version] = served
+            if number == latest and served.state is VersionState.AVAILABLE:
+                model.latest = served
         return model

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from typing import Any
 
 from sojourn import events
@@ -52,12 +52,12 @@ class Model:
     def available(self) -> dict[int, Served]:
         return {v: s for v, s in self.known.items() if s.state is VersionState.AVAILABLE}
 
-    def is_available(self, latest: int) -> bool:
-        """Whether this is its latest version, and in service."""
+    def is_available(self, latest: Hashable) -> bool:
+        """Whether this registration is of its latest version, and in service."""
         served = self.latest
         return (
             served is not None
-            and served.version == latest
+            and served.registration == latest
             and served.state is VersionState.AVAILABLE
         )
 
@@ -204,6 +204,8 @@ class Lives:
                 return
             must_load = True
         served = Served(model.name, version, rules, path, keep_seconds=rules.keep_seconds)
+        if model.is_pools:
+            served.registration = self._driver.registration(model.name, version)
         if before is not None:
             served.generation, served.receipt = before.generation, before.receipt
         if before is None or before.state is not VersionState.AVAILABLE:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import enum
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 
@@ -41,6 +41,7 @@ class Served:
     options: ModelRules
     path: str = ""
     pool_name: str = ""  # what it is registered as in the pool: its name, but for a second one
+    registration: Hashable | None = None  # in the pool, where somebody else has registered it
     state: VersionState = VersionState.START
     error: str = ""  # why it could not be brought into service
     left_because: str = ""

@@ -151,6 +151,12 @@ class ClusterPool:
     def latest(self, name: str) -> int | None:
         return max(self.versions(name), default=None)
 
+    def registration(self, name: str, version: int | None = None) -> str | None:
+        """What the cluster calls a version, or else the latest; None if there is no such one."""
+        there = self.versions(name)
+        number = max(there, default=None) if version is None else version
+        return None if number not in there else self._key(name, number)
+
     def copies(self, name: str, version: int | None = None) -> int:
         """How many requests of a model one front has under way at a time."""
         return max(1, self._copies.get(self._key(name, version), 1))

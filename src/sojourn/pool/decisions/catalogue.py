@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -40,6 +41,7 @@ class Entry:
     waits: Waits = field(default_factory=Waits)
     evicted_as: int | None = None  # when it was last evicted it was this many-th of the pool
     comebacks: float = 0.0  # how often, of late, it was evicted only to be wanted again
+    number: int = 0  # it was the so many-th to be registered: another, if its name was used again
     key: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -67,6 +69,7 @@ class Catalogue:
     def __init__(self) -> None:
         self._entries: dict[str, Entry] = {}
         self._latest: dict[str, str] = {}  # by name: the key, as far as it was asked for
+        self._numbers = itertools.count(1)
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(tuple(self._entries.values()))
@@ -109,7 +112,11 @@ class Catalogue:
             raise ValueError(f"a model named {model.name!r}, version {model.version}, {what}")
         older = self.versions(model.name)
         entry = Entry(
-            model, source, is_coming, older_bytes=older[-1].fresh_bytes if older else None
+            model,
+            source,
+            is_coming,
+            older_bytes=older[-1].fresh_bytes if older else None,
+            number=next(self._numbers),
         )
         self._latest.pop(model.name, None)
         self._entries[model.key] = entry

@@ -112,6 +112,11 @@ class Scheduler(LeaseEvents, CopyEvents, SpareEvents):
         entry = self._state.models.find(name, version)
         return None if entry is None else entry.model
 
+    def registration(self, name: str, version: int | None = None) -> int | None:
+        """The number of its registration; None if there is no such version."""
+        entry = self._state.models.find(name, version)
+        return None if entry is None else entry.number
+
     def versions(self, name: str) -> list[Model]:
         """Every version of a model that can be leased, the oldest first."""
         return [entry.model for entry in self._state.models.versions(name)]
