@@ -43,6 +43,7 @@ from sojourn.service.page.watching import (
     Watching,
     model_of,
 )
+from sojourn.service.rules import ModelRules
 
 ASSETS = Path(snapshot.__file__).parent / "assets"
 CLOCK = snapshot.Clock(1_000_000.0)
@@ -110,6 +111,7 @@ def taken(
         facts["incidents"],
         CLOCK,
         5.0,
+        own_name=facts.get("own_name", str),
     )
 
 
@@ -148,6 +150,12 @@ def test_a_worker_that_died_is_shown_until_its_model_is_back():
     assert dying.state == "broken"
     [back] = taken(pool_of(copy("gone", "being opened")), broken).blocks
     assert back.state == "opening"
+
+
+def test_a_worker_of_a_second_name_that_died_is_shown_by_the_models_own():
+    status, died = pool_of(copy("m", "resident")), {"m#2": (9.0, "killed")}
+    blocks = taken(status, died, own_name=lambda name: name.partition("#")[0]).blocks
+    assert [(block.model, block.state) for block in blocks] == [("m", "idle"), ("m", "broken")]
 
 
 def test_what_events_tell_is_remembered_within_bounds():
@@ -472,6 +480,36 @@ def test_each_action_says_how_it_went(zygote: None):
         assert act(server, "explode", "adder")[0] == 404
         for action in ("drain", "reload"):
             assert act(server, action)[0] == 501  # its program does that
+
+
+def test_a_model_with_new_settings_is_shown_evicted_and_pinned_by_its_own_name(
+    zygote: None, tmp_path: Path
+):
+    path = str(write_version(tmp_path / "m", 1))
+    with sojourn.Pool() as pool:
+        catalogue = Catalogue(pool, {"m": path})
+        with web.serving(catalogue) as server:
+            rules = {"m": ModelRules(path=path, max_runs=100)}
+            assert act(server, "load", "m")[0] == 200
+            server.call(lambda: server.handler.reload(rules))
+            assert [copy.model for copy in pool.stats().copies] == ["m#2"]
+            shown = got(server, "state")["snapshot"]
+            assert [(block["model"], block["state"]) for block in shown["blocks"]] == [
+                ("m", "idle")
+            ]
+            assert [(row["name"], row["copies"]) for row in shown["models"]] == [("m", 1)]
+            page = server.operating.page
+            assert page is not None
+            page._sample()
+            assert {point.model for point in page.history.newest()} == {EVERYTHING, "m"}
+            assert act(server, "pin", "m")[0] == 200
+            assert [copy.pinned for copy in pool.stats().copies] == [True]
+            assert act(server, "unpin", "m")[0] == 200
+            words = {"words": "m was evicted, its memory is back"}
+            assert act(server, "evict", "m") == (200, words)
+            assert pool.stats().copies == ()
+            receipts = [one["session"] for one in got(server, "models/m")["receipts"]]
+            assert "m#2" in receipts
 
 
 def test_nothing_is_done_by_get_unconfirmed_or_for_another_site(zygote: None):

@@ -114,6 +114,10 @@ class Lives:
         self.second_names: set[str] = set()  # of models in the pool that are known by another
         self._loop: asyncio.AbstractEventLoop | None = None
 
+    def own_name(self, pool_name: str) -> str:
+        """The name that clients know, of what the pool calls so."""
+        return pool_name.rpartition("#")[0] if pool_name in self.second_names else pool_name
+
     def _listen(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._driver.on_receipt = self._has_receipt

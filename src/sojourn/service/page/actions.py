@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from sojourn.errors import SojournError
 from sojourn.service.failures import Refused, Status, refusal
 from sojourn.service.handler import Handler
+from sojourn.service.inference import ModelRef
+from sojourn.service.served import Served, VersionState
 from sojourn.values import Receipt
 
 EVICT_SECONDS = 30.0
@@ -59,26 +61,36 @@ class Actions:
         return f"{_named(name, version)} is no longer served{_accounts(receipts)}"
 
     async def _evict(self, name: str, version: int | None) -> str:
-        versions = self._pool.versions(name) if version is None else (version,)
+        served = self._served(name, version)
         gone = [
-            await asyncio.to_thread(self._pool.evict, name, timeout=EVICT_SECONDS, version=one)
-            for one in versions
+            await asyncio.to_thread(
+                self._pool.evict, one.pool_name, timeout=EVICT_SECONDS, version=one.version
+            )
+            for one in served
         ]
         if not all(gone):
             return f"{_named(name, version)} is still there: its last requests have not ended"
-        busy = sum(
-            copy.model == name and (version is None or copy.version == version)
-            for copy in self._pool.stats().copies
-        )
+        keys = {(one.pool_name, one.version) for one in served}
+        busy = sum((copy.model, copy.version) in keys for copy in self._pool.stats().copies)
         later = f"; {busy} in use leave when they are free" if busy else ", its memory is back"
         return f"{_named(name, version)} was evicted{later}"
 
     async def _pin(self, name: str, version: int | None, pinned: bool) -> str:
-        for one in self._pool.versions(name) if version is None else (version,):
-            await asyncio.to_thread(self._pool.pin, name, pinned, version=one)
+        for one in self._served(name, version):
+            await asyncio.to_thread(self._pool.pin, one.pool_name, pinned, version=one.version)
         return (
             f"{_named(name, version)} {'stays until it is unpinned' if pinned else 'is unpinned'}"
         )
+
+    def _served(self, name: str, version: int | None) -> list[Served]:
+        """The versions in service, or the one that was asked for. Refused if there are none."""
+        found: list[int | None] = [
+            one.version
+            for one in self._handler.statuses(name)
+            if one.state is VersionState.AVAILABLE and version in (None, one.version)
+        ]
+        resolve = self._handler.catalogue.resolve
+        return [resolve(ModelRef(name, number)) for number in found or [version]]
 
     async def _read_again(self, name: str, version: int | None) -> str:
         if self._reload is None:

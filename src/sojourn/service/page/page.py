@@ -8,6 +8,7 @@ import os
 import socket
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -113,7 +114,7 @@ class Page:
     def snapshot(self) -> Snapshot:
         """What is to be seen now."""
         return snapshot.take(
-            self.pool.stats(),
+            self.status(),
             versions_of(self.handler.statuses()),
             counts_of(self.handler.statistics()),
             self.watching.held(),
@@ -123,6 +124,19 @@ class Page:
             self._clock,
             time.monotonic(),
             self.history.problem,
+            self.handler.catalogue.own_name,
+        )
+
+    def status(self) -> PoolStatus:
+        """The pool's, with each model by the name that clients know."""
+        status, own = self.pool.stats(), self.handler.catalogue.own_name
+        if not self.handler.catalogue.second_names:
+            return status
+        return replace(
+            status,
+            copies=tuple(replace(copy, model=own(copy.model)) for copy in status.copies),
+            models=tuple(replace(model, name=own(model.name)) for model in status.models),
+            waits=tuple(replace(wait, name=own(wait.name)) for wait in status.waits),
         )
 
     def server(self) -> dict[str, Any]:
@@ -206,7 +220,7 @@ class Page:
         if seconds <= 0:
             return
         self._sampled_at = now
-        counts, status = self._counts(), self.pool.stats()
+        counts, status = self._counts(), self.status()
         queued: dict[str, int] = {}
         for one in self.handler.statistics():
             queued[one.name] = queued.get(one.name, 0) + one.waiting

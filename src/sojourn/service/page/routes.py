@@ -27,6 +27,7 @@ from sojourn.service.page.page import Page
 from sojourn.service.page.points import EVERYTHING, Point, bars, columns, thinned
 from sojourn.service.page.stream import Full
 from sojourn.service.page.watching import model_of
+from sojourn.service.served import Served
 from sojourn.service.signatures import platform_of, read_signatures
 
 MOST_POINTS = 720  # on a plot: more than a screen can show
@@ -175,8 +176,9 @@ class Routes:
     async def _model(self, request: Request) -> Response:
         page, name = self._page, request.parts["name"]
         page.handler.statuses(name)  # raises if it is not known
+        own = page.handler.catalogue.own_name
         receipts = await page.history.receipts(
-            MODEL_RECEIPTS, lambda session: model_of(session)[0] == name
+            MODEL_RECEIPTS, lambda session: own(model_of(session)[0]) == name
         )
         about = {
             "name": name,
@@ -193,7 +195,7 @@ class Routes:
         try:
             served = catalogue.resolve(ModelRef(name))
             signatures = served.signatures
-            if not signatures and _is_resident(page.pool.stats(), name, served.version):
+            if not signatures and _is_resident(page.pool.stats(), served):
                 await catalogue.signature(served)
                 signatures = served.signatures
             elif not signatures and served.path:
@@ -203,7 +205,7 @@ class Routes:
                 )
         except (SojournError, OSError):
             return {"engine": "", "platform": "", "why": "", "signatures": {}}
-        chosen, why = page.watching.engine(name, served.version)
+        chosen, why = page.watching.engine(served.pool_name, served.version)
         return {
             "engine": served.engine or chosen or served.options.engine or "",
             "platform": platform_of(served.path) if served.path else "",
@@ -233,9 +235,10 @@ class Routes:
         return json_response({"words": words})
 
 
-def _is_resident(status: PoolStatus, name: str, version: int) -> bool:
+def _is_resident(status: PoolStatus, served: Served) -> bool:
     return any(
-        (copy.model, copy.version) == (name, version) and copy.state in ("resident", "leased")
+        (copy.model, copy.version) == (served.pool_name, served.version)
+        and copy.state in ("resident", "leased")
         for copy in status.copies
     )
 

@@ -130,15 +130,18 @@ def take(
     clock: Clock,
     now: float,
     notice: str = "",
+    own_name: Callable[[str], str] = str,
 ) -> Snapshot:
-    """The snapshot of this moment; `now` is that of the pool's clock."""
+    """The snapshot of this moment; `now` is that of the pool's clock. `status` has the models by
+    their own names, which `own_name` gives for what a session is called."""
     blocks = [_block(copy, held.get(copy.name), clock, is_over_at) for copy in status.copies]
     there = {block.name for block in blocks if block.state in ("opening", "idle", "leased")}
     registered = {model.name for model in status.models}
     died = [
-        Block(name, *model_of(name), state="broken", bytes=0, since=at, words=how)
+        Block(name, own_name(model), version, state="broken", bytes=0, since=at, words=how)
         for name, (at, how) in broken.items()
-        if name not in there and model_of(name)[0] in registered
+        for model, version in [model_of(name)]
+        if name not in there and own_name(model) in registered
     ]
     died_names = {block.name for block in died}
     blocks = [block for block in blocks if block.name not in died_names] + died
