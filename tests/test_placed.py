@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import gc
 import os
@@ -411,6 +412,32 @@ def test_a_variable_never_lives_in_a_placed_array(zygote):
         session.run("set", {"x": array})
         array[...] = 2
         assert (session.run("kept") == 1).all()
+
+
+def largest_file() -> int:
+    """The bytes of the largest memory file that this process holds a descriptor of."""
+    sizes = [0]
+    for fd in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # the one that lists them
+            if os.readlink(f"/proc/self/fd/{fd}").startswith("/memfd:sojourn"):
+                sizes.append(os.fstat(int(fd)).st_size)
+    return max(sizes)
+
+
+def test_memory_of_a_result_that_the_worker_has_given_up_is_kept_by_nobody(zygote):
+    with sojourn.open(lambda: lambda n: np.ones(int(n))) as session:
+        for is_kept in (False, True):  # while it is given up
+            result = session.run("output", {"n": 2**20})
+            assert largest_file() == 8 * 2**20
+            if not is_kept:
+                del result
+            for _ in range(70):
+                session.run("output", {"n": 10})
+            assert largest_file() < 2**20
+        assert result.all()
+        del result
+        again = session.run("output", {"n": 2**20})
+    assert again.all()
 
 
 def test_results_outlive_their_session(zygote):

@@ -27,8 +27,9 @@ from sojourn.transport.segment import Segment, SegmentError, checked_size
 PLACED_AT_LEAST = 128 * 2**10
 HANDED_OVER_AT_LEAST = 512 * 2**10
 _PLACED_FILES = 16
-# A result's file that was not needed for this many answers is given up.
+# A result's file that was not needed for this many answers is given up, by both sides.
 _PATIENCE = 64
+_NEVER = 2**63
 HandOver = Callable[[int, int], None]  # a descriptor, and the number that the file goes by
 
 
@@ -233,6 +234,7 @@ class HandedOverFiles:
         self._words: memoryview | None = words
         self._files: dict[int, tuple[int, int]] = {}  # number to descriptor and size
         self._latest: dict[int, int] = {}  # number to the answer that was in it last
+        self.tidy_at = _NEVER  # the answer with which one of them may have been given up
 
     def receive(self, number: int, fd: int) -> None:
         if not 1 <= number <= RESULT_FILES:
@@ -253,6 +255,7 @@ class HandedOverFiles:
         if described.nbytes > size:
             raise ProtocolError("an array reaches beyond the memory")
         self._latest[number] = sequence
+        self.tidy_at = min(self.tidy_at, _given_up_by(sequence))
         result = Result(fd, described.nbytes, self, number, sequence)
         return result.array(0, described.shape, described.dtype)
 
@@ -261,6 +264,16 @@ class HandedOverFiles:
         words = self._words
         if words is not None:
             words[RELEASED + number - 1] = sequence
+
+    def tidy(self, sequence: int) -> None:
+        """Close what the worker has given up: else its memory would stay, and count for nobody."""
+        for number, answer in list(self._latest.items()):
+            if _given_up_by(answer) <= sequence:
+                del self._latest[number]
+                file = self._files.pop(number, None)
+                if file is not None:
+                    os.close(file[0])
+        self.tidy_at = min(map(_given_up_by, self._latest.values()), default=_NEVER)
 
     def duplicate(self, number: int, sequence: int) -> int | None:
         """Another descriptor of the file of that answer; None if it has another file since."""
@@ -274,6 +287,12 @@ class HandedOverFiles:
         files, self._files = self._files, {}
         for fd, _ in files.values():
             os.close(fd)
+
+
+def _given_up_by(answer: int) -> int:
+    """By which answer the worker has given up a file that it last used with this one. It looks
+    after each answer, so that the next one tells."""
+    return answer + _PATIENCE + 2
 
 
 def handed_over(array: np.ndarray) -> Result | None:

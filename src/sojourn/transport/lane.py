@@ -99,8 +99,8 @@ class CallerLane:
         self._channel = channel
         self._their_bell, self.bell = bells
         self.outbox = Outbox(self._mine, channel)
-        files = HandedOverFiles(self._mine) if hands_over else None
-        self.inbox = Inbox(self._theirs, channel, most_bytes, files)
+        self._results = HandedOverFiles(self._mine) if hands_over else None
+        self.inbox = Inbox(self._theirs, channel, most_bytes, self._results)
         self._placed = PlacedFiles() if hands_over else None
         self._welcome = MAY_HAND_OVER if hands_over else 0
         self._in_use: Sequence[object] | None = None  # arrays that the server reads in place
@@ -198,8 +198,10 @@ class CallerLane:
         except BaseException:
             self._sequence = _SPOILED  # what came with the answer is lost, or cannot be believed
             raise
-        self._taken = self._sequence
+        self._taken = sequence = self._sequence
         self._in_use = None
+        if self._results is not None and sequence >= self._results.tidy_at:
+            self._results.tidy(sequence)
         return self._theirs[STATUS], meta, arrays
 
     @property
