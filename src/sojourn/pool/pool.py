@@ -236,7 +236,7 @@ class Pool:
 
         Requests that wait are refused. Leases that are out have `timeout` seconds (None: any
         time) to be given back, except those of the closing thread itself; then they expire. What
-        was parked is deleted.
+        was parked is deleted. Not in a signal handler: raise there, or start a thread that closes.
         """
         timeout = arguments.timeout(timeout)
         driver, keeper = self._driver, self._keeper
