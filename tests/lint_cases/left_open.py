@@ -326,3 +326,14 @@ class DebuggedAndClosed:
 def give_to_keras():
     session = K.tf.Session()  # expect: SOJ001
     K.set_session(session)
+
+
+class ShowsWhatItRuns:
+    def __init__(self):
+        self.shown = tf.Session()  # expect: SOJ001
+
+    def session(self):
+        return self.shown
+
+    def predict(self, value):
+        return self.shown.run(x, {x: value})

@@ -149,10 +149,14 @@ def _installs_default(module: Module) -> bool:
 
 
 def _blocks_with_default(module: Module) -> Iterator[ast.AST]:
-    """The `with` blocks in which a session may be the default."""
+    """The `with` blocks in which a session may be the default for code of this file.
+
+    Not those of context managers that only yield: what runs there is in the blocks that use them.
+    """
     for item in [n for n in module.parents if isinstance(n, ast.withitem)]:
-        if _may_enter_session(module, item.context_expr):
-            yield module.parents[item]
+        block = module.parents[item]
+        if _may_enter_session(module, item.context_expr) and not _only_yields(block):
+            yield block
 
 
 def _may_be_inside(
@@ -199,6 +203,12 @@ def _may_enter_session(module: Module, node: ast.expr) -> bool:
             return False
         return "sess" in last_name(node.func).lower() or module.opens(node) is not None
     return looks_like_session(node)
+
+
+def _only_yields(node: ast.AST) -> bool:
+    if isinstance(node, ast.With | ast.AsyncWith):
+        return len(node.body) == 1 and _only_yields(node.body[0])
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Yield)
 
 
 def _is_none(node: ast.expr | None) -> bool:

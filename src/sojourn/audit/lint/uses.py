@@ -239,10 +239,15 @@ def _use_of_attribute(module: Module, target: ast.Attribute, seen: frozenset[ast
     )
 
 
-def returned_use(module: Module, node: ast.expr, seen: frozenset[ast.AST] = frozenset()) -> Use:
+def returned_use(
+    module: Module,
+    node: ast.expr,
+    seen: frozenset[ast.AST] = frozenset(),
+    unseen: Use = Use.TAKE,
+) -> Use:
     """What is done to a session by those who get it from the function that returns it.
 
-    Only if all of them are seen, and there are any.
+    Only if all of them are seen; `unseen` if there are none.
     """
     function = module.scope_of(node)
     if not isinstance(function, Function) or function in seen:
@@ -255,7 +260,7 @@ def returned_use(module: Module, node: ast.expr, seen: frozenset[ast.AST] = froz
     if module.class_of(function) is not None:
         uses = program.mentions_of_method(function.name, is_property=bool(decorators))
     seen |= {function}
-    return worst(classify(m, use, seen) for m, use in uses) if uses else Use.TAKE
+    return worst(classify(m, use, seen) for m, use in uses) if uses else unseen
 
 
 def attribute_uses(
@@ -270,16 +275,22 @@ def attribute_uses(
     Uses of another session, which a method puts in the place of the one of `opening`, do not count.
     """
     found: list[Use] = []
+    returned = []
     for node in module.attributes.get(attribute, ()):
         if node in seen or not _may_be(module, node, owner):
             continue
         if opening is not None and _is_renewed(module, node, opening):
             continue
         if isinstance(node.ctx, ast.Load):
-            is_returned = isinstance(module.parents[node], ast.Return)
-            found.append((returned_use if is_returned else classify)(module, node, seen))
+            if isinstance(module.parents[node], ast.Return):
+                returned.append(node)
+            else:
+                found.append(classify(module, node, seen))
         elif isinstance(node.ctx, ast.Del):
             found.append(Use.TAKE)
+    # A class that runs its session also closes it, though others may ask for it.
+    unseen = Use.BORROW if Use.DRIVE in found else Use.TAKE
+    found += [returned_use(module, node, seen, unseen) for node in returned]
     for call in module.calls:
         # getattr(self, "sess").close() is out of sight.
         if last_name(call.func) == "getattr" and len(call.args) > 1:
