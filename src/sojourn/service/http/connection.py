@@ -131,15 +131,14 @@ class Connection(asyncio.Protocol):
         except httptools.HttpParserError:
             self._refuse(400, "Malformed request: it is not HTTP/1.1")
         else:
-            if self.phase is Phase.HEAD:
-                self._count_head(len(data))
-            elif self.phase is Phase.BODY:
-                if self._body_bytes != self._moved_bytes:
-                    self._moved_bytes, self._head_bytes = self._body_bytes, 0
-                else:  # a trailer, which the parser keeps, or what may be between two chunks
-                    self._count_head(len(data))
+            if self.phase is not Phase.ANSWER:
+                self._count(len(data))
 
-    def _count_head(self, count: int) -> None:
+    def _count(self, count: int) -> None:
+        """Bound what the parser keeps by itself: a head that is not complete, or a trailer."""
+        if self.phase is Phase.BODY and self._body_bytes != self._moved_bytes:
+            self._moved_bytes, self._head_bytes = self._body_bytes, 0
+            return
         self._head_bytes += count
         if self._head_bytes > self._limits.header_bytes:
             self._refuse(431, f"a head has at most {self._limits.header_bytes} bytes")
