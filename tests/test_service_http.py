@@ -12,8 +12,8 @@ import sys
 import threading
 import time
 import zlib
-from collections.abc import AsyncIterator, Iterator
-from concurrent.futures import CancelledError
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -423,6 +423,65 @@ def test_a_server_that_is_closed_finishes_what_is_under_way() -> None:
             got = read_response(sock)
             assert (got.json, got.headers["connection"]) == ("done", "close")
             closing.join()
+
+
+def in_time(work: Callable[[], None]) -> None:
+    """Do it on another thread, which does not stay there for ever."""
+    done: Future[None] = Future()
+
+    def do() -> None:
+        try:
+            done.set_result(work())
+        except BaseException as error:
+            done.set_exception(error)
+
+    threading.Thread(target=do, daemon=True).start()
+    done.result(10)
+
+
+def test_threads_that_close_a_server_together_all_return() -> None:
+    for _ in range(5):
+        with echoing() as server, ThreadPoolExecutor(3) as threads:
+            for closed in [threads.submit(in_time, server.close) for _ in range(3)]:
+                closed.result()
+
+
+def test_a_server_whose_closing_was_interrupted_can_be_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with echoing() as server:
+        thread = server._thread
+        assert thread is not None
+
+        def interrupted() -> None:
+            threading.Thread.join(thread)
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(thread, "join", interrupted)
+            server.close()
+        in_time(server.close)
+
+
+def test_closing_a_server_again_with_less_time_hurries_it() -> None:
+    asked = threading.Event()
+
+    async def endless(request: Request) -> Response:
+        asked.set()
+        await asyncio.Event().wait()
+        return json_response("never")
+
+    with echoing() as server:
+        server.router.add("GET", "/endless", endless)
+        with connected(server) as sock:
+            sock.sendall(b"GET /endless HTTP/1.1\r\nhost: t\r\n\r\n")
+            assert asked.wait(10)
+            with ThreadPoolExecutor(1) as threads:
+                patient = threads.submit(server.close, 60)
+                while not server.handler.is_stopping:
+                    time.sleep(0.01)
+                in_time(lambda: server.close(0))
+                patient.result(10)
 
 
 def test_a_server_that_is_closed_answers_a_request_that_has_begun_to_come() -> None:

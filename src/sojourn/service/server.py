@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 import threading
 from collections.abc import Callable, Coroutine
@@ -100,6 +101,8 @@ class Server:
         self.grace_seconds = grace_seconds
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._shutting: set[asyncio.Task[None]] = set()
+        self._failure: BaseException | None = None  # of closing it
 
     @property
     def http_address(self) -> str | None:
@@ -146,15 +149,18 @@ class Server:
         return asyncio.run_coroutine_threadsafe(work(), self._loop)
 
     def close(self, grace_seconds: float | None = None) -> None:
-        """Refuse new requests, finish those under way, stop. May be called twice."""
+        """Refuse new requests, finish those under way, stop. May be called twice, also by several
+        threads: the one that gives less time hurries the others."""
         loop, thread = self._loop, self._thread
-        if loop is None or thread is None or loop.is_closed():
+        if loop is None or thread is None:
             return
         grace = self.grace_seconds if grace_seconds is None else grace_seconds
-        self.call(lambda: self._shut(grace))
-        loop.call_soon_threadsafe(loop.stop)
+        with contextlib.suppress(RuntimeError):  # the loop is closed already
+            loop.call_soon_threadsafe(self._begin_to_shut, loop, grace)
         thread.join()
-        loop.close()
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
 
     def reload_certificates(self) -> None:
         """Have new connections get the certificate that is in its file now."""
@@ -183,6 +189,7 @@ class Server:
             self._loop.run_forever()
         finally:
             sys.setswitchinterval(before)
+            self._loop.close()
 
     def _http_door(self, address: str, router: Router) -> HttpDoor:
         context = None if self._tls is None else self._tls[1]
@@ -199,6 +206,17 @@ class Server:
         for name, door in self._doors.items():
             self.addresses[name] = await door.start(self.handler)
         await self.handler.catalogue.start()
+
+    def _begin_to_shut(self, loop: asyncio.AbstractEventLoop, grace: float) -> None:
+        def has_ended(task: asyncio.Task[None]) -> None:
+            self._shutting.discard(task)
+            if not task.cancelled():  # by another one, which goes on
+                self._failure = task.exception()
+                loop.stop()
+
+        task = loop.create_task(self._shut(grace))
+        self._shutting.add(task)
+        task.add_done_callback(has_ended)
 
     async def _shut(self, grace: float) -> None:
         self.handler.is_stopping = True
