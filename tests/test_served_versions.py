@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from served_models import times
 from sojourn.errors import ModelError
-from sojourn.service.folders import find_models, find_versions
+from sojourn.service.folders import find_models, find_versions, frameworks_of
 from sojourn.service.versions import Choice, parse_choice, pick, to_retire
 
 pytestmark = pytest.mark.quick
@@ -84,6 +84,28 @@ def test_choices_are_read(text):
 def test_what_is_no_choice_is_refused(text):
     with pytest.raises((ValueError, TypeError)):
         parse_choice(text)
+
+
+def test_a_folder_that_may_not_be_read_hides_no_model_beside_it(tmp_path, monkeypatch):
+    for name in ("m/1/model.onnx", "m/2/model.onnx", "lost+found/1/model.onnx"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_bytes(times(1))
+    closed = {str(tmp_path / name) for name in ("m/2", "lost+found")}
+    listdir = os.listdir
+
+    def refuse(path: str) -> list[str]:  # root may read everything
+        if path in closed:
+            raise PermissionError(13, "Permission denied", path)
+        return listdir(path)
+
+    monkeypatch.setattr(os, "listdir", refuse)
+    assert find_models(str(tmp_path)) == {"m": str(tmp_path / "m")}
+    assert list(find_versions(str(tmp_path / "m"))) == [1]
+    assert frameworks_of([str(tmp_path / "lost+found"), str(tmp_path / "m")]) == {"onnxruntime"}
+    with pytest.raises(PermissionError):  # nothing is taken away because it cannot be told
+        find_versions(str(tmp_path / "lost+found"))
+    with pytest.raises(PermissionError):
+        find_models(str(tmp_path / "lost+found"))
 
 
 def test_every_model_in_a_folder_is_found_by_name_and_nothing_else(tmp_path):

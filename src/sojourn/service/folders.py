@@ -22,7 +22,7 @@ def find_models(path: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for entry in sorted(os.listdir(path)):
         inside = os.path.join(path, entry)
-        if entry.startswith(".") or not (is_model(inside) or find_versions(inside)):
+        if entry.startswith(".") or not (is_model(inside) or _has_versions(inside)):
             continue
         name = name_of(inside)
         if name in found:
@@ -52,9 +52,10 @@ def frameworks_of(paths: Iterable[str]) -> set[str]:
     out: whoever opens it says so."""
     found = set()
     for path in paths:
-        for model in versions_at(path).values():
-            with contextlib.suppress(ModelError, OSError):
-                found.add(recognise(model).kind.framework)
+        with contextlib.suppress(OSError):
+            for model in versions_at(path).values():
+                with contextlib.suppress(ModelError, OSError):
+                    found.add(recognise(model).kind.framework)
     return found
 
 
@@ -74,11 +75,21 @@ def is_model(path: str) -> bool:
         return False
 
 
+def _has_versions(folder: str) -> bool:
+    try:
+        return bool(find_versions(folder))
+    except PermissionError:  # as the lost+found of a volume: what is beside it is served
+        return False
+
+
 def _model_in(folder: str) -> str | None:
-    """The folder itself, or the one model file in it."""
+    """The folder itself, or the one model file in it; None also if it may not be read."""
     if is_model(folder):
         return folder
-    files = [os.path.join(folder, entry) for entry in _entries(folder)]
+    try:
+        files = [os.path.join(folder, entry) for entry in _entries(folder)]
+    except PermissionError:
+        return None
     models = [file for file in files if os.path.isfile(file) and is_model(file)]
     return models[0] if len(models) == 1 else None
 
