@@ -471,6 +471,29 @@ def test_requests_that_are_over_make_room_for_others_and_hold_no_memory(
     run(pool, work, times=ModelRules(path=str(tmp_path / "times.onnx"), max_queue=8))
 
 
+def test_the_limits_hold_also_while_a_model_is_opened_to_learn_its_signature(
+    pool: sojourn.Pool,
+) -> None:
+    pool.register("adder", models.adder, exclusive=True)
+
+    async def work(desk: Desk) -> None:
+        with pool.lease("adder"):
+            deadline = time.monotonic() + 0.1
+            late = [desk.ask("adder", deadline=deadline, a=1.0, b=2.0) for _ in range(2)]
+            waiting = asyncio.gather(*late, return_exceptions=True)
+            await asyncio.sleep(0)
+            with pytest.raises(Refused) as refused:
+                await desk.ask("adder", a=1.0, b=2.0)
+            assert refused.value.status is Status.RESOURCE_EXHAUSTED
+            (statistics,) = desk.handler.statistics("adder")
+            assert (statistics.waiting, statistics.refused) == (2, 1)
+            got = await asyncio.wait_for(waiting, 10)
+            assert [getattr(each, "status", None) for each in got] == [Status.DEADLINE_EXCEEDED] * 2
+        assert await desk.ask("adder", a=1.0, b=2.0) == 3
+
+    run(pool, work, adder=ModelRules(max_queue=2))
+
+
 def test_a_busy_model_does_not_keep_another_waiting(pool: sojourn.Pool, tmp_path: Path) -> None:
     (tmp_path / "times.onnx").write_bytes(served_models.times(2))
     pool.register("times", tmp_path / "times.onnx")

@@ -192,13 +192,15 @@ class Catalogue(Lives):
             sum(held),
         )
 
-    async def signature(self, served: Served, name: str | None = None) -> CallSignature:
+    async def signature(
+        self, served: Served, name: str | None = None, deadline: float | None = None
+    ) -> CallSignature:
         """One signature of a version: the one that is named, or the model's own choice.
 
-        Raises Refused if it has no such one.
+        Raises Refused if it has no such one. Where it must be opened, it is by the `deadline`.
         """
         if not served.signatures:
-            await self._learn_signatures(served)
+            await self._learn_signatures(served, deadline)
         found = served.signatures
         if name is None or (name == DEFAULT and len(found) == 1):
             return next(iter(found.values()))
@@ -342,7 +344,7 @@ class Catalogue(Lives):
             return self.pool.versions(model.name)
         return folders.versions_at(model.rules.path)
 
-    async def _learn_signatures(self, served: Served) -> None:
+    async def _learn_signatures(self, served: Served, deadline: float | None) -> None:
         found: dict[str, CallSignature] = {}
         rules = served.options
         if served.path and not rules.names_tensors:
@@ -351,7 +353,7 @@ class Catalogue(Lives):
                     read_signatures, served.path, rules.signature, rules.tags
                 )
         if not found:
-            async with self.session(served) as session:
+            async with self.session(served, deadline) as session:
                 signature, served.engine = session.signature, session.engine
             found = {DEFAULT: plain(DEFAULT, signature)}
         served.signatures = found

@@ -76,6 +76,7 @@ class ModelQueue:
         self._timeout = rules.timeout_seconds
         self._joins = rules.max_batch > 1
         self._busy = 0  # copies that we have
+        self._learning = 0  # requests that wait to know the signature
         self._is_gathering = False  # a request lets those that came in with it join it
         self._costs = Costs()
         self._line: Line[Ask] = Line(rules.max_batch, self._costs)
@@ -85,13 +86,13 @@ class ModelQueue:
 
     @property
     def waiting(self) -> int:
-        """How many requests wait for a copy."""
-        return len(self._line)
+        """How many requests wait for a copy, or to know the signature."""
+        return len(self._line) + self._learning
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing waits and nothing is under way."""
-        return not self._busy and not self._line
+        return not self._busy and not self.waiting
 
     # -- one request -----------------------------------------------------------------------------
 
@@ -104,8 +105,7 @@ class ModelQueue:
             deadline = self._deadline(inference, arrived)
             target = self._targets.find(inference.signature, inference.outputs)
             if target is None:
-                call = await self._catalogue.signature(served, inference.signature)
-                target = self._targets.choose(call, inference.signature, inference.outputs)
+                target = await self._learn(inference, deadline)
             ask = Ask(target, target.arrays(inference.inputs), arrived, deadline)
             if not self._joins or not target.is_pure:
                 ask.key = None  # what steps change depends on how they are made up
@@ -132,14 +132,29 @@ class ModelQueue:
             raise too_late()
         return deadline
 
+    async def _learn(self, inference: Inference, deadline: float | None) -> Target:
+        """The target of a request that is the first of its kind. Its model may be opened for it."""
+        if self.waiting >= self._max_queue:
+            raise self._full()
+        name = inference.signature
+        self._learning += 1
+        try:
+            call = await self._catalogue.signature(self.served, name, deadline)
+        finally:
+            self._learning -= 1
+        return self._targets.choose(call, name, inference.outputs)
+
+    def _full(self) -> Refused:
+        self.statistics.refused += 1
+        return Refused(
+            Status.RESOURCE_EXHAUSTED,
+            f"{self._max_queue} requests wait for {self.served.name!r} already",
+            self._seconds_to_wait(),
+        )
+
     async def _answered(self, ask: Ask) -> Outputs:
         if len(self._line) >= self._max_queue:
-            self.statistics.refused += 1
-            raise Refused(
-                Status.RESOURCE_EXHAUSTED,
-                f"{self._max_queue} requests wait for {self.served.name!r} already",
-                self._seconds_to_wait(),
-            )
+            raise self._full()
         self._line.add(ask)
         timer = None
         try:
