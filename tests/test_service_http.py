@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 import sojourn
+from sojourn.service import server as server_module
 from sojourn.service.http.connection import Common, Connection
 from sojourn.service.http.limits import Limits
 from sojourn.service.http.messages import Request, Response, json_response
@@ -444,6 +445,21 @@ def test_threads_that_close_a_server_together_all_return() -> None:
         with echoing() as server, ThreadPoolExecutor(3) as threads:
             for closed in [threads.submit(in_time, server.close) for _ in range(3)]:
                 closed.result()
+
+
+def test_a_server_that_is_closed_when_it_is_almost_closed_leaves_nothing_pending(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    end_others = server_module._end_others
+
+    async def end_and_begin_again() -> None:
+        await end_others()
+        server._begin_to_shut(asyncio.get_running_loop(), 0)
+
+    monkeypatch.setattr(server_module, "_end_others", end_and_begin_again)
+    with echoing() as server:
+        in_time(server.close)
+        assert asyncio.all_tasks(server._loop) == set()
 
 
 def test_a_server_whose_closing_was_interrupted_can_be_closed(

@@ -102,6 +102,7 @@ class Server:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._shutting: set[asyncio.Task[None]] = set()
+        self._is_shut = False
         self._failure: BaseException | None = None  # of closing it
 
     @property
@@ -189,6 +190,10 @@ class Server:
             self._loop.run_forever()
         finally:
             sys.setswitchinterval(before)
+            if self._shutting:  # begun when another was at its end
+                for task in self._shutting:
+                    task.cancel()
+                self._loop.run_until_complete(asyncio.wait(self._shutting))
             self._loop.close()
 
     def _http_door(self, address: str, router: Router) -> HttpDoor:
@@ -211,9 +216,11 @@ class Server:
         def has_ended(task: asyncio.Task[None]) -> None:
             self._shutting.discard(task)
             if not task.cancelled():  # by another one, which goes on
-                self._failure = task.exception()
+                self._is_shut, self._failure = True, task.exception()
                 loop.stop()
 
+        if self._is_shut:
+            return
         task = loop.create_task(self._shut(grace))
         self._shutting.add(task)
         task.add_done_callback(has_ended)
