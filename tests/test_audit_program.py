@@ -150,3 +150,101 @@ def test_the_exit_code_of_a_program_that_fails_is_its_own(tmp_path: Path) -> Non
         assert done.returncode == 7
         assert done.stdout.endswith("'-m', '--html']\n")
         assert "nothing found: 0 sessions watched" in done.stderr
+
+
+# Enough of TensorFlow to be watched.
+STAND_IN = """
+class Graph:
+    version = 1
+
+class BaseSession:
+    def __init__(self):
+        self.graph = self._graph = Graph()
+        self._closed = False
+
+    def run(self, fetch):
+        return fetch
+
+    def close(self):
+        self._closed = True
+
+    def __del__(self):
+        pass
+
+class InteractiveSession(BaseSession):
+    pass
+"""
+STEP = """
+from tensorflow.python.client.session import BaseSession
+session = BaseSession()
+print(session.run(3))
+session.close()
+print("closed", session._closed)
+"""
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path) -> Path:
+    """A folder with a TensorFlow that takes no time to import."""
+    for part in ("tensorflow", "tensorflow/python", "tensorflow/python/client"):
+        write(tmp_path / part / "__init__.py", "")
+    write(tmp_path / "tensorflow/python/client/session.py", STAND_IN)
+    return tmp_path
+
+
+# The parent must be gone, and not a zombie.
+DAEMON = """
+import os, sys, time
+parent = os.getpid()
+if os.fork():
+    sys.exit(0)
+while os.path.exists(f"/proc/{parent}"):
+    time.sleep(0.002)
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "watched"),
+    [
+        (DAEMON, 0),
+        ("import os\nos.closerange(3, 256)\n", 1),
+        ("import os\nfor fd in range(3, 256):\n    os.dup2(0, fd)\n", 1),
+    ],
+)
+def test_a_step_is_the_same_whatever_the_program_does_to_descriptors_and_processes(
+    stand_in: Path, before: str, watched: int
+) -> None:
+    write(stand_in / "steps.py", before + STEP)
+    command = [sys.executable, "-m", "sojourn.cli.main", "audit", "--tf2", "steps.py"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=stand_in
+    ) as running:
+        code = running.wait()  # a fork lives on, and has its output
+        output, errors = running.communicate()
+    assert output == "3\nclosed True\n", errors
+    assert errors.strip().startswith(f"nothing found: {watched} session")
+    assert code == 0
+
+
+def test_a_fork_has_tensorflow_as_it_was_and_audits_of_its_own(stand_in: Path) -> None:
+    write(
+        stand_in / "forks.py",
+        """
+        import os, sojourn
+        with sojourn.audit() as outer:
+            from tensorflow.python.client.session import BaseSession
+            if child := os.fork():
+                os.waitpid(child, 0)
+            else:
+                print(hasattr(BaseSession.run, "__wrapped__"))
+                with sojourn.audit() as inner:
+                    BaseSession().close()
+                    forgotten = BaseSession()
+                    del forgotten
+                print(inner.codes, flush=True)
+                os._exit(0)
+        print(outer.codes)
+        """,
+    )
+    _, ours = both(stand_in, "forks.py")
+    assert ours.stdout == "False\n('SOJ001',)\n()\n", ours.stderr

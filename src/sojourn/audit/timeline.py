@@ -7,6 +7,7 @@ joins "every other thread" does not wait for it.
 from __future__ import annotations
 
 import _thread
+import contextlib
 import os
 import time
 from collections.abc import Callable
@@ -27,27 +28,39 @@ def private_bytes() -> int:
 
 
 class Meter:
-    """Reads `private_bytes` over and over. Keeps one descriptor until it is closed."""
+    """Reads `private_bytes` over and over. Keeps one descriptor until it is closed.
+
+    The program below may close it, or give its number to a file of its own.
+    """
 
     def __init__(self) -> None:
+        self._last = 0
         try:
             self._fd = os.open(_STATM, os.O_RDONLY | os.O_CLOEXEC)
+            self._opened = os.fstat(self._fd)
         except OSError:
             self._fd = -1
-        self._pid = os.getpid()
 
     def read(self) -> int:
-        """The bytes now; 0 once closed."""
-        if self._fd < 0:
-            return 0
-        fields = os.pread(self._fd, 128, 0).split()
-        return (int(fields[1]) - int(fields[2])) * _PAGE
+        """The bytes now; what was read last, once they cannot be read any more."""
+        if self._is_open():
+            # A fork that outlives its parent reads of a process that is gone.
+            with contextlib.suppress(OSError):
+                fields = os.pread(self._fd, 128, 0).split()
+                self._last = (int(fields[1]) - int(fields[2])) * _PAGE
+        return self._last
 
     def close(self) -> None:
         """Give the descriptor back. May be called twice."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
+        if self._is_open():
+            os.close(self._fd)
+        self._fd = -1
+
+    def _is_open(self) -> bool:
+        try:
+            return self._fd >= 0 and os.path.samestat(os.fstat(self._fd), self._opened)
+        except OSError:
+            return False
 
 
 class Sampler:

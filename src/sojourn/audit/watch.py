@@ -181,6 +181,12 @@ class Watch:
 
     def uninstall(self) -> None:
         """Leave TensorFlow exactly as it was."""
+        self.unwrap()
+        self.sampler.stop()
+        self.meter.close()
+
+    def unwrap(self) -> None:
+        """Put TensorFlow's own methods back."""
         self._forget_import()
         for owner, name, original, wrapper in reversed(self._patches):
             # Code that wrapped our wrapper keeps it; it goes on passing calls through.
@@ -191,8 +197,6 @@ class Watch:
                     setattr(owner, name, original)
         self._patches.clear()
         self.live.clear()
-        self.sampler.stop()
-        self.meter.close()
 
     def _wrap(self, session_module: ModuleType) -> None:
         base = session_module.BaseSession
@@ -273,7 +277,7 @@ def _wrap_del(watch: Watch, original: Any) -> Any:
     def __del__(self: Any) -> None:
         live = watch.live.pop(id(self), None)
         if live is not None and live.record.closed_at is None:
-            watch.lost(live.record, sys._getframe(1))
+            watch.lost(live.record, sys._getframe().f_back)  # none as the interpreter ends
         original(self)
         if live is not None and live.record.closed_at is not None:
             # TensorFlow frees some of a session only now.
@@ -345,3 +349,16 @@ def leave_watch() -> None:
         if _audits == 0 and _watch is not None:
             watch, _watch = _watch, None
             watch.uninstall()
+
+
+def _after_fork_in_child() -> None:
+    """The audits are the parent's: in a fork, TensorFlow is as if there were none."""
+    global _watch, _audits, _lock
+    watch, _watch, _audits, _lock = _watch, None, 0, threading.Lock()
+    if watch is not None:
+        watch.unwrap()
+        watch.meter.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
