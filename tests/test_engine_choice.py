@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import sojourn
 from needed import needs_engines
 from sojourn import events
+from sojourn.engines import combined, shortage
 from sojourn.errors import EngineError
 from sojourn.session.conversion import cache, converting, examining
 from sojourn.session.conversion.candidates import Candidate, Examined
@@ -103,6 +105,32 @@ def test_a_second_engine_that_gains_little_or_holds_much_is_not_kept() -> None:
     assert len(fastest(examined(held=66, **apart))) == 1
     assert fastest(examined(litert={1: 0.9, 64: 1.1})) == ()
     assert len(fastest(examined(**apart), alone=True)) == 1
+
+
+@pytest.mark.parametrize("which", ["right", "quick"])
+def test_in_shadow_mode_want_of_memory_is_no_disagreement(
+    which: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shortage, "_limit_bytes", 2**30)
+    short = EngineError("Failed to allocate memory for requested buffer of size 4096")
+
+    def run(arrays: Any) -> Any:
+        return [X]
+
+    def run_short(arrays: Any) -> Any:
+        raise short
+
+    runs = {"right": run, "quick": run} | {which: run_short}
+    engine = object.__new__(combined.ShadowedEngine)
+    engine.has_disagreed, engine._steps, engine._every = False, itertools.count(), 1
+    step = object.__new__(combined._Shadowed)
+    step._runs, step._engine, step._names = [runs["right"], runs["quick"]], engine, ["y"]
+    if which == "quick":
+        assert step.run([]) == [X]
+    else:
+        with pytest.raises(EngineError, match="Failed to allocate"):
+            step.run([])
+    assert not engine.has_disagreed
 
 
 # Sessions

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import pytest
 
 import onnx_writer
 import sojourn
+from sojourn.engines import seeding
+from sojourn.kinds import Load
 from sojourn.session.engine_options import checked
 
 X = np.ones((1, 4), np.float32)
@@ -99,3 +102,12 @@ def test_options_that_make_no_sense_are_refused_with_what_would(tmp_path: Path) 
     with pytest.raises(ValueError, match="engine_options are for a worker"):
         sojourn.open(product, isolation="inline", engine_options={"threads": 1})
     assert checked(None, "tensorflow", inline=True) == {}
+
+
+def test_a_model_that_does_without_tensorflow_takes_its_options_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
+    before = dict(sys.modules)
+    seeding.prepare(Load(kind="builder", threads=2))
+    assert sys.modules == before

@@ -12,6 +12,7 @@ import numpy as np
 
 from sojourn.engines.agreement import disagreement
 from sojourn.engines.base import Arrays, CallBack, Engine, EnginePlan, Operation, load_model
+from sojourn.engines.shortage import is_shortage
 from sojourn.errors import EngineError, InputError
 from sojourn.kinds import KINDS, Load
 
@@ -137,15 +138,17 @@ class _Shadowed(_TwoPlans):
             return right(arrays)  # which takes what the other does not
         except EngineError as error:
             expected = right(arrays)
+            if _is_for_want_of_memory(error):
+                return expected
             self._engine.disagree(f"it refuses what TensorFlow answers: {_first_line(error)}")
             return expected
         if not self._engine.is_due():
             return got
         try:
             expected = right(arrays)
-        except MemoryError:
-            raise  # which says nothing of the answer
         except Exception as error:
+            if _is_for_want_of_memory(error):
+                raise
             self._engine.disagree(f"it answers what TensorFlow refuses: {_first_line(error)}")
             raise
         return got if self._engine.judge(self._names, expected, got) else expected
@@ -153,3 +156,8 @@ class _Shadowed(_TwoPlans):
 
 def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0] or type(error).__name__
+
+
+def _is_for_want_of_memory(error: Exception) -> bool:
+    """Which says nothing of the answer."""
+    return isinstance(error, MemoryError) or is_shortage(error)

@@ -35,9 +35,9 @@ def prepare(load: Load) -> None:
         seed_process(seed)
     if load.deterministic and "tensorflow" in sys.modules:
         sys.modules["tensorflow"].config.experimental.enable_op_determinism()
-    if load.threads is not None and KINDS[load.kind].framework == "tensorflow":
-        # A builder may compute before there is a session, which would come too late. Another
-        # engine in the same worker has its own.
+    is_its_engine = KINDS[load.kind].framework == "tensorflow" and "tensorflow" in sys.modules
+    if load.threads is not None and is_its_engine:  # another in the same worker has its own
+        # A builder may compute before there is a session, which would come too late.
         threading = sys.modules["tensorflow"].config.threading
         threading.set_intra_op_parallelism_threads(load.threads)
         threading.set_inter_op_parallelism_threads(load.threads)

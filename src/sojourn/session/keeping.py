@@ -91,11 +91,11 @@ class Keeping:
     def comeback_with(
         self,
         new_backend: MakeBackend,
-        what_to_load: Callable[[float | None], tuple[Load, Sequence[np.ndarray]]],
+        what_to_load: Callable[[], tuple[Load, Sequence[np.ndarray]]],
     ) -> Callable[[float | None], None]:
         """What replaces the worker after a crash and gives it the last acknowledged state.
 
-        It is given the deadline of the step that waits for it, and so is what it calls.
+        It is given the deadline of the step that waits for it.
         """
 
         def comeback(deadline: float | None) -> None:
@@ -105,7 +105,7 @@ class Keeping:
                 if stay.lifecycle.happened_in(asked, Input.WAKE_ASKED, stay.owner) not in asked:
                     return  # another thread has done it, or has closed the session
                 try:
-                    load, arrays = what_to_load(deadline)
+                    load, arrays = what_to_load()
                     if not stay.beginning.replace_backend(new_backend, deadline):
                         return
                     self._backend.call("load", load, arrays, deadline=deadline)

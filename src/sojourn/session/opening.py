@@ -21,12 +21,11 @@ from sojourn.kinds.names import by_short_name
 from sojourn.kinds.paths import Found, readable, recognise
 from sojourn.probes import gpu
 from sojourn.probes.platform import require_process_isolation
-from sojourn.process.deadlines import left_until
 from sojourn.session.backend import Backend, InlineBackend
 from sojourn.session.beginning import IsUnderWay
 from sojourn.session.conversion.attempt import Attempt
 from sojourn.session.conversion.candidates import Examined
-from sojourn.session.conversion.converting import Open, conversion_for
+from sojourn.session.conversion.converting import Open, conversion_for, is_gone
 from sojourn.session.conversion.shadowing import tell_of_disagreement
 from sojourn.session.devices import Choice, choose
 from sojourn.session.engine_options import checked
@@ -205,7 +204,9 @@ class Blueprint:
                 return self._open_as(load, arrays, owner, name, device, attempt, engine, take_spare)
             except ModelError:
                 # Another process may have cleared the cache meanwhile, or made room in it.
-                if not may_repeat or self._conversion is None or self._conversion.is_intact():
+                if not may_repeat or self._conversion is None:
+                    raise
+                if not is_gone(load) and self._conversion.is_intact():
                     raise
                 may_repeat = False
 
@@ -274,14 +275,12 @@ class Blueprint:
                 deadline=deadline,
             )
 
-        def what_to_load(deadline: float | None) -> tuple[Load, Arrays]:
+        def what_to_load() -> tuple[Load, Arrays]:
             nonlocal load, arrays
-            if self._conversion is not None and not self._conversion.is_intact():
-                # The cache was cleared meanwhile, or had to make room.
-                again = Attempt(name, None if deadline is None else left_until(deadline))
-                trial = self._trial(again, owner, name, device)
-                load, arrays, stay.engine = self._conversion.chosen(again, trial, name)
-                load = replace(load, device=device, gpu_bytes=limit)
+            if is_gone(load):  # to convert it again would take whoever waits for a step too long
+                load = replace(self._load, device=device, gpu_bytes=limit)
+                arrays = self._arrays
+                stay.engine = "tensorflow: the converted model is no longer in the cache"
             return load, arrays
 
         try:

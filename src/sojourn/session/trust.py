@@ -37,8 +37,9 @@ def confinement(untrusted: bool | str, found: Found | None, isolation: str) -> C
         raise ValueError("an untrusted model runs in a worker of its own, not inline")
     if found is None:
         raise ValueError("untrusted=True is for models in files; code that you pass is your own")
+    whole = os.path.realpath(found.path)  # if it is a folder, with everything in it
     readable = [
-        path if os.path.isdir(path) else plain_file(path, found.kind.what)
+        path if path == whole and os.path.isdir(path) else plain_file(path, found.kind.what)
         for path in found.kind.files_of(found.path)
     ]
     return Confinement(readable, untrusted == BEST_EFFORT)

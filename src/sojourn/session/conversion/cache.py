@@ -128,12 +128,18 @@ def is_intact(examined: Examined) -> bool:
 class NewEntry:
     """A folder to write an entry in. It goes with this object or its process, unless it is kept."""
 
-    def __init__(self, key: str, pause: Callable[[], None]) -> None:
-        """Once no other process is at the same, for which `pause` is called again and again."""
+    def __init__(self, key: str, pause: Callable[[], None], is_again: bool = False) -> None:
+        """Once no other process is at the same, for which `pause` is called again and again.
+
+        If `is_again`, the one who holds it may be the caller, and it is made beside that.
+        """
         self._key = key
         self._is_held = False
         try:
-            path, fd = _owned(f"{_NEW}{key[:16]}", pause)
+            if is_again:
+                path, fd = owned_folders.create(str(folder()), _NEW)
+            else:
+                path, fd = _owned(f"{_NEW}{key[:16]}", pause)
         except SojournError:
             raise  # by `pause`; it may be an OSError as well
         except OSError as error:

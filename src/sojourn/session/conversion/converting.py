@@ -128,10 +128,9 @@ class Conversion:
         return found or cache.find(_with_engines(key, tuple(ENGINES)))
 
     def _found_out(self, key: str, attempt: Attempt, open_trial: Open) -> Examined:
-        if self._entry is not None:
-            self._entry.remove()  # or the next, in the same place, would wait for it
-            self._entry = None
-        with cache.NewEntry(_with_engines(key, self._engines), attempt.pause) as entry:
+        # The one that is held stays until there is another: an open may be about to load from it.
+        is_again = self._entry is not None
+        with cache.NewEntry(_with_engines(key, self._engines), attempt.pause, is_again) as entry:
             if found := self._find(key):
                 return found  # another process was at it
             opener = _Opener(attempt, open_trial, self._load, self._arrays)
@@ -214,6 +213,12 @@ class Conversion:
                 arrays.append(np.asarray(value))
         with _reading(self._load):
             return cache.key_of(self._load, arrays, more)
+
+
+def is_gone(load: Load) -> bool:
+    """Whether a converted model that it names is no longer there."""
+    parts = [load, *(load.parts or ())]
+    return any(part.sha256 and not os.path.exists(part.path) for part in parts)
 
 
 def _with_engines(key: str, engines: tuple[str, ...]) -> str:
