@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import ml_dtypes
@@ -115,3 +116,35 @@ def test_a_batch_of_what_was_compared_before_is_not_compared_again() -> None:
     assert not proof.is_needed(batch(5, 5, 5))
     assert proof.is_needed(batch(5, 6, 5))
     assert proof.is_needed(batch(6, 6))
+
+
+def compared(proof: Proof, batches: Iterable[list[list[np.ndarray]]]) -> int:
+    count = 0
+    for requests in batches:
+        if not proof.is_complete and proof.is_needed(requests):
+            count += 1
+            proof.add(requests)
+    return count
+
+
+def test_an_input_that_everybody_sends_alike_is_not_compared_for_ever() -> None:
+    lengths = (8, 16, 5) * 300
+    tokens = (
+        [[np.arange(n)[None] + i, np.zeros((rows, n), np.int64)] for i, rows in enumerate((1, 2))]
+        for n in lengths
+    )
+    assert compared(Proof(2), tokens) == PROOFS
+
+
+def test_inputs_that_hardly_differ_are_compared_ever_more_rarely_but_always_again() -> None:
+    proof = Proof(1)
+    times = [batch([1.7e9, i], [1.7e9, i + 0.5]) for i in range(300)]
+    assert 2 * PROOFS < compared(proof, times) < 15
+    assert compared(proof, [batch([1.0, 2.0], [3.0, 4.0])]) == 1  # this shows something
+    assert any(proof.is_needed(requests) for requests in 4 * times)
+
+
+def test_a_new_row_is_compared_however_long_there_was_another() -> None:
+    proof = Proof(1)
+    assert compared(proof, [batch(0, 0)] * 10_000) == 1
+    assert compared(proof, [batch(6, 6)]) == 1
