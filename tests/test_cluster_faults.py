@@ -8,6 +8,8 @@ import os
 import signal
 import socket
 import threading
+import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -116,6 +118,98 @@ def test_a_controller_that_was_replaced_does_not_take_a_node_back(nodes: StandIn
             nodes.do(replaced._join({"NodeID": "a"}))
         assert nodes.nodes.has_stepped_down.is_set()
         assert nodes.do(controller.status())["epoch"] == 2
+
+
+def evict(nodes: StandIn, name: str) -> None:
+    """Have the only copy of a model leave, before any report has said that it has changed."""
+
+    async def order() -> None:
+        controller = nodes.controller
+        copies = list(controller._planner.books.entries[name].copies.values())
+        orders = controller._planner._evict([copy.id for copy in copies], time.monotonic())
+        controller._perform(orders)
+
+    nodes.do(order())
+    wait_until(lambda: not nodes.controller._planner.books.entries[name].copies)
+
+
+def replace_controller(nodes: StandIn, everywhere: Cluster) -> None:
+    nodes.stop_controller()
+    nodes.new_controller()
+    everywhere._take(everywhere._control.attach())
+
+
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_what_was_parked_outlives_the_controller(is_shared: bool, tmp_path: Path) -> None:
+    storage = f"file://{tmp_path}/states" if is_shared else None
+    with stand_in("a", "b", storage=storage) as nodes, nodes.connect() as everywhere:
+        everywhere.register("counter", models.counter)
+        with everywhere.lease("counter", timeout=30) as session:
+            session.run("total", {"amount": 5.0})
+        evict(nodes, "counter")
+        replace_controller(nodes, everywhere)
+        with everywhere.lease("counter", timeout=30) as session:
+            assert session.run("value") == 5.0
+        replace_controller(nodes, everywhere)
+        evict(nodes, "counter")  # not parked: it is as it was restored
+        with everywhere.lease("counter", timeout=30) as session:
+            assert session.run("value") == 5.0
+        everywhere.unregister("counter")
+        replace_controller(nodes, everywhere)
+        everywhere.register("counter", models.counter)
+        assert not nodes.controller._planner.books.entries["counter"].parked
+
+
+def test_what_was_parked_outlives_the_controller_and_the_node_that_parked_it(
+    tmp_path: Path,
+) -> None:
+    with (
+        stand_in("a", storage=f"file://{tmp_path}/states") as nodes,
+        nodes.connect() as everywhere,
+    ):
+        everywhere.register("counter", models.counter)
+        with everywhere.lease("counter", timeout=30) as session:
+            session.run("total", {"amount": 5.0})
+        evict(nodes, "counter")
+        nodes.nodes.names.append("b")  # it is told of what was before it
+        wait_until(lambda: len(everywhere.status()["nodes"]) == 2)
+        nodes.stop_controller()
+        nodes.kill("a")
+        nodes.new_controller()
+        everywhere._take(everywhere._control.attach())
+        with everywhere.lease("counter", timeout=30) as session:
+            assert session.node == "b"
+            assert session.run("value") == 5.0
+
+
+def test_what_is_parked_while_the_controller_is_replaced_is_known_to_the_next(
+    nodes: StandIn, everywhere: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    everywhere.register("counter", models.counter)
+    with everywhere.lease("counter", timeout=30) as session:
+        session.run("total", {"amount": 5.0})
+        agent = nodes.nodes.actors[session.link.facts.node_id].agent
+    begun, go = threading.Event(), threading.Event()
+    park_now = agent._park_now
+
+    def slowly(copy: Any) -> None:
+        begun.set()
+        assert go.wait(30)
+        park_now(copy)
+
+    monkeypatch.setattr(agent, "_park_now", slowly)
+    [copy] = agent._open
+    parking = asyncio.run_coroutine_threadsafe(
+        agent.close(nodes.controller._epoch, copy, True), nodes.loop
+    )
+    assert begun.wait(30)
+    replace_controller(nodes, everywhere)
+    go.set()
+    assert parking.result(30)
+    entry = nodes.controller._planner.books.entries["counter"]
+    wait_until(lambda: entry.parked)
+    with everywhere.lease("counter", timeout=30) as session:
+        assert session.run("value") == 5.0
 
 
 def test_a_node_that_does_not_start_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:

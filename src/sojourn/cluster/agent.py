@@ -80,6 +80,7 @@ class Agent:
         self._routes: dict[str, list[str]] = {}
         self._plan = 0
         self._sources: dict[str, ModelSource] = {}  # for a controller that starts anew
+        self._parked: set[tuple[str, int]] = set()  # models and slots, for the same
         self._leases = Leases(self._pool)
         self._calls = Calls(node)
         self._ends: set[AgentEnd] = set()
@@ -201,6 +202,8 @@ class Agent:
         try:
             if parks:
                 await asyncio.to_thread(self._park_now, copy)
+                if copy.model in self._sources:
+                    self._parked.add((copy.model, copy.slot))
         except BaseException:
             assert stay is not None
             self._open[copy] = stay
@@ -212,6 +215,7 @@ class Agent:
         """Forget what was kept of a model that is registered no longer."""
         self.require(epoch)
         for slot in range(slots):
+            self._parked.discard((name, slot))
             self._storage.drop(name, slot)
         self._files.keep_only(self._sources.values())
 
@@ -236,11 +240,14 @@ class Agent:
     def remember(
         self, epoch: Epoch, sources: Mapping[str, ModelSource | None], are_all: bool
     ) -> None:
-        """Models that are registered, or no longer; or all that are."""
+        """Models that are registered, or no longer; or all that are: then we are new, or were taken
+        for lost with what we had kept."""
         self.require(epoch)
         known = {} if are_all else self._sources
         found = {**known, **sources}
         self._sources = {name: source for name, source in found.items() if source is not None}
+        kept = () if are_all else self._parked
+        self._parked = {(name, slot) for name, slot in kept if name in self._sources}
 
     def recall(self) -> dict[str, ModelSource]:
         return self._sources
@@ -262,7 +269,8 @@ class Agent:
             changed = self._leases.has_changed(name)
             copies.append(CopyReport(copy, is_open, size, holders, changed, runs))
         charged = self._pool.stats().charged_bytes
-        return AgentReport(self._incarnation, tuple(copies), charged, len(self._calls))
+        parked = tuple(self._parked)
+        return AgentReport(self._incarnation, tuple(copies), charged, len(self._calls), parked)
 
     def require(self, epoch: Epoch) -> None:
         if self.adopt(epoch) != epoch:

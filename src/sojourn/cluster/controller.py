@@ -204,7 +204,9 @@ class Controller(Orders):
         for meeting in meetings:
             meeting.cancel()  # one that has yet to answer joins later
         for member in members:
-            self._sources.update(await member.agent.recall.remote())
+            for name, source in (await member.agent.recall.remote()).items():
+                slots = {*source.parked, *self._sources.get(name, source).parked}
+                self._sources[name] = replace(source, parked=tuple(slots))
         self._members = {member.facts.node_id: member for member in members}
         copies = [
             (report.copy, node_id, report.bytes)
@@ -212,9 +214,12 @@ class Controller(Orders):
             for report in member.report.copies
             if report.copy.model in self._sources and report.is_open
         ]
+        parked = [(s.name, slot, "") for s in self._sources.values() for slot in s.parked]
+        for node_id, member in self._members.items():
+            parked += [(*kept, node_id) for kept in member.report.parked]
         nodes = [as_node(member.facts) for member in members]
         models = [as_model(source) for source in self._sources.values()]
-        self._perform(self._planner.recover(nodes, models, copies, time.monotonic()))
+        self._perform(self._planner.recover(nodes, models, copies, parked, time.monotonic()))
         self._started_at = time.monotonic()
         self._spawn(self._watch())
         self._spawn(self._watch_nodes())
@@ -237,6 +242,13 @@ class Controller(Orders):
             await self._order(member, "close", copy.copy, False)
             if copy.changed:
                 self._lost.append(f"{copy.copy.model}: what it had learnt on {member.facts.node}")
+        kept = member.report.parked
+        if self._settings.storage is not None:
+            self._take_parked(node["NodeID"], kept)
+        else:
+            self._lost += [
+                f"{name}: what was kept of it on {member.facts.node}" for name, _ in kept
+            ]
         self._members[node["NodeID"]] = member
         self._perform(self._planner.on_node(as_node(member.facts), time.monotonic()))
 
@@ -339,10 +351,11 @@ class Controller(Orders):
         for copy_id in missing & member.missing:  # twice: a report may be older than it seems
             self._perform(planner.on_closed(copy_id, now))  # its worker died
         member.missing = missing
+        self._take_parked(node_id, report.parked)  # also by an order of the controller before us
         for copy in report.copies:
             there = planner.books.copies.get(copy.copy)
             if there is None and copy.is_open:  # nobody knows of it any more
-                self._begin_close(copy.copy, node_id, True)
+                self._begin_close(copy.copy, node_id, copy.copy.model in self._sources)
             if there is None or not there.is_open or not copy.is_open:
                 continue
             if copy.changed:

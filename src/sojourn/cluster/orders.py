@@ -174,9 +174,23 @@ class Orders:
         else:
             return False
         self._trouble.pop(copy.model, None)
+        if parked:
+            self._take_parked(node_id, [(copy.model, copy.slot)])
         self._perform(self._planner.on_closed(copy, time.monotonic(), parked=parked))
         await self._announce()
         return parked
+
+    def _take_parked(self, node_id: str, parked: Iterable[tuple[str, int]]) -> None:
+        """A node has kept the state of these slots. If all nodes see it, any of them may have to
+        tell the next controller."""
+        for name, slot in parked:
+            if self._planner.on_parked(name, slot, node_id) and self._settings.storage is not None:
+                source = self._sources[name]
+                self._sources[name] = replace(source, parked=(*source.parked, slot))
+                self._spawn(self._tell_of(name))
+
+    async def _tell_of(self, name: str) -> None:
+        await self._order_all("remember", {name: self._sources.get(name)}, False)
 
     # -- what others are told ----------------------------------------------------------------------
 

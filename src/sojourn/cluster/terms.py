@@ -45,6 +45,8 @@ class ModelSource:
     is_held: bool = False  # it is unregistered with the last caller that holds it
     warms_up: bool = False  # it is run once before callers get it
     stamp: str = ""  # tells files that were changed from those that were there before
+    # The slots whose state is in the storage that all nodes see, for a controller that starts anew.
+    parked: tuple[int, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,3 +95,4 @@ class AgentReport:
     copies: tuple[CopyReport, ...]
     charged_bytes: int
     calls: int  # functions under way
+    parked: tuple[tuple[str, int], ...] = ()  # models and slots whose state it has kept

@@ -46,9 +46,11 @@ class Planner:
         nodes: Iterable[Node],
         models: Iterable[Model],
         copies: Iterable[tuple[CopyId, str, int]],
+        parked: Iterable[tuple[str, int, str]],
         now: float,
     ) -> tuple[Order, ...]:
-        """Take over from an earlier planner: what there is, and the copies that are open where."""
+        """Take over from an earlier planner: what there is, the copies that are open where, and
+        whose state is kept where."""
         for node in nodes:
             self.books.add_node(node)
         for model in models:
@@ -61,6 +63,8 @@ class Planner:
             copy.is_open = True
             self.books.measure(copy, size)
             self.books.list_idle(copy)
+        for name, slot, node_name in parked:
+            self.on_parked(name, slot, node_name)
         for name in self.books.entries:
             self._check(name)
         return self.plan(now)
@@ -230,6 +234,15 @@ class Planner:
         self._forget_if_last(copy_id.model)
         self._check(copy_id.model)
         return self.plan(now)
+
+    def on_parked(self, name: str, slot: int, node: str) -> bool:
+        """The state of a slot is kept on this node, or where all see it; whether that is news."""
+        entry = self.books.entries.get(name)
+        is_seen = self.rules.has_shared_storage or node in self.books.places
+        if entry is None or entry.is_gone or slot in entry.parked or not is_seen:
+            return False
+        self.books.park(entry, slot, None if self.rules.has_shared_storage else node)
+        return True
 
     def on_failed(self, copy_id: CopyId, now: float) -> tuple[Order, ...]:
         """A copy could not be opened. It is tried again after a while, perhaps elsewhere."""
