@@ -21,6 +21,7 @@ from clients import client, told
 from faults.tools import Background, stopped, wait_until
 from models import counter, counting_up, softmax_regression
 from sojourn.process import awaiting
+from sojourn.session.lifecycle import Lifecycle
 from sojourn.transport.lane import CallerLane
 
 ROW = np.ones((1, 784), np.float32)
@@ -89,6 +90,7 @@ def test_awaiting_takes_no_thread(run, session):
 THOUSANDS = """
 import asyncio, numpy as np, sojourn
 from sojourn.process import awaiting
+from sojourn.session.lifecycle import Lifecycle
 from sojourn.transport.lane import CallerLane
 from test_awaiting import doubling
 
@@ -447,6 +449,22 @@ def test_a_reset_that_comes_just_before_a_step_does_not_block_the_loop(run, zygo
 
     with sojourn.open(counter) as session:
         run(main(session))
+
+
+def test_a_step_does_not_wait_for_a_reset_that_ctrl_c_kept_from_ending(run, zygote, monkeypatch):
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with sojourn.open(counter) as session:
+        session.run("total", {"amount": 1.0})
+
+        def reset() -> None:
+            with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+                patch.setattr(Lifecycle, "end_alone", interrupted)
+                session.reset()
+
+        Background(reset).result()
+        assert run(session.arun("total", {"amount": 5.0}, timeout=10)) == 5
 
 
 def test_a_step_beside_awaited_ones_does_not_wait_for_who_waits_for_them(zygote):

@@ -280,6 +280,8 @@ class Lifecycle:
             return not self._alone or self.state not in USABLE or self._is_waited_for(step.thread)
 
         if step.is_awaited:
+            if self._alone:
+                self._forget_the_lost()  # those who only ask again have no other moment for it
             return not self._alone or self.state not in USABLE
         left = None if step.deadline is None else max(0.0, step.deadline - time.monotonic())
         if not self._wait(is_its_turn, left):
