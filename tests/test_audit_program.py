@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 import textwrap
@@ -150,6 +152,96 @@ def test_the_exit_code_of_a_program_that_fails_is_its_own(tmp_path: Path) -> Non
         assert done.returncode == 7
         assert done.stdout.endswith("'-m', '--html']\n")
         assert "nothing found: 0 sessions watched" in done.stderr
+
+
+def ran(folder: Path, command: str, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "sojourn.cli.main", command, "--tf2", *words],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("command", ["audit", "run"])
+@pytest.mark.parametrize(
+    "source",
+    [
+        "sys.stdout = sys.stderr = open('log', 'w')\nprint('hello')",
+        "sys.stdout = sys.stderr = open('log', 'w')\nprint('hello')\nsys.stdout.close()",
+        "print('hello', file=open('log', 'w'))\nsys.stdout = sys.stderr = None",
+        "print('hello', file=open('log', 'w'))\nsys.stdout = sys.stderr = object()",
+        "print('hello', file=open('log', 'w'))\nsys.stdout.close()",
+        "print('hello', file=open('log', 'w'))\nos.chdir('/')",
+    ],
+)
+def test_the_report_is_ours_whatever_the_program_does_to_its_streams(
+    tmp_path: Path, command: str, source: str
+) -> None:
+    write(tmp_path / "logs.py", f"import os, sys\n{source}\nsys.exit(7)")
+    done = ran(tmp_path, command, "--json", "--output", "out.json", "logs.py")
+    assert done.returncode == 7, done.stderr
+    assert json.loads(done.stdout)["exit_code"] == 7
+    assert json.loads((tmp_path / "out.json").read_text()) == json.loads(done.stdout)
+    assert (tmp_path / "log").read_text() == "hello\n"
+    shown = ran(tmp_path, command, "logs.py")
+    assert "0 sessions" in shown.stderr or "opened no session" in shown.stderr, shown.stderr
+    assert (tmp_path / "log").read_text() == "hello\n"
+
+
+def test_the_exit_code_is_the_programs_own_though_it_closed_every_stream(tmp_path: Path) -> None:
+    write(tmp_path / "closes.py", "import os, sys\nos.closerange(0, 256)\nsys.exit(7)")
+    for command in ("audit", "run"):
+        for words in ([], ["--json"]):
+            assert ran(tmp_path, command, *words, "closes.py").returncode == 7
+
+
+@pytest.mark.parametrize("command", ["audit", "run"])
+def test_an_interrupt_while_threads_end_costs_no_report(tmp_path: Path, command: str) -> None:
+    write(
+        tmp_path / "serves.py",
+        """
+        import atexit, os, signal, threading
+        main = threading.main_thread()
+        over = threading.Event()
+
+        def serve():
+            while main.is_alive():
+                over.wait(0.001)
+            over.wait(0.05)  # until somebody waits for this thread
+            os.kill(os.getpid(), signal.SIGINT)
+            over.wait(60)
+
+        atexit.register(print, "saved")
+        threading.Thread(target=serve).start()
+        """,
+    )
+    python, _ = both(tmp_path, "serves.py")
+    done = ran(tmp_path, command, "--output", "out.json", "serves.py")
+    assert (done.returncode, done.stdout) == (python.returncode, python.stdout) == (0, "saved\n")
+    assert "KeyboardInterrupt" in done.stderr
+    assert json.loads((tmp_path / "out.json").read_text())["exit_code"] == 0
+
+
+def test_a_safe_path_is_left_as_it_is(tmp_path: Path) -> None:
+    write(tmp_path / "near.py", "print('near')")
+    write(tmp_path / "paths.py", "import sys; print(sys.path); import near")
+    environment = {**os.environ, "PYTHONSAFEPATH": "1"}
+    for target in (["paths.py"], ["-m", "paths"]):
+        ours = target if target[0] == "-m" else ["-s", *target]
+        python, sojourn = (
+            subprocess.run(
+                [sys.executable, *run],
+                capture_output=True,
+                text=True,
+                cwd=tmp_path,
+                env=environment,
+                check=False,
+            )
+            for run in (target, ["-c", RUN, *ours])
+        )
+        assert sojourn.stdout == python.stdout
 
 
 # Enough of TensorFlow to be watched.

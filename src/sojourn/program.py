@@ -2,7 +2,7 @@
 
 The program sees its own `sys.argv`, `sys.path[0]` and `__main__`, and standard input untouched;
 its tracebacks show its own lines. `end()` does what the interpreter does after the last line, so
-that a caller can look at what is left.
+that a caller can look at what is left, and gives the caller's standard streams back.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from types import CodeType, ModuleType, TracebackType
 from typing import Any
 
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+# `python -P` puts no folder before the path, so there is none to replace.
+_IS_PATH_SAFE: bool = getattr(sys.flags, "safe_path", False)
 INTERRUPTED = 130
 
 
@@ -48,9 +50,11 @@ class Program:
             "argv": sys.argv,
             "path": list(sys.path),
             "main": sys.modules.get("__main__"),
+            "streams": (sys.stdout, sys.stderr),
         }
         sys.argv = [argv0, *self.args]
-        sys.path[0:1] = [folder]
+        if not _IS_PATH_SAFE:
+            sys.path[0:1] = [folder]
         main = ModuleType("__main__")
         main.__dict__.update(globals_)
         sys.modules["__main__"] = main
@@ -70,11 +74,16 @@ class Program:
         """Do what the interpreter does at exit: wait for threads, run `atexit`, drop `__main__`."""
         # Private, but the one way to end thread pools before waiting for their threads;
         # multiprocessing ends its children in the same way.
-        threading._shutdown()  # type: ignore[attr-defined]
+        try:
+            threading._shutdown()  # type: ignore[attr-defined]
+        except KeyboardInterrupt as interrupt:
+            _show(interrupt)  # and Python goes on: only the threads are not waited for
         atexit._run_exitfuncs()
         _flush()
+        sys.stdout, sys.stderr = self._before.get("streams", (sys.stdout, sys.stderr))
         # Threads that outlive the program would miss their globals.
-        if not any(t.daemon and t.is_alive() for t in threading.enumerate()):
+        here = threading.current_thread()
+        if not any(t is not here and t.is_alive() for t in threading.enumerate()):
             sys.last_value = sys.last_traceback = None
             main = self._before.get("main")
             if main is not None:
@@ -112,7 +121,7 @@ class Program:
     def _find_module(self) -> tuple[CodeType, dict[str, Any], str, str]:
         folder = os.getcwd()
         # The search is the program's: from where it stands, not from where sojourn is installed.
-        if not sys.path or sys.path[0] != folder:
+        if not _IS_PATH_SAFE and (not sys.path or sys.path[0] != folder):
             sys.path.insert(0, folder)
             inserted = True
         else:
@@ -199,5 +208,5 @@ def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except (AttributeError, OSError, ValueError):
+        except Exception:  # a program may put anything there
             pass

@@ -10,7 +10,13 @@ from pathlib import Path
 import click
 
 from sojourn.cli.options import Data, data_options, file_option
-from sojourn.cli.program_command import Chosen, ProgramCommand, output_to_stderr, program_options
+from sojourn.cli.program_command import (
+    Chosen,
+    ProgramCommand,
+    output_to_stderr,
+    program_options,
+    reporting,
+)
 from sojourn.cli.terminal import wants_colour
 
 
@@ -65,10 +71,13 @@ def command(chosen: Chosen, page: Path | None, data: Data, ignore: str) -> None:
 
     if page is not None:
         found.write_html(page, chosen.title)
-    data.give({**found.to_dict(), "exit_code": exit_code})
-    if not data.is_printed:
-        colour = wants_colour(sys.stderr)
-        click.echo("\n" + found.text(colour), err=True, color=colour)
-        if page is not None:
-            click.echo(f"report: {page}", err=True)
+    value = {**found.to_dict(), "exit_code": exit_code}
+    data.write(value)
+    with reporting():
+        data.print(value)
+        if not data.is_printed:
+            colour = wants_colour(sys.stderr)
+            click.echo("\n" + found.text(colour), err=True, color=colour)
+            if page is not None:
+                click.echo(f"report: {page}", err=True)
     sys.exit(exit_code or (1 if found else 0))

@@ -17,9 +17,13 @@ import click
 
 
 def file_to_write(_ctx: Any, _parameter: Any, path: Path | None) -> Path | None:
-    """Refuse a folder that is not there before any work is done."""
-    if path is not None and not path.absolute().parent.is_dir():
-        raise click.UsageError(f"No such folder: {path.absolute().parent}")
+    """Refuse a folder that is not there before any work is done. A program that is run for the user
+    may go to another one, so the path is absolute."""
+    if path is None:
+        return None
+    path = path.absolute()
+    if not path.parent.is_dir():
+        raise click.UsageError(f"No such folder: {path.parent}")
     return path
 
 
@@ -42,14 +46,21 @@ class Data:
         return self.is_printed or self.file is not None
 
     def give(self, value: Any) -> None:
-        """Print and write it, as was asked for."""
-        text = json.dumps(value, indent=2)
-        self.give_file(text)
+        """Write and print it, as was asked for."""
+        self.write(value)
+        self.print(value)
+
+    def write(self, value: Any) -> None:
+        """Write it to the file, if there is to be one."""
+        self.give_file(json.dumps(value, indent=2))
+
+    def print(self, value: Any) -> None:
+        """Print it, if that was asked for."""
         if self.is_printed:
-            click.echo(text)
+            click.echo(json.dumps(value, indent=2))
 
     def give_file(self, text: str) -> None:
-        """Write it to the file, if there is to be one."""
+        """The same with a text."""
         if self.file is not None:
             self.file.write_text(text + "\n", encoding="utf-8")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import sys
@@ -110,10 +111,23 @@ def output_to_stderr(is_wanted: bool) -> Iterator[None]:
         return
     sys.stdout.flush()
     saved = os.dup(1)
+    output = os.fstat(saved)
     try:
         os.dup2(2, 1)
         yield
     finally:
-        sys.stdout.flush()
-        os.dup2(saved, 1)
-        os.close(saved)
+        # The program may have closed each of these, and given the number to a file of its own.
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.fstat(saved), output):
+                os.dup2(saved, 1)
+                os.close(saved)
+            if sys.stdout.closed:
+                sys.stdout = open(1, "w", encoding="utf-8", closefd=False)
+
+
+def reporting() -> contextlib.AbstractContextManager[None]:
+    """For output after the program has ended. It may have closed the streams, and the exit code is
+    its own all the same."""
+    return contextlib.suppress(OSError, ValueError)

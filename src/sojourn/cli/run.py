@@ -8,7 +8,13 @@ import sys
 import click
 
 from sojourn.cli.options import Data, data_options
-from sojourn.cli.program_command import Chosen, ProgramCommand, output_to_stderr, program_options
+from sojourn.cli.program_command import (
+    Chosen,
+    ProgramCommand,
+    output_to_stderr,
+    program_options,
+    reporting,
+)
 
 
 @click.command(cls=ProgramCommand, name="run")
@@ -51,7 +57,10 @@ def command(
         ledger.hold()
         running.end()  # what its exit handlers close, it has closed
         ledger.program_ended()
-    data.give({**ledger.to_dict(), "era": verdict.era, "exit_code": exit_code})
-    if not quiet:
-        click.echo(ledger.text(), err=True)
+    value = {**ledger.to_dict(), "era": verdict.era, "exit_code": exit_code}
+    data.write(value)
+    with reporting():
+        data.print(value)
+        if not quiet:
+            click.echo(ledger.text(), err=True)
     sys.exit(exit_code)
