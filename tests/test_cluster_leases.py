@@ -148,6 +148,32 @@ def test_a_lease_that_is_renewed_lasts(
         assert session.is_active
 
 
+def test_leases_are_renewed_on_all_nodes_at_a_time(
+    everywhere: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(everywhere, "_renew_all", lambda: None)  # not in between
+    everywhere.register("add", models.adder, copies=2, pinned=True)
+    wait_until(lambda: len(copies_of(everywhere, "add")) == 2)
+    everywhere._take(everywhere._control.attach())
+    both = threading.Barrier(2)  # neither node answers before the other one is asked
+    asked: list[str] = []
+    ask = links.Link.ask
+
+    def ask_together(link: links.Link, body: Any, *given: Any) -> Any:
+        if isinstance(body, words.KeepLeases):
+            both.wait(2)
+            asked.append(link.node)
+        return ask(link, body, *given)
+
+    with everywhere.lease("add", timeout=30) as one, everywhere.lease("add", timeout=30) as two:
+        with monkeypatch.context() as patched:
+            patched.setattr(links.Link, "ask", ask_together)
+            Cluster._renew_all(everywhere)
+        assert sorted(asked) == ["a", "b"]
+        assert one.is_active
+        assert two.is_active
+
+
 def test_a_stale_table_is_corrected_by_the_agent_that_is_asked(everywhere: Cluster) -> None:
     everywhere.register("add", models.adder)
     with everywhere.lease("add", timeout=30) as session:

@@ -227,14 +227,22 @@ class Cluster:
     def _renew(self) -> None:
         """Say now and then to the agents that our leases are still wanted."""
         while not self._is_over.wait(KEEP_SECONDS / 4):
-            with self._lock:
-                links = list(self._links.values())
-                leases = list(self._leases)
-            for link in links:
-                of_link = [lease for lease in leases if lease.link is link]
-                if of_link or link.is_waited_for:
-                    self._renew_at(link, of_link)
-            del leases
+            self._renew_all()
+
+    def _renew_all(self) -> None:
+        """All nodes at a time: leases on the others must not end while one is silent."""
+        with self._lock:
+            links, leases = list(self._links.values()), list(self._leases)
+        of_links = [(link, [lease for lease in leases if lease.link is link]) for link in links]
+        rounds = [
+            threading.Thread(target=self._renew_at, args=(link, held), daemon=True)
+            for link, held in of_links
+            if held or link.is_waited_for
+        ]
+        for each in rounds:
+            each.start()
+        for each in rounds:
+            each.join()
 
     def _beat(self) -> None:
         """Say now and then to the controller that we are here, and take its table."""
