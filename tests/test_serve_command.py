@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import pty
 import re
@@ -15,6 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import click
 import grpc
 import numpy as np
 import pytest
@@ -23,7 +25,7 @@ import served_models
 from clients import remaining
 from faults.tools import wait_until
 from served import SOJOURN, Served, called, data_of, models, serving
-from sojourn.cli import ps, server_client
+from sojourn.cli import predict, ps, server_client
 from sojourn.cli.server_client import ServerError
 from sojourn.service import records
 
@@ -115,7 +117,8 @@ def test_predict_takes_json_arrays_files_and_standard_input(folder: Path) -> Non
             (["times", "nowhere.npy"], 2, "No such file"),
             (["times", '{"z": [1]}'], 1, "input 'x' is missing"),
             (["times", "[[1, 2]]"], 1, ""),
-            (["times", '[["a", 1, 1, 1]]'], 2, "Input 'x'"),
+            (["times", '[["a", 1, 1, 1]]'], 2, "input 'x'"),
+            (["times", "[[null, 1, 1, 1]]"], 2, "input 'x'"),
             (["nix", ROW], 1, "Servable not found"),
             (["times", "--version=9", ROW], 1, "Servable not found"),
             (["times", ROW, ROW], 2, "name=value"),
@@ -123,6 +126,35 @@ def test_predict_takes_json_arrays_files_and_standard_input(folder: Path) -> Non
             result = called("predict", *words)
             assert (result.exit_code, why in result.output) == (code, True), result.output
             assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("value", "datatype", "sent"),
+    [
+        ([None], "FP32", None),
+        ([1.7], "INT32", None),
+        ([True], "INT32", None),
+        ([1e99], "FP32", None),
+        (["no"], "BOOL", None),
+        ([None], "BYTES", None),
+        ([1], "BYTES", None),
+        ([None], "COMPLEX64", None),
+        ([[1], [2, 3]], "FP32", None),
+        ([{"b64": "AAH/"}, "text"], "BYTES", [b"\0\1\xff", b"text"]),
+        ([2**62 + 1], "INT64", [2**62 + 1]),
+        ([1, 0.5, math.inf], "FP32", [1.0, 0.5, math.inf]),
+        (3, "FP64", 3.0),
+    ],
+)
+def test_predict_sends_what_it_was_given_or_says_why_not(
+    value: object, datatype: str, sent: object
+) -> None:
+    spec = {"name": "x", "datatype": datatype}
+    if sent is None:
+        with pytest.raises(click.UsageError, match="input 'x': "):
+            predict._array("x", value, spec)
+    else:
+        assert predict._array("x", value, spec).tolist() == sent
 
 
 def test_sigterm_answers_what_is_under_way_and_leaves_nothing(folder: Path) -> None:

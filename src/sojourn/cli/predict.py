@@ -17,6 +17,7 @@ from sojourn.cli.server_client import Client, ServerError, Wanted, server_option
 from sojourn.cli.terminal import plain
 from sojourn.service import datatypes
 from sojourn.service.failures import Refused
+from sojourn.service.http.json_arrays import as_anything, as_array
 
 _LENGTH = "Inference-Header-Content-Length"
 # By these names the data is the body of a request already.
@@ -94,7 +95,7 @@ def _read(item: str) -> Any:
         return json.loads(text)
     except OSError as error:
         raise click.UsageError(f"{item}: {error.strerror or error}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise click.UsageError(f"Data must be JSON or an array in a .npy file: {error}") from None
 
 
@@ -137,14 +138,12 @@ def _asked(client: Client, model: str, version: int | None, given: Any) -> dict[
 
 
 def _array(name: str, value: Any, spec: dict[str, Any] | None) -> np.ndarray:
-    """JSON becomes what the model takes."""
+    """JSON becomes what the model takes, by the rules of the server's REST doors."""
+    dtype = datatypes.DTYPES.get(spec["datatype"]) if spec else None
     try:
-        if spec is None or spec["datatype"] not in datatypes.DTYPES:
-            return np.asarray(value)
-        dtype = datatypes.DTYPES[spec["datatype"]]
-        return np.asarray(value, object if dtype.kind == "O" else dtype)
-    except (ValueError, TypeError, OverflowError) as error:
-        raise click.UsageError(f"Input {name!r}: {error}") from None
+        return as_anything(value, name) if dtype is None else as_array(value, dtype, name)
+    except Refused as error:
+        raise click.UsageError(str(error)) from None
 
 
 def _outputs(body: bytes, length: int) -> dict[str, np.ndarray]:
