@@ -14,6 +14,7 @@ import time
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from sojourn.service import server as server_module
 from sojourn.service.http.connection import Common, Connection
 from sojourn.service.http.limits import Limits
 from sojourn.service.http.messages import Request, Response, json_response
+from sojourn.service.operating import Operation
 from web import ask, ask_on, client, connected, is_closed, read_response, serving
 
 TIGHT = Limits(
@@ -444,6 +446,29 @@ def test_threads_that_close_a_server_together_all_return() -> None:
     for _ in range(5):
         with echoing() as server, ThreadPoolExecutor(3) as threads:
             for closed in [threads.submit(in_time, server.close) for _ in range(3)]:
+                closed.result()
+
+
+def test_threads_that_close_a_server_together_cut_nothing_off(tmp_path: Path) -> None:
+    asked, go = threading.Event(), threading.Event()
+
+    async def slow(request: Request) -> Response:
+        asked.set()
+        await asyncio.get_running_loop().run_in_executor(None, go.wait)
+        return json_response("done")
+
+    with echoing(operation=Operation(history=str(tmp_path / "history"))) as server:
+        server.router.add("GET", "/slow", slow)
+        with connected(server) as sock, connected(server) as idle, ThreadPoolExecutor(2) as threads:
+            sock.sendall(b"GET /slow HTTP/1.1\r\nhost: t\r\n\r\n")
+            assert asked.wait(10)
+            closing = [threads.submit(in_time, server.close) for _ in range(2)]
+            try:
+                assert is_closed(idle)
+            finally:
+                go.set()
+            assert read_response(sock).json == "done"
+            for closed in closing:
                 closed.result()
 
 

@@ -101,8 +101,9 @@ class Server:
         self.grace_seconds = grace_seconds
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._shutting: set[asyncio.Task[None]] = set()
-        self._is_shut = False
+        self._shutting: asyncio.Task[None] | None = None
+        self._stopping: set[asyncio.Task[None]] = set()  # the doors, one for each close
+        self._doors_are_shut = asyncio.Event()
         self._failure: BaseException | None = None  # of closing it
 
     @property
@@ -190,10 +191,10 @@ class Server:
             self._loop.run_forever()
         finally:
             sys.setswitchinterval(before)
-            if self._shutting:  # begun when another was at its end
-                for task in self._shutting:
-                    task.cancel()
-                self._loop.run_until_complete(asyncio.wait(self._shutting))
+            for task in self._stopping:  # if shutting has failed
+                task.cancel()
+            if self._stopping:
+                self._loop.run_until_complete(asyncio.wait(self._stopping))
             self._loop.close()
 
     def _http_door(self, address: str, router: Router) -> HttpDoor:
@@ -213,24 +214,33 @@ class Server:
         await self.handler.catalogue.start()
 
     def _begin_to_shut(self, loop: asyncio.AbstractEventLoop, grace: float) -> None:
+        """It is shut once. Who closes it again can only have its doors stopped in less time."""
+
         def has_ended(task: asyncio.Task[None]) -> None:
-            self._shutting.discard(task)
-            if not task.cancelled():  # by another one, which goes on
-                self._is_shut, self._failure = True, task.exception()
-                loop.stop()
+            self._failure = None if task.cancelled() else task.exception()
+            loop.stop()
 
-        if self._is_shut:
-            return
-        task = loop.create_task(self._shut(grace))
-        self._shutting.add(task)
-        task.add_done_callback(has_ended)
+        if self._shutting is None:
+            self._shutting = loop.create_task(self._shut())
+            self._shutting.add_done_callback(has_ended)
+        if not self._doors_are_shut.is_set():
+            self._stopping.add(loop.create_task(self._stop_doors(grace)))
 
-    async def _shut(self, grace: float) -> None:
+    async def _stop_doors(self, grace: float) -> None:
+        try:
+            await asyncio.gather(*(door.stop(grace) for door in self._doors.values()))
+        finally:
+            self._doors_are_shut.set()
+
+    async def _shut(self) -> None:
         self.handler.is_stopping = True
         self.operating.drain()
         if self.operating.page is not None:
             await self.operating.page.stop()
-        await asyncio.gather(*(door.stop(grace) for door in self._doors.values()))
+        await self._doors_are_shut.wait()
+        for task in self._stopping:
+            if task.done():
+                task.result()
         await self.handler.close()
         await self.handler.catalogue.close()
         self.operating.close()
