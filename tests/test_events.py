@@ -216,6 +216,37 @@ def test_the_file_is_named_by_the_environment_and_shared_by_processes(tmp_path):
     assert len({one["pid"] for one in written}) == 3
 
 
+@pytest.mark.parametrize("first", ["sojourn.events.emit('test.told')", ""])
+def test_a_program_that_changes_its_folder_goes_on_with_its_file(tmp_path, first):
+    (tmp_path / "deep").mkdir()
+    code = f"""
+import os, sojourn
+sojourn.events.write_lines("lines.jsonl")
+{first}
+os.chdir("deep")
+sojourn.events.emit("test.told")
+"""
+    environment = {**os.environ, "SOJOURN_EVENTS": "events.jsonl"}
+    subprocess.run([sys.executable, "-c", code], env=environment, cwd=tmp_path, check=True)
+    for name in ("events.jsonl", "lines.jsonl"):
+        assert (tmp_path / name).read_text().count("test.told") == (2 if first else 1)
+    assert not any((tmp_path / "deep").iterdir())
+
+
+def test_a_folder_that_is_gone_is_a_warning_and_no_failure(tmp_path):
+    code = "import os; os.rmdir(os.getcwd()); import sojourn; sojourn.events.emit('test.told')"
+    environment = {**os.environ, "SOJOURN_EVENTS": "events.jsonl"}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment,
+        cwd=tmp_path,
+        check=True,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert "no events are recorded, events.jsonl cannot be written" in done.stderr
+
+
 def test_the_file_is_bounded_and_the_one_before_is_kept(tmp_path):
     path = tmp_path / "events.jsonl"
     stop = sojourn.events.write_lines(str(path), max_bytes=2000)

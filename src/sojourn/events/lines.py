@@ -91,7 +91,8 @@ def write_lines(
 
     A file that reaches `max_bytes`, such as `"64MiB"`, becomes `<file>.1`, and a new one begins.
     """
-    writer = _Writer(arguments.path("path", path), arguments.memory("max_bytes", max_bytes))
+    file = os.path.abspath(arguments.path("path", path))  # the program may change its folder
+    writer = _Writer(file, arguments.memory("max_bytes", max_bytes))
     unsubscribe = subscribe(writer)
 
     def stop() -> None:
@@ -103,6 +104,8 @@ def write_lines(
 
 def write_lines_when_there_are_some(path: str) -> None:
     """The same, but the file is opened with the first event."""
+    with contextlib.suppress(FileNotFoundError):  # no folder to be in: the warning says so
+        path = os.path.abspath(path)
 
     def begin(event: Event) -> None:
         stop()

@@ -63,7 +63,8 @@ class Page:
         self.watching = Watching(self._changed, self._closed)
         self.drain = drain
         self.reload = reload
-        self._events = os.fspath(events) if events else os.environ.get("SOJOURN_EVENTS", "")
+        recorded = os.fspath(events) if events else os.environ.get("SOJOURN_EVENTS", "")
+        self._events = recorded and os.path.abspath(recorded)
         self._wants_token = wants_token
         self._addresses = {} if addresses is None else addresses
         self._cluster = cluster
