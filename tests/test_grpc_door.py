@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import threading
 import time
 import tracemalloc
@@ -354,7 +355,7 @@ def test_watches_cannot_be_all_the_calls_that_a_door_takes(client, monkeypatch):
     watches = [stub(b"", timeout=20) for _ in range(2)]
     for watch in watches:
         next(watch)
-    assert refused(client, path, None)[0] == "RESOURCE_EXHAUSTED"
+    assert refused(client, path, None)[0] == "UNIMPLEMENTED"
     watches[0].cancel()
     deadline = time.monotonic() + 20
     again = None
@@ -366,6 +367,35 @@ def test_watches_cannot_be_all_the_calls_that_a_door_takes(client, monkeypatch):
             again = watch
     for watch in (watches[1], again):
         watch.cancel()
+
+
+def test_a_connection_has_a_few_watches_and_leaves_others_theirs(door, handler, monkeypatch):
+    monkeypatch.setattr(health_module, "_MOST_WATCHES_OF_CONNECTION", 2)
+    path = "grpc.health.v1.Health/Watch"
+    alone = {"options": [("grpc.use_local_subchannel_pool", 1)]}
+    with opened(door, handler) as address, connected(address, **alone) as greedy:
+        watches = [greedy.channel.unary_stream(f"/{path}")(b"", timeout=20) for _ in range(2)]
+        for watch in watches:
+            next(watch)
+        assert refused(greedy, path, None)[0] == "UNIMPLEMENTED"
+        with connected(address, **alone) as other:
+            watch = other.channel.unary_stream(f"/{path}")(b"", timeout=20)
+            next(watch)
+            watch.cancel()
+
+
+def test_a_client_that_checks_health_is_served_when_too_many_watch(door, handler, monkeypatch):
+    monkeypatch.setattr(health_module, "_MOST_WATCHES", 0)
+    config = {
+        "loadBalancingConfig": [{"round_robin": {}}],
+        "healthCheckConfig": {"serviceName": KS},
+    }
+    options = [
+        ("grpc.service_config", json.dumps(config)),
+        ("grpc.use_local_subchannel_pool", 1),
+    ]
+    with opened(door, handler) as address, connected(address, options=options) as client:
+        assert client(f"{KS}/ServerLive").live
 
 
 def test_every_call_is_reported(handler):

@@ -18,6 +18,7 @@ class Call:
     request_id: str = ""
     # Told of bytes that the call takes beside its message; raises Refused if they are too many.
     hold: Callable[[int], None] = lambda count: None
+    peer: str = ""  # its connection
 
 
 @dataclass(frozen=True, slots=True)

@@ -311,7 +311,7 @@ class GrpcDoor:
             self._gate.admit(role, seen.path, metadata, seen.peer)
         remaining = context.time_remaining()
         deadline = None if remaining is None else time.monotonic() + remaining
-        return Call(deadline, seen.request_id, lambda count: self._hold(count, seen))
+        return Call(deadline, seen.request_id, lambda count: self._hold(count, seen), seen.peer)
 
     def _fail(self, error: Exception, seen: _Seen, context: Any) -> None:
         """Say how the call ends. `context.abort` would do it by an exception that refers to

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection
 from typing import Any
 
@@ -12,7 +13,9 @@ from sojourn.service.grpc.messages import HEALTH
 from sojourn.service.http.router import Role
 
 _LOOK_SECONDS = 1.0
-_MOST_WATCHES = 256  # anybody may have one, for ever: they must not be all the calls there can be
+# Anybody may have one, for ever: they must not be all the calls there can be.
+_MOST_WATCHES = 1024
+_MOST_WATCHES_OF_CONNECTION = 16
 _SERVING, _NOT_SERVING, _UNKNOWN = 1, 2, 3
 
 
@@ -24,7 +27,7 @@ class Health:
     ) -> None:
         self._is_ready = is_ready
         self._services = {"", *services}
-        self._watches = 0
+        self._watches: Counter[str] = Counter()  # by connection
         self._stops = stops  # set when the server stops: it says so, and ends the watches
 
     def service(self) -> Service:
@@ -46,9 +49,11 @@ class Health:
         return HEALTH.HealthCheckResponse(status=self._status())
 
     async def _watch(self, request: Any, call: Call) -> AsyncIterator[Any]:
-        if self._watches >= _MOST_WATCHES:
-            raise Refused(Status.RESOURCE_EXHAUSTED, f"{self._watches} watch it already", 60.0)
-        self._watches += 1
+        watches, peer = self._watches, call.peer
+        if watches[peer] >= _MOST_WATCHES_OF_CONNECTION or watches.total() >= _MOST_WATCHES:
+            # To a client that balances by its watch, any other status says that we are not well.
+            raise Refused(Status.UNIMPLEMENTED, "too many watch it already: ask by Check")
+        watches[peer] += 1
         known = request.service in self._services
         said = None
         try:
@@ -65,4 +70,5 @@ class Health:
                 except (TimeoutError, asyncio.TimeoutError):
                     pass
         finally:
-            self._watches -= 1
+            watches[peer] -= 1
+            watches += Counter()  # without those who have none
