@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,11 +15,12 @@ import fsspec
 import numpy as np
 import pytest
 
+import models
 import served_models
 import sojourn
-from cluster_stand_in import StandIn, copies_of
-from faults.tools import wait_until
-from sojourn.cluster import Cluster
+from cluster_stand_in import StandIn, copies_of, stand_in
+from faults.tools import Background, wait_until
+from sojourn.cluster import Cluster, files
 from sojourn.cluster.wire.sharing import Sharing
 from sojourn.transport.placed import file_of
 from sojourn.transport.segment import SegmentError
@@ -103,9 +106,9 @@ def test_a_result_of_another_node_that_a_fork_has_is_not_released() -> None:
 
 
 def test_a_model_is_brought_from_a_url(everywhere: Cluster) -> None:
-    files = fsspec.filesystem("memory")
+    memory = fsspec.filesystem("memory")
     try:
-        files.pipe("/shelf/times/model.onnx", served_models.times(3))
+        memory.pipe("/shelf/times/model.onnx", served_models.times(3))
         everywhere.register("times", "memory://shelf/times/model.onnx", copies=2, pinned=True)
         wait_until(lambda: len(copies_of(everywhere, "times")) == 2)
         with everywhere.lease("times", timeout=30) as session:
@@ -114,7 +117,60 @@ def test_a_model_is_brought_from_a_url(everywhere: Cluster) -> None:
         with pytest.raises(sojourn.ModelError, match="memory://shelf/nothing cannot be read"):
             everywhere.lease("none", timeout=30)
     finally:
-        files.rm("/shelf", recursive=True)
+        memory.rm("/shelf", recursive=True)
+
+
+def test_a_node_that_brings_files_answers_while_another_model_is_let_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    memory = fsspec.filesystem("memory")
+    begun, go = threading.Event(), threading.Event()
+    get_file = type(memory).get_file
+
+    def slowly(*given: Any, **named: Any) -> Any:
+        begun.set()
+        go.wait(20)
+        begun.clear()
+        return get_file(*given, **named)
+
+    monkeypatch.setattr(type(memory), "get_file", slowly)
+    memory.pipe("/shelf/times/model.onnx", served_models.times(3))
+    try:
+        with stand_in("a") as nodes, nodes.connect() as everywhere:
+            everywhere.register("add", models.adder)
+            everywhere.register("other", models.counter)
+            everywhere.register("times", "memory://shelf/times/model.onnx")
+            with everywhere.lease("add", timeout=30) as session:
+                bringing = Background(lambda: everywhere.lease("times", timeout=30).close())
+                assert begun.wait(30)
+                everywhere.unregister("other")
+                assert session.run("output", {"a": 1, "b": 2}) == 3
+                assert begun.is_set()  # it is still being brought
+                go.set()
+                bringing.result()
+    finally:
+        memory.rm("/shelf", recursive=True)
+
+
+def test_two_callers_may_send_the_same_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "model").write_bytes(b"model")
+    digest = files._checksum(str(tmp_path / "model"))
+    checksum, both = files._checksum, threading.Barrier(2)
+
+    def check_together(path: str) -> str:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(0.2)
+        return checksum(path)
+
+    monkeypatch.setattr(files, "_checksum", check_together)
+    (tmp_path / "there").mkdir()
+    there = files.Files(str(tmp_path / "there"))
+    data = np.frombuffer(b"model", np.uint8)
+    callers = [Background(there.store, digest, 0, 5, data) for _ in range(2)]
+    assert [caller.result() for caller in callers] == [5, 5]
+    assert there.read(digest, 0)[1].tobytes() == b"model"
 
 
 def test_a_model_is_sent_along_once_and_outlives_its_path(

@@ -83,7 +83,7 @@ class AgentActor:
         return await self._agent.close(epoch, copy, parks)
 
     async def drop(self, epoch: Epoch, name: str, slots: int) -> None:
-        self._agent.drop(epoch, name, slots)
+        await self._agent.drop(epoch, name, slots)
 
     async def set_routes(self, epoch: Epoch, plan: int, routes: dict[str, list[str]]) -> None:
         self._agent.set_routes(epoch, plan, routes)

@@ -211,13 +211,13 @@ class Agent:
         await self._let_go(copy, "its model was closed on this node")
         return parks
 
-    def drop(self, epoch: Epoch, name: str, slots: int) -> None:
+    async def drop(self, epoch: Epoch, name: str, slots: int) -> None:
         """Forget what was kept of a model that is registered no longer."""
         self.require(epoch)
         for slot in range(slots):
             self._parked.discard((name, slot))
-            self._storage.drop(name, slot)
-        self._files.keep_only(self._sources.values())
+            await asyncio.to_thread(self._storage.drop, name, slot)
+        self._spawn(asyncio.to_thread(self._files.keep_only, self.recall))
 
     async def _let_go(self, copy: CopyId, why: str) -> None:
         self._leases.end_of(copy.model, why)

@@ -11,7 +11,8 @@ import shutil
 import tarfile
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,6 +25,7 @@ from sojourn.cluster.wire import words
 from sojourn.errors import ModelError, SojournError
 
 _CHUNK_BYTES = 16 * 2**20
+_CHUNK_SECONDS = 60.0  # after which a node that sends or takes one is not waited for
 SENT_TO = 2  # nodes, so that one of them may be lost
 
 
@@ -33,6 +35,7 @@ class Files:
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._lock = threading.Lock()  # one is brought at a time
+        self._storing = threading.Lock()  # a part of one is taken at a time, meanwhile as well
 
     def path_of(self, source: ModelSource, others: Sequence[AgentFacts]) -> str:
         """Where the files of a model are. Raises ModelError if they cannot be had."""
@@ -47,10 +50,10 @@ class Files:
             except (OSError, ImportError, ValueError) as error:
                 raise ModelError(f"{source.path} cannot be read: {error}") from error
 
-    def keep_only(self, sources: Iterable[ModelSource]) -> None:
-        """Remove what no registered model needs any more."""
-        used = {_name(source) for source in sources}
-        with self._lock:
+    def keep_only(self, registered: Callable[[], Mapping[str, ModelSource]]) -> None:
+        """Remove what no registered model needs any more, once none is being brought."""
+        with self._lock, self._storing:
+            used = {_name(source) for source in registered().values()}
             for entry in os.listdir(self._folder):
                 if entry.partition(".")[0].partition("-")[0] not in used:
                     path = f"{self._folder}/{entry}"
@@ -82,24 +85,25 @@ class Files:
     def store(self, digest: str, offset: int, total: int, data: np.ndarray | None) -> int:
         """Take a part of a parcel; how much of it is here, all if it is whole."""
         whole = self._parcel(digest)
-        if os.path.exists(whole):
-            return total
-        part = f"{whole}.part"
-        with self._lock, open(part, "ab") as file:
-            have = file.tell()
-            if data is not None and offset == have:
-                file.write(data.data)
+        part = f"{whole}.sent"
+        with self._storing:  # to the end: two callers may send the same
+            if os.path.exists(whole):
+                return total
+            with open(part, "ab") as file:
                 have = file.tell()
+                if data is not None and offset == have:
+                    file.write(data.data)
+                    have = file.tell()
             if have < total:
                 return have
-        try:
-            if _checksum(part) != digest:
-                raise ModelError("a model that was sent along did not arrive as it was")
-            os.replace(part, whole)
-        except BaseException:
-            os.unlink(part)
-            raise
-        return total
+            try:
+                if _checksum(part) != digest:
+                    raise ModelError("a model that was sent along did not arrive as it was")
+                os.replace(part, whole)
+            except BaseException:
+                os.unlink(part)
+                raise
+            return total
 
     def read(self, digest: str, offset: int) -> tuple[int, np.ndarray]:
         """A part of a parcel, and how long all of it is; -1 if it is not here."""
@@ -167,17 +171,17 @@ def send(parcel: str, digest: str, links: Sequence[Link]) -> None:
 
 
 def _push(link: Link, parcel: str, digest: str, total: int) -> None:
-    reply, _ = link.ask(words.SendParcel(digest, 0, total))
+    reply, _ = link.ask(words.SendParcel(digest, 0, total), (), _soon())
     with open(parcel, "rb") as file:
         while reply.have < total:
             data = np.frombuffer(os.pread(file.fileno(), _CHUNK_BYTES, reply.have), np.uint8)
-            reply, _ = link.ask(words.SendParcel(digest, reply.have, total), [data])
+            reply, _ = link.ask(words.SendParcel(digest, reply.have, total), [data], _soon())
 
 
 def _pull(link: Link, digest: str, target: str) -> None:
     with open(target, "wb") as file:
         while True:
-            reply, arrays = link.ask(words.FetchParcel(digest, file.tell()))
+            reply, arrays = link.ask(words.FetchParcel(digest, file.tell()), (), _soon())
             if reply.have < 0:
                 raise FileNotFoundError(digest)
             file.write(arrays[0].data)
@@ -185,6 +189,10 @@ def _pull(link: Link, digest: str, target: str) -> None:
                 break
     if _checksum(target) != digest:
         raise ModelError("a model that was sent along did not arrive as it was")
+
+
+def _soon() -> float:
+    return time.monotonic() + _CHUNK_SECONDS
 
 
 @contextmanager
