@@ -308,6 +308,29 @@ def test_orders_of_a_controller_that_was_replaced_are_refused(nodes: StandIn) ->
         agent.set_routes(Epoch(2, "another"), 1, {})
 
 
+def test_the_first_plan_of_a_controller_replaces_the_last_of_the_one_before(nodes: StandIn) -> None:
+    agent = nodes.nodes.agent({"NodeID": "a"}).agent
+    agent.set_routes(Epoch(1, "earlier"), 7, {"m": ["gone"]})
+    agent.set_routes(Epoch(2, "later"), 1, {"m": ["b"]})
+    moved = asyncio.run(agent._lease(None, words.LeaseModel("m", 1.0, 1.0, "")))
+    assert moved == words.Moved((2, 1), ["b"])
+
+
+def test_a_timeout_of_the_models_own_code_arrives_as_it_is(everywhere: Cluster) -> None:
+    def build() -> Any:
+        def late(a: Any) -> Any:
+            raise TimeoutError("the shop does not answer")
+
+        return late
+
+    everywhere.register("late", build)
+    with everywhere.lease("late", timeout=30) as session:
+        with pytest.raises(TimeoutError, match="the shop does not answer"):
+            session.run("output", {"a": 1.0})
+        with pytest.raises(TimeoutError, match="the shop does not answer"):
+            asyncio.run(session.arun("output", {"a": 1.0}))
+
+
 def test_what_has_to_leave_comes_back_on_another_node_bit_for_bit(tmp_path: Path) -> None:
     storage = f"file://{tmp_path}/states"
     with stand_in("a", storage=storage, memory=2**28) as nodes, nodes.connect() as everywhere:

@@ -78,7 +78,7 @@ class Agent:
         self._copies: dict[str, CopyId] = {}  # by model: what is open here, or being opened
         self._open: dict[CopyId, Stay] = {}  # those that can be leased
         self._routes: dict[str, list[str]] = {}
-        self._plan = 0
+        self._plan = 0, 0  # of which controller, and which of its plans
         self._sources: dict[str, ModelSource] = {}  # for a controller that starts anew
         self._parked: set[tuple[str, int]] = set()  # models and slots, for the same
         self._leases = Leases(self._pool)
@@ -234,8 +234,8 @@ class Agent:
     def set_routes(self, epoch: Epoch, plan: int, routes: dict[str, list[str]]) -> None:
         """Which nodes have which model, as of this plan, for callers that ask the wrong one."""
         self.require(epoch)
-        if plan > self._plan:
-            self._plan, self._routes = plan, routes
+        if (epoch.number, plan) > self._plan:
+            self._plan, self._routes = (epoch.number, plan), routes
 
     def remember(
         self, epoch: Epoch, sources: Mapping[str, ModelSource | None], are_all: bool
@@ -322,17 +322,17 @@ class Agent:
     async def _lease(self, end: AgentEnd, ask: words.LeaseModel) -> Any:
         copy = self._copies.get(ask.model)
         if copy is None or copy not in self._open:
-            return words.Moved((self._epoch.number, self._plan), self._routes.get(ask.model, []))
+            return words.Moved(self._plan, self._routes.get(ask.model, []))
         try:
             held = await self._leases.take(ask)
         except SojournError:
             if copy in self._open:
                 raise
-            return words.Moved((self._epoch.number, self._plan), [])  # it was let go meanwhile
+            return words.Moved(self._plan, [])  # it was let go meanwhile
         stay = held.lease._terms.stay
         if stay is not self._open.get(copy):  # the pool has opened it anew
             self._leases.end(held.number, "its worker died")
-            return words.Moved((self._epoch.number, self._plan), [])
+            return words.Moved(self._plan, [])
         return words.Leased(
             held.number,
             stay.name,

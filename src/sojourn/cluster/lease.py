@@ -147,8 +147,8 @@ class RemoteLease(Usable):
             self._has_effects |= not step.can_repeat
             return self._taken(*link.ask(step.question(granted.lease), step.arrays, deadline))
         except TimeoutError as error:
-            if isinstance(error, StepTimeout):
-                raise
+            if isinstance(error, StepTimeout) or step.timeout is None:
+                raise  # without a timeout it is the model's own
             raise self._late(step) from None
         except LeaseExpired as error:
             raise self._expired(error) from None
@@ -162,7 +162,7 @@ class RemoteLease(Usable):
             try:
                 return await asyncio.wait_for(self._arun_twice(step, limit), limit)
             except (asyncio.TimeoutError, TimeoutError) as error:
-                if isinstance(error, StepTimeout):
+                if isinstance(error, StepTimeout) or step.timeout is None:
                     raise
                 raise self._late(step) from None
 
