@@ -205,6 +205,54 @@ def test_another_shape_is_refused_before_anything_changes(tmp_path):
         assert session.run("a").tolist() == [1, 1]
 
 
+def test_a_table_that_refuses_its_values_leaves_every_variable_as_it_was(tmp_path):
+    def wide(values: int, keys: int) -> Any:
+        def build() -> Any:
+            import tensorflow as tf
+
+            v1 = tf.compat.v1
+            x = v1.placeholder(tf.float32, [], name="x")
+            weights = [v1.get_variable(f"w{i}", initializer=tf.zeros([1000])) for i in range(32)]
+            table = tf.lookup.experimental.MutableHashTable(
+                tf.string, tf.float32, tf.zeros([values]), name="table"
+            )
+            # Keys of a width that the graph does not tell: only the table itself can refuse them.
+            empty = v1.placeholder_with_default(tf.zeros([keys], tf.int64), None)
+            dense = tf.raw_ops.MutableDenseHashTableV2(
+                empty_key=empty,
+                deleted_key=empty - 1,
+                value_dtype=tf.float32,
+                initial_num_buckets=8,
+            )
+            key = tf.ones([1, keys], tf.int64)
+            insert = tf.raw_ops.LookupTableInsertV2(table_handle=dense, keys=key, values=x[None])
+            found = tf.raw_ops.LookupTableFindV2(
+                table_handle=dense, keys=key, default_value=tf.constant(-1.0)
+            )
+            changes = [
+                table.insert(tf.constant(["k"]), tf.zeros([1, values]) + x),
+                insert,
+                *[v1.assign(w, w * 0 + x) for w in weights],
+            ]
+            several = [*[w[0] for w in weights], table.lookup(tf.constant("k"))[0], found[0]]
+            return {"x": x}, {"state": tf.stack(several), "change": tf.group(*changes)}
+
+        return build
+
+    with sojourn.open(wide(2, 2)) as session:
+        session.run("change", {"x": 5})
+        session.save(tmp_path / "two")
+        session.run("change", {"x": 6})
+        session.restore(tmp_path / "two")
+        assert set(session.run("state")) == {5}
+    for values, keys, told in ((3, 2, r"table-values is float32\[1, 2\]"), (2, 3, "key shape")):
+        with sojourn.open(wide(values, keys)) as session:
+            session.run("change", {"x": 7})
+            with pytest.raises(sojourn.CheckpointError, match=told):
+                session.restore(tmp_path / "two")
+            assert set(session.run("state")[:32]) == {7}
+
+
 def test_a_save_replaces_only_saved_state(session, tmp_path):
     (tmp_path / "file").write_text("mine")
     (tmp_path / "folder").mkdir()

@@ -82,11 +82,20 @@ class _Item:
             return ops.AssignVariableOp(resource=handle, value=values[0])
         return ops.Assign(ref=handle, value=values[0], validate_shape=False)
 
-    def accepts(self, dtype: Any, shape: Sequence[int]) -> bool:
-        if self.is_table:
-            return True
-        wanted = tf.TensorShape(self.op.get_attr("shape"))
-        return bool(self.dtypes[0] == dtype and wanted.is_compatible_with(shape))
+    @property
+    def shapes(self) -> list[Any]:
+        """As far as the graph tells: of a variable, or of a table's keys and values."""
+        if not self.is_table:
+            return [tf.TensorShape(self.op.get_attr("shape"))]
+        key = value = tf.TensorShape([])
+        if self.op.type != "MutableHashTableV2":  # whose values are single ones
+            value = tf.TensorShape(self.op.get_attr("value_shape"))
+        if self.op.type == "MutableDenseHashTableV2":
+            key = self.op.inputs[0].shape  # of the key that stands for an empty place
+            # It keeps vectors, also of single ones.
+            key, value = (tf.TensorShape([1]) if s.rank == 0 else s for s in (key, value))
+        count = tf.TensorShape([None])
+        return [count.concatenate(key), count.concatenate(value)]
 
 
 class Variables:
@@ -153,12 +162,14 @@ class Variables:
                 f"it was made by another model: there is no {_listed(sorted(extra))} in this one"
             )
         for item in items:
-            for key in item.keys:
-                if not item.accepts(dtypes[key], shapes[key]):
-                    want = f"{item.dtypes[0].name}{item.op.get_attr('shape')}"
+            for key, dtype, shape in zip(item.keys, item.dtypes, item.shapes, strict=True):
+                if dtype != dtypes[key] or not shape.is_compatible_with(shapes[key]):
                     raise CheckpointError(
-                        f"{key} is {dtypes[key].name}{shapes[key]} in it, and {want} here"
+                        f"{key} is {dtypes[key].name}{shapes[key]} in it, and "
+                        f"{dtype.name}{shape} here"
                     )
+            if item.is_table and len({tuple(shapes[key][:1]) for key in item.keys}) > 1:
+                raise CheckpointError(f"{item.op.name} has not one value for each key in it")
         return items
 
     # -- the state at the start ----------------------------------------------------------------
@@ -256,11 +267,15 @@ class Variables:
                         shape_and_slices=[""] * len(keys),
                         dtypes=[dtype for item in items for dtype in item.dtypes],
                     )
-                # All or nothing: no variable changes before every value is in memory.
-                with tf.control_dependencies(loaded):
-                    value_of = dict(zip(keys, loaded, strict=True))
-                    writes = [item.write([value_of[k] for k in item.keys]) for item in items]
-                    load = tf.group(*[getattr(w, "op", w) for w in writes])
+                # All or nothing: no variable changes before every value is in memory, and before
+                # the tables, which check what they are given, have accepted theirs.
+                value_of = dict(zip(keys, loaded, strict=True))
+                load = tf.group(*loaded)
+                for turn in (True, False):
+                    with tf.control_dependencies([load]):
+                        of_turn = [item for item in items if item.is_table is turn]
+                        writes = [item.write([value_of[k] for k in item.keys]) for item in of_turn]
+                        load = tf.group(load, *[getattr(w, "op", w) for w in writes])
             self._loaders[keys] = (where, load)
         return self._loaders[keys]
 
