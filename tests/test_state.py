@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -148,6 +149,18 @@ def flip(path: Path) -> None:
     path.write_bytes(content)
 
 
+def lead(path: Path, elsewhere: str) -> None:
+    path.unlink()
+    path.symlink_to(elsewhere)
+
+
+def name_in_manifest(path: Path, name: str) -> None:
+    manifest = msgspec.json.decode((path / "manifest.json").read_bytes(), type=checkpoints.Manifest)
+    files = {name: checkpoints.FileFacts(1, "")}
+    hostile = msgspec.structs.replace(manifest, files=files).sealed()
+    (path / "manifest.json").write_bytes(msgspec.json.encode(hostile))
+
+
 DATA = "state.data-00000-of-00001"
 
 
@@ -162,6 +175,13 @@ DATA = "state.data-00000-of-00001"
         (lambda p: flip(p / "manifest.json"), "manifest.json is damaged"),
         (lambda p: os.truncate(p / "manifest.json", 9), "manifest.json is damaged"),
         (lambda p: shutil.rmtree(p), "there is nothing there"),
+        (lambda p: os.truncate(p / "manifest.json", 2**36), "manifest.json is damaged: it has 64"),
+        (lambda p: os.truncate(p / DATA, 2**36), "state.data.* is damaged"),
+        (lambda p: lead(p / "manifest.json", "/dev/zero"), "manifest.json is not a file"),
+        (lambda p: lead(p / "state.index", "/dev/zero"), "state.index is not a file"),
+        (lambda p: name_in_manifest(p, "state.\0"), "none of a state: 'state"),
+        (lambda p: name_in_manifest(p, "../state.index"), "none of a state: '../state"),
+        (lambda p: name_in_manifest(p, "core"), "none of a state: 'core"),
     ],
 )
 def test_damage_is_named_and_harms_nothing(session, saved, damage, told):
@@ -170,6 +190,17 @@ def test_damage_is_named_and_harms_nothing(session, saved, damage, told):
     damage(saved)
     with pytest.raises(sojourn.CheckpointError, match=told):
         session.restore(saved)
+    assert same(session.run(STATE), before)
+
+
+def test_a_state_whose_files_are_links_is_restored(session, saved, tmp_path):
+    before = session.run(STATE)
+    (tmp_path / "blobs").mkdir()
+    for part in list(saved.iterdir()):
+        part.rename(tmp_path / "blobs" / part.name)
+        part.symlink_to(tmp_path / "blobs" / part.name)
+    session.run("train", ONE)
+    session.restore(saved)
     assert same(session.run(STATE), before)
 
 

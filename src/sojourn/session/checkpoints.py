@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import math
 import mmap
 import os
 import stat
@@ -35,6 +36,7 @@ MANIFEST = "manifest.json"
 _POINTER = "checkpoint"
 _FORMAT = 1
 _CHUNK_BYTES = 2**20
+_MOST_MANIFEST_BYTES = 2**26
 # What is there may not be a file: opening a pipe would wait for a writer.
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 
@@ -280,7 +282,10 @@ def _write_file(folder: int, name: str, content: bytes) -> None:
 def _read_manifest(folder: int) -> Manifest:
     try:
         with _file(folder, MANIFEST) as fd, open(fd, "rb", closefd=False) as file:
-            manifest = msgspec.json.decode(file.read(), type=Manifest)
+            size = os.fstat(fd).st_size
+            if size > _MOST_MANIFEST_BYTES:
+                raise CheckpointError(f"{MANIFEST} is damaged: it has {format_bytes(size)}")
+            manifest = msgspec.json.decode(file.read(size + 1), type=Manifest)
     except FileNotFoundError:
         raise CheckpointError(f"a part is missing: {MANIFEST}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -293,10 +298,10 @@ def _read_manifest(folder: int) -> Manifest:
 
 
 def _check_file(folder: int, name: str, facts: FileFacts) -> None:
-    if os.path.basename(name) != name:
-        raise CheckpointError(f"{MANIFEST} names a file elsewhere: {name}")
+    if os.path.basename(name) != name or not _is_part(name) or "\0" in name:
+        raise CheckpointError(f"{MANIFEST} names a file that is none of a state: {name!r}")
     try:
-        found = _facts(folder, name)
+        found = _facts(folder, name, facts.bytes)
     except FileNotFoundError:
         raise CheckpointError(f"a part is missing: {name}") from None
     if found.bytes < facts.bytes:
@@ -305,7 +310,8 @@ def _check_file(folder: int, name: str, facts: FileFacts) -> None:
         raise CheckpointError(f"{name} is damaged: its checksum differs")
 
 
-def _facts(folder: int, name: str) -> FileFacts:
+def _facts(folder: int, name: str, most: float = math.inf) -> FileFacts:
+    """Of a file, or of its beginning if it has more than `most` bytes."""
     digest = hashlib.sha256()
     size = 0
     # From the kernel: what a thread has from malloc stays with its arena, a chunk for each thread.
@@ -315,7 +321,7 @@ def _facts(folder: int, name: str) -> FileFacts:
         _file(folder, name) as fd,
         open(fd, "rb", buffering=0, closefd=False) as file,
     ):
-        while count := file.readinto(view):
+        while size <= most and (count := file.readinto(view)):
             digest.update(view[:count])
             size += count
     return FileFacts(size, digest.hexdigest())
@@ -325,6 +331,8 @@ def _facts(folder: int, name: str) -> FileFacts:
 def _file(folder: int, name: str, flags: int = _READ) -> Iterator[int]:
     fd = os.open(name, flags, 0o666, dir_fd=folder)
     try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):  # a link may lead to a device without an end
+            raise CheckpointError(f"{name} is not a file")
         yield fd
     finally:
         os.close(fd)
