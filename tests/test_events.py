@@ -214,6 +214,7 @@ def test_the_file_is_named_by_the_environment_and_shared_by_processes(tmp_path):
     written = [json.loads(line) for line in path.read_text().splitlines()]
     assert len(written) == 600
     assert len({one["pid"] for one in written}) == 3
+    assert len({one["run_id"] for one in written}) == 3  # a file outlives pids
 
 
 @pytest.mark.parametrize("first", ["sojourn.events.emit('test.told')", ""])

@@ -96,6 +96,40 @@ def test_a_life_is_put_together_from_its_events():
     assert held[session.closed_at] == 0
 
 
+@pytest.mark.parametrize("run_ids", [("", ""), ("a", "b")])
+def test_runs_of_a_container_with_the_same_pid_are_told_apart(run_ids: tuple[str, str]) -> None:
+    first, second = run_ids
+    told = tell(
+        [
+            line("session.opening", 0.0, run_id=first),
+            line("session.ready", 1.0, run_id=first),
+            line("session.steps", 2.0, run_id=first, runs=100),  # and killed
+            line("session.opening", 5.0, run_id=second),
+            line("session.ready", 6.0, run_id=second),
+            line("session.steps", 7.0, run_id=second, runs=50),
+            line("session.closed", 8.0, run_id=second),
+        ]
+    )
+    assert [(s.fate, s.runs) for s in told.sessions] == [("not closed", 100), ("closed", 50)]
+
+
+@pytest.mark.parametrize("run_id", ["", "a"])
+@pytest.mark.parametrize("sleep", ["session.broken", "session.parked"])
+def test_a_session_that_opens_again_is_one_session(run_id: str, sleep: str) -> None:
+    told = tell(
+        [
+            line("session.opening", 0.0, run_id=run_id),
+            line("session.ready", 1.0, run_id=run_id),
+            line(sleep, 2.0, run_id=run_id),
+            line("session.receipt", 2.5, run_id=run_id),
+            line("session.opening", 3.0, run_id=run_id),
+            line("session.ready", 4.0, run_id=run_id),
+            line("session.closed", 5.0, run_id=run_id),
+        ]
+    )
+    assert len(told.sessions) == 1
+
+
 def test_what_several_sessions_hold_is_added_up_over_time():
     other = [text.replace('"serial": 1', '"serial": 2') for text in LIFE]
     assert tell(LIFE + other).peak_bytes == 260 * MIB

@@ -21,6 +21,8 @@ from sojourn.values import arguments
 from sojourn.values.texts import sendable
 
 MAX_BYTES = 64 * 2**20
+# Files outlive processes, and a container gives each the same pid.
+_RUN_ID = os.urandom(6).hex()
 _encoder = msgspec.json.Encoder(enc_hook=str)
 
 
@@ -122,7 +124,7 @@ def write_lines_when_there_are_some(path: str) -> None:
 
 
 def _encoded(event: Event) -> bytes:
-    facts = event.to_dict()
+    facts = {**event.to_dict(), "run_id": _RUN_ID}
     try:
         return _encoder.encode(facts)
     except UnicodeEncodeError:  # a path with bytes that are not valid text

@@ -19,7 +19,10 @@ _INCIDENTS = frozenset(
     | {"sandbox.incomplete"}
 )
 # What every event has, and what a place of its own shows.
-_FRAME = frozenset({"kind", "wall", "monotonic", "time", "session", "place", "serial"})
+_FRAME = frozenset({"kind", "wall", "monotonic", "time", "session", "place", "serial", "run_id"})
+# After these a session may open again; after the others it is another session of that number.
+_ASLEEP = frozenset({"session.broken", "session.parked"})
+_STATES = _ASLEEP | {"session.opening", "session.ready", "session.draining", "session.closed"}
 _NO: tuple[Any, ...] = (None, "", 0, [], {})
 
 
@@ -72,6 +75,7 @@ class SessionStory:
     histogram: list[int] = field(default_factory=lambda: [0] * BUCKETS)
     receipt: dict[str, Any] | None = None
     was_forgotten: bool = False
+    last_state: str = ""
 
     @property
     def peak_bytes(self) -> int:
@@ -196,14 +200,14 @@ def tell(lines: Iterable[str]) -> Story:
     # Before the first session there is only the start of the zygote.
     story.began = next((e["wall"] for e in events if "serial" in e), events[0]["wall"])
     story.seconds = max(0.0, events[-1]["wall"] - story.began)
-    sessions: dict[tuple[int, int], SessionStory] = {}
+    newest: dict[tuple[str, int, int], SessionStory] = {}
     for event in events:
         story.counts[event["kind"]] += 1
         if isinstance(event.get("serial"), int):
-            _take(sessions, event, event["wall"] - story.began)
+            _take(story.sessions, newest, event, event["wall"] - story.began)
         if event["kind"] in _INCIDENTS or event.get("error"):
             story.incidents.append(_incident(event, event["wall"] - story.began))
-    story.sessions = sorted(sessions.values(), key=lambda session: session.opened_at)
+    story.sessions.sort(key=lambda session: session.opened_at)
     return story
 
 
@@ -238,17 +242,25 @@ def _in_units(name: str, fact: Any) -> str:
 
 
 def _take(
-    sessions: dict[tuple[int, int], SessionStory], event: Mapping[str, Any], at: float
+    sessions: list[SessionStory],
+    newest: dict[tuple[str, int, int], SessionStory],
+    event: Mapping[str, Any],
+    at: float,
 ) -> None:
-    key = (int(event.get("pid") or 0), event["serial"])
-    session = sessions.get(key)
-    if session is None:
+    kind, run_id = event["kind"], str(event.get("run_id") or "")
+    # A program that is started again in its container has the same pid, and counts from 1 again.
+    key = (run_id, int(event.get("pid") or 0), event["serial"])
+    session = newest.get(key)
+    is_another = kind == "session.opening" and not run_id  # a line of an older version
+    if session is None or (is_another and session.last_state not in _ASLEEP):
         # The first part may be missing: a bounded file forgets.
         place = str(event.get("place") or "")
-        session = sessions[key] = SessionStory(str(event.get("session")), key[0], place, at)
+        session = newest[key] = SessionStory(str(event.get("session")), key[1], place, at)
+        sessions.append(session)
+    if kind in _STATES:
+        session.last_state = kind
     session.runs = max(session.runs, int(event.get("runs") or 0))
     size = int(event.get("host_bytes") or 0)
-    kind = event["kind"]
     if kind == "session.ready":
         session.ready_at = at if session.ready_at is None else session.ready_at
         if size:
