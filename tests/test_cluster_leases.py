@@ -476,3 +476,12 @@ def test_a_link_to_a_lost_node_says_so(nodes: StandIn, everywhere: Cluster) -> N
     nodes.kill("a")
     with pytest.raises(NodeLost):
         link.ask(words.GiveBack(1), (), time.monotonic() + 5)
+
+
+def test_a_name_that_cannot_be_sent_is_no_lost_node(everywhere: Cluster) -> None:
+    everywhere.register("echo", lambda: lambda a: a)
+    with everywhere.lease("echo", timeout=30) as session:
+        with pytest.raises(UnicodeEncodeError):
+            session.run("\ud800", {"a": 1.0})
+        assert not session.link.is_suspect
+        assert session.run("output", {"a": 1.0}) == 1.0

@@ -73,8 +73,8 @@ class Link:
         try:
             answer = line.ask(body, arrays, deadline)
             is_whole, self.is_suspect = True, False
-        except TimeoutError:
-            raise
+        except (TimeoutError, UnicodeEncodeError):
+            raise  # text that cannot be sent is the caller's own
         except (OSError, ValueError, BrokenFrame) as error:
             raise self._lost(f"does not answer any more: {error}") from None
         finally:
