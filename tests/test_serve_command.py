@@ -302,6 +302,36 @@ def test_a_server_that_is_named_by_its_url_is_asked_as_it_says_itself(
     assert (client.url, client.pinned) == expected
 
 
+def test_following_logs_has_no_timeout_and_a_killed_server_is_an_error_in_words(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    timeouts = []
+    connected = server_client.Client._connected
+
+    def seen(client: server_client.Client) -> Any:
+        timeouts.append(client.timeout)
+        return connected(client)
+
+    def answer(door: socket.socket) -> None:
+        connection, _ = door.accept()
+        with connection:
+            connection.recv(2**16)
+            head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+            connection.sendall(head + b"6\r\nfirst\n\r\n20\r\ncut")
+
+    monkeypatch.setattr(server_client.Client, "_connected", seen)
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        server = threading.Thread(target=answer, args=(door,))
+        server.start()
+        result = called("logs", "-f", "--url", f"http://127.0.0.1:{door.getsockname()[1]}")
+        server.join()
+    assert timeouts == [None]
+    assert result.exit_code == 1
+    assert result.output.startswith("first\n")
+    assert "broke off" in result.output
+    assert isinstance(result.exception, SystemExit)
+
+
 def test_logs_are_followed_until_the_server_ends(folder: Path) -> None:
     with serving(folder, str(folder / "models")) as server:
         following = subprocess.Popen(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 
 import click
 
@@ -27,6 +28,8 @@ def command(lines: int, follow: bool, wanted: Wanted, data: Data) -> None:
     if follow and data.file is not None:
         raise click.UsageError("--follow and --output exclude each other.")
     client = wanted.client(admin=True)
+    if follow:
+        client = replace(client, timeout=None)  # a quiet server is no failure
     try:
         logged: Iterable[str] = client.lines(f"/admin/logs?lines={lines}&follow={int(follow)}")
         if data.is_wanted and not follow:

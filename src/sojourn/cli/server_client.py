@@ -41,7 +41,7 @@ class Client:
     certificate: str | None = None
     key: str | None = None
     pinned: str | None = None  # the server's own certificate, as it told its user
-    timeout: float = 600.0
+    timeout: float | None = 600.0
 
     def ask(self, method: str, path: str, value: Any = None) -> Any:
         """The JSON that the server answers."""
@@ -67,8 +67,11 @@ class Client:
         """The lines of an answer, as they come."""
         with closing(self._connected()) as connection:
             response = self._response(connection, "GET", path, None, {})
-            for line in response:
-                yield line.decode(errors="replace").rstrip("\n")
+            try:
+                for line in response:
+                    yield line.decode(errors="replace").rstrip("\n")
+            except (OSError, http.client.HTTPException) as error:
+                raise ServerError(f"{self.url} broke off: {error!r}") from None
 
     def _response(
         self,
