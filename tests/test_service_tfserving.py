@@ -7,6 +7,7 @@ import gzip
 import json
 import math
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,22 @@ def server(zygote: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[s
 
 def predict(server: sojourn.Server, path: str, **body: Any) -> Got:
     return ask(server, f"/v1/models/{path}:predict", body)
+
+
+def test_limits_hold_while_a_model_is_opened_to_learn_its_signature(zygote: None) -> None:
+    asked = {"predict": {"inputs": ["x"]}, "classify": {"examples": [{"x": 1.0}]}}
+    rules = ModelRules(timeout=0.2, max_queue=1)
+    with sojourn.Pool() as pool:
+        pool.register("echo", echo, exclusive=True)
+        with serving(Catalogue(pool, {"echo": rules})) as server, pool.lease("echo"):
+            for method, body in asked.items():
+                assert ask(server, f"/v1/models/echo:{method}", body).status == 504
+            told = set()
+            with ThreadPoolExecutor(4) as threads:
+                while 429 not in told:  # as soon as two come at a time
+                    each = [threads.submit(predict, server, "echo", inputs=["x"]) for _ in range(4)]
+                    told |= {one.result().status for one in each}
+            assert told == {504, 429}
 
 
 # -- predict -----------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -57,7 +57,7 @@ class Regressed:
 
 async def classify(handler: Handler, task: Task) -> Classified:
     """The labels of each example."""
-    signature, given = await _signature(handler, task)
+    task, signature, given = await _signature(handler, task)
     wanted = tuple(name for name in (_CLASSES, _SCORES) if name in signature.outputs)
     if not wanted:
         raise invalid(f"to classify, a signature must give {_CLASSES} or {_SCORES}: {signature}")
@@ -81,7 +81,7 @@ async def classify(handler: Handler, task: Task) -> Classified:
 
 async def regress(handler: Handler, task: Task) -> Regressed:
     """The value of each example."""
-    signature, given = await _signature(handler, task)
+    task, signature, given = await _signature(handler, task)
     if _VALUES not in signature.outputs:
         raise invalid(f"to regress, a signature must give {_VALUES}: {signature}")
     answer = await _infer(handler, task, given, (_VALUES,))
@@ -120,17 +120,19 @@ async def multi_infer(
             one.cancel()
 
 
-async def _signature(handler: Handler, task: Task) -> tuple[Signature, str]:
-    """The signature that is asked for, and the name of its input for examples."""
+async def _signature(handler: Handler, task: Task) -> tuple[Task, Signature, str]:
+    """The task with its deadline, the signature that it asks for, and the name of the input for
+    examples."""
     if not task.examples:
         raise invalid("a request must have examples")
-    signature = (await handler.signature(task.model, task.signature)).spec
+    call, deadline = await handler.signature(task.model, task.signature, task.deadline)
+    signature = call.spec
     inputs = list(signature.inputs.items())
     if len(inputs) != 1 or inputs[0][1].dtype != "string":
         raise invalid(
             f"a signature must take serialized examples, one input of strings: {signature}"
         )
-    return signature, inputs[0][0]
+    return replace(task, deadline=deadline), signature, inputs[0][0]
 
 
 async def _infer(handler: Handler, task: Task, given: str, wanted: tuple[str, ...]) -> Answer:

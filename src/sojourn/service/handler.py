@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from sojourn.service.catalogue import Catalogue
 from sojourn.service.failures import Refused, refusal, refusing
 from sojourn.service.inference import Answer, Inference, ModelRef
-from sojourn.service.queueing import ModelQueue
+from sojourn.service.queueing import ModelQueue, clock
 from sojourn.service.rules import ModelRules
 from sojourn.service.served import ModelMetadata, Served, VersionState, VersionStatus
 from sojourn.service.signatures import CallSignature
@@ -47,10 +47,7 @@ class Handler:
         """Run one request; raises Refused and nothing else."""
         try:
             served = self.catalogue.resolve(inference.model)
-            queue = self._queues.get((served.name, served.version))
-            if queue is None or queue.served is not served or queue.rules is not served.options:
-                queue = self._new_queue(served)
-            outputs = await queue.run(inference)
+            outputs = await self._queue(served).run(inference)
         except Refused as error:  # see `refusing`, which is too slow here
             self._note(inference, error)
             raise
@@ -65,21 +62,31 @@ class Handler:
         name = inference.model.name[:200]
         self.failures.append(Failure(time.time(), name, refused.status.name, str(refused)[:1000]))
 
-    def _new_queue(self, served: Served) -> ModelQueue:
+    def _queue(self, served: Served) -> ModelQueue:
+        before = self._queues.get((served.name, served.version))
+        if before is not None and before.served is served and before.rules is served.options:
+            return before
         # One that came back after it was unloaded, or whose rules were changed, is another, under
         # the same number.
         queue = ModelQueue(self.catalogue, served)
-        before = self._queues.get((served.name, served.version))
         if before is not None:
             queue.statistics = before.statistics
             self._leaving = [old for old in (*self._leaving, before) if not old.is_idle]
         self._queues[served.name, served.version] = queue
         return queue
 
-    async def signature(self, ref: ModelRef, name: str | None = None) -> CallSignature:
-        """One signature of a model: the one that is named, or the model's own choice."""
+    async def signature(
+        self, ref: ModelRef, name: str | None = None, deadline: float | None = None
+    ) -> tuple[CallSignature, float | None]:
+        """One signature of a model: the one that is named, or the model's own choice. Also by when
+        the request that needs it must be answered: the model may be opened to know it."""
         with refusing():
-            return await self.catalogue.signature(self.catalogue.resolve(ref), name)
+            served = self.catalogue.resolve(ref)
+            if served.signatures:
+                return await self.catalogue.signature(served, name), deadline
+            queue = self._queue(served)
+            deadline = queue.deadline(deadline, clock())
+            return await queue.signature(name, deadline), deadline
 
     async def metadata(self, ref: ModelRef) -> ModelMetadata:
         """What a model takes and gives."""

@@ -22,6 +22,7 @@ from sojourn.service.inference import Inference
 from sojourn.service.joining import NoRows, feeds_of, split
 from sojourn.service.proving import Outputs, agree
 from sojourn.service.served import Served
+from sojourn.service.signatures import CallSignature
 from sojourn.service.statistics import ModelStatistics
 from sojourn.service.targets import Target, Targets
 from sojourn.session.session import Usable
@@ -102,10 +103,11 @@ class ModelQueue:
         served, statistics = self.served, self.statistics
         served.enter()  # the version stays in service until this one is answered
         try:
-            deadline = self._deadline(inference, arrived)
+            deadline = self.deadline(inference.deadline, arrived)
             target = self._targets.find(inference.signature, inference.outputs)
             if target is None:
-                target = await self._learn(inference, deadline)
+                call = await self.signature(inference.signature, deadline)
+                target = self._targets.choose(call, inference.signature, inference.outputs)
             ask = Ask(target, target.arrays(inference.inputs), arrived, deadline)
             if not self._joins or not target.is_pure:
                 ask.key = None  # what steps change depends on how they are made up
@@ -122,8 +124,9 @@ class ModelQueue:
             return {name: outputs[name] for name in inference.outputs}
         return outputs
 
-    def _deadline(self, inference: Inference, arrived: float) -> float | None:
-        deadline = inference.deadline
+    def deadline(self, deadline: float | None, arrived: float) -> float | None:
+        """By when a request must be answered that has a `deadline` of its own. Refused if that is
+        over."""
         if self._timeout is not None:
             own = arrived + self._timeout
             deadline = own if deadline is None else min(deadline, own)
@@ -132,17 +135,15 @@ class ModelQueue:
             raise too_late()
         return deadline
 
-    async def _learn(self, inference: Inference, deadline: float | None) -> Target:
-        """The target of a request that is the first of its kind. Its model may be opened for it."""
+    async def signature(self, name: str | None, deadline: float | None) -> CallSignature:
+        """What a request needs that is the first of its kind. Its model may be opened for it."""
         if self.waiting >= self._max_queue:
             raise self._full()
-        name = inference.signature
         self._learning += 1
         try:
-            call = await self._catalogue.signature(self.served, name, deadline)
+            return await self._catalogue.signature(self.served, name, deadline)
         finally:
             self._learning -= 1
-        return self._targets.choose(call, name, inference.outputs)
 
     def _full(self) -> Refused:
         self.statistics.refused += 1

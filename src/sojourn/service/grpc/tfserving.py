@@ -51,15 +51,16 @@ class Predictions:
         inputs = {
             name: tensors.to_array(proto, name, short) for name, proto in request.inputs.items()
         }
+        deadline = call.deadline
         if short:
-            await self._fill(request, inputs, short, call)
+            deadline = await self._fill(request, inputs, short, call)
         answer = await self._handler.infer(
             Inference(
                 _ref(spec),
                 inputs,
                 tuple(request.output_filter) or None,
                 spec.signature_name or None,
-                call.deadline,
+                deadline,
                 call.request_id,
             )
         )
@@ -71,10 +72,13 @@ class Predictions:
 
     async def _fill(
         self, request: Any, inputs: dict[str, np.ndarray], short: dict[str, int], call: Call
-    ) -> None:
-        """Fill up the inputs that came short, now that they are known to fit the signature."""
+    ) -> float | None:
+        """Fill up the inputs that came short, now that they are known to fit the signature. Returns
+        by when the request must be answered."""
         asked = request.model_spec
-        found = await self._handler.signature(_ref(asked), asked.signature_name or None)
+        found, deadline = await self._handler.signature(
+            _ref(asked), asked.signature_name or None, call.deadline
+        )
         for name in short:
             taken, shape = found.spec.inputs.get(name), inputs[name].shape
             if taken is None or not taken.accepts(shape):
@@ -85,6 +89,7 @@ class Predictions:
         call.hold(sum(short.values()))
         for name in short:
             inputs[name] = tensors.to_array(request.inputs[name], name)
+        return deadline
 
     async def _classify(self, request: Any, call: Call) -> Any:
         answer = await classifying.classify(

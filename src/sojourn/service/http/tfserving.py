@@ -73,7 +73,8 @@ class TfServing:
         self._handler.catalogue.resolve(ref)  # a model that is not there counts before its body
         asked = _parsed(request.body)
         signature_name = asked.signature_name or None
-        signature = (await self._handler.signature(ref, signature_name)).spec
+        call, deadline = await self._handler.signature(ref, signature_name, request.deadline)
+        signature = call.spec
         in_rows = bool(asked.instances)
         if in_rows:
             inputs = _from_rows(asked.instances, signature)
@@ -84,7 +85,7 @@ class TfServing:
                 ref,
                 inputs,
                 signature=signature_name,
-                deadline=request.deadline,
+                deadline=deadline,
                 request_id=request.request_id,
                 keep_alive=keep_alive_of(asked.keep_alive),
             )
