@@ -29,6 +29,7 @@ from sojourn.pool.decisions.status import CopyStatus, ModelStatus, PoolStatus, S
 from sojourn.service.catalogue import Catalogue
 from sojourn.service.failures import Refused
 from sojourn.service.http.messages import Request
+from sojourn.service.inference import ModelRef
 from sojourn.service.operating import Operation
 from sojourn.service.page import points, snapshot, stays
 from sojourn.service.page.guard import SECRET_HEADER, Guard
@@ -464,6 +465,19 @@ def test_what_a_models_files_tell_is_known_before_it_is_opened(zygote: None, tmp
             inputs = about["signatures"]["serving_default"]["inputs"]
             assert inputs == {"x": {"dtype": "float32", "shape": [None, 4]}}
             assert pool.stats().copies == ()
+
+
+def test_a_model_that_backs_off_can_be_unpinned_and_evicted(zygote: None):
+    with serving(adder=models.adder) as server:
+        server.call(lambda: server.handler.load("adder"))
+        served = server.handler.catalogue.resolve(ModelRef("adder"))
+        for _ in range(10):  # until that takes longer than this test
+            served.trouble.record("it died", time.monotonic())
+        assert infer(server, "adder", a=1, b=2)[0] == 503
+        for action in ("pin", "unpin", "evict"):
+            assert act(server, action, "adder")[0] == 200
+            path = f"/admin/models/adder/{action}"
+            assert ask(server, "POST", path, {})[0] == 200
 
 
 def test_each_action_says_how_it_went(zygote: None):

@@ -105,16 +105,21 @@ class Catalogue(Lives):
 
     def resolve(self, ref: ModelRef) -> Served:
         """The version that a request gets. Raises Refused if there is none, or it backs off."""
+        served = self.find(ref)
+        if served.trouble.count:
+            wait = served.retry_seconds()
+            if wait:
+                raise Refused(Status.UNAVAILABLE, f"{served}: {served.troubles()}", wait)
+        return served
+
+    def find(self, ref: ModelRef) -> Served:
+        """The version in service, also while it backs off. Raises Refused if there is none."""
         model = self._models.get(ref.name)
         if model is None or model.is_pools:
             model = self._of_pool(ref.name, is_by_name=ref.version is None and ref.label is None)
         served = None if model is None else model.find(ref)
         if served is None:
             raise not_found(ref, model, self.is_started)
-        if served.trouble.count:
-            wait = served.retry_seconds()
-            if wait:
-                raise Refused(Status.UNAVAILABLE, f"{served}: {served.troubles()}", wait)
         return served
 
     def session(self, served: Served, deadline: float | None = None) -> Use:

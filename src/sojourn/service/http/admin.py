@@ -147,9 +147,9 @@ class Admin:
             for one in self._handler.statuses(name)
             if one.state is VersionState.AVAILABLE and version in (None, one.version)
         ]
-        resolve = self._handler.catalogue.resolve
+        find = self._handler.catalogue.find
         numbers: list[int | None] = [*found] or [version]
-        return [resolve(ModelRef(name, number)) for number in numbers]
+        return [find(ModelRef(name, number)) for number in numbers]
 
 
 def _wished(request: Request) -> tuple[str, int | None]:

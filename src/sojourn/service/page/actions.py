@@ -89,8 +89,8 @@ class Actions:
             for one in self._handler.statuses(name)
             if one.state is VersionState.AVAILABLE and version in (None, one.version)
         ]
-        resolve = self._handler.catalogue.resolve
-        return [resolve(ModelRef(name, number)) for number in found or [version]]
+        find = self._handler.catalogue.find
+        return [find(ModelRef(name, number)) for number in found or [version]]
 
     async def _read_again(self, name: str, version: int | None) -> str:
         if self._reload is None:
