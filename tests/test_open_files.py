@@ -17,6 +17,8 @@ import pytest
 
 import model_files
 import sojourn
+from sojourn.probes.model_files import inspect_model
+from wire_writer import index_of
 
 pytestmark = pytest.mark.usefixtures("zygote")
 
@@ -152,6 +154,19 @@ def test_reference_variables_of_a_meta_graph_are_reset_too(folder):
         assert (session.run("w:0") == before + 1).all()
         session.reset()
         np.testing.assert_array_equal(session.run("w:0"), before)
+
+
+def test_a_meta_file_is_one_graph_for_who_inspects_it_and_who_opens_it(tmp_path):
+    text = b'g\ngraph_def { node { name: "x" op: "NoOp" } }'
+    # As protobuf: fields that are skipped, the last (C3 A9 01 is its length) with the text in it.
+    # Protobuf itself looks into that one and refuses it. As text: a comment, and a graph.
+    both = b"meta_info_def{}#abc:\xc3\xa9\x01" + text.ljust(0x43 + (0x29 << 7) + (1 << 14))
+    (tmp_path / "m.meta").write_bytes(both)
+    (tmp_path / "m.index").write_bytes(index_of())
+    with pytest.raises(sojourn.ModelError, match=r"m\.meta: not a model: no graph with nodes"):
+        inspect_model(tmp_path / "m", check_ops=False)
+    with pytest.raises(sojourn.ModelError, match=r"m\.meta is not a meta graph"):
+        sojourn.open(tmp_path / "m", inputs=[], outputs=[])
 
 
 def test_the_code_of_the_page_runs(folder, monkeypatch, capsys):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tensorflow.core.protobuf.meta_graph_pb2 import MetaGraphDef
 from tensorflow.python.framework import errors_impl
-from tensorflow.python.framework.meta_graph import read_meta_graph_file
 
 from sojourn.engines import seeding
 from sojourn.engines.base import Arrays
@@ -25,8 +25,10 @@ class MetaGraphEngine(GraphEngine):
     def load(cls, load: Load, arrays: Arrays) -> MetaGraphEngine:
         """From the prefix `path`, as `Saver.save` returned it."""
         prefix = load.path
-        with refusals(f"{prefix}.meta is not a meta graph"):
-            meta_graph = read_meta_graph_file(prefix + ".meta")
+        # In its binary form only, as it is inspected. TensorFlow's own reader takes what is no
+        # protobuf for text, so that one file could be two graphs.
+        with refusals(f"{prefix}.meta is not a meta graph"), open(prefix + ".meta", "rb") as file:
+            meta_graph = MetaGraphDef.FromString(file.read())
         if load.seed is not None:
             seeding.seed_graph_def(meta_graph.graph_def, load.seed)
         graph = v1.Graph()

@@ -62,6 +62,8 @@ def read_checkpoint(prefix: str, known: frozenset[str] | None) -> ModelSummary:
             metas = [parse_meta_graph(content(prefix + ".meta"))]
         except ModelError as error:
             raise ModelError(f"{prefix}.meta: {error}") from error
+        if not any(node.op for node in metas[0].graph.every_node()):
+            raise ModelError(f"{prefix}.meta: not a model: no graph with nodes")
         metas[0].assets.clear()  # they are not fed where a checkpoint is opened
     weights, unchecked, unread = _weights(prefix)
     if not metas and not os.path.isfile(prefix + ".index"):
