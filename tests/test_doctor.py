@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from sojourn.cli.main import main
-from sojourn.probes import machine
+from sojourn.probes import machine, processes
 from sojourn.probes.doctor import OK, PROBLEM, WARNING, Facts, examine
 from sojourn.probes.gpu import Gpu
 from sojourn.process import lifeline
@@ -124,6 +124,24 @@ def test_a_process_that_has_lost_its_client_is_found():
         process.communicate()
     assert stale.get(lost.pid) == "lost"
     assert ours.pid not in stale
+
+
+def test_a_process_of_a_container_is_not_taken_for_one_that_has_lost_its_client():
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    title = f"sojourn: inside of {gone.pid}"  # a number of the container's
+    code = f"import os; os.execv('/bin/cat', ['{title}'])"
+    inside = subprocess.Popen(
+        ["unshare", "--user", "--map-root-user", "--pid", "--fork", sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    while not any(one.client_pid == gone.pid for one in processes.of_client()):
+        if inside.poll() is not None:
+            pytest.skip("no namespaces of processes here")
+    stale = [one.name for one in machine.stale_processes()]
+    inside.communicate()
+    assert "inside" not in stale
 
 
 def test_two_builds_of_tensorflow_and_a_low_limit_fail_the_command(tmp_path):

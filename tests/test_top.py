@@ -10,12 +10,14 @@ import subprocess
 import sys
 from dataclasses import replace
 
+import pytest
 from click.testing import CliRunner
 
 from clients import client, told
 from sojourn.cli import top_table
 from sojourn.cli.main import main
 from sojourn.cli.top_view import TopView
+from sojourn.probes import status_page
 from sojourn.session.listing import Listed, Lister
 
 ONE = Listed(
@@ -130,6 +132,27 @@ tell("done")
         process.stdin.write("\n")
         process.stdin.flush()
         assert told(process) == ["done"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"serial": NaN}',
+        '{"worker_pid": Infinity, "isolation": "process"}',
+        '{"worker_pid": 1.5}',
+        '{"opened": -Infinity}',
+        '{"opened": 1' + "0" * 400 + "}",
+        "[" * 7000,
+    ],
+    ids=lambda text: text[:20],
+)
+def test_a_page_that_only_looks_like_one_is_passed_over(text):
+    fd = os.memfd_create(status_page.NAME)
+    try:
+        os.write(fd, (b"\0" * 512 + text.encode()).ljust(8192, b"\0"))
+        assert not [one for one in Lister().list() if one.client_pid == os.getpid()]
+    finally:
+        os.close(fd)
 
 
 def test_the_table_is_plain_and_aligned():

@@ -53,7 +53,20 @@ def collect(tried: Mapping[str, Callable[[], None]]) -> Facts:
 
 def stale_processes() -> list[processes.Found]:
     """Workers and zygotes whose client has ended."""
-    return [one for one in processes.of_client() if not _is_client_of(one.client_pid, one.pid)]
+    return [
+        one
+        for one in processes.of_client()
+        if not _is_client_of(one.client_pid, one.pid) and not _is_in_a_container(one.pid)
+    ]
+
+
+def _is_in_a_container(pid: int) -> bool:
+    """Whether it has a number of its own in some namespace; the one of its client is of there."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as status:
+            return any(line.startswith(b"NSpid:") and len(line.split()) > 2 for line in status)
+    except OSError:
+        return False
 
 
 def _is_client_of(client_pid: int, pid: int) -> bool:

@@ -22,7 +22,8 @@ STATE, STEPS, UNDER_WAY, LAST_STEP, NANOSECONDS, HISTOGRAM = 0, 1, 2, 3, 4, 8
 _WORDS = 64
 _TEXT_AT = _WORDS * 8
 _SIZE = 8192
-_NUMBERS = ("client_pid", "worker_pid", "serial", "opened")  # of the facts; the others are strings
+# Of the facts; the others are strings.
+_NUMBERS = {"client_pid": int, "worker_pid": int, "serial": int, "opened": int | float}
 
 
 def bucket(nanoseconds: int) -> int:
@@ -133,7 +134,8 @@ def _fitting(facts: dict[str, Any], most: int) -> bytes:
 
 def _are_facts(facts: Any) -> bool:
     return isinstance(facts, dict) and all(
-        isinstance(facts.get(key, 0), int | float) for key in _NUMBERS
+        isinstance(number := facts.get(key, 0), kind) and 0 <= number < 2**63  # no NaN either
+        for key, kind in _NUMBERS.items()
     )
 
 
@@ -144,7 +146,7 @@ def _read(pid: int, path: str) -> Status | None:
         with open(path, "rb") as page:
             data = page.read(_SIZE)
         facts = json.loads(data[_TEXT_AT:].partition(b"\0")[0])
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     if len(data) != _SIZE or not _are_facts(facts):
         return None  # any program can make a file of this name, also another version
