@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import os
 import subprocess
 import sys
@@ -162,6 +163,21 @@ def test_what_cannot_work_is_said_before_the_work(tmp_path: Path) -> None:
     assert (nowhere.exit_code, "No such folder" in nowhere.output) == (2, True)
     device = call("inspect", os.devnull)
     assert (device.exit_code, "neither a file nor a folder" in device.output) == (1, True)
+
+
+def test_a_plot_that_cannot_be_drawn_costs_no_measurement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib")
+    from sojourn.bench import endings, namespace
+
+    monkeypatch.setattr(namespace, "enter", lambda: None)
+    monkeypatch.setattr(endings, "rows", lambda *_, **__: [])
+    file = tmp_path / "rows.json"
+    plot = str(tmp_path / "plot.png")
+    done = call("bench", "--only", "endings", "--output", str(file), "--plot", plot)
+    assert (done.exit_code, "No plot: " in done.output) == (1, True)
+    assert json.loads(file.read_text())["rows"] == []
 
 
 def test_python_m_sojourn_is_the_command() -> None:

@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from sojourn.audit.codes import CODES
 from sojourn.audit.explain import page
+from sojourn.cli import lint as lint_command
 from sojourn.cli.main import main
 
 ROOT = Path(__file__).parents[1]
@@ -118,6 +119,23 @@ def test_diff_shows_and_fix_writes(here: Path) -> None:
     assert (here / "leak.py").read_text() == CLEAN
     again = lint("--fix", "--diff")
     assert (again.exit_code, again.output) == (0, "")
+
+
+def test_fix_loses_nothing_that_was_saved_meanwhile(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "leak.py").write_text(LEAK)
+    fix_source = lint_command.fix_source
+
+    def saved_meanwhile(*args: Any) -> Any:
+        (here / "leak.py").write_text(LEAK + "more = 1\n")
+        return fix_source(*args)
+
+    monkeypatch.setattr(lint_command, "fix_source", saved_meanwhile)
+    refused = lint("--fix")
+    assert refused.exit_code == 1
+    assert "leak.py is as it was: it has changed meanwhile" in refused.output
+    assert (here / "leak.py").read_text() == LEAK + "more = 1\n"
 
 
 def test_fix_closes_a_session_where_it_is_used_though_another_file_opens_it(here: Path) -> None:

@@ -47,10 +47,6 @@ def command(data: Data, plot: Path | None, quick: bool, only: tuple[str, ...]) -
     rows = []
     for name in chosen:
         rows += list(parts[name].rows(_progress, quick=quick))
-    if plot is not None:
-        from sojourn.bench.plot import draw
-
-        draw(rows, str(plot))
     data.give(
         {
             "machine": platform.machine(),
@@ -61,6 +57,13 @@ def command(data: Data, plot: Path | None, quick: bool, only: tuple[str, ...]) -
     )
     if not data.is_printed:
         _print(rows)
+    if plot is not None:  # last, so that a plot that cannot be drawn costs no measurement
+        from sojourn.bench.plot import draw
+
+        try:
+            draw(rows, str(plot))
+        except ValueError as error:
+            raise click.ClickException(f"No plot: {error}") from None
     if any(row.meets_bar is False for row in rows):
         raise SystemExit(1)
 

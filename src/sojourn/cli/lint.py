@@ -108,6 +108,8 @@ def _fix(outcome: Outcome, settings: Settings, diff: bool) -> int:
             click.echo(fixed.diff(path), nl=False)
         else:
             try:
+                if Path(path).read_bytes() != source:  # an editor has saved it since
+                    raise OSError("it has changed meanwhile, fix it again")
                 replace_file(path, fixed.after)
             except OSError as error:
                 raise click.ClickException(f"{path} is as it was: {error}") from None
