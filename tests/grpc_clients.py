@@ -105,8 +105,8 @@ class Doubler:
         if ref.name != "double":
             raise Refused(Status.NOT_FOUND, f"Servable not found for request: {ref}")
 
-    async def signature(self, ref: ModelRef, name: str | None = None) -> Any:
-        return (await self.metadata(ref)).signatures["serving_default"]
+    async def signature(self, ref: ModelRef, name: str | None, deadline: float | None) -> Any:
+        return (await self.metadata(ref)).signatures["serving_default"], deadline
 
     async def metadata(self, ref: ModelRef) -> Any:
         self._resolve(ref)

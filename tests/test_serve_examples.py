@@ -76,10 +76,10 @@ class Giving:
         self._outputs = {name: np.asarray(value) for name, value in outputs.items()}
         self.asked: tuple[str, ...] | None = None
 
-    async def signature(self, ref: ModelRef, name: str | None = None) -> Any:
+    async def signature(self, ref: ModelRef, name: str | None, deadline: float | None) -> Any:
         spec = TensorSpec("string", (None,))
         anything = {name: TensorSpec("any", None) for name in self._outputs}
-        return SimpleNamespace(spec=Signature({"inputs": spec}, anything))
+        return SimpleNamespace(spec=Signature({"inputs": spec}, anything)), deadline
 
     async def infer(self, inference: Any) -> Answer:
         self.asked = inference.outputs
