@@ -271,3 +271,14 @@ def test_whatever_the_hdf5_library_says_of_damage_is_a_model_error(tmp_path, mon
     path.write_bytes(HDF5)
     with pytest.raises(sojourn.ModelError, match="cannot be read"):
         distrust.refuse_code_in_hdf5(str(path))
+
+
+def test_code_in_hdf5_is_found_behind_whatever_a_file_begins_with(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    path = tmp_path / "model.h5"
+    with h5py.File(path, "w", userblock_size=512) as file:
+        file.attrs["model_config"] = '{"layers": [{"class_name": "Lambda"}]}'
+    with path.open("r+b") as file:
+        file.write(b"PK\x03\x04")
+    with pytest.raises(sojourn.ModelError, match=r"model\.h5 holds Python code"):
+        distrust.refuse_code_in_hdf5(str(path))

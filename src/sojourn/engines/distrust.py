@@ -9,10 +9,10 @@ import importlib
 import json
 import os
 import sys
+import zipfile
 from typing import Any, NoReturn
 
 from sojourn.errors import ModelError
-from sojourn.kinds.marks import HDF5
 
 # Keras keeps Python code in a file as either of these: a layer, or a function as an argument.
 _CODE = ("Lambda", "__lambda__")
@@ -39,9 +39,9 @@ def _refuse(*_: Any) -> NoReturn:
 
 def refuse_code_in_hdf5(path: str) -> None:
     """Refuse a Keras file in HDF5 that holds Python code, as not every version of Keras does."""
-    with open(path, "rb") as file:
-        if file.read(len(HDF5)) != HDF5:
-            return
+    # HDF5 may begin behind anything else. Only what Keras takes for an archive is not looked at.
+    if path.endswith(".keras") and zipfile.is_zipfile(path):
+        return
     h5py = importlib.import_module("h5py")
     try:
         with h5py.File(path, "r") as stored:
