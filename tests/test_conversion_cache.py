@@ -377,6 +377,8 @@ def test_a_converted_model_that_is_damaged_is_made_again(
         shutil.rmtree(own_cache)  # which harms no session that is open
         assert session.engine.startswith("litert ")
         assert weight(session) == 7
+    with blueprint.open(caller()) as session:
+        assert weight(session) == 7
 
 
 @needs_engines

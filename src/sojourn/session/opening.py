@@ -206,7 +206,8 @@ class Blueprint:
                 # Another process may have cleared the cache meanwhile, or made room in it.
                 if not may_repeat or self._conversion is None:
                     raise
-                if not is_gone(load) and self._conversion.is_intact():
+                # Asked first, for it also forgets what is no longer there.
+                if self._conversion.is_intact() and not is_gone(load):
                     raise
                 may_repeat = False
 

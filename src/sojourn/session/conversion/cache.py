@@ -136,6 +136,7 @@ class NewEntry:
         self._key = key
         self._is_held = False
         try:
+            folder().mkdir(parents=True, exist_ok=True)
             if is_again:
                 path, fd = owned_folders.create(str(folder()), _NEW)
             else:
@@ -188,7 +189,6 @@ def write(path: Path, content: memoryview) -> None:
 def _owned(name: str, pause: Callable[[], None]) -> tuple[str, int]:
     """A folder of this name, or of another if whoever has that takes too long, and its lock."""
     above = folder()
-    above.mkdir(parents=True, exist_ok=True)
     path = str(above / name)
     until = time.monotonic() + _PATIENCE_SECONDS
     while time.monotonic() < until:

@@ -142,7 +142,9 @@ class Conversion:
                 return entry.hold(found)
             if self._key() != key:
                 raise cache.NotKept("the model's files have changed while it was converted")
-            return entry.keep(found)
+            found = entry.keep(found)
+            self._entry = None  # of a try before, which another has replaced
+            return found
 
     def is_intact(self) -> bool:
         """Whether what was converted is still there. If not, it is found or made again."""
@@ -218,7 +220,7 @@ class Conversion:
 def is_gone(load: Load) -> bool:
     """Whether a converted model that it names is no longer there."""
     parts = [load, *(load.parts or ())]
-    return any(part.sha256 and not os.path.exists(part.path) for part in parts)
+    return any(part.is_converted and not os.path.exists(part.path) for part in parts)
 
 
 def _with_engines(key: str, engines: tuple[str, ...]) -> str:
