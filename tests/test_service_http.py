@@ -504,7 +504,9 @@ def test_a_server_whose_closing_was_interrupted_can_be_closed(
         in_time(server.close)
 
 
-def test_closing_a_server_again_with_less_time_hurries_it() -> None:
+@contextlib.contextmanager
+def busy_for_ever() -> Iterator[tuple[sojourn.Server, socket.socket]]:
+    """A server with a request that never ends, and the connection that it came by."""
     asked = threading.Event()
 
     async def endless(request: Request) -> Response:
@@ -517,12 +519,16 @@ def test_closing_a_server_again_with_less_time_hurries_it() -> None:
         with connected(server) as sock:
             sock.sendall(b"GET /endless HTTP/1.1\r\nhost: t\r\n\r\n")
             assert asked.wait(10)
-            with ThreadPoolExecutor(1) as threads:
-                patient = threads.submit(server.close, 60)
-                while not server.handler.is_stopping:
-                    time.sleep(0.01)
-                in_time(lambda: server.close(0))
-                patient.result(10)
+            yield server, sock
+
+
+def test_closing_a_server_again_with_less_time_hurries_it() -> None:
+    with busy_for_ever() as (server, _), ThreadPoolExecutor(1) as threads:
+        patient = threads.submit(server.close, 60)
+        while not server.handler.is_stopping:
+            time.sleep(0.01)
+        in_time(lambda: server.close(0))
+        patient.result(10)
 
 
 def test_a_server_that_is_closed_answers_a_request_that_has_begun_to_come() -> None:
@@ -570,20 +576,9 @@ def test_clients_that_ask_all_the_time_lose_nothing_when_the_server_is_closed() 
 
 
 def test_a_server_that_is_closed_does_not_wait_for_ever() -> None:
-    asked = threading.Event()
-
-    async def endless(request: Request) -> Response:
-        asked.set()
-        await asyncio.Event().wait()
-        return json_response("never")
-
-    with echoing() as server:
-        server.router.add("GET", "/endless", endless)
-        with connected(server) as sock:
-            sock.sendall(b"GET /endless HTTP/1.1\r\nhost: t\r\n\r\n")
-            assert asked.wait(10)
-            server.close(grace_seconds=0.1)
-            assert is_closed(sock)
+    with busy_for_ever() as (server, sock):
+        server.close(grace_seconds=0.1)
+        assert is_closed(sock)
     server.close()  # may be called twice
 
 
