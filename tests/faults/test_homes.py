@@ -1,4 +1,5 @@
-"""A home that cannot be written, as in containers and of service users: nothing is left for it."""
+"""Folders that libraries make as they are imported, such as matplotlib where the home cannot be
+written (containers, service users): nothing is left of them."""
 
 from __future__ import annotations
 
@@ -14,11 +15,10 @@ from clients import client, remaining, told
 from faults.programs import run_to_end
 from faults.tools import wait_until
 
-pytest.importorskip("matplotlib", reason="what makes the folders")
-
-# The zygote is to have TensorFlow, and with it Keras and matplotlib.
+# The zygote is to have TensorFlow, and with it Keras, which imports pydot if it can.
 HOMELESS = """
 import tempfile
+sys.path.insert(0, {library!r})
 for name in ("MPLCONFIGDIR", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "SOJOURN_PRELOAD"):
     os.environ.pop(name, None)
 os.environ["HOME"] = "/proc/no-such-home"
@@ -29,9 +29,19 @@ session.run("output", {{"a": 1, "b": 2}})
 """
 
 
-def test_a_home_that_cannot_be_written_leaves_nothing_in_the_temporary_folder(tmp_path):
+@pytest.fixture
+def homeless(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Opens a session in a zygote with a library that makes itself a folder."""
+    library = tmp_path_factory.mktemp("library")
+    (library / "pydot.py").write_text("import tempfile\nFOLDER = tempfile.mkdtemp()\n")
+    return HOMELESS.format(folder=str(tmp_path), library=str(library))
+
+
+def test_a_home_that_cannot_be_written_leaves_nothing_in_the_temporary_folder(
+    tmp_path: Path, homeless: str
+) -> None:
     code = (
-        HOMELESS.format(folder=str(tmp_path))
+        homeless
         + """
 [folder] = os.listdir(os.environ["TMPDIR"])
 tell(folder.rpartition("-")[0], os.listdir(os.path.join(os.environ["TMPDIR"], folder)) != [])
@@ -46,8 +56,10 @@ with sojourn.open(models.adder) as other:
     assert os.listdir(tmp_path) == []
 
 
-def test_a_client_that_is_killed_leaves_nothing_for_a_home_that_cannot_be_written(tmp_path: Path):
-    code = HOMELESS.format(folder=str(tmp_path)) + "tell('open')\ntime.sleep(300)\n"
+def test_a_client_that_is_killed_leaves_nothing_for_a_home_that_cannot_be_written(
+    tmp_path: Path, homeless: str
+) -> None:
+    code = homeless + "tell('open')\ntime.sleep(300)\n"
     with client(code) as process:
         assert told(process) == ["open"]
         assert os.listdir(tmp_path) != []

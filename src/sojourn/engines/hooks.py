@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from sojourn.engines.deferring import deferred
+
 
 @dataclass(frozen=True, slots=True)
 class Framework:
@@ -22,6 +24,7 @@ class Framework:
     name: str  # of its module
     preload: tuple[str, ...] = ()  # our own modules that use it
     hooks: str = ""  # the module that has them
+    defers: tuple[str, ...] = ()  # what it imports and hardly ever uses
     idle_seconds: float = 60.0  # for how long its zygote stays without a worker
 
     @property
@@ -42,6 +45,7 @@ _TENSORFLOW = Framework(
         "sojourn.engines.remote_session",
     ),
     hooks="sojourn.engines.tensorflow_hooks",
+    defers=("matplotlib",),
     idle_seconds=600.0,  # it takes seconds to start
 )
 
@@ -90,9 +94,10 @@ def import_frameworks(names: Iterable[str]) -> dict[str, str]:
         found[name] = ""
         if importlib.util.find_spec(name) is None:
             continue
-        for ours in FRAMEWORKS[name].preload:  # first, for they may know how it is to be imported
-            importlib.import_module(ours)
-        module = importlib.import_module(name)
+        with deferred(FRAMEWORKS[name].defers):
+            for ours in FRAMEWORKS[name].preload:  # first: they may know how it is to be imported
+                importlib.import_module(ours)
+            module = importlib.import_module(name)
         found[name] = str(getattr(module, "__version__", "unknown"))
     for hook in _hooks("prepare_forks", only_loaded=True):
         hook()

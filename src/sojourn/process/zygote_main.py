@@ -48,6 +48,7 @@ def main() -> NoReturn:
     lifeline.arm(channel.fileno(), os.getpid())
     client = os.pidfd_open(client_pid)
     started = time.monotonic()
+    gc.disable()  # it would go through all modules many times, and none of them is garbage
     folder = os.environ.pop(private_folder.VARIABLE)
     with private_folder.collecting(folder):
         found = hooks.import_frameworks(frameworks)
@@ -60,6 +61,7 @@ def main() -> NoReturn:
     limits.adopt_orphans()
     gc.collect()
     gc.freeze()  # what is here now is shared by every worker and never garbage
+    gc.enable()
     huge_pages.collapse()
     lifeline.disarm(channel.fileno())
     if lifeline.has_ended(channel.fileno()) and not _has_input(channel):
