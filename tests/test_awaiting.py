@@ -186,6 +186,20 @@ def test_a_step_that_was_never_sent_has_not_begun_when_its_time_is_up(run, zygot
     run(main())
 
 
+def test_steps_whose_time_is_up_before_their_turn_keep_no_lane(run, zygote, monkeypatch):
+    monkeypatch.setattr(awaiting, "_TICK_SECONDS", 1000.0)  # nobody else clears up
+
+    async def main() -> None:
+        async with sojourn.aopen(counting_up) as session:
+            await session.arun("total", {"n": 1})
+            with stopped(session.pid):
+                steps = [session.arun("total", {"n": 1}, timeout=0.1 * n) for n in range(1, 6)]
+                outcomes = await asyncio.gather(*steps, return_exceptions=True)
+            assert {type(outcome) for outcome in outcomes} == {sojourn.StepTimeout}
+
+    run(main())  # its memory is gone with the session, before any collection
+
+
 def test_a_negative_timeout_is_refused(session):
     with pytest.raises(ValueError, match="must not be negative"):
         session.run("y", {"x": ROW}, timeout=-1)

@@ -116,9 +116,12 @@ class AwaitedLanes:
             if timer is not None:
                 timer.cancel()
             self._leave(request)
-            if self._ticking is not None and not self._busy and not self._waiting:
-                self._ticking.cancel()
-                self._ticking = None
+            if self._ticking is not None and not self._busy:
+                while self._waiting and self._waiting[0].future.done():
+                    self._waiting.popleft()
+                if not self._waiting:  # a timer that is left when the loop ends keeps our lanes
+                    self._ticking.cancel()
+                    self._ticking = None
 
     def drain(self, deadline: float | None) -> None:
         """Wait for the answers to all that was asked, on this thread, which is the loop's: it
