@@ -81,22 +81,27 @@ def zygote() -> None:
     sojourn.warm_up(wait=True)
 
 
-@pytest.fixture
-def bystander(zygote: None) -> Iterator[sojourn.Session]:
-    """Another session, for a test that the table of faults names."""
-    with invariants.open_bystander() as session:
-        invariants.open_and_close()  # whatever is loaded or allocated once, is from now on
-        yield session
+@pytest.fixture(scope="session")
+def bystanders() -> Iterator[invariants.Bystanders]:
+    """The session that faults must not harm; it stays from one of them to the next."""
+    bystanders = invariants.Bystanders()
+    yield bystanders
+    bystanders.leave()
 
 
 @pytest.fixture(autouse=True)
-def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+def nothing_left_behind(
+    request: pytest.FixtureRequest, bystanders: invariants.Bystanders
+) -> Iterator[None]:
     """What a test leaves behind, or breaks for others, fails it."""
     if "zygote" in request.fixturenames:
         request.getfixturevalue("zygote")
     others = None
-    if request.function.__name__ in _faults:
-        others = request.getfixturevalue("bystander")
+    if request.function.__name__ in _faults or request.path.parent.name == "faults":
+        request.getfixturevalue("zygote")
+        others = bystanders.one(request.module)
+    else:
+        bystanders.leave()  # such tests may count the sessions that there are
     yield from invariants.hold(request, others)
 
 

@@ -9,6 +9,7 @@ import secrets
 import sys
 import time
 from collections.abc import Iterator, Set
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -82,6 +83,31 @@ def _draw_something() -> None:
         pass
 
     draw()
+
+
+class Bystanders:
+    """A session that stands beside one fault after another, as long as none has harmed it."""
+
+    def __init__(self) -> None:
+        self._session: sojourn.Session | None = None
+        self._module: ModuleType | None = None
+
+    def one(self, module: ModuleType) -> sojourn.Session:
+        """It, or another, if the last fault has harmed it and failed for that."""
+        if self._session is not None and self._session.state is not sojourn.State.READY:
+            self.leave()
+        if self._session is None:
+            self._session, self._module = open_bystander(), None
+        if module is not self._module:
+            open_and_close()  # whatever is loaded or allocated once, is from now on
+            self._module = module
+        return self._session
+
+    def leave(self) -> None:
+        """There is none until the next fault."""
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
 
 
 def open_bystander() -> sojourn.Session:

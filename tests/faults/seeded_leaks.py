@@ -37,8 +37,12 @@ detached: list[int] = []
 
 
 @pytest.fixture(scope="module", autouse=True)
-def files(bystander: sojourn.Session) -> Iterator[list[Path]]:
+def files(
+    bystanders: invariants.Bystanders, request: pytest.FixtureRequest
+) -> Iterator[list[Path]]:
     """The files that are left; they and the processes go when every test has been judged."""
+    request.getfixturevalue("zygote")
+    bystander = bystanders.one(request.module)
     os.environ["SOJOURN_PRELOAD"] = "none"  # zygotes that take the place of another are there soon
     left: list[Path] = []
     yield left
