@@ -108,7 +108,7 @@ class Doubler:
     async def signature(self, ref: ModelRef, name: str | None, deadline: float | None) -> Any:
         return (await self.metadata(ref)).signatures["serving_default"], deadline
 
-    async def metadata(self, ref: ModelRef) -> Any:
+    async def metadata(self, ref: ModelRef, deadline: float | None = None) -> Any:
         self._resolve(ref)
         spec = TensorSpec("float32", (None, 2))
         signature = Signature({"x": spec}, {"y": spec})

@@ -232,7 +232,7 @@ def test_the_rules_of_a_model_that_the_pool_gets_later_hold_for_it():
 def test_all_signatures_of_a_saved_model_are_told_without_loading_it_and_run_in_one_worker(saved):
     async def main() -> None:
         async with serving(m=saved) as catalogue:
-            told = await catalogue.metadata(M)
+            told = await Handler(catalogue).metadata(M)
             assert told.platform == "tensorflow_savedmodel"
             assert told.engine == "tensorflow"
             assert told.versions == (1,)
@@ -287,13 +287,13 @@ def test_metadata_of_other_models_comes_from_the_file_or_the_session(model):
         with sojourn.Pool() as pool:
             pool.register("f", adder)
             async with serving(pool, m=model) as catalogue:
-                told = await catalogue.metadata(M)
+                told = await Handler(catalogue).metadata(M)
                 assert told.platform == "onnxruntime_onnx"
                 assert str(told.signatures["serving_default"].spec) == (
                     "(x: float32[?, 4]) -> (y: float32[?, 1])"
                 )
                 assert not only(catalogue).is_loaded
-                told = await catalogue.metadata(ModelRef("f"))
+                told = await Handler(catalogue).metadata(ModelRef("f"))
                 assert list(told.usual.outputs) == ["output"]
 
     run(main)

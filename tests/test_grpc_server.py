@@ -296,3 +296,28 @@ def test_statistics_count_what_was_answered(client):
     before = counted()
     client(f"{KS}/ModelInfer", infer_request(X, "numbers"))
     assert counted() == before + 1
+
+
+def test_a_question_for_metadata_ends_in_time_while_the_model_is_opened_to_know_it(
+    zygote: None,
+) -> None:
+    asked = {
+        f"{KS}/ModelMetadata": KSERVE.ModelMetadataRequest(name="same"),
+        f"{KS}/ModelConfig": KSERVE.ModelConfigRequest(name="same"),
+        f"{TFS}/GetModelMetadata": TFSERVING.GetModelMetadataRequest(
+            model_spec=spec("same"), metadata_field=["signature_def"]
+        ),
+    }
+    with sojourn.Pool() as pool:
+        pool.register("same", lambda: lambda x: x, exclusive=True)
+        catalogue = Catalogue(pool, {"same": ModelRules(timeout=0.2)})
+        with serving(catalogue, grpc="127.0.0.1:0") as server, client_of(server) as client:
+            with pool.lease("same"):
+                for path, request in asked.items():
+                    with pytest.raises(grpc.RpcError) as failed:
+                        client(path, request)
+                    assert failed.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+                    told = dict(failed.value.trailing_metadata())
+                    assert "x-request-id" in told  # the server said so, not the client
+            for path, request in asked.items():
+                client(path, request)

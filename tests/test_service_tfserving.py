@@ -69,6 +69,10 @@ def test_limits_hold_while_a_model_is_opened_to_learn_its_signature(zygote: None
         with serving(Catalogue(pool, {"echo": rules})) as server, pool.lease("echo"):
             for method, body in asked.items():
                 assert ask(server, f"/v1/models/echo:{method}", body).status == 504
+            for path in ("v1/models/echo/metadata", "v2/models/echo", "v2/models/echo/config"):
+                assert ask(server, f"/{path}").status == 504
+            raw = {"Inference_Header_Content_Length": "0"}
+            assert ask(server, "/v2/models/echo/infer", b"x", **raw).status == 504
             told = set()
             with ThreadPoolExecutor(4) as threads:
                 while 429 not in told:  # as soon as two come at a time

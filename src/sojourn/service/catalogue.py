@@ -176,11 +176,9 @@ class Catalogue(Lives):
             for version, served in sorted(model.known.items())
         )
 
-    async def metadata(self, ref: ModelRef) -> ModelMetadata:
-        """What clients are told. Reads the model's files; opens it only if they do not tell."""
-        served = self.resolve(ref)
+    def metadata(self, served: Served) -> ModelMetadata:
+        """What clients are told of a version whose signatures are known."""
         model = self._models[served.name]
-        await self.signature(served)
         held = [
             copy.bytes
             for copy in self.pool.stats().copies
@@ -202,7 +200,8 @@ class Catalogue(Lives):
     ) -> CallSignature:
         """One signature of a version: the one that is named, or the model's own choice.
 
-        Raises Refused if it has no such one. Where it must be opened, it is by the `deadline`.
+        Raises Refused if it has no such one. Reads the model's files; opens it, by the `deadline`,
+        only if they do not tell.
         """
         if not served.signatures:
             await self._learn_signatures(served, deadline)

@@ -81,17 +81,23 @@ class Handler:
         """One signature of a model: the one that is named, or the model's own choice. Also by when
         the request that needs it must be answered: the model may be opened to know it."""
         with refusing():
-            served = self.catalogue.resolve(ref)
-            if served.signatures:
-                return await self.catalogue.signature(served, name), deadline
-            queue = self._queue(served)
-            deadline = queue.deadline(deadline, clock())
-            return await queue.signature(name, deadline), deadline
+            return await self._signature(self.catalogue.resolve(ref), name, deadline)
 
-    async def metadata(self, ref: ModelRef) -> ModelMetadata:
-        """What a model takes and gives."""
+    async def _signature(
+        self, served: Served, name: str | None, deadline: float | None
+    ) -> tuple[CallSignature, float | None]:
+        if served.signatures:
+            return await self.catalogue.signature(served, name), deadline
+        queue = self._queue(served)
+        deadline = queue.deadline(deadline, clock())
+        return await queue.signature(name, deadline), deadline
+
+    async def metadata(self, ref: ModelRef, deadline: float | None = None) -> ModelMetadata:
+        """What a model takes and gives. It may be opened to know it, which ends by the deadline."""
         with refusing():
-            return await self.catalogue.metadata(ref)
+            served = self.catalogue.resolve(ref)
+            await self._signature(served, None, deadline)
+            return self.catalogue.metadata(served)
 
     def statuses(self, name: str | None = None) -> tuple[VersionStatus, ...]:
         """Where each version stands; Refused if there is no such model."""

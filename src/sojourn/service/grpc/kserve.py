@@ -88,7 +88,7 @@ class KServe:
         return KSERVE.ModelReadyResponse(ready=ready)
 
     async def _model_metadata(self, request: Any, call: Call) -> Any:
-        found = await self._handler.metadata(_ref(request.name, request.version))
+        found = await self._handler.metadata(_ref(request.name, request.version), call.deadline)
         response = KSERVE.ModelMetadataResponse(
             name=found.name, versions=map(str, found.versions), platform=found.platform
         )
@@ -104,7 +104,7 @@ class KServe:
         return response
 
     async def _model_config(self, request: Any, call: Call) -> Any:
-        found = await self._handler.metadata(_ref(request.name, request.version))
+        found = await self._handler.metadata(_ref(request.name, request.version), call.deadline)
         # A batch size of 0 says that shapes have all their dimensions, the batch's among them.
         config = KSERVE.ModelConfig(
             name=found.name, platform=found.platform, backend=found.engine, max_batch_size=0

@@ -131,7 +131,7 @@ class Predictions:
         for field in request.metadata_field:
             if field != _SIGNATURES:
                 raise invalid(f"Metadata field {field[:40]} is not supported")
-        found = await self._handler.metadata(_ref(request.model_spec))
+        found = await self._handler.metadata(_ref(request.model_spec), call.deadline)
         signatures = TFSERVING.SignatureDefMap()
         for name, signature in found.signatures.items():
             _put_signature(signature, signatures.signature_def[name])

@@ -162,14 +162,17 @@ class KServe:
     async def _infer_raw(self, request: Request) -> Response:
         """The body is the only input's data and nothing else; so is the answer."""
         ref = ref_of(request)
-        signature = (await self._handler.metadata(ref)).usual
+        call, deadline = await self._handler.signature(ref)
+        signature = call.spec
         if len(signature.inputs) != 1:
             raise _wrong(
                 f"a raw body is for models with one input; {ref.name!r} has {len(signature.inputs)}"
             )
         ((name, spec),) = signature.inputs.items()
-        inference = Inference(ref, {name: _from_body(request.body, name, spec)})
-        answer = await self._handler.infer(inference)
+        inputs = {name: _from_body(request.body, name, spec)}
+        answer = await self._handler.infer(
+            Inference(ref, inputs, deadline=deadline, request_id=request.request_id)
+        )
         return bodies.response(answer, bodies.RAW)
 
 
