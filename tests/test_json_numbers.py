@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import tracemalloc
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sojourn.service.failures import Refused
 from sojourn.service.http import json_arrays
 from sojourn.service.http.json_numbers import fractions
 
@@ -71,3 +73,38 @@ def test_lists_that_look_vast_from_their_first_elements_take_no_memory() -> None
 def test_what_is_no_plain_list_is_left_to_the_slow_reader(text: bytes) -> None:
     for rank in (1, 2, 3, 4):
         assert fractions(text, np.dtype(np.float32), rank) is None
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [
+        ([2**64 - 1, 0], "uint64"),
+        ([[2**64 - 1], [2**63]], "uint64"),
+        (2**64 - 1, "uint64"),
+        ([10**20, 1.5], "float32"),
+        ([-(10**20), math.inf], "float64"),
+    ],
+)
+def test_large_integers_are_numbers_like_others(values: Any, dtype: str) -> None:
+    array = json_arrays.as_array(values, np.dtype(dtype), "x")
+    assert array.dtype == dtype
+    assert array.tolist() == np.array(values, dtype).tolist()
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype", "why"),
+    [
+        ([2**64], "uint64", "a number does not fit into uint64"),
+        ([-1, 2**64 - 1], "uint64", "a number does not fit into uint64"),
+        ([-1, 2**63], "int64", "a number does not fit into int64"),
+        ([256], "uint8", "a number does not fit into uint8"),
+        ([10**400], "float64", "a number does not fit into float64"),
+        ([10**20], "float16", "a number does not fit into float16"),
+        ([None, 10**20], "float32", "mixed or ragged values where float32"),
+        ([True, 10**20], "float32", "booleans where float32"),
+        ([2.0, 1], "int64", "fractions where int64"),
+    ],
+)
+def test_numbers_that_do_not_fit_are_refused_as_such(values: Any, dtype: str, why: str) -> None:
+    with pytest.raises(Refused, match=f"input 'x': {why}"):
+        json_arrays.as_array(values, np.dtype(dtype), "x")

@@ -88,23 +88,27 @@ def as_array(values: Any, dtype: np.dtype, name: str) -> np.ndarray:
         if dtype.kind == "O":
             return _strings(values)
         array = _asarray(values)
-        if array.dtype.kind not in _TAKEN_FROM[dtype.kind]:
-            if array.size:
-                raise ValueError(f"{_kind(array)} where {dtype} is expected")
+        if not array.size:
             return array.astype(dtype)
-        if dtype.kind != "b" and _has_booleans(values):
+        types = _types(values)
+        if array.dtype.kind == "O" and types <= {int, float}:  # integers beyond 64 bits
+            array = np.asarray(values, np.float64)
+        if dtype.kind in "iu" and types == {int}:
+            # Raises where one does not fit.
+            return array if array.dtype == dtype else np.asarray(values, dtype)
+        if dtype.kind != "b" and bool in types:
             raise ValueError(f"booleans where {dtype} is expected")
+        if array.dtype.kind not in _TAKEN_FROM[dtype.kind]:
+            raise ValueError(f"{_kind(array)} where {dtype} is expected")
         if array.dtype == dtype:
             return array
-        if dtype.kind in "iu":
-            return np.asarray(values, dtype)  # raises where one does not fit
         with np.errstate(over="raise"):
             return array.astype(dtype)
-    except FloatingPointError:
+    except (FloatingPointError, OverflowError):
         raise Refused(
             Status.INVALID_ARGUMENT, f"input {name!r}: a number does not fit into {dtype}"
         ) from None
-    except (ValueError, TypeError, OverflowError) as error:
+    except (ValueError, TypeError) as error:
         raise Refused(Status.INVALID_ARGUMENT, f"input {name!r}: {error}") from None
 
 
@@ -124,16 +128,16 @@ def _asarray(values: Any) -> np.ndarray:
         raise ValueError(_NOT_AN_ARRAY) from None
 
 
-def _has_booleans(values: Any) -> bool:
-    """Whether true or false is among nested lists of numbers: numpy takes it for 1 or 0."""
+def _types(values: Any) -> set[type]:
+    """Of all elements of nested lists: numpy takes true for 1, and large integers for fractions."""
     if not isinstance(values, list):
-        return isinstance(values, bool)
+        return {type(values)}
     if values and isinstance(values[0], list):
-        return any(map(_has_booleans, values))
-    return bool in set(map(type, values))
+        return set().union(*map(_types, values))
+    return set(map(type, values))
 
 
-_TAKEN_FROM = {"b": "b", "i": "iu", "u": "iu", "f": "iuf", "V": "iuf", "c": "iufc"}
+_TAKEN_FROM = {"b": "b", "i": "", "u": "", "f": "iuf", "V": "iuf", "c": "iufc"}
 
 
 def _kind(array: np.ndarray) -> str:
