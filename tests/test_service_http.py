@@ -21,8 +21,8 @@ import pytest
 
 import sojourn
 from sojourn.service import server as server_module
-from sojourn.service.http.connection import Common, Connection
-from sojourn.service.http.limits import Limits
+from sojourn.service.http.connection import Connection
+from sojourn.service.http.limits import Common, Limits
 from sojourn.service.http.messages import Request, Response, json_response
 from sojourn.service.operating import Operation
 from web import ask, ask_on, client, connected, is_closed, read_response, serving
@@ -105,6 +105,29 @@ def test_a_client_that_expects_to_be_told_to_go_on_is() -> None:
         assert read_response(sock).json["body"] == "ok"
 
 
+UPGRADE = ("connection: Upgrade, HTTP2-Settings", "upgrade: h2c", "http2-settings: AAMAAABk")
+
+
+def test_a_client_that_offers_another_protocol_is_answered_in_this_one() -> None:
+    """As Java's HttpClient does with the first request of each connection."""
+    with echoing() as server, connected(server) as sock:
+        wishes = [post(b"whole", *UPGRADE), post(b"", *UPGRADE), post(b"plain")]
+        sock.sendall(b"".join(wishes))
+        assert [read_response(sock).json["body"] for _ in wishes] == ["whole", "", "plain"]
+        for byte in post(b"slow", *UPGRADE):
+            sock.sendall(bytes([byte]))
+        assert read_response(sock).json["body"] == "slow"
+        chunked = [line for line in post(b"", *UPGRADE).split(b"\r\n") if b"length" not in line]
+        chunked[1:1] = [b"transfer-encoding: chunked", b"expect: 100-continue"]
+        sock.sendall(b"\r\n".join(chunked))
+        assert read_response(sock, has_body=False).status == 100
+        sock.sendall(b"3\r\nabc\r\n0\r\n\r\n")
+        assert read_response(sock).json["body"] == "abc"
+        sock.sendall(post(b"last", "connection: upgrade, close", "upgrade: websocket"))
+        assert read_response(sock).json["body"] == "last"
+        assert is_closed(sock)
+
+
 def test_a_head_has_no_body_and_the_length_of_what_a_get_gives() -> None:
     with echoing() as server:
         got, head = ask(server, "/v2"), ask(server, "/v2", method="HEAD")
@@ -124,7 +147,8 @@ def test_a_head_has_no_body_and_the_length_of_what_a_get_gives() -> None:
 def test_a_connection_ends_when_the_client_wants_it(version: str, line: str, keeps: bool) -> None:
     with echoing() as server, connected(server, 2) as sock:
         sock.sendall(f"GET /echo HTTP/{version}\r\nhost: t\r\n{line}\r\n".encode())
-        assert read_response(sock).status == 200
+        got = read_response(sock)
+        assert (got.status, got.headers["connection"]) == (200, "keep-alive" if keeps else "close")
         if keeps:
             sock.sendall(b"GET /echo HTTP/1.0\r\n\r\n")
             assert read_response(sock).status == 200

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import enum
-import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import cast
 
 import httptools
 
-from sojourn.service.http.heads import BODILESS, NAMES, head_of, new_name
-from sojourn.service.http.limits import Limits
+from sojourn.service.http.heads import BODILESS, NAMES, head_of, new_name, plain_head
+from sojourn.service.http.limits import Common, Limits
 from sojourn.service.http.messages import Request, Response, json_response
 
 Answering = Callable[[Request], Awaitable[Response]]
@@ -38,16 +37,6 @@ class Phase(enum.Enum):
     BODY = enum.auto()  # the rest of its body
     ANSWER = enum.auto()  # the answer, or the client to read it
     OVER = enum.auto()  # the client to go
-
-
-class Common:
-    """What all connections of a door have in common."""
-
-    __slots__ = ("held_bytes", "now")
-
-    def __init__(self) -> None:
-        self.held_bytes = 0  # of all bodies
-        self.now = time.monotonic()  # coarse: whoever looks at the connections looks at the clock
 
 
 class Connection(asyncio.Protocol):
@@ -118,9 +107,9 @@ class Connection(asyncio.Protocol):
         if self.phase is Phase.OVER:
             return
         try:
-            self._parser.feed_data(data)
+            self._feed(data)
         except httptools.HttpParserUpgrade:
-            self._refuse(501, "this server does not switch protocols")
+            self._refuse(400, "Malformed request: this is no proxy to CONNECT through")
         except _Refusal as refusal:
             self._refuse(*refusal.args)
         except httptools.HttpParserCallbackError as error:
@@ -133,6 +122,18 @@ class Connection(asyncio.Protocol):
         else:
             if self.phase is not Phase.ANSWER:
                 self._count(len(data))
+
+    def _feed(self, data: bytes | memoryview) -> None:
+        while True:
+            try:
+                return self._parser.feed_data(data)
+            except httptools.HttpParserUpgrade as upgrade:
+                # The client would rather have another protocol, and takes this one: it is told to
+                # the parser as if it had not asked, because else its body would be no body.
+                data = memoryview(data)[upgrade.args[0] :]
+                head = plain_head(self._parser, self._url, self._headers)
+                self._parser = httptools.HttpRequestParser(self)
+                self._parser.feed_data(head)
 
     def _count(self, count: int) -> None:
         """Bound what the parser keeps by itself: a head that is not complete, or a trailer."""
@@ -184,6 +185,8 @@ class Connection(asyncio.Protocol):
         headers[key] = f"{headers[key]}, {text}" if key in headers else text
 
     def on_headers_complete(self) -> None:
+        if self._parser.should_upgrade():
+            return  # it comes again, without that wish
         limits, headers = self._limits, self._headers
         if len(self._url) + self._named_bytes > limits.header_bytes:
             raise _Refusal(431, f"a head has at most {limits.header_bytes} bytes")
@@ -215,6 +218,8 @@ class Connection(asyncio.Protocol):
             pieces.append(bytearray(piece))
 
     def on_message_complete(self) -> None:
+        if self._parser.should_upgrade():
+            return
         pieces = self._pieces
         url = self._url
         path, _, query = url.partition(b"?")
@@ -277,7 +282,7 @@ class Connection(asyncio.Protocol):
         self._common.held_bytes -= count
 
     def _write(self, request: Request, response: Response, body: bytes, keeps: bool) -> None:
-        head = head_of(response, keeps, len(body))
+        head = head_of(request, response, keeps, len(body))
         if request.method == "HEAD" or response.status in BODILESS:
             self._transport.write(head)
         elif len(body) < _LARGE_BYTES:
@@ -288,7 +293,7 @@ class Connection(asyncio.Protocol):
     async def _stream(
         self, request: Request, response: Response, pieces: AsyncIterator[bytes], keeps: bool
     ) -> None:
-        head = head_of(response, keeps, None)
+        head = head_of(request, response, keeps, None)
         try:
             if not self._transport.is_closing():
                 self._transport.write(head)

@@ -14,9 +14,9 @@ from sojourn.service.addresses import listening, name_of
 from sojourn.service.failures import Refused, Status, refusal
 from sojourn.service.handler import Handler
 from sojourn.service.http import bodies
-from sojourn.service.http.connection import Common, Connection
+from sojourn.service.http.connection import Connection
 from sojourn.service.http.gate import Gate
-from sojourn.service.http.limits import Limits
+from sojourn.service.http.limits import Common, Limits
 from sojourn.service.http.messages import Request, Response, json_response
 from sojourn.service.http.router import Route, Router
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from http import HTTPStatus
 
-from sojourn.service.http.messages import Response
+from httptools import HttpRequestParser
+
+from sojourn.service.http.messages import Request, Response
 
 BODILESS = frozenset({204, 304})
 NAMES: dict[bytes, str] = {}  # of headers, as they came, in lower case
 _NAMES_REMEMBERED = 256
+_OF_UPGRADES = ("connection", "http2-settings", "upgrade")
 _REASONS = {status.value: status.phrase for status in HTTPStatus} | {499: "Client Closed Request"}
 
 
-def head_of(response: Response, keeps: bool, length: int | None) -> bytes:
+def head_of(request: Request, response: Response, keeps: bool, length: int | None) -> bytes:
     """Everything before the body, which has so many bytes; None: it comes in pieces."""
     lines = _first_line(response.status)
     if length is None:
@@ -22,6 +26,8 @@ def head_of(response: Response, keeps: bool, length: int | None) -> bytes:
         lines += f"content-type: {response.content_type}\r\ncontent-length: {length}\r\n"
     if not keeps:
         lines += "connection: close\r\n"
+    elif "connection" in request.headers:  # clients of HTTP/1.0 keep it only if they read this
+        lines += "connection: keep-alive\r\n"
     for name, value in response.headers.items():
         lines += f"{name}: {value}\r\n"
     return f"{lines}\r\n".encode("latin-1")
@@ -38,3 +44,14 @@ def new_name(name: bytes) -> str:
     if len(NAMES) < _NAMES_REMEMBERED:
         NAMES[name] = key
     return key
+
+
+def plain_head(parser: HttpRequestParser, url: bytes, headers: Mapping[str, str]) -> bytes:
+    """The head of a request as it came, but for the wish to go on in another protocol."""
+    kept = {name: value for name, value in headers.items() if name not in _OF_UPGRADES}
+    if "close" in headers.get("connection", "").lower():
+        kept["connection"] = "close"
+    lines = "".join(f"{name}: {value}\r\n" for name, value in kept.items())
+    version = parser.get_http_version().encode()
+    first = b"%b %b HTTP/%b\r\n" % (parser.get_method(), url, version)
+    return first + f"{lines}\r\n".encode("latin-1")
