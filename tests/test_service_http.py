@@ -22,9 +22,12 @@ import pytest
 import sojourn
 from sojourn.service import server as server_module
 from sojourn.service.http.connection import Connection
-from sojourn.service.http.limits import Common, Limits
+from sojourn.service.http.limits import Limits
 from sojourn.service.http.messages import Request, Response, json_response
+from sojourn.service.http.phases import Common
+from sojourn.service.http.router import Role
 from sojourn.service.operating import Operation
+from sojourn.service.tokens import Tokens
 from web import ask, ask_on, client, connected, is_closed, read_response, serving
 
 TIGHT = Limits(
@@ -350,12 +353,34 @@ def test_a_compressed_body_counts_as_what_it_unfolds_to(folded_bytes: int) -> No
 
 def test_a_body_of_tiny_chunks_is_held_as_what_it_is() -> None:
     common = Common()
-    connection = Connection(None, Limits(), None, None, common, None)  # type: ignore[arg-type]
+    connection = Connection(None, Limits(), None, None, common, None, None)  # type: ignore[arg-type]
     sent = [b"x" * 2_000, *[b"ab"] * 10_000, b"y" * 2_000, *[b"cd"] * 10_000]
     for piece in sent:
         connection.on_body(piece)
     assert sum(map(sys.getsizeof, connection._pieces)) < 1.2 * common.held_bytes
     assert b"".join(connection._pieces) == b"".join(sent)
+
+
+def test_who_may_send_a_large_body_is_asked_before_it_is_read() -> None:
+    token = "of-somebody-who-may"
+    size = 2**20
+    many = bytes(size // 2)
+    with echoing(operation=Operation(tokens=Tokens([(Role.INFER, token)]))) as server:
+        for path in ("/echo", "/healthz", "/nowhere"):
+            for line in ("x: y", "authorization: Bearer of-somebody-else"):
+                with connected(server) as sock:
+                    sock.sendall(post(bytes(size), line, path=path)[:-size] + many)
+                    got = read_response(sock)  # before the rest was sent
+                    assert (got.status, got.headers["www-authenticate"]) == (401, "Bearer")
+        with connected(server) as sock:
+            sock.sendall(post(many, "expect: 100-continue")[: -len(many)])
+            assert read_response(sock).status == 401  # it need not send anything
+        with connected(server) as sock:
+            sock.sendall(post(b"small") + post(b"small"))
+            assert [read_response(sock).status for _ in range(2)] == [401, 401]
+        with connected(server) as sock:
+            sock.sendall(post(many, f"authorization: Bearer {token}"))
+            assert read_response(sock).status == 200
 
 
 def test_more_connections_than_allowed_are_refused_and_the_others_stay() -> None:

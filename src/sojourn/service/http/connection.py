@@ -7,16 +7,17 @@ server's loop. Time is looked at by the door, once in a while for all connection
 from __future__ import annotations
 
 import asyncio
-import enum
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import cast
 
 import httptools
 
+from sojourn.service.failures import Refused
 from sojourn.service.http.heads import BODILESS, NAMES, head_of, new_name, plain_head
-from sojourn.service.http.limits import Common, Limits
+from sojourn.service.http.limits import Limits
 from sojourn.service.http.messages import Request, Response, json_response
+from sojourn.service.http.phases import Common, Phase
 
 Answering = Callable[[Request], Awaitable[Response]]
 
@@ -26,17 +27,9 @@ _BUSY_SECONDS = 1.0  # a client that has asked within these is expected to ask a
 _LAST_SECONDS = 0.2  # ... within these, when the server stops
 _SHOWN_BYTES = 200  # of the path of a request that is refused
 _LARGE_BYTES = 2**14  # from here on a body is not copied behind its head
+_UNASKED_BYTES = 2**16  # of a body are read before it is asked who sends them
+_ALSO_TOLD = {401: {"www-authenticate": "Bearer"}, 503: {"retry-after": "1"}}
 _SMALL_BYTES = 2**10  # pieces of a body below are put together: each alone would take far more
-
-
-class Phase(enum.Enum):
-    """What a connection waits for."""
-
-    IDLE = enum.auto()  # a request
-    HEAD = enum.auto()  # the rest of its head
-    BODY = enum.auto()  # the rest of its body
-    ANSWER = enum.auto()  # the answer, or the client to read it
-    OVER = enum.auto()  # the client to go
 
 
 class Connection(asyncio.Protocol):
@@ -50,6 +43,7 @@ class Connection(asyncio.Protocol):
         is_welcome: Callable[[Connection], bool],
         common: Common,
         refused: Callable[[Request, Response], None],
+        admit: Callable[[Request], None],
     ) -> None:
         self._answer = answer
         self._limits = limits
@@ -57,6 +51,7 @@ class Connection(asyncio.Protocol):
         self._is_welcome = is_welcome
         self._common = common
         self._refused = refused  # told of requests that could not be read
+        self._admit = admit  # raises Refused for those whose sender may send nothing large
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
         self._loop: asyncio.AbstractEventLoop = cast(asyncio.AbstractEventLoop, None)
         self._parser = httptools.HttpRequestParser(self)
@@ -196,6 +191,7 @@ class Connection(asyncio.Protocol):
         if "expect" in headers:
             if headers["expect"].lower() != "100-continue":
                 raise _Refusal(417, "the only expectation that can be met is 100-continue")
+            self._check_sender()
             if self._serving is None:
                 self._transport.write(_CONTINUE)
         self._enter(Phase.BODY)
@@ -205,6 +201,8 @@ class Connection(asyncio.Protocol):
         self._body_bytes += count
         if self._body_bytes > limits.body_bytes:
             raise self._too_large()
+        if self._body_bytes > _UNASKED_BYTES >= self._body_bytes - count:
+            self._check_sender()
         self._held_bytes += count
         common.held_bytes += count
         if common.held_bytes > limits.bodies_bytes and common.held_bytes > limits.body_bytes:
@@ -221,17 +219,9 @@ class Connection(asyncio.Protocol):
         if self._parser.should_upgrade():
             return
         pieces = self._pieces
-        url = self._url
-        path, _, query = url.partition(b"?")
-        request = Request(
-            self._parser.get_method().decode("latin-1"),
-            path.decode("latin-1"),
-            query.decode("latin-1"),
-            self._headers,
-            cast(bytes, pieces[0]) if len(pieces) == 1 else b"".join(pieces),
-            self._peer,
-            size=self._body_bytes,
-        )
+        request = self._request()
+        request.body = cast(bytes, pieces[0]) if len(pieces) == 1 else b"".join(pieces)
+        request.size = self._body_bytes
         self._pieces = []
         keeps = self._parser.should_keep_alive()
         self._enter(Phase.ANSWER)
@@ -241,6 +231,18 @@ class Connection(asyncio.Protocol):
         self._waiting.append((request, keeps))
         if len(self._waiting) >= self._limits.pipelined:
             self._transport.pause_reading()
+
+    def _request(self) -> Request:
+        path, _, query = self._url.decode("latin-1").partition("?")
+        method = self._parser.get_method().decode("latin-1")
+        return Request(method, path, query, self._headers, peer=self._peer)
+
+    def _check_sender(self) -> None:
+        """Before a body takes memory that others might need."""
+        try:
+            self._admit(self._request())
+        except Refused as refused:
+            raise _Refusal(refused.status.http, str(refused)) from None
 
     def _too_large(self) -> _Refusal:
         return _Refusal(413, f"a body has at most {self._limits.body_bytes} bytes")
@@ -319,8 +321,7 @@ class Connection(asyncio.Protocol):
             self._is_draining = True
             self.phase = Phase.OVER
             return
-        retry = {"retry-after": "1"} if status == 503 else {}
-        response = json_response({"error": why}, status, **retry)
+        response = json_response({"error": why}, status, **_ALSO_TOLD.get(status, {}))
         assert isinstance(response.body, bytes)
         path = self._url.partition(b"?")[0][:_SHOWN_BYTES].decode("latin-1")
         request = Request("", path, peer=self._peer)

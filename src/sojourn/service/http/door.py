@@ -16,9 +16,10 @@ from sojourn.service.handler import Handler
 from sojourn.service.http import bodies
 from sojourn.service.http.connection import Connection
 from sojourn.service.http.gate import Gate
-from sojourn.service.http.limits import Common, Limits
+from sojourn.service.http.limits import Limits
 from sojourn.service.http.messages import Request, Response, json_response
-from sojourn.service.http.router import Route, Router
+from sojourn.service.http.phases import Common
+from sojourn.service.http.router import Role, Route, Router
 
 _LOOK_SECONDS = 0.5
 _FOLDED_BYTES = 2**14  # from here on a body is decompressed on a thread: it may be much larger
@@ -108,6 +109,7 @@ class HttpDoor:
             self._is_welcome,
             self._common,
             self._refused,
+            self._admit,
         )
 
     def _is_welcome(self, connection: Connection) -> bool:
@@ -150,6 +152,14 @@ class HttpDoor:
         for observer in self.observers:
             observer(request, response, time.perf_counter() - began)
         return response
+
+    def _admit(self, request: Request) -> None:
+        """Raise Refused unless a request with a large body may be read."""
+        if self._gate is not None:
+            found = self._router.find(request.method, request.path)
+            if found is not None:
+                self._gate.check(request, found[0])
+            self._gate.admit(Role.INFER, request.path, request.headers, request.peer)
 
     def _refused(self, request: Request, response: Response) -> None:
         """A request was refused before it had been read."""

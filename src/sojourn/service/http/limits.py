@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 
@@ -20,13 +19,3 @@ class Limits:
     header_seconds: float = 10.0  # from the first byte of a request to the end of its head
     stall_seconds: float = 20.0  # a body or an answer that moves by less than the slowest rate
     slowest_bytes: int = 1024  # a second, of a body that comes or an answer that is read
-
-
-class Common:
-    """What all connections of a door have in common."""
-
-    __slots__ = ("held_bytes", "now")
-
-    def __init__(self) -> None:
-        self.held_bytes = 0  # of all bodies
-        self.now = time.monotonic()  # coarse: whoever looks at the connections looks at the clock
