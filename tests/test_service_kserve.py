@@ -384,5 +384,9 @@ def test_what_was_done_is_counted(fresh: sojourn.Server) -> None:
     assert got["batch_stats"][0]["batch_size"] == 2
     assert got["batch_stats"][0]["compute_infer"]["count"] == 3
     assert ask(server, "/v2/models/times/versions/1/stats").json["model_stats"] == [got]
-    assert len(ask(server, "/v2/models/stats").json["model_stats"]) == 1
+    all_of_them = ask(server, "/v2/models/stats").json["model_stats"]
+    assert {one["name"]: one["inference_count"] for one in all_of_them} == {"times": 6, "same": 0}
+    (unasked,) = ask(server, "/v2/models/same/stats").json["model_stats"]
+    assert unasked["inference_stats"]["success"] == {"count": 0, "ns": 0}
     assert ask(server, "/v2/models/nope/stats").status == 404
+    assert ask(server, "/v2/models/times/versions/9/stats").status == 404

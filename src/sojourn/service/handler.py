@@ -119,6 +119,20 @@ class Handler:
             queue.statistics.waiting = queue.waiting
         return tuple(queue.statistics for queue in found)
 
+    def statistics_of(self, ref: ModelRef | None) -> list[ModelStatistics]:
+        """What one model has done, or all have, those that nobody has asked yet included. Refused
+        if there is no such one."""
+        name, version = (None, None) if ref is None else (ref.name, ref.version)
+        known = {(one.name, one.version): one for one in self.statistics(name)}
+        for one in self.statuses(name):
+            if one.state is VersionState.AVAILABLE:
+                key = one.name, one.version
+                known.setdefault(key, ModelStatistics(*key))
+        chosen = [one for one in known.values() if version in (None, one.version)]
+        if ref is not None and not chosen:
+            self.catalogue.resolve(ref)  # says why
+        return chosen
+
     # Operations come to their end, also if the client that asked for one leaves meanwhile: else a
     # model would stay half loaded for ever.
 

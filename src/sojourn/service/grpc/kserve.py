@@ -123,13 +123,10 @@ class KServe:
         return KSERVE.ModelConfigResponse(config=config)
 
     async def _statistics(self, request: Any, call: Call) -> Any:
-        ref = _ref(request.name, request.version)
-        if ref.name:
-            self._handler.statuses(ref.name)  # Refused if there is none
+        ref = _ref(request.name, request.version) if request.name else None
         response = KSERVE.ModelStatisticsResponse()
-        for found in self._handler.statistics(ref.name or None):
-            if ref.version in (None, found.version):
-                _put_statistics(found, response.model_stats.add())
+        for found in self._handler.statistics_of(ref):
+            _put_statistics(found, response.model_stats.add())
         return response
 
     # -- the repository --------------------------------------------------------------------------

@@ -100,15 +100,8 @@ class KServe:
         )
 
     async def statistics(self, request: Request) -> Response:
-        name, version = request.parts.get("name"), request.parts.get("version")
-        if name is not None:
-            self._handler.statuses(name)  # says so if there is no such model
-        chosen = [
-            each
-            for each in self._handler.statistics(name)
-            if version is None or version == str(each.version)
-        ]
-        return json_response({"model_stats": [_statistics(each) for each in chosen]})
+        found = self._handler.statistics_of(ref_of(request) if request.parts else None)
+        return json_response({"model_stats": [_statistics(each) for each in found]})
 
     # -- the repository --------------------------------------------------------------------------
 
