@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import threading
 import time
 import tracemalloc
@@ -438,6 +439,24 @@ def test_a_stream_that_its_client_has_left_is_reported_without_asking_grpc(handl
     door = GrpcDoor("127.0.0.1:0", reports=SimpleNamespace(of_grpc=lambda *a, **k: told.append(k)))
     asyncio.run(leave())
     assert [one["peer"] for one in told] == ["ipv4:127.0.0.1:7"]
+
+
+@pytest.mark.parametrize(("given", "to"), [("[::1]:0", "[::1]"), (":0", "127.0.0.1")])
+def test_a_client_of_this_machine_is_an_admin_by_every_address(handler, given, to):
+    if given.startswith("[") and not os.path.exists("/proc/net/if_inet6"):
+        pytest.skip("there is no IPv6 here")
+    loaded = []
+
+    async def load(name):
+        loaded.append(name)
+
+    handler.load = load
+    with opened(GrpcDoor(given), handler) as address:
+        port = address.rpartition(":")[2]
+        with connected(f"{to}:{port}") as client:
+            request = KSERVE.RepositoryModelLoadRequest(model_name="double")
+            client(f"{KS}/RepositoryModelLoad", request)
+    assert loaded == ["double"]
 
 
 def test_a_port_that_is_taken_is_an_error(door, handler):

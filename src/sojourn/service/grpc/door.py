@@ -8,6 +8,7 @@ import operator
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
+from urllib.parse import unquote
 
 import grpc
 from google.protobuf import message_factory
@@ -55,7 +56,7 @@ class GrpcDoor:
         reports: Reports | None = None,
         for_admins: bool = True,
     ) -> None:
-        self._address = address
+        self._address = f"0.0.0.0{address}" if address.startswith(":") else address
         self._tls = tls
         self._certificate: Any = None  # one that new connections are to get
         self._gate = gate or Gate(Tokens())
@@ -303,7 +304,7 @@ class GrpcDoor:
     def _call(self, role: Role, context: Any, seen: _Seen) -> Call:
         metadata: dict[str, str] = dict(context.invocation_metadata() or ())
         seen.metadata = metadata
-        seen.peer = context.peer()
+        seen.peer = unquote(context.peer())  # of IPv6 the brackets come encoded
         seen.request_id = access_log.request_id(metadata.get("x-request-id"))
         if role is not Role.ANYBODY:
             if role is Role.ADMIN and not self._for_admins:
