@@ -133,6 +133,7 @@ def test_every_model_in_a_folder_is_found_by_name_and_nothing_else(tmp_path):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
     (tmp_path / "l.onnx").write_bytes(b"")
+    (tmp_path / os.fsdecode(b"m\xff.onnx")).write_bytes(times(1))  # no request can name it
     assert {n: os.path.relpath(p, tmp_path) for n, p in find_models(str(tmp_path)).items()} == {
         "a": "a.keras",
         "b": "b.h5",

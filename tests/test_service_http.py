@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gzip
+import http.client
 import json
 import random
 import socket
@@ -21,6 +22,7 @@ import pytest
 
 import sojourn
 from sojourn.service import server as server_module
+from sojourn.service.failures import Refused, Status
 from sojourn.service.http.connection import Connection
 from sojourn.service.http.limits import Limits
 from sojourn.service.http.messages import Request, Response, json_response
@@ -195,6 +197,33 @@ def test_what_goes_wrong_inside_is_told_without_a_traceback(
     assert got.status == 500
     assert b"secret" not in got.body
     assert "secret" in caplog.text
+
+
+def test_a_client_is_not_left_waiting_for_an_answer_that_cannot_be_written(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def unwritable(request: Request) -> Response:
+        return Response(headers={"x": "\u20ac"})
+
+    async def cut(request: Request) -> Response:
+        async def pieces() -> AsyncIterator[bytes]:
+            yield b"one"
+            raise KeyError("two")
+
+        return Response(200, pieces())
+
+    async def odd(request: Request) -> Response:
+        raise Refused(Status.NOT_FOUND, "no \ud800 here")
+
+    with echoing() as server:
+        for name, answer in (("unwritable", unwritable), ("cut", cut), ("odd", odd)):
+            server.router.add("GET", f"/{name}", answer)
+        for path in ("/unwritable", "/cut"):
+            with pytest.raises((ConnectionError, http.client.HTTPException)):
+                ask(server, path)
+        got = ask(server, "/odd")
+        assert (got.status, got.json["error"]) == (404, "no ? here")
+        assert server._doors["http"]._common.held_bytes == 0  # type: ignore[attr-defined]
 
 
 # -- what is refused ---------------------------------------------------------------------------

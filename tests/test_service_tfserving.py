@@ -81,6 +81,17 @@ def test_limits_hold_while_a_model_is_opened_to_learn_its_signature(zygote: None
             assert told == {504, 429}
 
 
+@pytest.mark.parametrize(
+    "body", ['{"signature_name":"\\ud800","inputs":[NaN]}', '{"inputs":{"\\udc00":[NaN]}}']
+)
+def test_halves_of_characters_are_refused_also_beside_numbers_that_are_none(
+    server: sojourn.Server, body: str
+) -> None:
+    got = ask(server, "/v1/models/times:predict", body.encode())
+    assert got.status == 400
+    assert "JSON Parse Error" in got.json["error"]
+
+
 # -- predict -----------------------------------------------------------------------------------
 
 

@@ -24,6 +24,8 @@ def find_models(path: str) -> dict[str, str]:
         inside = os.path.join(path, entry)
         if entry.startswith(".") or not (is_model(inside) or _has_versions(inside)):
             continue
+        if entry.encode(errors="replace").decode() != entry:
+            continue  # no request can name it, and no answer can list it
         name = name_of(inside)
         if name in found:
             raise ModelError(f"{found[name]} and {inside} would both be served as {name!r}")

@@ -105,8 +105,6 @@ class Connection(asyncio.Protocol):
             self._feed(data)
         except httptools.HttpParserUpgrade:
             self._refuse(400, "Malformed request: this is no proxy to CONNECT through")
-        except _Refusal as refusal:
-            self._refuse(*refusal.args)
         except httptools.HttpParserCallbackError as error:
             cause = error.__context__
             if not isinstance(cause, _Refusal):
@@ -123,8 +121,7 @@ class Connection(asyncio.Protocol):
             try:
                 return self._parser.feed_data(data)
             except httptools.HttpParserUpgrade as upgrade:
-                # The client would rather have another protocol, and takes this one: it is told to
-                # the parser as if it had not asked, because else its body would be no body.
+                # Read as if it had not offered another protocol: else its body would be none.
                 data = memoryview(data)[upgrade.args[0] :]
                 head = plain_head(self._parser, self._url, self._headers)
                 self._parser = httptools.HttpRequestParser(self)
@@ -271,6 +268,9 @@ class Connection(asyncio.Protocol):
                 request, keeps = self._waiting.popleft()
                 if len(self._waiting) == self._limits.pipelined - 1:
                     self._transport.resume_reading()
+        except Exception:
+            self.abort()  # rather than let the client wait for an answer that does not come
+            raise
         finally:
             self._serving = None
         if self.phase is Phase.ANSWER:

@@ -41,7 +41,10 @@ def _lenient(body: bytes, error: Exception) -> Any:
     if b"NaN" not in body and b"Infinity" not in body:
         refuse_json(error)
     try:
-        return json.loads(body)
+        values = json.loads(body)
+        if b"\\u" in body:  # halves of characters, which no answer could repeat
+            json.dumps(values, ensure_ascii=False).encode()
+        return values
     except (ValueError, RecursionError) as second:
         refuse_json(second)
 
