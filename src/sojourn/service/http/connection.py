@@ -119,7 +119,8 @@ class Connection(asyncio.Protocol):
     def _feed(self, data: bytes | memoryview) -> None:
         while True:
             try:
-                return self._parser.feed_data(data)
+                self._parser.feed_data(data)
+                return
             except httptools.HttpParserUpgrade as upgrade:
                 # Read as if it had not offered another protocol: else its body would be none.
                 data = memoryview(data)[upgrade.args[0] :]
