@@ -244,15 +244,18 @@ def test_reflection_describes_every_service(client, file):
     asks = [
         file.ServerReflectionRequest(list_services="*"),
         file.ServerReflectionRequest(file_containing_symbol=TFS),
+        file.ServerReflectionRequest(file_containing_symbol=f"{TFS}.Predict"),
         file.ServerReflectionRequest(file_by_filename="none.proto"),
+        file.ServerReflectionRequest(file_containing_symbol=f"{TFS}.None"),
     ]
-    listed, found, missing = client(path, iter(asks))
+    listed, found, with_method, *missing = client(path, iter(asks))
     names = [service.name for service in listed.list_services_response.service]
     assert KS in names
     assert TFS in names
     assert "grpc.health.v1.Health" in names
     assert len(found.file_descriptor_response.file_descriptor_proto) == 4
-    assert missing.error_response.error_code == 5
+    assert with_method.file_descriptor_response == found.file_descriptor_response
+    assert [one.error_response.error_code for one in missing] == [5, 5]
 
 
 def test_a_token_allows_what_its_role_does(handler):

@@ -42,8 +42,7 @@ class Reflection:
         elif asked == "file_by_filename":
             self._put_files(POOL.FindFileByName(request.file_by_filename), response)
         elif asked == "file_containing_symbol":
-            found = POOL.FindFileContainingSymbol(request.file_containing_symbol)
-            self._put_files(found, response)
+            self._put_files(_file_with(request.file_containing_symbol), response)
         elif asked == "all_extension_numbers_of_type":
             POOL.FindMessageTypeByName(request.all_extension_numbers_of_type)
             name = request.all_extension_numbers_of_type
@@ -60,3 +59,15 @@ class Reflection:
                 seen[found.name] = found.serialized_pb
                 waiting += found.dependencies
         response.file_descriptor_response.file_descriptor_proto.extend(seen.values())
+
+
+def _file_with(symbol: str) -> Any:
+    """The file that declares a message, an enum, a service, or a method: protobuf knows no file of
+    the last. Raises KeyError."""
+    try:
+        return POOL.FindFileContainingSymbol(symbol)
+    except KeyError:
+        service, _, method = symbol.rpartition(".")
+        if method not in POOL.FindServiceByName(service).methods_by_name:
+            raise
+        return POOL.FindFileContainingSymbol(service)
