@@ -145,7 +145,7 @@ class KServe:
                 ref_of(request),
                 asked.arrays(raw),
                 asked.outputs,
-                deadline=request.deadline if asked.seconds is None else clock() + asked.seconds,
+                deadline=None if asked.seconds is None else clock() + asked.seconds,
                 request_id=asked.id or request.request_id,
                 keep_alive=asked.keep_alive,
             )

@@ -21,7 +21,6 @@ class Request:
     peer: str = ""  # the client's address
     parts: Mapping[str, str] = field(default_factory=dict)  # of the path, by the route's names
     route: str = ""  # the pattern that it was found by
-    deadline: float | None = None
     request_id: str = ""
     size: int = 0  # of the body as it came, in bytes
 

@@ -39,7 +39,7 @@ def _task(request: Request) -> Task:
     serialized = [from_json(example) for example in examples]
     if "context" in asked:
         serialized = with_context(serialized, from_json(asked["context"]))
-    return Task(ref_of(request), serialized, name or None, request.deadline, request.request_id)
+    return Task(ref_of(request), serialized, name or None, request_id=request.request_id)
 
 
 def _wrong(message: str) -> Refused:

@@ -73,7 +73,7 @@ class TfServing:
         self._handler.catalogue.resolve(ref)  # a model that is not there counts before its body
         asked = _parsed(request.body)
         signature_name = asked.signature_name or None
-        call, deadline = await self._handler.signature(ref, signature_name, request.deadline)
+        call, deadline = await self._handler.signature(ref, signature_name)
         signature = call.spec
         in_rows = bool(asked.instances)
         if in_rows:
