@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import models
+import pool_models
 import sojourn
 from faults.tools import wait_until
 from pool_script import GiB, Script
@@ -17,6 +18,7 @@ from sojourn.errors import BudgetExceeded
 from sojourn.pool.decisions.copy_events import OVERRUN_READINGS
 from sojourn.pool.decisions.effects import Open, Report
 from sojourn.pool.decisions.terms import CopyId
+from sojourn.pool.keeper import Keeper
 
 MiB = 2**20
 
@@ -93,6 +95,32 @@ def test_a_model_that_turns_out_too_large_is_refused_with_what_was_measured(over
         wait_until(lambda: pool.stats().charged_bytes == 0)
         pool.lease("sum", timeout=60).close()
     assert overruns[0].session == "big"
+
+
+@pytest.mark.usefixtures("zygote")
+@pytest.mark.parametrize("gives_back", [False, True], ids=["held", "given back at once"])
+def test_growth_is_charged_though_nothing_else_happens(overruns, gives_back, monkeypatch):
+    sleeps: list[float] = []
+    seconds_to_sleep = Keeper._seconds_to_sleep
+
+    def noted(keeper: Keeper) -> float | None:
+        seconds = seconds_to_sleep(keeper)
+        sleeps.append(seconds or 0.0)
+        return seconds
+
+    monkeypatch.setattr(Keeper, "_seconds_to_sleep", noted)
+    with sojourn.Pool(memory="140MiB", idle_seconds=300) as pool:
+        pool.register("grow", pool_models.growing)
+        pool.lease("grow").close()
+        wait_until(lambda: sleeps[-1] > 200)
+        lease = pool.lease("grow")  # of an open copy: nothing is decided for it
+        for _ in range(50):
+            lease.run("output", {"a": 1})
+        if gives_back:
+            lease.close()
+        wait_until(lambda: bool(overruns))
+        lease.close()
+    assert overruns[0].detail["charged_bytes"] > 200 * MiB
 
 
 # -- the decisions ------------------------------------------------------------------------------

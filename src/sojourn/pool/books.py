@@ -168,6 +168,12 @@ class Books(Copies):
         if self.is_waiting(waiter):
             self.decide(decide)
 
+    def note_use(self, resident: Resident) -> None:
+        """A copy is leased or given back: the keeper, which may sleep for long, is to look what
+        it holds. It is woken once between two looks, and not by every lease."""
+        resident.is_used = True
+        self.wake_keeper()
+
     # -- coming back --------------------------------------------------------------------------
 
     def settle(self, terms: PoolTerms) -> None:
@@ -176,8 +182,8 @@ class Books(Copies):
         if self.is_foreign:
             return
         resident, door = terms.resident, terms.door
-        if clock() > resident.measure_at:
-            self.wake_keeper()
+        if not resident.is_used:
+            self.note_use(resident)
         is_broken = terms.stay.lifecycle.state is State.BROKEN
         if door is not None and not is_broken:
             terms.has_left = True  # unless the books have it by now

@@ -166,6 +166,7 @@ class Hands:
     def measure(self, resident: Resident) -> None:
         """Have what a copy holds by now charged, if that has changed."""
         try:
+            resident.is_used = False
             now = _clock()
             pages = _resident_pages(resident.stay.pid)
             is_due = now - resident.read_at >= min(_READ_SECONDS, 5 * resident.measure_seconds)
@@ -178,6 +179,8 @@ class Hands:
         finally:
             resident.measure_at = _clock() + resident.measure_seconds
             resident.is_being_measured = False
+            if resident.is_used or resident.stay.leases:
+                self._driver.wake_keeper()  # it has slept without regard to the next look
 
 
 class _Offer:

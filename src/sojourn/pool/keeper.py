@@ -195,7 +195,7 @@ class Keeper:
             times.append(self._next_warning())
         if self._short_since is not None:
             times.append(_clock() + _RETRY_SECONDS)
-        times += (r.measure_at for r in self._to_be_measured() if r.stay.leases)
+        times += (r.measure_at for r in self._to_be_measured() if r.is_used or r.stay.leases)
         return max(0.0, min(min(times) - _clock(), _LONGEST_SLEEP)) if times else None
 
     def _do_jobs(self) -> None:

@@ -86,6 +86,7 @@ class Resident:
         "copy",
         "is_being_measured",
         "is_dying",
+        "is_used",
         "measure_at",
         "measure_seconds",
         "pages",
@@ -103,6 +104,7 @@ class Resident:
         self.measure_at = now + measure_seconds
         self.measure_seconds = measure_seconds
         self.is_being_measured = False
+        self.is_used = False  # since it was looked at last
         self.pages = 0  # resident ones, and when, as of the last reading
         self.read_at = 0.0
         self.is_dying = False  # its worker has ended, or is about to, and a job sees to it
@@ -128,6 +130,8 @@ class Lender(Protocol):
     """What a lease of a pool needs from it."""
 
     inbox: deque[Any]
+
+    def note_use(self, resident: Resident) -> None: ...
 
     def settle(self, terms: PoolTerms) -> None: ...
 
@@ -192,6 +196,8 @@ class PoolTerms(Terms):
     def hand_out(self) -> None:
         """The handle is on its way to the one that asked for it."""
         self.stay.leases.add(self)
+        if not self.resident.is_used:
+            self.lender.note_use(self.resident)
         if events.hears_steps():
             events.emit("lease.granted", self.stay.name, self.holder, is_step=True)
         self.is_out = True
