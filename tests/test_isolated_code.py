@@ -355,3 +355,45 @@ def test_a_class_made_on_the_spot_keeps_its_own_methods() -> None:
     assert isinstance(back, Counter)
     assert Counter.bump is method
     assert (back.bump(), count) == (1, 1)
+
+
+def test_functions_and_properties_with_a_cache_travel_like_others(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import functools, sojourn\n"
+        "@functools.lru_cache(maxsize=7)\n"
+        "def fib(n):\n"
+        "    return n if n < 2 else fib(n - 1) + fib(n - 2)\n"
+        "class Data:\n"
+        "    @functools.cached_property\n"
+        "    def size(self):\n"
+        "        return fib(10)\n"
+        "    @functools.cache\n"
+        "    def part(self, n):\n"
+        "        return fib(n)\n"
+        "    def model(self):\n"
+        "        return lambda a: a + self.part(3)\n"
+        "@sojourn.isolated\n"
+        "@functools.cache\n"
+        "def run(n):\n"
+        "    data = Data()\n"
+        "    return data.size, data.size, data.part(n), fib.cache_parameters()['maxsize']\n"
+        "print(run(5), fib.cache_info().currsize)\n"
+        "print(sojourn.isolated(fib)(6))\n"
+        "with sojourn.open(Data().model) as session:\n"
+        "    print(session.run('output', {'a': 1}))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(program)],
+        env={**os.environ, "SOJOURN_PRELOAD": "none"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout.splitlines() == ["(55, 55, 5, 7) 0", "8", "3"], done.stderr
+
+
+def test_a_cached_function_of_a_module_stays_the_modules_own(project: Write) -> None:
+    project("cached.py", "import functools\n@functools.cache\ndef f(x):\n    return [x]\n")
+    module = importlib.import_module("cached")
+    assert sojourn.isolated(lambda: module.f)() is module.f

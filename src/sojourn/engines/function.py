@@ -9,7 +9,7 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-from sojourn.engines import code_capture, code_serving
+from sojourn.engines import code_capture, code_serving, parcels
 from sojourn.engines.base import Arrays, Operation
 from sojourn.engines.by_value import by_value_if_needed
 from sojourn.errors import InputError, ModelError
@@ -23,7 +23,7 @@ def pack(function: Callable[..., Any]) -> list[np.ndarray]:
     """The user's callable for a worker, with the code that it was imported with."""
     code = code_capture.packed(function)
     with by_value_if_needed(function):
-        return [code, np.frombuffer(cloudpickle.dumps(function), np.uint8)]
+        return [code, parcels.pack_whole(function)]
 
 
 def unpickle(load: Load, arrays: Arrays) -> Callable[..., Any]:

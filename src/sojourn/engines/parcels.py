@@ -6,8 +6,10 @@ into the pickle: they cross through shared memory as they are (pickle protocol 5
 
 from __future__ import annotations
 
+import functools
 import io
 import pickle
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -29,14 +31,61 @@ def pack(value: Any) -> list[np.ndarray]:
         buffers.append(np.frombuffer(raw, np.uint8))
         return False
 
+    return [_pickled(value, belongs_inside), *buffers]
+
+
+def pack_whole(value: Any) -> np.ndarray:
+    """The same in one array, for `cloudpickle.loads`."""
+    return _pickled(value, None)
+
+
+def _pickled(
+    value: Any, belongs_inside: Callable[[pickle.PickleBuffer], bool] | None
+) -> np.ndarray:
     file = io.BytesIO()
-    cloudpickle.Pickler(file, protocol=5, buffer_callback=belongs_inside).dump(value)
-    return [np.frombuffer(file.getbuffer(), np.uint8), *buffers]
+    _Pickler(file, protocol=5, buffer_callback=belongs_inside).dump(value)
+    return np.frombuffer(file.getbuffer(), np.uint8)
 
 
 def unpack(arrays: Sequence[np.ndarray]) -> Any:
     """The value again. It lives in the memory of `arrays`, which must be the caller's to keep."""
     return _Unpickler(io.BytesIO(arrays[0].data), buffers=arrays[1:]).load()
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Sends by value what notebooks are full of and cloudpickle sends by name or not at all:
+    functions behind `lru_cache`, whose caches start empty, and properties that keep their value."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, _LRU_CACHE) and not _can_be_found(value):
+            return _cached, (value.__wrapped__, value.cache_parameters())
+        if type(value) is functools.cached_property:
+            return _cached_property, (value.func, value.attrname)
+        return super().reducer_override(value)
+
+
+_LRU_CACHE = type(functools.lru_cache(len))
+
+
+def _can_be_found(function: Any) -> bool:
+    """Whether its name means the same in a worker."""
+    module = function.__module__
+    found = sys.modules.get(module)
+    if module == "__main__" or module in cloudpickle.list_registry_pickle_by_value():
+        return False
+    for name in function.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return found is function
+
+
+def _cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Any:
+    return functools.lru_cache(**parameters)(function)
+
+
+def _cached_property(function: Callable[[Any], Any], name: str) -> Any:
+    made = functools.cached_property(function)
+    made.attrname = name
+    return made
 
 
 class _Unpickler(pickle.Unpickler):
