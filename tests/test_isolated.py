@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import sojourn
+from sojourn.errors import RemoteTraceback
 from sojourn.probes import memory, processes
 
 pytestmark = pytest.mark.usefixtures("zygote")
@@ -262,6 +263,20 @@ def test_an_error_that_cannot_travel_at_all_is_described() -> None:
 
     with pytest.raises(sojourn.EngineError, match=r"ValueError: .*locked"):
         sojourn.isolated(fail)()
+
+
+def test_an_error_whose_message_fails_is_not_replaced_by_that_failure() -> None:
+    class Wordless(Exception):
+        def __str__(self) -> str:
+            raise KeyError("no words")
+
+    @sojourn.isolated
+    def fail() -> None:
+        raise Wordless
+
+    with pytest.raises(Wordless) as raised:
+        fail()
+    assert isinstance(raised.value.__cause__, RemoteTraceback)
 
 
 def test_an_error_of_tensorflow_does_not_load_tensorflow_here() -> None:

@@ -371,6 +371,17 @@ def test_a_record_that_was_cut_short_is_computed_again(tmp_path: Path, ran: Path
     assert file.read_bytes() == whole
 
 
+def test_a_damaged_first_line_is_said_to_be_damaged(tmp_path: Path, ran: Path) -> None:
+    file = tmp_path / "sweep.results"
+    isolated = sojourn.isolated(noted)
+    isolated.map([1], results=file)
+    data = bytearray(file.read_bytes())
+    data[data.index(b"noted")] ^= 0xFF
+    file.write_bytes(data)
+    with pytest.raises(sojourn.ResultsError, match="first line cannot be read"):
+        isolated.map([1], results=file)
+
+
 def test_damage_to_one_result_costs_no_other(tmp_path: Path, ran: Path) -> None:
     file = tmp_path / "sweep.results"
     isolated = sojourn.isolated(noted)

@@ -864,6 +864,20 @@ def test_three_in_a_ring_are_found_and_the_message_names_all():
     assert all(f"t{n} holds" in str(script.refused[last]) for n in (1, 2, 3))
 
 
+def test_a_deadlock_says_whether_bytes_or_sessions_are_short():
+    for limits, wanted in (
+        ({"limit": None, "max_sessions": 1}, "waits for one of 1 sessions for b at"),
+        ({"limit": 1}, "waits for 1.0 GiB of room for b at"),
+    ):
+        script = Script(**limits)
+        script.register("a")
+        script.register("b")
+        script.take("a", who="t1")
+        error = script.refused[script.ask("b", who="t1")]
+        assert isinstance(error, DeadlockDetected)
+        assert wanted in str(error)
+
+
 def test_a_wait_that_any_of_several_copies_can_end_is_no_deadlock():
     script = Script()
     script.register("a", exclusive=True, copies=2)

@@ -114,7 +114,7 @@ def _error(error: BaseException) -> tuple[Any, Arrays]:
         inner = inner.tb_next
     outcome = {
         "kind": ERROR,
-        "message": sendable(f"{type(error).__name__}: {error}"),
+        "message": sendable(f"{type(error).__name__}: {_words(error)}"),
         "traceback": sendable(
             "".join(traceback.format_exception(type(error), error, inner)).rstrip()
         ),
@@ -126,6 +126,13 @@ def _error(error: BaseException) -> tuple[Any, Arrays]:
         return outcome, parcels.pack(_Parts(type(error), error.args, state))
     except Exception:
         return outcome, ()  # then the description must do
+
+
+def _words(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # its own code is wrong, and must not take its place
+        return "<its message cannot be read>"
 
 
 def _can_travel(value: Any) -> bool:

@@ -133,7 +133,7 @@ class ResultsFile:
             )
         try:
             function = msgspec.json.decode(about, type=_About).function
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError):
             raise ResultsError(f"{self.path} is damaged: its first line cannot be read") from None
         if function != self._function:
             raise ResultsError(

@@ -150,6 +150,8 @@ def _cycle_from(start: Wait, stuck: Sequence[Wait], world: World) -> tuple[Wait,
 
 def _tell(cycle: Sequence[Wait], world: World) -> str:
     sizes = {standing.copy: standing.bytes for standing in world.copies}
+    taken = {hold.copy for hold in world.holds}
+    staying = sum(s.bytes for s in world.copies if s.copy in taken or s.is_pinned)
     lines = []
     for wait in cycle:
         held = [hold for hold in world.holds if hold.holder.key == wait.holder.key]
@@ -160,7 +162,12 @@ def _tell(cycle: Sequence[Wait], world: World) -> str:
         )
         wanted = wait.model
         if _needs_room(wait, world):
-            wanted = f"{format_bytes(world.needs[wait.model].bytes)} of room for {wait.model}"
+            need = world.needs[wait.model].bytes
+            is_short = world.residue_bytes + staying + need > world.limit.bytes
+            room = f"{format_bytes(need)} of room"
+            if not is_short:
+                room = f"one of {world.limit.sessions} sessions"
+            wanted = f"{room} for {wait.model}"
         who = wait.holder.name or "a holder"
         lines.append(f"{who} holds {listed} and waits for {wanted} at {wait.holder.place}")
     advice = (
