@@ -170,7 +170,9 @@ class Books(Copies):
 
     def note_use(self, resident: Resident) -> None:
         """A copy is leased or given back: the keeper, which may sleep for long, is to look what
-        it holds. It is woken once between two looks, and not by every lease."""
+        it holds, when there has been time for a step. Not every lease wakes it, only the first
+        after each look."""
+        resident.measure_at = clock() + resident.measure_seconds
         resident.is_used = True
         self.wake_keeper()
 
