@@ -526,8 +526,39 @@ def test_functions_that_have_closed_over_nothing_keep_their_results(tmp_path: Pa
         return Stored(tmp_path / "out", function, Options())._context
 
     assert context(square) == ([], None, False)
-    assert context(partial(square, 1)) == ([(1,), {}], None, False)
+    assert context(partial(square, 1)) == ([ANY], None, False)
     assert context(Point(1).where) == ([ANY], None, False)
+
+
+class Looked:
+    """It counts how often somebody looks what it is made of."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        self.looks += 1
+        return Looked, ()
+
+
+def test_what_is_bound_is_looked_at_once_however_many_items_there_are(tmp_path: Path) -> None:
+    data = Looked()
+    isolated = sojourn.isolated(partial(pick, data))
+    file = tmp_path / "sweep.results"
+    assert isolated.sweep(range(100), results=file).results == {}
+    assert data.looks == 1
+
+
+def test_results_are_found_again_though_the_bound_object_changes_meanwhile(tmp_path: Path) -> None:
+    data, file = [0], tmp_path / "sweep.results"
+    for done in sojourn.isolated(partial(pick, data)).sweep([1, 2, 3], workers=1, results=file):
+        data[0] = done.value
+    again = sojourn.isolated(partial(pick, [0])).sweep([1, 2, 3], results=file)
+    assert again.results == {0: 1, 1: 2, 2: 3}
+
+
+def pick(_: Any, item: Any) -> Any:
+    return item
 
 
 def test_a_full_disk_loses_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,9 +26,8 @@ class Stored:
         self.path = arguments.path("results", path)
         self._file = ResultsFile(self.path, _name(function))
         try:
-            # What a call depends on besides its item.
+            # What a call depends on besides its item, as it is now.
             self._context = (_bound(function), options.seed, options.deterministic)
-            key(self._context)
         except Exception as error:
             raise TypeError(
                 f"results= needs a function that can be recognised in another run, and what "
@@ -79,17 +78,17 @@ def _name(function: Callable[..., Any]) -> str:
     return f"{getattr(function, '__module__', None)}.{name}"
 
 
-def _bound(function: Any) -> list[Any]:
+def _bound(function: Any) -> list[bytes]:
     """What is bound to it: the arguments of a partial, the object of a method, what it has closed
-    over, its defaults. Of those there is but a digest: it is taken for every item."""
+    over, its defaults. Of each a digest: it goes into the key of every item, and may be large."""
     if isinstance(function, partial):
-        return [function.args, function.keywords, *_bound(function.func)]
+        return [key(function.args, function.keywords), *_bound(function.func)]
     if inspect.ismethod(function):
-        return [function.__self__, *_bound(function.__func__)]
+        return [key(function.__self__), *_bound(function.__func__)]
     if isinstance(function, FunctionType):
         kept = _closed_over(function)
         return [key(*kept)] if any(kept) else []
-    return [] if inspect.isroutine(function) or inspect.isclass(function) else [function]
+    return [] if inspect.isroutine(function) or inspect.isclass(function) else [key(function)]
 
 
 def _closed_over(function: FunctionType, above: tuple[FunctionType, ...] = ()) -> tuple[Any, ...]:
