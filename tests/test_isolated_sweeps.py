@@ -14,6 +14,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ import pytest
 
 import sojourn
 from faults.tools import press_when
-from sojourn.functions import items
+from sojourn.functions import items, sweeping
 from sojourn.functions.options import Options
 from sojourn.functions.results_file import ResultsFile
 from sojourn.functions.stored import Stored
@@ -559,6 +560,25 @@ def test_results_are_found_again_though_the_bound_object_changes_meanwhile(tmp_p
 
 def pick(_: Any, item: Any) -> Any:
     return item
+
+
+def test_what_is_shown_last_of_a_sweep_that_failed_has_nothing_running(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shown: list[tuple[int, int, int]] = []
+
+    class Noted:
+        def show(self, *counts: int) -> None:
+            shown.append(counts)
+
+    monkeypatch.setattr(sweeping, "showing", lambda *_: nullcontext(Noted()))
+    with pytest.raises(ZeroDivisionError):
+        sojourn.isolated(one_over).map([1, 0, 2], workers=1)
+    assert shown[-2:] == [(1, 0, 1), (1, 0, 0)]
+
+
+def one_over(x: float) -> float:
+    return 1 / x
 
 
 def test_a_full_disk_loses_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -217,6 +217,8 @@ class Sweep(Generic[R]):
                         yield self._done(index, item)
         finally:
             self._land(flight)
+            # What is shown last stays there, also after an error or Ctrl-C: nothing runs any more.
+            progress.show(len(self.results), len(self.errors), len(flight.calls))
 
     def _next(self, flight: _Flight[R]) -> int | None:
         """The next item to call for."""
