@@ -222,6 +222,25 @@ def test_a_result_that_cannot_travel_is_an_error_here() -> None:
 
 
 @pytest.mark.quick
+def test_a_variable_that_cannot_travel_is_named() -> None:
+    rate, lock = 0.1, threading.Lock()
+
+    def helper() -> float:
+        with lock:
+            return rate
+
+    with pytest.raises(
+        sojourn.InputError, match=r"^the variable 'lock' \(a lock\) of 'helper'"
+    ):
+        sojourn.isolated(helper)()
+    with pytest.raises(
+        sojourn.InputError, match=r"variable 'helper' \(a function\) of 'outer'"
+    ):
+        sojourn.isolated(lambda: helper() + rate, name="outer")()
+    with pytest.raises(sojourn.InputError, match=r"^argument 1 \(a lock\) of 'len' cannot be sent"):
+        sojourn.isolated(len)(lock)  # type: ignore[arg-type]
+
+
 def test_an_error_keeps_its_type_its_attributes_and_its_traceback() -> None:
     def fail() -> None:
         raise Refused(404, "not there")

@@ -6,7 +6,9 @@ they use; everything else goes by name, and the code of the caller's modules goe
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -40,6 +42,10 @@ def pack_value(value: Any, name: str) -> list[np.ndarray]:
 def _culprit(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
     named = [(f"argument {i + 1}", value) for i, value in enumerate(args)]
     named += [(f"argument {key!r}", value) for key, value in kwargs.items()]
+    with suppress(TypeError, ValueError):  # it is no function, or a variable has no value yet
+        used = inspect.getclosurevars(code_capture.plain(function))
+        variables = {**used.globals, **used.nonlocals}.items()
+        named += [(f"the variable {key!r}", value) for key, value in variables]
     for name, value in named:
         try:
             parcels.pack(value)
