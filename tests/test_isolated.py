@@ -229,13 +229,9 @@ def test_a_variable_that_cannot_travel_is_named() -> None:
         with lock:
             return rate
 
-    with pytest.raises(
-        sojourn.InputError, match=r"^the variable 'lock' \(a lock\) of 'helper'"
-    ):
+    with pytest.raises(sojourn.InputError, match=r"^the variable 'lock' \(a lock\) of 'helper'"):
         sojourn.isolated(helper)()
-    with pytest.raises(
-        sojourn.InputError, match=r"variable 'helper' \(a function\) of 'outer'"
-    ):
+    with pytest.raises(sojourn.InputError, match=r"variable 'helper' \(a function\) of 'outer'"):
         sojourn.isolated(lambda: helper() + rate, name="outer")()
     with pytest.raises(sojourn.InputError, match=r"^argument 1 \(a lock\) of 'len' cannot be sent"):
         sojourn.isolated(len)(lock)  # type: ignore[arg-type]
