@@ -335,8 +335,8 @@ class ModelQueue:
             return [dict(zip(target.names, values, strict=True))]
         try:
             answers = split(target, values, sizes)
-            if not target.proof.is_complete and target.proof.is_needed(requests):
-                await self._compare(session, batch, answers)
+            if not target.proof.is_complete and (two := target.proof.to_compare(requests)):
+                await self._compare(session, target, requests, answers, two)
         except NoRows:
             target.has_rows = False
             _log.warning("%s: rows depend on each other, so requests are not joined", self.served)
@@ -344,15 +344,19 @@ class ModelQueue:
         return answers
 
     async def _compare(
-        self, session: Usable, batch: Sequence[Ask], answers: Sequence[Outputs]
+        self,
+        session: Usable,
+        target: Target,
+        requests: Sequence[list[np.ndarray]],
+        answers: Sequence[Outputs],
+        two: tuple[int, int],
     ) -> None:
-        """Ask once more for the first and the last of a batch, each alone."""
-        target = batch[0].target
-        for ask, joined in ((batch[0], answers[0]), (batch[-1], answers[-1])):
-            values = await session.arun(target.fetches, feeds_of(target, [ask.arrays]))
-            if not agree(dict(zip(target.names, values, strict=True)), joined):
+        """Ask once more for two requests of a batch, each alone."""
+        for at in two:
+            values = await session.arun(target.fetches, feeds_of(target, [requests[at]]))
+            if not agree(dict(zip(target.names, values, strict=True)), answers[at]):
                 raise NoRows
-        target.proof.add([ask.arrays for ask in batch])
+        target.proof.add(requests, two)
 
     # -- the end ---------------------------------------------------------------------------------
 
