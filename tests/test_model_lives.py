@@ -431,6 +431,32 @@ def test_versions_with_a_label_stay_in_service(tmp_path):
     run(main)
 
 
+def test_a_label_moves_when_the_version_it_is_meant_for_can_serve(tmp_path):
+    write_version(tmp_path / "m", 1)
+    write_version(tmp_path / "m", 2)
+    write_version(tmp_path / "m", 3, b"nonsense")
+    stable = ModelRef("m", label="stable")
+
+    def rules(version: int) -> ModelRules:
+        path = str(tmp_path / "m")
+        return ModelRules(path=path, versions=[version], labels={"stable": version})
+
+    async def main() -> None:
+        async with serving({"m": rules(1)}) as catalogue:
+            moving = asyncio.ensure_future(catalogue.reload({"m": rules(2)}))
+            while not moving.done():
+                assert await answer(catalogue, stable) in (4, 8)
+            assert await answer(catalogue, stable) == 8
+            await catalogue.reload({"m": rules(3)})
+            assert await answer(catalogue, stable) == 8
+            assert {s.version: s.labels for s in catalogue.statuses("m")}[2] == ("stable",)
+            await catalogue.unload("m", version=2)
+            with pytest.raises(Refused, match="version 3 cannot be loaded"):
+                catalogue.resolve(stable)
+
+    run(main)
+
+
 def test_a_server_starts_although_a_model_is_missing_and_says_so(tmp_path):
     (tmp_path / "m.onnx").write_bytes(times(2))
     entries = {"m": str(tmp_path / "m.onnx"), "gone": str(tmp_path / "gone"), "wrong": "x" * 5000}

@@ -171,7 +171,7 @@ class Catalogue(Lives):
             if copy.state in _LOADED:
                 sizes.setdefault((copy.model, copy.version), []).append(copy.bytes)
         return tuple(
-            served.status(model.rules.labels, sizes.get((served.pool_name, version), []))
+            served.status(model.labels, sizes.get((served.pool_name, version), []))
             for model in chosen
             for version, served in sorted(model.known.items())
         )
@@ -299,7 +299,7 @@ class Catalogue(Lives):
             if model.rules.keep_seconds != new.keep_seconds:
                 for served in model.available().values():
                     self.keep(served, new.keep_alive)
-            model.rules, model.is_wanted = new, True
+            model.follow(new)
         dropped = [self._models[name] for name in gone if name in self._models]
         for model in dropped:
             model.is_wanted = False

@@ -38,6 +38,7 @@ class Model:
     def __init__(self, name: str, rules: ModelRules) -> None:
         self.name = name
         self.rules = rules
+        self.labels: Mapping[str, int] = rules.labels  # the versions that requests get by these
         self.known: dict[int, Served] = {}
         self.lock = asyncio.Lock()  # one operation at a time
         self.latest: Served | None = None
@@ -65,7 +66,7 @@ class Model:
         """The version that a request gets, if it is in service."""
         if ref.version is None and ref.label is None:
             return self.latest
-        version = versions.pick(self.available(), self.rules.labels, ref.version, ref.label)
+        version = versions.pick(self.available(), self.labels, ref.version, ref.label)
         return None if version is None else self.known[version]
 
     def was_unloaded(self, version: int) -> bool:
@@ -79,8 +80,15 @@ class Model:
         return served is not None and served.state is VersionState.END and bool(served.error)
 
     def settle(self) -> None:
-        """Something has changed: note which version requests by name get."""
-        self.latest = max(self.available().values(), key=lambda s: s.version, default=None)
+        """Something has changed: note which versions requests by name and by label get."""
+        serving = self.available()
+        self.latest = max(serving.values(), key=lambda s: s.version, default=None)
+        self.labels = versions.moved(self.labels, self.rules.labels, serving)
+
+    def follow(self, rules: ModelRules) -> None:
+        """Be served by these rules from now on."""
+        self.rules, self.is_wanted = rules, True
+        self.settle()
 
 
 def not_found(ref: ModelRef, model: Model | None, is_started: bool) -> Refused:
@@ -90,7 +98,7 @@ def not_found(ref: ModelRef, model: Model | None, is_started: bool) -> Refused:
         return Refused(Status.UNAVAILABLE, f"{ref.name} is being loaded", 1.0)
     if model is None or not model.known:
         return Refused(Status.NOT_FOUND, missing)
-    version = ref.version if ref.label is None else model.rules.labels.get(ref.label, 0)
+    version = ref.version if ref.label is None else model.labels.get(ref.label, 0)
     served = model.known.get(max(model.known) if version is None else version)
     if served is None:
         return Refused(Status.NOT_FOUND, missing)

@@ -73,6 +73,19 @@ def pick(
     return max(available, default=None)
 
 
+def moved(
+    before: Mapping[str, int], wanted: Mapping[str, int], available: Collection[int]
+) -> dict[str, int]:
+    """The versions that labels stand for: one moves when the version it is meant for can serve, or
+    the one before cannot any more."""
+    return {
+        label: version
+        if version in available or before.get(label) not in available
+        else before[label]
+        for label, version in wanted.items()
+    }
+
+
 def to_retire(
     served: Collection[int], wanted: Collection[int], available: Collection[int]
 ) -> tuple[int, ...]:
