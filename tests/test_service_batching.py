@@ -124,3 +124,12 @@ def test_what_a_step_takes_is_learned_slowly() -> None:
     costs.note(1, 1.0)
     costs.note(1, 9.0)
     assert costs.of(1) == pytest.approx(2.0)
+
+
+def test_what_a_full_queue_takes_is_told_by_the_size_that_was_best() -> None:
+    costs = Costs()
+    assert costs.for_all(1000) == 0.0, "nothing is known"
+    costs.note(1, 0.1)
+    assert costs.for_all(1024) == pytest.approx(102.4)
+    costs.note(64, 0.2)
+    assert costs.for_all(1024) == pytest.approx(3.2)

@@ -49,6 +49,11 @@ class Costs:
         """Seconds that such a step takes; None before the first."""
         return self._seconds.get(rows.bit_length())
 
+    def for_all(self, rows: int) -> float:
+        """Seconds for so many rows in steps of the size that has been best; 0 before the first."""
+        # A size stands for up to twice as many rows: this is the most that one of them took.
+        return rows * min((s / 2 ** (size - 1) for size, s in self._seconds.items()), default=0.0)
+
     def pays(self, sizes: Sequence[int]) -> bool:
         """Whether one step for all of these takes no longer than a step for each."""
         together = self.of(sum(sizes))

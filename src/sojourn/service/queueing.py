@@ -28,6 +28,7 @@ from sojourn.service.targets import Target, Targets
 from sojourn.session.session import Usable
 
 _HOLD_SECONDS = 0.05  # a lease is given back after this, so that the pool has its say
+_LONGEST_RETRY_SECONDS = 60.0  # others may have left by then
 clock = time.monotonic
 _log = logging.getLogger("sojourn.service")
 
@@ -201,8 +202,8 @@ class ModelQueue:
         ask.expire()
 
     def _seconds_to_wait(self) -> float:
-        seconds = self._costs.of(1) or 1.0
-        return max(1.0, len(self._line) * seconds / max(1, self._width))
+        seconds = self._costs.for_all(len(self._line)) / max(1, self._width)
+        return min(max(1.0, seconds), _LONGEST_RETRY_SECONDS)
 
     async def _alone(self, ask: Ask) -> Outputs:
         """A request by itself, on its own task."""
