@@ -278,6 +278,21 @@ def test_a_server_that_is_stuck_is_listed_and_holds_up_nobody(
         assert listed["problem"] == f"{url} does not answer: timed out"
 
 
+def test_a_server_that_answers_grpc_only_is_listed_named_and_told_why_it_cannot_be_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    record = records.Record(1, "", "127.0.0.1:2", None, time.time(), "/")
+    for module in (ps, server_client):
+        monkeypatch.setattr(module, "running", lambda: [record])
+    [listed] = data_of("ps")["servers"]
+    assert listed["url"] == "grpc://127.0.0.1:2"
+    why = "HTTP, by which commands ask, of grpc://127.0.0.1:2 is off."
+    assert listed["problem"] == why
+    for words in (["predict", "times", ROW], ["load", "times"], ["logs", "--url", "127.0.0.1:2"]):
+        result = called(*words)
+        assert (result.exit_code, why in result.output) == (1, True), result.output
+
+
 @pytest.mark.parametrize(
     ("named", "is_here"),
     [

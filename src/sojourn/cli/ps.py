@@ -55,7 +55,7 @@ def _status(client: Client) -> dict[str, Any]:
 def _facts(record: Record) -> dict[str, Any]:
     return {
         "pid": record.pid,
-        "url": record.url,
+        "url": record.name,
         "grpc": record.grpc,
         "started": record.started,
     }

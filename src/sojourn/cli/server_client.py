@@ -136,7 +136,7 @@ class Wanted:
         if not records:
             raise click.ClickException("No server of yours runs here; give the --url of another.")
         if len(records) > 1:
-            urls = ", ".join(record.url for record in records)
+            urls = ", ".join(record.name for record in records)
             raise click.UsageError(f"Several servers run here; choose one with --url: {urls}")
         return records[0]
 
@@ -151,8 +151,9 @@ class Wanted:
     def of_record(self, record: Record, *, admin: bool = False) -> Client:
         """A way to ask this one."""
         url = record.admin_url if admin else record.url
-        if url is None:
-            raise click.ClickException(f"The admin API of {record.url} is off.")
+        if not url:
+            what = "The admin API" if record.url else "HTTP, by which commands ask,"
+            raise click.ClickException(f"{what} of {record.name} is off.")
         return self.of(url, record.certificate)
 
     def of(self, url: str, pinned: str | None = None) -> Client:
@@ -176,7 +177,7 @@ def _is_at(record: Record, url: str) -> bool:
     where = named.netloc.replace("localhost", "127.0.0.1")
     return any(
         (named.scheme or own.scheme, where) == (own.scheme, own.netloc)
-        for own in map(urlsplit, filter(None, (record.url, record.admin_url)))
+        for own in map(urlsplit, filter(None, (record.name, record.admin_url)))
     )
 
 

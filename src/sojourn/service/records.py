@@ -21,7 +21,7 @@ class Record(msgspec.Struct, frozen=True):
     """Where a server is to be found."""
 
     pid: int
-    url: str
+    url: str  # empty without HTTP
     grpc: str | None
     admin_url: str | None  # None: the admin API is off
     started: float  # wall clock
@@ -29,9 +29,9 @@ class Record(msgspec.Struct, frozen=True):
     certificate: str | None = None  # what a client must trust
 
     @property
-    def port(self) -> int:
-        """The port of its HTTP door."""
-        return int(self.url.rpartition(":")[2])
+    def name(self) -> str:
+        """What people know it by: its URL, which one that answers gRPC only does not have."""
+        return self.url or f"grpc://{self.grpc}"
 
 
 def publish(record: Record) -> Callable[[], None]:
