@@ -64,3 +64,11 @@ def test_a_request_says_how_long_the_model_stays_and_the_next_ones_need_not(serv
     ):
         assert ask(server, path, body).status == 400
     assert kept(server) == 3600
+
+
+def test_a_server_hands_over_receipts_also_after_another_of_the_same_pool(server):
+    pool = server.handler.catalogue.pool
+    with sojourn.Server(pool, http="127.0.0.1:0") as other:
+        assert ask(other, "/v1/models/m:predict", {"instances": [[1, 1, 1, 1]]}).status == 200
+    got = ask(server, "/admin/models/m/unload", {})
+    assert [receipt["clean"] for receipt in got.json["receipts"]] == [True]

@@ -702,6 +702,15 @@ def test_a_thread_that_computes_holds_up_no_request() -> None:
     assert sys.getswitchinterval() == before
 
 
+def test_the_pace_of_threads_comes_back_with_the_end_of_the_last_server() -> None:
+    before = sys.getswitchinterval()
+    with contextlib.ExitStack() as second:
+        with serving():
+            second.enter_context(serving())
+        assert sys.getswitchinterval() < 0.001
+    assert sys.getswitchinterval() == before
+
+
 def test_an_address_in_use_is_told_and_nothing_is_left() -> None:
     with echoing() as server, sojourn.Pool() as pool:
         second = sojourn.Server(pool, http=server.http_address)

@@ -33,7 +33,9 @@ def command(every: bool, timeout: float, wanted: Wanted, data: Data) -> None:
         stopped: list[dict[str, Any]] = [{"url": wanted.url, "ended": None}]
     else:
         records = running() if record is None else [record]
-        stopped = [{"url": one.name, "pid": one.pid, "ended": _end(one, timeout)} for one in records]
+        stopped = [
+            {"url": one.name, "pid": one.pid, "ended": _end(one, timeout)} for one in records
+        ]
     data.give({"stopped": stopped})
     if not data.is_printed:
         if not stopped:

@@ -25,10 +25,6 @@ from sojourn.values import Place, Receipt
 _serials = itertools.count(1)
 
 
-def keeps_no_receipts(model: str, receipt: Receipt) -> None:
-    """`session.receipt` has told it."""
-
-
 class Wish(NamedTuple):
     """A lease that somebody asks for: of which model, in whose name, and for which pool."""
 
@@ -52,7 +48,7 @@ class Driver(Books):
         self.parking = parking
         self.hands = Hands(self, parking)
         self.start_keeper: Callable[[], None] = no_keeper
-        self.on_receipt: Callable[[str, Receipt], None] = keeps_no_receipts
+        self.on_receipt: list[Callable[[str, Receipt], None]] = []  # servers that want them
         self._maker = os.getpid()
         self._cut_off_at: float | None = None  # when steps no longer get the time to finish
         self._is_hurried = False  # close does not wait for leases any longer

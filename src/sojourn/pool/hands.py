@@ -145,7 +145,8 @@ class Hands:
         try:
             receipt = resident.stay.close(min(driver.seconds_to_finish(), _GRACE_SECONDS), place)
             residue = receipt.residue.host_bytes + sum(receipt.residue.device_bytes.values())
-            driver.on_receipt(copy.model, receipt)
+            for listen in tuple(driver.on_receipt):
+                listen(copy.model, receipt)
         except Exception as error:
             residue = resident.stay.footprint().held_bytes
             events.emit("pool.close_failed", copy.model, place, copy=str(copy), error=str(error))

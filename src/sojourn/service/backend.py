@@ -32,7 +32,7 @@ class Leasing(Protocol):
 class Directory(Protocol):
     """Which models there are, and who is told when a copy has left."""
 
-    on_receipt: Callable[[str, Receipt], None]
+    on_receipt: list[Callable[[str, Receipt], None]]
 
     def names(self) -> tuple[str, ...]: ...
 

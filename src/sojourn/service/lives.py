@@ -15,7 +15,6 @@ from typing import Any
 from sojourn import events
 from sojourn.errors import ModelError
 from sojourn.pool.decisions.terms import key_of
-from sojourn.pool.driver import keeps_no_receipts
 from sojourn.process.aside import aside
 from sojourn.service import folders, versions
 from sojourn.service.backend import Backend, Leasing
@@ -128,10 +127,11 @@ class Lives:
 
     def _listen(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._driver.on_receipt = self._has_receipt
+        self._driver.on_receipt.append(self._has_receipt)
 
     def _stop_listening(self) -> None:
-        self._driver.on_receipt = keeps_no_receipts
+        if self._loop is not None:
+            self._driver.on_receipt.remove(self._has_receipt)
         self._loop = None
 
     # -- versions -------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import sys
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar, runtime_checkable
@@ -185,12 +185,10 @@ class Server:
     def _run(self) -> None:
         assert self._loop is not None
         asyncio.set_event_loop(self._loop)
-        before = sys.getswitchinterval()
-        sys.setswitchinterval(min(before, _SWITCH_SECONDS))
         try:
-            self._loop.run_forever()
+            with _switching():
+                self._loop.run_forever()
         finally:
-            sys.setswitchinterval(before)
             for task in self._stopping:  # if shutting has failed
                 task.cancel()
             if self._stopping:
@@ -248,6 +246,25 @@ class Server:
         await loop.shutdown_default_executor()
         await loop.shutdown_asyncgens()  # connections of the loop to other nodes end with these
         await _end_others()
+
+
+_switch_lock = threading.Lock()
+_switch_before: list[float] = []  # one for each server that runs in this process
+
+
+@contextlib.contextmanager
+def _switching() -> Iterator[None]:
+    """Threads take turns quickly. What was before comes back with the end of the last server."""
+    with _switch_lock:
+        _switch_before.append(_switch_before[0] if _switch_before else sys.getswitchinterval())
+        sys.setswitchinterval(min(_switch_before[0], _SWITCH_SECONDS))
+    try:
+        yield
+    finally:
+        with _switch_lock:
+            before = _switch_before.pop()
+            if not _switch_before:
+                sys.setswitchinterval(before)
 
 
 async def _end_others() -> None:

@@ -22,7 +22,6 @@ from sojourn.cluster.handle import Cluster
 from sojourn.cluster.lease import RemoteLease
 from sojourn.errors import ModelError
 from sojourn.pool.decisions.status import CopyStatus, ModelStatus, PoolStatus
-from sojourn.pool.driver import keeps_no_receipts
 from sojourn.process.aside import aside
 from sojourn.values import Place, Receipt
 
@@ -46,7 +45,7 @@ class ClusterPool:
         self._status: Mapping[str, Any] = {"nodes": [], "models": []}
         self._orders: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._is_over = threading.Event()
-        self.on_receipt: Callable[[str, Receipt], None] = keeps_no_receipts
+        self.on_receipt: list[Callable[[str, Receipt], None]] = []  # none come from the nodes
         self._look()
         self._thread = threading.Thread(target=self._run, name="sojourn-cluster-pool", daemon=True)
         self._thread.start()
