@@ -101,6 +101,16 @@ def test_leases_of_many_threads_are_all_counted():
         assert (stats.leased, stats.idle) == (0, 1)
 
 
+@pytest.mark.parametrize("versions", [(None, 1), (1, None)])
+def test_an_exclusive_copy_has_one_holder_also_if_one_names_its_version(versions):
+    first, second = versions
+    with sojourn.Pool() as pool:
+        pool.register("mine", models.adder, exclusive=True)
+        pool.preload()
+        with pool.lease("mine", version=first), pytest.raises(DeadlockDetected):
+            pool.lease("mine", version=second, timeout=60)
+
+
 def test_an_exclusive_copy_has_one_holder_at_a_time_however_many_come_to_its_door():
     with sojourn.Pool() as pool:
         pool.register("mine", models.adder, exclusive=True)

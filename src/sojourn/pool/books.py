@@ -51,7 +51,7 @@ class Books(Copies):
         self.is_foreign = False  # in a fork of the process that made it
         self.inbox: deque[PoolTerms | Tie] = deque()  # leases and waiters that have ended
         self._tickets = itertools.count(1)
-        self._doors: dict[object, Door] = {}  # by name, or name and version
+        self._doors: dict[object, Door] = {}  # by name, and by name and version
         self._ties: dict[int, Tie] = {}  # the leases that are in the books
         self._waiters: dict[int, Tie] = {}
 
@@ -93,7 +93,10 @@ class Books(Copies):
             if door is None and copy is not None:
                 model = self._scheduler.find(name, version)
                 is_exclusive = model is not None and model.exclusive
-                door = self._doors[key] = Door(self.residents[copy], is_exclusive)
+                resident = self.residents[copy]
+                # It may be open by the other key: one copy has one door.
+                same = (one for one in self._doors.values() if one.resident is resident)
+                door = self._doors[key] = next(same, None) or Door(resident, is_exclusive)
             return door
 
     def request(self, request: Request, waiter: Waiter, owner: Any) -> PoolLease | None:
