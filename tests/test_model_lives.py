@@ -431,6 +431,29 @@ def test_versions_with_a_label_stay_in_service(tmp_path):
     run(main)
 
 
+def test_what_was_deleted_says_so_and_what_never_served_is_forgotten_with_it(tmp_path):
+    write_version(tmp_path / "m", 1)
+    write_version(tmp_path / "m", 2)
+
+    async def main() -> None:
+        async with serving({"m": str(tmp_path / "m")}, watch_seconds=0.05) as catalogue:
+            assert await answer(catalogue) == 8
+            write_version(tmp_path / "m", 3, b"nonsense")
+            await until(lambda: states(catalogue).get(3) is VersionState.END)
+            shutil.rmtree(tmp_path / "m" / "3")
+            await until(lambda: 3 not in states(catalogue))
+            shutil.rmtree(tmp_path / "m" / "2")
+            await until(lambda: states(catalogue)[2] is VersionState.END)
+            assert await answer(catalogue) == 4
+            with pytest.raises(Refused, match=r"Specific\(m, 2\); its files are gone"):
+                catalogue.resolve(ModelRef("m", 2))
+            await catalogue.unload("m")
+            with pytest.raises(Refused, match="it was unloaded by request"):
+                catalogue.resolve(M)
+
+    run(main)
+
+
 def test_a_label_moves_when_the_version_it_is_meant_for_can_serve(tmp_path):
     write_version(tmp_path / "m", 1)
     write_version(tmp_path / "m", 2)

@@ -408,6 +408,27 @@ def test_what_is_too_late_is_not_run(pool: sojourn.Pool) -> None:
     run(pool, work)
 
 
+@pytest.mark.usefixtures("joined_always")
+def test_what_is_too_late_once_a_copy_can_be_had_is_not_run(
+    pool: sojourn.Pool, tmp_path: Path
+) -> None:
+    (tmp_path / "times.onnx").write_bytes(served_models.times(2))
+    pool.register("times", tmp_path / "times.onnx", exclusive=True, copies=1)
+    x = np.ones((1, 4), np.float32)
+
+    async def work(desk: Desk) -> None:
+        await desk.ask("times", x=x)
+        with pool.lease("times"):
+            late = desk.ask("times", deadline=time.monotonic() + 0.1, x=x)
+            tasks = [asyncio.ensure_future(each) for each in (late, desk.ask("times", x=x))]
+            with pytest.raises(Refused):
+                await tasks[0]
+        assert (await tasks[1]).item() == 8.0
+        assert desk.steps("times") == {1: 2}
+
+    run(pool, work)
+
+
 def test_a_step_that_takes_too_long_is_told(pool: sojourn.Pool) -> None:
     pool.register("sleep", models.sleeper)
 

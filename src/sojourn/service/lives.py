@@ -105,6 +105,8 @@ def not_found(ref: ModelRef, model: Model | None, is_started: bool) -> Refused:
         return Refused(Status.UNAVAILABLE, f"{served} is being loaded", 1.0)
     if served.state is VersionState.UNLOADING:
         return Refused(Status.UNAVAILABLE, f"{served} is being unloaded", 1.0)
+    if version is None and model.is_out:
+        return Refused(Status.NOT_FOUND, f"{missing}; it was unloaded by request")
     if served.error:
         return Refused(Status.UNAVAILABLE, f"{served} cannot be loaded: {served.error}")
     return Refused(Status.NOT_FOUND, f"{missing}; {served.left_because}")
@@ -177,7 +179,8 @@ class Lives:
                     failures.append(error)
             if version is None:
                 for number in versions.to_retire(model.known, wanted, model.available()):
-                    await self._retire(model, model.known[number], "another version replaces it")
+                    why = "another version replaces it" if number in there else "its files are gone"
+                    await self._retire(model, model.known[number], why)
                 self._forget_old(model, there)
         if is_asked and failures:
             raise failures[0]
@@ -195,9 +198,11 @@ class Lives:
             return None
 
     def _forget_old(self, model: Model, there: Collection[int]) -> None:
-        """Versions that have left and are not on the disk any more, but for the last few."""
-        gone = [v for v, s in sorted(model.known.items()) if s.state is VersionState.END]
-        for version in [v for v in gone if v not in there][:-KEPT_VERSIONS]:
+        """Versions that are not on the disk any more, and never served or left long ago."""
+        ended = [s for _, s in sorted(model.known.items()) if s.state is VersionState.END]
+        gone = [s for s in ended if s.version not in there]
+        left = [s.version for s in gone if s.generation]
+        for version in (*left[:-KEPT_VERSIONS], *(s.version for s in gone if not s.generation)):
             served = model.known.pop(version)
             self._by_key.pop(key_of(served.pool_name, version), None)
 

@@ -258,7 +258,9 @@ class ModelQueue:
                     async with self._catalogue.session(self.served, deadline) as session:
                         until = clock() + _HOLD_SECONDS
                         while batch and clock() < until:
-                            await self._settle(session, batch, again)
+                            batch = [ask for ask in batch if ask.is_wanted()]
+                            if batch:  # opening it may have taken too long for some, or for all
+                                await self._settle(session, batch, again)
                             batch = self._next(again)
                 except Exception as error:
                     if session is None:  # it cannot be had: that is nobody's fault among them
