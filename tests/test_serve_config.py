@@ -178,7 +178,15 @@ def test_a_mistake_is_found_at_its_line_wherever_it_is(at):
         ('log_level = "loud"', "serve.toml:1: log_level must be one of debug"),
         ('[models.m]\npath="m"\ntimeout = 0', "serve.toml:3: models.m: timeout must be positive"),
         ('[models.m]\npath="m"\nversions = "new"', "serve.toml:3: models.m: versions must be"),
-        ('[models.m]\npath="m"\nload = "soon"', "serve.toml:3: models.m: load: Invalid enum"),
+        (
+            '[models.m]\npath="m"\nload = "soon"',
+            "serve.toml:3: models.m: load must be one of lazy, eager,",
+        ),
+        (
+            '[models.m]\npath="m"\nengine = "x"',
+            "serve.toml:3: models.m: engine must be one of tens",
+        ),
+        ('[models.m]\npath="m"\nmax_runs = 0', "serve.toml:3: models.m: max_runs must be a whole"),
         ('[models.m]\npath="m"\nlabels = {x = "1"}', "serve.toml:3: models.m: labels: must be int"),
         ('[defaults]\npath = "m"', "serve.toml:2: defaults: a path is for one model"),
     ],

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
 from sojourn.service.versions import Choice, parse_choice
+from sojourn.session.conversion.candidates import CHOICES
 from sojourn.values import arguments
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h)")
@@ -71,7 +72,7 @@ class ModelRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     ] = "latest"
     labels: Annotated[dict[str, int], Meta(description="names for versions")] = {}
     load: Annotated[
-        Literal["lazy", "eager"], Meta(description="by the first request, or when it starts")
+        str, Meta(description="lazy, by the first request, or eager, when it starts")
     ] = "lazy"
     warm_up: Annotated[bool, Meta(description="run once before requests get it")] = True
     keep_alive: Annotated[
@@ -122,6 +123,12 @@ class ModelRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
                 arguments.memory(what, value)
         for what in ("copies", "max_batch", "max_queue"):
             arguments.whole(what, getattr(self, what))
+        if self.max_runs is not None:
+            arguments.whole("max_runs", self.max_runs)
+        for what, known in (("load", ("lazy", "eager")), ("engine", (None, *CHOICES))):
+            if getattr(self, what) not in known:
+                listed = ", ".join(filter(None, known))
+                raise ValueError(f"{what} must be one of {listed}, not {getattr(self, what)!r}")
         for label, version in self.labels.items():
             arguments.whole(f"the version of label {label!r}", version)
         arguments.device("device", self.device)

@@ -7,6 +7,7 @@ import msgspec
 TENSORFLOW, FASTEST = "tensorflow", "fastest"
 # engine -> the kind of model it runs, and the package that it comes in
 ENGINES = {"onnxruntime": ("onnx", "onnxruntime"), "litert": ("tflite", "ai-edge-litert")}
+CHOICES = (TENSORFLOW, *ENGINES, FASTEST)  # for `engine=`
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,7 +21,14 @@ from sojourn.errors import ModelError
 from sojourn.kinds import KINDS, Load, engines_of, framework_of
 from sojourn.session.conversion import cache
 from sojourn.session.conversion.attempt import Attempt
-from sojourn.session.conversion.candidates import ENGINES, FASTEST, TENSORFLOW, Candidate, Examined
+from sojourn.session.conversion.candidates import (
+    CHOICES,
+    ENGINES,
+    FASTEST,
+    TENSORFLOW,
+    Candidate,
+    Examined,
+)
 from sojourn.session.conversion.choosing import Use, fastest, words_for
 from sojourn.session.conversion.examining import Made, examine
 from sojourn.session.session import Session
@@ -44,9 +51,8 @@ def conversion_for(
     is_confined: bool,
 ) -> Conversion | None:
     """What `engine=` asks for; None if the model runs on its own engine anyway."""
-    choices = (TENSORFLOW, *ENGINES, FASTEST)
-    if engine not in (None, *choices):
-        raise ValueError(f"engine must be one of {', '.join(choices)}, not {engine!r}")
+    if engine not in (None, *CHOICES):
+        raise ValueError(f"engine must be one of {', '.join(CHOICES)}, not {engine!r}")
     kind = KINDS[load.kind]
     if engine is None or engine == kind.engine:
         if samples is not None or tolerance is not None or shadow is not None:
