@@ -16,7 +16,7 @@ import pytest
 import sojourn
 from models import adder
 from served_models import M, X, answer, save_signatures, states, times, write_version
-from sojourn.errors import ModelError, SessionBroken
+from sojourn.errors import SessionBroken
 from sojourn.service.catalogue import Catalogue
 from sojourn.service.failures import Refused, Status
 from sojourn.service.handler import Handler
@@ -305,8 +305,9 @@ def test_a_model_that_cannot_be_loaded_says_why_and_backs_off(tmp_path):
     async def main() -> None:
         async with serving(m=str(tmp_path / "m.onnx")) as catalogue:
             for _ in range(3):
-                with pytest.raises(ModelError):
+                with pytest.raises(Refused, match="m, version 1 cannot be loaded") as refused:
                     await answer(catalogue)
+                assert refused.value.status is Status.UNAVAILABLE
             with pytest.raises(Refused, match="failed 3 times in a row; it is tried again") as left:
                 await answer(catalogue)
             assert left.value.status is Status.UNAVAILABLE

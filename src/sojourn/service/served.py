@@ -9,9 +9,19 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 
-from sojourn.errors import BudgetExceeded, InputError, PoolTimeout, SessionBroken, SojournError
+from sojourn.errors import (
+    BudgetExceeded,
+    DeviceError,
+    InputError,
+    ModelError,
+    PoolTimeout,
+    SandboxError,
+    SessionBroken,
+    SojournError,
+)
 from sojourn.pool.decisions.health import Crashes, last_words
 from sojourn.service.backend import Leasing
+from sojourn.service.failures import Refused, Status
 from sojourn.service.rules import ModelRules
 from sojourn.service.signatures import CallSignature
 from sojourn.session.session import Usable
@@ -19,6 +29,7 @@ from sojourn.values import Receipt, Signature, format_seconds
 
 # What is wrong with the request or with the room for it, and says nothing about the model.
 _NOT_ITS_FAULT = (PoolTimeout, BudgetExceeded, InputError)
+_CANNOT_BE_OPENED = (ModelError, SandboxError, DeviceError)
 clock = time.monotonic
 
 
@@ -168,6 +179,9 @@ class Use:
         except BaseException as error:
             served.leave()
             served.has_failed(error, self._began)
+            if isinstance(error, _CANNOT_BE_OPENED):  # the request is not to blame
+                words = f"{served} cannot be loaded: {error}"
+                raise Refused(Status.UNAVAILABLE, words) from error
             raise
 
     async def __aexit__(
