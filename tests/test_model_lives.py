@@ -454,6 +454,27 @@ def test_what_was_deleted_says_so_and_what_never_served_is_forgotten_with_it(tmp
     run(main)
 
 
+def test_a_version_that_vanishes_before_it_can_be_loaded_is_not_found(tmp_path):
+    write_version(tmp_path / "m", 1)
+    write_version(tmp_path / "m", 2)
+
+    async def main() -> None:
+        async with serving({"m": str(tmp_path / "m")}) as catalogue:
+            async with catalogue._models["m"].lock:  # another is being loaded
+                loading = asyncio.ensure_future(catalogue.load("m", version=1))
+                await asyncio.sleep(0)
+                shutil.rmtree(tmp_path / "m" / "1")
+            with pytest.raises(Refused, match=r"Specific\(m, 1\)"):
+                await loading
+            await catalogue.unload("m")
+            with pytest.raises(Refused, match=r"Specific\(m, 1\)"):
+                await catalogue.load("m", version=1)
+            with pytest.raises(Refused, match="unloaded by request"):
+                catalogue.resolve(M)
+
+    run(main)
+
+
 def test_a_label_moves_when_the_version_it_is_meant_for_can_serve(tmp_path):
     write_version(tmp_path / "m", 1)
     write_version(tmp_path / "m", 2)

@@ -14,7 +14,6 @@ from typing import Any
 
 from sojourn.errors import ModelError, SojournError
 from sojourn.pool.decisions.terms import key_of
-from sojourn.service import folders
 from sojourn.service.backend import Backend
 from sojourn.service.failures import Refused, Status
 from sojourn.service.inference import ModelRef
@@ -222,10 +221,6 @@ class Catalogue(Lives):
         model = self._find(name)
         if model is None:
             raise not_found(ModelRef(name, version), None, self.is_started)
-        if version is not None:
-            there = await asyncio.to_thread(self._there, model)
-            if version not in there:
-                raise not_found(ModelRef(name, version), None, self.is_started)
         await self._bring_up(model, version, is_asked=True)
 
     async def unload(
@@ -342,11 +337,6 @@ class Catalogue(Lives):
                 await self._retire(model, served, "it is not served any more")
             if not model.is_wanted:  # it may have come back meanwhile
                 self._models.pop(model.name, None)
-
-    def _there(self, model: Model) -> Collection[int]:
-        if model.is_pools:
-            return self.pool.versions(model.name)
-        return folders.versions_at(model.rules.path)
 
     async def _learn_signatures(self, served: Served, deadline: float | None) -> None:
         found: dict[str, CallSignature] = {}

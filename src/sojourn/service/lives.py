@@ -154,9 +154,7 @@ class Lives:
         somebody has asked for it, all that have failed are.
         """
         async with model.lock:
-            if is_asked:
-                model.is_out = False
-            elif model.is_out:
+            if model.is_out and not is_asked:
                 return
             if model.is_pools:
                 there = dict.fromkeys(self.pool.versions(model.name), "")
@@ -164,6 +162,9 @@ class Lives:
                 there = await self._look_for_versions(model)
                 if there is None:
                     return
+            if version is not None and version not in there:  # or not any more
+                raise not_found(ModelRef(model.name, version), None, True)
+            model.is_out = False
             chosen = tuple(there) if model.is_pools else model.rules.chosen(there)
             wanted = [n for n in chosen if is_asked or not model.was_unloaded(n)]
             serving = model.available()
