@@ -122,7 +122,8 @@ class StandIn:
 
     def connect(self) -> Cluster:
         def call(method: str, *given: Any, timeout: float | None) -> Any:
-            return self.do(getattr(self.controller, method)(*given), timeout)
+            limit = None if timeout is None else timeout + 1.0  # as with Ray
+            return self.do(getattr(self.controller, method)(*given), limit)
 
         return Cluster(Control(call, lambda: None))
 

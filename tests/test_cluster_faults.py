@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import signal
 import socket
@@ -101,7 +102,7 @@ def test_a_controller_that_was_replaced_ends_nothing(nodes: StandIn, everywhere:
     replaced = nodes.controller
     nodes.new_controller()
     everywhere._take(everywhere._control.attach())  # its callers are with the other one
-    replaced._clients.clear()
+    replaced._callers.expire(math.inf)
     nodes.do(replaced._end_all())  # nobody is left, as far as it knows
     assert nodes.nodes.has_stepped_down.is_set()
     assert not nodes.nodes.has_ended.is_set()
@@ -192,10 +193,10 @@ def test_what_is_parked_while_the_controller_is_replaced_is_known_to_the_next(
     begun, go = threading.Event(), threading.Event()
     park_now = agent._park_now
 
-    def slowly(copy: Any) -> None:
+    def slowly(*given: Any) -> bool:
         begun.set()
         assert go.wait(30)
-        park_now(copy)
+        return park_now(*given)
 
     monkeypatch.setattr(agent, "_park_now", slowly)
     [copy] = agent._open

@@ -270,6 +270,40 @@ def test_a_copy_that_has_grown_makes_others_leave() -> None:
     assert [(type(o), o.copy.model) for o in orders] == [(Close, "b")]  # type: ignore[union-attr]
 
 
+def test_a_copy_that_could_not_leave_is_charged_again_and_its_room_is_not_given_away() -> None:
+    script = Script(4)
+    for name in ("a", "b"):
+        script.model(name, 3)
+    [a] = script.demand("a")
+    script.now += 10
+    close, b = script.planner.on_demand("b", script.now)
+    assert (close.copy, script.planner.has_room(b.copy)) == (a.copy, True)  # type: ignore[union-attr]
+    assert script.planner.on_stayed(a.copy, script.now, is_leased=True)  # type: ignore[union-attr]
+    assert not script.planner.has_room(b.copy)  # type: ignore[union-attr]
+    assert script.does(script.planner.on_failed(b.copy, script.now)) == []  # type: ignore[union-attr]
+    assert script.demand("b") == []  # it is leased
+    script.planner.on_holders(a.copy, 0, script.now)  # type: ignore[union-attr]
+    script.now += 10
+    assert [type(order) for order in script.demand("b")] == [Close, Open]
+
+
+def test_a_copy_whose_state_could_not_be_kept_is_asked_again_later_and_others_leave_first() -> None:
+    script = Script(4)
+    for name in ("a", "b", "c"):
+        script.model(name, 2)
+    [a], _ = script.demand("a"), script.demand("b")
+    script.now += 10
+    close, c = script.planner.on_demand("c", script.now)
+    assert close.copy == a.copy  # type: ignore[union-attr]
+    assert script.planner.on_stayed(a.copy, script.now, is_leased=False)  # type: ignore[union-attr]
+    assert script.planner.on_evict("a", script.now) == ()
+    script.planner.on_failed(c.copy, script.now)  # type: ignore[union-attr]
+    orders = script.demand("c")
+    assert [(type(o), o.copy.model) for o in orders] == [(Close, "b"), (Open, "c")]  # type: ignore[union-attr]
+    script.now += script.planner.rules.stay_seconds
+    assert [type(order) for order in script.planner.on_evict("a", script.now)] == [Close]
+
+
 def test_a_model_that_need_not_stay_any_more_leaves_a_node_that_is_too_full() -> None:
     script = Script(4)
     [opened] = script.model("m", 1, pinned=True)
@@ -312,6 +346,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.now = 0.0
         self.pending: list[Order] = []
         self.pinned: dict[str, Model] = {}
+        self.crowded: set[str] = set()  # nodes where somebody stayed, until that is looked at
         self.copies: dict[object, str] = {}  # what a much simpler book says is charged, and where
 
     def take(self, orders: tuple[Order, ...], wanted_back: str = "") -> None:
@@ -372,8 +407,7 @@ class AnyOrder(RuleBasedStateMachine):
     def a_model_is_registered(
         self, name: str, size: int, copies: int, pinned: bool, device: str, keep: float | None
     ) -> None:
-        entry = self.planner.books.entries.get(name)
-        if entry is None or entry.is_gone:
+        if name not in self.planner.books.entries:
             model = Model(name, size * GiB, copies, pinned, device, keep_seconds=keep)
             self.take(self.planner.on_model(model, self.now))
 
@@ -405,6 +439,7 @@ class AnyOrder(RuleBasedStateMachine):
     @rule()
     def time_is_up_for_some(self) -> None:
         self.take(self.planner.expire(self.now))
+        self.crowded.clear()
 
     @precondition(lambda self: self.pending)
     @rule(data=st.data(), fails=st.booleans(), grown=st.integers(0, 2 * GiB))
@@ -419,12 +454,14 @@ class AnyOrder(RuleBasedStateMachine):
             copy = planner.books.copies.get(order.copy)
             if copy is None:
                 return
-            if fails:
+            if fails or not planner.has_room(order.copy):
                 self.copies.pop(order.copy, None)
                 self.pending = [o for o in self.pending if getattr(o, "copy", None) != order.copy]
                 self.take(planner.on_failed(order.copy, self.now))
             else:
                 self.take(planner.on_opened(order.copy, copy.bytes + grown, self.now))
+        elif fails and planner.on_stayed(order.copy, self.now, is_leased=bool(grown % 2)):
+            self.crowded.add(order.node)
         elif isinstance(order, Park | Close):
             self.copies.pop(order.copy, None)
             self.pending = [o for o in self.pending if getattr(o, "copy", None) != order.copy]
@@ -457,8 +494,9 @@ class AnyOrder(RuleBasedStateMachine):
             assert place.pinned_bytes == sum(c.bytes for c in staying if c.model.pinned)
             models = [copy.model.name for copy in place.copies.values()]
             assert len(models) == len(set(models)), f"two copies of a model on {name}"
-            if place.free_bytes < 0:  # what has grown, and cannot leave
-                assert not books.candidates_on(place)
+            if place.free_bytes < 0 and name not in self.crowded:  # what has grown cannot leave
+                since_looked = [c for c in place.copies.values() if c.stays_until]
+                assert since_looked or not books.candidates_on(place, self.now)
         listed = sorted((p.free_bytes, n) for n, p in books.places.items() if not p.is_draining)
         assert books._by_room == listed
         for entry in books.entries.values():

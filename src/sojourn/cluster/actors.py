@@ -79,8 +79,8 @@ class AgentActor:
     ) -> int:
         return await self._agent.open(epoch, copy, source, restores, others)
 
-    async def close(self, epoch: Epoch, copy: CopyId, parks: bool) -> bool:
-        return await self._agent.close(epoch, copy, parks)
+    async def close(self, epoch: Epoch, copy: CopyId, parks: bool, evicts: bool) -> bool:
+        return await self._agent.close(epoch, copy, parks, evicts)
 
     async def drop(self, epoch: Epoch, name: str, slots: int) -> None:
         await self._agent.drop(epoch, name, slots)

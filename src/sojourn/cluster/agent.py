@@ -9,6 +9,7 @@ call can not reach what took its place.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import pickle
 import secrets
@@ -24,7 +25,7 @@ from sojourn import warm_up
 from sojourn.cluster.calls import Calls
 from sojourn.cluster.files import Files
 from sojourn.cluster.leases import Leases
-from sojourn.cluster.operations import OPERATIONS, Folder
+from sojourn.cluster.operations import OPERATIONS, Folder, warm_up_once
 from sojourn.cluster.storage import Storage
 from sojourn.cluster.terms import (
     AgentFacts,
@@ -37,11 +38,10 @@ from sojourn.cluster.terms import (
 from sojourn.cluster.wire import words
 from sojourn.cluster.wire.awaited import AgentEnd
 from sojourn.cluster.wire.sharing import this_machine
-from sojourn.errors import SessionBusy, SojournError
+from sojourn.errors import ModelError, SessionBusy, SojournError
 from sojourn.pool import Pool
 from sojourn.pool.decisions.terms import CopyId
 from sojourn.process import crossing, owned_folders
-from sojourn.session.session import Usable
 from sojourn.session.states import State
 from sojourn.session.stay import Stay
 
@@ -76,7 +76,8 @@ class Agent:
         self._pool = Pool(budget_bytes, idle_seconds=None)
         self._epoch = Epoch(0, "")
         self._copies: dict[str, CopyId] = {}  # by model: what is open here, or being opened
-        self._open: dict[CopyId, Stay] = {}  # those that can be leased
+        self._opening: dict[CopyId, asyncio.Future[None]] = {}
+        self._open: dict[CopyId, tuple[Stay, str]] = {}  # those that can be leased; their marks
         self._routes: dict[str, list[str]] = {}
         self._plan = 0, 0  # of which controller, and which of its plans
         self._sources: dict[str, ModelSource] = {}  # for a controller that starts anew
@@ -161,13 +162,16 @@ class Agent:
         if name in self._copies:
             raise SessionBusy(f"{self._copies[name]} is here already")
         self._copies[name] = copy
+        opening = self._opening[copy] = asyncio.get_running_loop().create_future()
         try:
             stay = await asyncio.to_thread(self._open_now, copy, source, restores, others)
+            self._open[copy] = stay, source.mark
         except BaseException:
-            if self._copies.get(name) == copy:
-                del self._copies[name]
+            del self._copies[name]
             raise
-        self._open[copy] = stay
+        finally:
+            del self._opening[copy]
+            opening.set_result(None)
         return next(r.bytes for r in self.report().copies if r.copy == copy)
 
     def _open_now(
@@ -181,7 +185,7 @@ class Agent:
         try:
             with self._pool.lease(name, timeout=_OPEN_SECONDS) as session:
                 if source.warms_up:
-                    _warm_up(session, path, source)
+                    warm_up_once(session, path, source)
                 if restores:
                     with Folder(self._folder) as folder:
                         if self._storage.get(folder, name, copy.slot):
@@ -189,27 +193,33 @@ class Agent:
                             session._stay.changed = False  # it is what the next open gives, too
                 return session._stay
         except BaseException:
-            self._pool.unregister(name, timeout=_PARK_SECONDS)
+            self._unregister(name, _PARK_SECONDS)
             raise
 
-    async def close(self, epoch: Epoch, copy: CopyId, parks: bool) -> bool:
-        """Close a copy; whether its state was kept. With `parks` it is, if it has changed."""
+    async def close(self, epoch: Epoch, copy: CopyId, parks: bool, evicts: bool = False) -> bool:
+        """Close a copy; whether its state was kept. With `parks` it is, if it has changed; with
+        `evicts` one that was leased since the last report is refused."""
         self.require(epoch)
-        stay = self._open.pop(copy, None)  # no new leases
+        if evicts and copy in self._open and self._leases.count(copy.model):
+            raise SessionBusy(f"{copy} is leased")
+        if (opening := self._opening.get(copy)) is not None:
+            # It ends before its place is free: one that is opened in it must not meet it.
+            await asyncio.to_thread(self._unregister, copy.model, 0)
+            await opening
+        opened = self._open.pop(copy, None)  # no new leases
         if self._copies.get(copy.model) != copy:
             return False
-        parks = parks and stay is not None and self._leases.has_changed(copy.model)
-        try:
-            if parks:
-                await asyncio.to_thread(self._park_now, copy)
-                if copy.model in self._sources:
-                    self._parked.add((copy.model, copy.slot))
-        except BaseException:
-            assert stay is not None
-            self._open[copy] = stay
-            raise
+        parked = False
+        if parks and opened is not None and self._leases.has_changed(copy.model):
+            try:
+                parked = await asyncio.to_thread(self._park_now, copy, opened[0])
+            except BaseException:
+                self._open[copy] = opened
+                raise
+            if parked and copy.model in self._sources:
+                self._parked.add((copy.model, copy.slot))
         await self._let_go(copy, "its model was closed on this node")
-        return parks
+        return parked
 
     async def drop(self, epoch: Epoch, name: str, slots: int) -> None:
         """Forget what was kept of a model that is registered no longer."""
@@ -221,15 +231,23 @@ class Agent:
 
     async def _let_go(self, copy: CopyId, why: str) -> None:
         self._leases.end_of(copy.model, why)
-        await asyncio.to_thread(self._pool.unregister, copy.model, timeout=_PARK_SECONDS)
+        await asyncio.to_thread(self._unregister, copy.model, _PARK_SECONDS)
         if self._copies.get(copy.model) == copy:
             del self._copies[copy.model]
 
-    def _park_now(self, copy: CopyId) -> None:
+    def _unregister(self, name: str, timeout: float) -> None:
+        with contextlib.suppress(ModelError):  # it is let go already
+            self._pool.unregister(name, timeout=timeout)
+
+    def _park_now(self, copy: CopyId, stay: Stay) -> bool:
+        """Keep its state; False if that is gone with its worker: the pool has opened it anew."""
         with Folder(self._folder) as folder:
             with self._pool.lease(copy.model, timeout=_PARK_SECONDS) as session:
+                if session._stay is not stay:
+                    return False
                 session.save(folder)
             self._storage.put(folder, copy.model, copy.slot)
+        return True
 
     def set_routes(self, epoch: Epoch, plan: int, routes: dict[str, list[str]]) -> None:
         """Which nodes have which model, as of this plan, for callers that ask the wrong one."""
@@ -255,7 +273,7 @@ class Agent:
     def report(self) -> AgentReport:
         """What is here. A copy whose worker died is let go: the pool would open it anew, without
         the state that was kept of it."""
-        for copy, stay in list(self._open.items()):
+        for copy, (stay, _) in list(self._open.items()):
             if stay.lifecycle.state in (State.BROKEN, State.CLOSED):
                 del self._open[copy]
                 self._spawn(self._let_go(copy, "its worker died"))
@@ -310,9 +328,9 @@ class Agent:
             elif type(body) is words.CallFunction:
                 reply, results = await self._calls.call(end, body, arrays)
             elif type(body) is words.SendParcel:
-                reply = await self._send_parcel(body, arrays)
+                reply = await self._files.take(body, arrays)
             elif type(body) is words.FetchParcel:
-                reply, results = await self._fetch_parcel(body)
+                reply, results = await self._files.give(body)
             else:
                 reply = await self._answers[type(body)](self, end, body)
         except Exception as error:
@@ -330,7 +348,8 @@ class Agent:
                 raise
             return words.Moved(self._plan, [])  # it was let go meanwhile
         stay = held.lease._terms.stay
-        if stay is not self._open.get(copy):  # the pool has opened it anew
+        opened, mark = self._open.get(copy, (None, ""))
+        if stay is not opened:  # the pool has opened it anew
             self._leases.end(held.number, "its worker died")
             return words.Moved(self._plan, [])
         return words.Leased(
@@ -341,6 +360,7 @@ class Agent:
             self._node,
             dict(stay.signature.inputs),
             dict(stay.signature.outputs),
+            mark,
         )
 
     async def _ask_step(self, end: AgentEnd, ask: words.AskStep) -> Any:
@@ -363,19 +383,6 @@ class Agent:
         self._calls.cut_off(ask.call)
         return words.Done()
 
-    async def _fetch_parcel(self, ask: words.FetchParcel) -> tuple[Any, Sequence[np.ndarray]]:
-        have, data = await asyncio.to_thread(self._files.read, ask.digest, ask.offset)
-        return words.ParcelFacts(have), [data]
-
-    async def _send_parcel(
-        self, ask: words.SendParcel, arrays: Sequence[np.ndarray]
-    ) -> words.ParcelFacts:
-        data = arrays[0] if arrays else None
-        store = self._files.store
-        return words.ParcelFacts(
-            await asyncio.to_thread(store, ask.digest, ask.offset, ask.total, data)
-        )
-
     _answers: ClassVar[dict[type, Callable[..., Any]]] = {
         words.LeaseModel: _lease,
         words.AskStep: _ask_step,
@@ -384,14 +391,3 @@ class Agent:
         words.Operate: _operate,
         words.CutOff: _cut_off,
     }
-
-
-def _warm_up(session: Usable, path: str, source: ModelSource) -> None:
-    """Run it once before callers get it, as a server does with a model of its own."""
-    from sojourn.service.signatures import DEFAULT, plain, read_signatures
-    from sojourn.service.warming import warm_up
-
-    names_tensors = "inputs" in source.options or "outputs" in source.options
-    wanted, tags = source.options.get("signature"), source.options.get("tags")
-    found = {} if names_tensors else read_signatures(path, wanted, tags)
-    asyncio.run(warm_up(session, path, found or {DEFAULT: plain(DEFAULT, session.signature)}))

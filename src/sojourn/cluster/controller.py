@@ -7,11 +7,13 @@ is stored anywhere else. `orders.py` has what it decides carried out.
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from sojourn.cluster.callers import Callers
 from sojourn.cluster.orders import (
     Member,
     Nodes,
@@ -24,7 +26,7 @@ from sojourn.cluster.orders import (
 )
 from sojourn.cluster.reporting import nodes_of
 from sojourn.cluster.terms import AgentReport, Epoch, ModelSource
-from sojourn.errors import ModelError, PoolTimeout
+from sojourn.errors import ModelError, PoolTimeout, SessionBusy
 
 _TICK_SECONDS = 0.2
 _REPORT_SECONDS = 10.0  # an agent that died is known at once; this is for one that is silent
@@ -40,9 +42,8 @@ class Controller(Orders):
         super().__init__(nodes, settings)
         self._joining: dict[str, asyncio.Task[None]] = {}
         self._agents: dict[str, Any] = {}  # of all nodes, also of those that have yet to answer
-        self._clients: dict[str, float] = {}
-        # Of models that go with the last caller that holds them: when each has said so last.
-        self._holders: dict[str, dict[str, float]] = {}
+        self._callers = Callers(settings.client_seconds)
+        self._going: dict[str, asyncio.Task[None]] = {}  # models that are being let go
         self._started_at = 0.0
         self._ending: asyncio.Task[None] | None = None
         self._started: asyncio.Task[None] | None = None
@@ -56,15 +57,11 @@ class Controller(Orders):
         """
         if self._ending is not None:
             raise ConnectionError("the controller is about to end")
-        self._clients[client] = time.monotonic()
+        self._callers.hear(client, time.monotonic())
         await self._ready()
-        self._clients[client] = time.monotonic()  # starting may have taken longer than it may
-        for name in holds:
-            self._hold(name, client)
+        # Again, for starting may have taken longer than it may.
+        self._callers.hear(client, time.monotonic(), holds)
         return self._table()
-
-    def _hold(self, name: str, client: str) -> None:
-        self._holders.setdefault(name, {})[client] = time.monotonic()
 
     async def _ready(self) -> None:
         is_tried = self._started is not None and self._started.done()
@@ -74,25 +71,31 @@ class Controller(Orders):
 
     async def detach(self, client: str) -> bool:
         """A caller is gone; whether it was the last, so that everything has ended."""
-        self._clients.pop(client, None)
-        for holders in self._holders.values():
-            holders.pop(client, None)
-        if self._clients:
+        self._callers.leave(client)
+        if self._callers:
             return False
         await self._end()
         return True
 
     async def register(self, source: ModelSource, client: str) -> None:
-        """Make a model known everywhere. Doing so twice is fine."""
+        """Make a model known everywhere. Doing so twice is fine.
+
+        One of the same name that was unregistered is gone first, with what was kept of it.
+        """
         await self._ready()
         name = source.name
+        while going := self._going.get(name):
+            _, still = await asyncio.wait({going}, timeout=_GO_SECONDS)
+            if still:
+                raise SessionBusy(f"copies of the model that was {name!r} are still being closed")
         known = self._sources.get(name)
         if known is not None and not is_same(known, source):
             raise ModelError(f"another model is registered as {name!r} with the cluster")
         if source.is_held:
-            self._hold(name, client)
+            self._callers.hold(name, client, time.monotonic())
         if known is not None:
             return
+        source = replace(source, mark=secrets.token_hex(8))
         orders = self._planner.on_model(as_model(source), time.monotonic())
         self._sources[name] = source
         await self._order_all("remember", {name: source}, False)
@@ -105,22 +108,28 @@ class Controller(Orders):
         source = self._sources.get(name)
         if source is None:
             raise ModelError(f"no model {name!r} is registered with the cluster")
-        if source.is_held:
-            holders = self._holders.get(name, {})
-            holders.pop(client, None)
-            if holders:
-                return
-        await self._let_go(source)
+        if not (source.is_held and self._callers.release(name, client)):
+            await asyncio.wait({self._let_go(source)}, timeout=_GO_SECONDS)
 
-    async def _let_go(self, source: ModelSource) -> None:
+    def _let_go(self, source: ModelSource) -> asyncio.Task[None]:
+        """It is unregistered from now on. The task ends when nothing is left of it anywhere."""
         name = source.name
         del self._sources[name]
-        self._holders.pop(name, None)
         self._failures.pop(name, None)
+        self._trouble.pop(name, None)
         self._perform(self._planner.on_model_gone(name, time.monotonic()))
-        await self._order_all("remember", {name: None}, False)
-        await self._wait_until_closed(name, _GO_SECONDS)
-        await self._order_all("drop", name, source.copies)
+        going = self._going[name] = self._spawn(self._see_off(source))
+        return going
+
+    async def _see_off(self, source: ModelSource) -> None:
+        name = source.name
+        try:
+            await self._order_all("remember", {name: None}, False)
+            while name in self._planner.books.entries:
+                await self._wait_for_change(_TICK_SECONDS)
+            await self._order_all("drop", name, source.copies)
+        finally:
+            del self._going[name]
 
     async def evict(self, name: str, timeout: float) -> bool:
         """Have the copies of a model closed once nobody has leased them; whether they are."""
@@ -152,14 +161,6 @@ class Controller(Orders):
         now, keep = time.monotonic(), source.keep_seconds
         self._perform(self._planner.on_rules(name, now, pinned=source.pinned, keep_seconds=keep))
 
-    async def _wait_until_closed(self, name: str, seconds: float) -> None:
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            entry = self._planner.books.entries.get(name)
-            if entry is None or not entry.copies:
-                return
-            await self._wait_for_change(_TICK_SECONDS)
-
     async def locate(self, name: str, timeout: float | None) -> Table:
         """Have a model opened if it is not; the table once it is open somewhere."""
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -179,7 +180,10 @@ class Controller(Orders):
             self._perform(self._planner.on_demand(name, time.monotonic()))
             left = 1.0 if deadline is None else min(1.0, deadline - time.monotonic())
             if left <= 0:
-                raise PoolTimeout(f"{name!r} was not open on any node within {timeout:g} s")
+                trouble = "".join(f"; {text}" for text in self._trouble.values())
+                raise PoolTimeout(
+                    f"{name!r} was not open on any node within {timeout:g} s{trouble}"
+                )
             await self._wait_for_change(left)
 
     async def status(self) -> dict[str, Any]:
@@ -187,8 +191,9 @@ class Controller(Orders):
         await self._ready()
         return {
             "epoch": self._epoch.number,
-            "callers": len(self._clients),
+            "callers": len(self._callers),
             "models": sorted(self._sources),
+            "marks": {name: source.mark for name, source in self._sources.items()},
             "nodes": nodes_of(self._members, self._planner.books),
             "lost": [*self._lost, *self._trouble.values()],
         }
@@ -239,7 +244,7 @@ class Controller(Orders):
         member = await self._meet(node)
         await self._order(member, "remember", self._sources, True)
         for copy in member.report.copies:
-            await self._order(member, "close", copy.copy, False)
+            await self._order(member, "close", copy.copy, False, False)
             if copy.changed:
                 self._lost.append(f"{copy.copy.model}: what it had learnt on {member.facts.node}")
         kept = member.report.parked
@@ -261,7 +266,7 @@ class Controller(Orders):
                 if member.look is None or member.look.done():  # one that is slow delays no other
                     member.look = self._spawn(self._look_at(node_id, member))
             self._perform((*self._planner.expire(now), *self._planner.plan(now)))
-            self._look_at_clients(now)
+            self._look_at_callers(now)
 
     async def _watch_nodes(self) -> None:
         """Ask Ray which nodes there are. Its head may be away for a while."""
@@ -278,21 +283,15 @@ class Controller(Orders):
                 if not is_known and self._ending is None:
                     self._joining[node_id] = self._spawn(self._join_later(node_id, node))
 
-    def _look_at_clients(self, now: float) -> None:
+    def _look_at_callers(self, now: float) -> None:
         """Forget those that are not heard of any more, and what they alone held."""
-        limit = self._settings.client_seconds
-        for client, seen in list(self._clients.items()):
-            if now - seen > limit:
-                del self._clients[client]
-        for holders in self._holders.values():
-            for client in [client for client, said in holders.items() if now - said > limit]:
-                del holders[client]
-        if now - self._started_at <= limit:
+        self._callers.expire(now)
+        if now - self._started_at <= self._settings.client_seconds:
             return  # one that has just started anew is not known to its callers yet
         for source in [s for s in self._sources.values() if s.is_held]:
-            if not self._holders.get(source.name):
-                self._spawn(self._let_go(source))
-        if not self._clients:
+            if not self._callers.holds(source.name):
+                self._let_go(source)
+        if not self._callers:
             self._end()
 
     async def _join_later(self, node_id: str, node: Mapping[str, Any]) -> None:
@@ -355,7 +354,7 @@ class Controller(Orders):
         for copy in report.copies:
             there = planner.books.copies.get(copy.copy)
             if there is None and copy.is_open:  # nobody knows of it any more
-                self._begin_close(copy.copy, node_id, copy.copy.model in self._sources)
+                self._begin_close(copy.copy, node_id, parks=copy.copy.model in self._sources)
             if there is None or not there.is_open or not copy.is_open:
                 continue
             if copy.changed:

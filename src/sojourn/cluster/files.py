@@ -5,6 +5,7 @@ A parcel is a tar file that is known by its checksum. Agents that need one ask t
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import shutil
@@ -113,6 +114,15 @@ class Files:
                 return total, np.frombuffer(os.pread(file.fileno(), _CHUNK_BYTES, offset), np.uint8)
         except FileNotFoundError:
             return -1, np.empty(0, np.uint8)
+
+    async def take(self, ask: words.SendParcel, arrays: Sequence[np.ndarray]) -> words.ParcelFacts:
+        data = arrays[0] if arrays else None
+        have = await asyncio.to_thread(self.store, ask.digest, ask.offset, ask.total, data)
+        return words.ParcelFacts(have)
+
+    async def give(self, ask: words.FetchParcel) -> tuple[words.ParcelFacts, list[np.ndarray]]:
+        have, data = await asyncio.to_thread(self.read, ask.digest, ask.offset)
+        return words.ParcelFacts(have), [data]
 
     def _parcel(self, digest: str) -> str:
         return f"{self._folder}/{_digest(digest)}.tar"

@@ -7,7 +7,7 @@ import threading
 import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Container, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,7 @@ from sojourn.cluster.lease import RemoteLease
 from sojourn.cluster.links import Link, NodeLost
 from sojourn.cluster.sources import source_of
 from sojourn.cluster.sweeps import RemoteCall
-from sojourn.cluster.terms import AgentFacts, needs_gpu
+from sojourn.cluster.terms import AgentFacts, ModelSource, needs_gpu
 from sojourn.cluster.wire import words
 from sojourn.errors import PoolTimeout, SessionBroken, SessionClosed
 from sojourn.functions.options import Options
@@ -45,7 +45,7 @@ class Cluster:
         self._routes: dict[str, list[str]] = {}
         self._plan = (0, 0)
         self._leases: weakref.WeakSet[RemoteLease] = weakref.WeakSet()
-        self._holds: set[str] = set()  # models that go with us
+        self._holds: dict[str, ModelSource] = {}  # models that go with us
         self._counts = dict.fromkeys(("answered", "failed", "repeated", "lost", "late"), 0)
         self.repeatable: dict[tuple[Any, ...], bool] = {}  # steps that have no effects
         self._is_over = threading.Event()
@@ -97,15 +97,16 @@ class Cluster:
     def hold(self, name: str, path: str, **options: Any) -> None:
         """The same, for as long as this program or another that holds it is connected."""
         self._require_open()
-        self._control.register(source_of(name, path, is_held=True, **options))
+        source = source_of(name, path, is_held=True, **options)
+        self._control.register(source)
         with self._lock:
-            self._holds.add(name)
+            self._holds[name] = source
 
     def unregister(self, name: str) -> None:
         """Let a model go for good, on every node."""
         self._require_open()
         with self._lock:
-            self._holds.discard(name)
+            self._holds.pop(name, None)
         self._control.unregister(name)
         with self._lock:
             self._routes.pop(name, None)
@@ -252,6 +253,15 @@ class Cluster:
             table = self._control.beat(holds)
             if table is not None:
                 self._take(table)
+                self._hold_again(table)
+
+    def _hold_again(self, table: Any) -> None:
+        """What we hold was let go: for a while we were not heard of."""
+        with self._lock:
+            gone = [source for name, source in self._holds.items() if name not in table.routes]
+        for source in gone:
+            with suppress(Exception):  # it is tried again with the next beat
+                self._control.register(source)
 
     def _renew_at(self, link: Link, leases: list[RemoteLease]) -> None:
         ask = words.KeepLeases([lease.number for lease in leases], KEEP_SECONDS)

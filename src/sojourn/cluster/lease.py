@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 # How much longer than its own time a step may take before its node is not waited for any more.
 _GRACE_SECONDS = 0.25
+At = tuple[Link, words.Leased]
 
 
 class RemoteLease(Usable):
@@ -52,7 +53,7 @@ class RemoteLease(Usable):
     ) -> None:
         self._cluster = cluster
         self._model = model
-        self._at = link, granted  # both at once: steps read it while it moves
+        self._at: At = link, granted  # both at once: steps read it while it moves
         self._repeats = repeats
         self._moving = threading.Lock()  # to another copy: once, however many steps notice
         self._signature = Signature(granted.inputs, granted.outputs)
@@ -71,6 +72,11 @@ class RemoteLease(Usable):
     @property
     def number(self) -> int:
         return self._granted.lease
+
+    @property
+    def mark(self) -> str:
+        """Which registration of its model it is of."""
+        return self._granted.mark
 
     @property
     def link(self) -> Link:
@@ -138,8 +144,7 @@ class RemoteLease(Usable):
                 raise self._lost(error) from error
 
     def _run_once(self, step: RemoteStep, deadline: float | None) -> Any:
-        link, granted = self._require_active()
-        step.link = link
+        step.at = link, granted = self._require_active()
         try:
             if not self._knows(step):
                 facts, _ = link.ask(step.asked(granted.lease), (), deadline)
@@ -169,18 +174,23 @@ class RemoteLease(Usable):
     async def _arun_twice(self, step: RemoteStep, limit: float | None) -> Any:
         try:
             return await self._arun_once(step)
+        except LeaseExpired:
+            if self._repeats or self.ended is not None:
+                raise
+            lost = step.at
         except (NodeLost, SessionBroken) as error:
             lost = self._after(error, step)
         deadline = None if limit is None else time.monotonic() + limit
         await aside(partial(self._replace, lost, deadline))
         try:
             return await self._arun_once(step)
+        except LeaseExpired as error:
+            raise self._expired(error) from None
         except (NodeLost, SessionBroken) as error:
             raise self._lost(error) from error
 
     async def _arun_once(self, step: RemoteStep) -> Any:
-        link, granted = self._require_active()
-        step.link = link
+        step.at = link, granted = self._require_active()
         try:
             if not self._knows(step):
                 facts, _ = await link.aask(step.asked(granted.lease))
@@ -188,6 +198,8 @@ class RemoteLease(Usable):
             self._has_effects |= not step.can_repeat
             return self._taken(*await link.aask(step.question(granted.lease), step.arrays))
         except LeaseExpired as error:
+            if not self._repeats:
+                raise  # a server's own: it has not begun, and goes on with another lease
             raise self._expired(error) from None
 
     @contextmanager
@@ -228,13 +240,13 @@ class RemoteLease(Usable):
         return RemoteStep(wanted, list(feeds), arrays, timeout)
 
     def _knows(self, step: RemoteStep) -> bool:
-        known = self._cluster.repeatable.get((self._model, *step.kind))
+        known = self._cluster.repeatable.get((step.at[1].mark, *step.kind))
         step.can_repeat = known is True
         return known is not None
 
     def _learn(self, step: RemoteStep, facts: words.StepFacts) -> None:
         step.can_repeat = facts.can_repeat
-        self._cluster.repeatable[(self._model, *step.kind)] = facts.can_repeat
+        self._cluster.repeatable[(step.at[1].mark, *step.kind)] = facts.can_repeat
 
     def _taken(self, reply: words.Results, arrays: list[np.ndarray]) -> Any:
         self.runs += 1
@@ -250,7 +262,7 @@ class RemoteLease(Usable):
     def changes_nothing(self, fetches: Fetches, feeds: Iterable[str]) -> bool:
         """Whether a step of these names, once it was run, is known to change no state."""
         wanted = fetches if fetches is None or isinstance(fetches, str) else tuple(fetches)
-        return self._cluster.repeatable.get((self._model, wanted, tuple(feeds))) is True
+        return self._cluster.repeatable.get((self.mark, wanted, tuple(feeds))) is True
 
     # -- what else a session can do ----------------------------------------------------------------
 
@@ -334,27 +346,31 @@ class RemoteLease(Usable):
             )
         return self._at
 
-    def _after(self, error: Exception, step: RemoteStep) -> Link:
-        """The link over which this step was lost, if it may be run once more. Raises if not."""
+    def _after(self, error: Exception, step: RemoteStep) -> At:
+        """Where this step was lost, if it may be run once more. Raises if not."""
         if not (self._repeats and step.can_repeat and not self._has_effects):
             raise self._lost(error) from error
         self._cluster.count("repeated")
-        assert step.link is not None
-        return step.link
+        return step.at
 
-    def _replace(self, lost: Link, deadline: float | None) -> None:
+    def _replace(self, lost: At, deadline: float | None) -> None:
         """Go on with another copy of the same model, unless that was done for another step."""
         with self._moving:
-            if self.link is not lost or self.ended is not None:
+            if self._at is not lost or self.ended is not None:
                 return
+            mark = self.mark
             self._cluster.forget(self)
             left = None if deadline is None else max(0.001, deadline - time.monotonic())
             try:
-                self._at = self._cluster.take(self._model, timeout=left, avoid=lost)
+                self._at = self._cluster.take(self._model, timeout=left, avoid=lost[0])
             except BaseException as error:
                 self.ended = f"no other copy could be had: {error}"
                 raise
             self._cluster.note(self)
+            is_same = self.mark == mark
+        if not is_same:
+            self.close()
+            raise SessionBroken(f"{self._model!r} was registered anew meanwhile")
 
     def _lost(self, error: Exception) -> SessionBroken:
         why = f"node {self.node} is lost" if isinstance(error, NodeLost) else "its worker died"

@@ -47,6 +47,10 @@ class Link:
         return self.facts.node
 
     @property
+    def is_usable(self) -> bool:
+        return not (self.is_cut or self.is_suspect)
+
+    @property
     def is_waited_for(self) -> bool:
         """Whether an answer is awaited, so that it must be known if the agent is there."""
         with self._lock:

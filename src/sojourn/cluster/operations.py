@@ -1,7 +1,8 @@
-"""What a lease can do with the variables of a session on an agent's node, besides steps."""
+"""What is done with a session on an agent's node, besides steps: its variables, its first step."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import tempfile
@@ -10,6 +11,8 @@ from typing import Any
 
 from sojourn.cluster.leases import Held
 from sojourn.cluster.storage import Storage
+from sojourn.cluster.terms import ModelSource
+from sojourn.session.session import Usable
 
 
 class Folder:
@@ -50,3 +53,14 @@ OPERATIONS: dict[str, Callable[[Held, str], Any]] = {
     "restore": _restore,
     "footprint": lambda held, _: held.lease.footprint(),
 }
+
+
+def warm_up_once(session: Usable, path: str, source: ModelSource) -> None:
+    """Run it once before callers get it, as a server does with a model of its own."""
+    from sojourn.service.signatures import DEFAULT, plain, read_signatures
+    from sojourn.service.warming import warm_up
+
+    names_tensors = "inputs" in source.options or "outputs" in source.options
+    wanted, tags = source.options.get("signature"), source.options.get("tags")
+    found = {} if names_tensors else read_signatures(path, wanted, tags)
+    asyncio.run(warm_up(session, path, found or {DEFAULT: plain(DEFAULT, session.signature)}))

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from sojourn.cluster.planner import Lost, Model, Move, Node, Open, Order, Planner, Rules
 from sojourn.cluster.terms import AgentFacts, AgentReport, Epoch, ModelSource, StaleEpoch
-from sojourn.errors import SojournError
+from sojourn.errors import SessionBusy, SojournError
 from sojourn.pool.decisions.terms import CopyId
 
 _PARK_AGAIN_SECONDS = 2.0
@@ -118,15 +118,18 @@ class Orders:
             elif isinstance(order, Open):
                 self._spawn(self._open(order.copy, order.node, order.restores))
             elif isinstance(order, Move):
-                leaving = self._begin_close(order.leaving, order.source, True)
+                leaving = self._begin_close(order.leaving, order.source, parks=True)
                 self._spawn(self._open(order.copy, order.target, order.restores, leaving))
             else:
                 # What has changed since the last report is kept as well, unless the model is gone.
-                self._begin_close(order.copy, order.node, order.copy.model in self._sources)
+                is_known = order.copy.model in self._sources
+                self._begin_close(order.copy, order.node, parks=is_known, evicts=is_known)
         self._publish()
 
-    def _begin_close(self, copy: CopyId, node_id: str, parks: bool) -> asyncio.Task[Any]:
-        task = self._spawn(self._close(copy, node_id, parks))
+    def _begin_close(
+        self, copy: CopyId, node_id: str, *, parks: bool, evicts: bool = False
+    ) -> asyncio.Task[Any]:
+        task = self._spawn(self._close(copy, node_id, parks, evicts))
         member = self._members.get(node_id)
         if member is not None:
             member.closing.add(task)
@@ -144,6 +147,9 @@ class Orders:
             waits_for = {*member.closing, *([after] if after is not None else [])}
             await asyncio.wait(waits_for)
             restores = restores or (after is not None and after.result())
+            if not self._planner.has_room(copy):  # those that were to leave have stayed
+                self._perform(self._planner.on_failed(copy, time.monotonic()))
+                return
         others = [other.facts for other in self._members.values() if other is not member]
         try:
             held = await self._order(
@@ -158,19 +164,28 @@ class Orders:
             self._perform(self._planner.on_opened(copy, held, time.monotonic()))
         await self._announce()
 
-    async def _close(self, copy: CopyId, node_id: str, parks: bool) -> bool:
-        """Whether its state was kept. One that cannot be kept stays until it can."""
+    async def _close(self, copy: CopyId, node_id: str, parks: bool, evicts: bool) -> bool:
+        """Whether its state was kept. One that is leased, or cannot be kept, stays if it may."""
         parked = False
         while (member := self._members.get(node_id)) is not None:
             try:
-                parked = bool(await self._order(member, "close", copy, parks))
+                parked = bool(await self._order(member, "close", copy, parks, evicts))
                 break
             except Exception as error:
                 if is_gone(error):
                     return False  # whoever looks at it says so
                 trouble = cause_of(error)
+            is_leased = isinstance(trouble, SessionBusy)
+            if not is_leased:
                 self._trouble[copy.model] = f"{copy.model}: it cannot be parked: {trouble}"
+            if self._planner.on_stayed(copy, time.monotonic(), is_leased=is_leased):
+                self._publish()
+                await self._announce()
+                return False
+            if copy.model in self._sources:
                 await asyncio.sleep(_PARK_AGAIN_SECONDS)
+            else:
+                parks = evicts = False  # it was unregistered meanwhile
         else:
             return False
         self._trouble.pop(copy.model, None)

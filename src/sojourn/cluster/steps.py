@@ -13,7 +13,8 @@ from sojourn.cluster.wire import words
 class RemoteStep:
     """A step that is about to be sent."""
 
-    __slots__ = ("arrays", "can_repeat", "fetches", "link", "names", "timeout")
+    at: tuple[Link, words.Leased]  # that it was sent to
+    __slots__ = ("arrays", "at", "can_repeat", "fetches", "names", "timeout")
 
     def __init__(
         self,
@@ -27,7 +28,6 @@ class RemoteStep:
         self.arrays = arrays
         self.timeout = timeout
         self.can_repeat = False
-        self.link: Link | None = None  # that it was sent over
 
     def asked(self, lease: int) -> words.AskStep:
         return words.AskStep(lease, self.fetches, self.names)

@@ -45,6 +45,7 @@ class ModelSource:
     is_held: bool = False  # it is unregistered with the last caller that holds it
     warms_up: bool = False  # it is run once before callers get it
     stamp: str = ""  # tells files that were changed from those that were there before
+    mark: str = field(default="", compare=False)  # of this registration, from the controller
     # The slots whose state is in the storage that all nodes see, for a controller that starts anew.
     parked: tuple[int, ...] = field(default=(), compare=False)
 

@@ -26,6 +26,7 @@ class Copy:
     is_leaving: bool = False
     has_changed: bool = False
     holders: int = 0
+    stays_until: float = 0.0  # it could not leave, and is not asked again before
     weight: float = 1.0  # as of the bucket that it is in
 
 
@@ -113,6 +114,11 @@ class Books:
         for _, name in reversed(self._by_room):
             yield self.places[name]
 
+    def overfull(self) -> list[Place]:
+        """The nodes that have promised more than they have."""
+        count = bisect_left(self._by_room, (0, ""))
+        return [self.places[name] for _, name in self._by_room[:count]]
+
     def count_with_room(self, need: int) -> int:
         return len(self._by_room) - bisect_left(self._by_room, (need, ""))
 
@@ -131,11 +137,7 @@ class Books:
     # -- models --------------------------------------------------------------------------------
 
     def add_model(self, model: Model) -> None:
-        """A model is new, or replaces one of which copies are still leaving."""
-        before = self.entries.get(model.name)
         entry = self.entries[model.name] = Entry(model, bytes=model.bytes)
-        if before is not None:
-            entry.copies = before.copies
         if model.pinned:
             self._count_pinned(entry.bytes, 1)
 
@@ -208,6 +210,15 @@ class Books:
             place.pinned_bytes -= copy.bytes
         self.charge(place, -copy.bytes)
 
+    def stay(self, copy: Copy) -> None:
+        """It does not leave after all: its room was promised in vain."""
+        copy.is_leaving = False
+        place = self.places[copy.node]
+        if copy.model.pinned:
+            place.pinned_bytes += copy.bytes
+        self.charge(place, copy.bytes)
+        self.list_idle(copy)
+
     def remove(self, copy: Copy) -> None:
         """It is gone."""
         if not copy.is_leaving:
@@ -263,7 +274,7 @@ class Books:
         return [
             copy.id
             for copy in self._timed.values()
-            if now - copy.last_used >= (copy.model.keep_seconds or 0.0)
+            if now - copy.last_used >= (copy.model.keep_seconds or 0.0) and now >= copy.stays_until
         ]
 
     def candidate(self, copy: Copy) -> Candidate:
@@ -272,18 +283,21 @@ class Books:
         cost, comebacks = copy.model.cost_seconds, float(round(entry.comebacks))
         return Candidate(copy.id, copy.bytes, copy.last_used, copy.opened_at, cost, comebacks)
 
-    def candidates_on(self, place: Place) -> list[Candidate]:
+    def candidates_on(self, place: Place, now: float) -> list[Candidate]:
         """Those that may leave this node."""
         return [
             self.candidate(copy)
             for copy in place.copies.values()
             if copy.is_open and not (copy.model.pinned or copy.holders or copy.is_leaving)
+            if now >= copy.stays_until
         ]
 
     def first_to_leave(self, now: float, most: int) -> list[Copy]:
         """The copies of the whole cluster that are worth least, in the order of the pool's rule."""
-        rows = [iter(row.values()) for row in self._idle.values() if row]
-        heads = [next(row) for row in rows]
+        there = [(c for c in row.values() if now >= c.stays_until) for row in self._idle.values()]
+        begun = [(next(row, None), row) for row in there]
+        heads = [head for head, _ in begun if head is not None]
+        rows = [row for head, row in begun if head is not None]
         found: list[Copy] = []
         while heads and len(found) < most:
             at = max(range(len(heads)), key=lambda i: _idleness(heads[i], now))

@@ -50,7 +50,7 @@ class Placing:
         for place in places or self._promising(entry, now):
             if place.node.budget_bytes - place.pinned_bytes < need:
                 continue
-            candidates = self._books.candidates_on(place)
+            candidates = self._books.candidates_on(place, now)
             if not entry.model.pinned:
                 candidates = [c for c in candidates if now - c.opened_at >= residency]
             short = Room(need - place.free_bytes, 0)

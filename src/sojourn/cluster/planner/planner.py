@@ -110,9 +110,8 @@ class Planner:
 
     def on_model(self, model: Model, now: float) -> tuple[Order, ...]:
         """A model is registered. A pinned one is opened; others once they are asked for."""
-        entry = self.books.entries.get(model.name)
-        if entry is not None and not entry.is_gone:
-            raise ValueError(f"a model {model.name!r} is registered already")
+        if model.name in self.books.entries:
+            raise ValueError(f"a model {model.name!r} is registered, or has copies that leave")
         self.books.add_model(model)
         self._check(model.name)
         return self.plan(now)
@@ -153,7 +152,7 @@ class Planner:
         idle = [
             copy.id
             for copy in entry.copies.values()
-            if copy.is_open and not (copy.is_leaving or copy.holders)
+            if copy.is_open and not (copy.is_leaving or copy.holders) and now >= copy.stays_until
         ]
         orders = self._evict(idle, now)
         self._check(name)  # a pinned one comes back
@@ -172,8 +171,12 @@ class Planner:
         return (*orders, *self.plan(now))
 
     def expire(self, now: float) -> tuple[Order, ...]:
-        """Copies that have been idle for as long as their models may be leave."""
-        return tuple(self._evict(self.books.expired(now), now))
+        """Copies that have been idle for as long as their models may be leave, and others where
+        those that were to make room have stayed."""
+        orders = self._evict(self.books.expired(now), now)
+        for place in self.books.overfull():
+            orders += self._relieve(place.node.name, now)
+        return tuple(orders)
 
     def on_holders(self, copy_id: CopyId, holders: int, now: float) -> None:
         """So many leases of this copy are out. One that is leased is not evicted."""
@@ -210,7 +213,7 @@ class Planner:
         place = self.books.places[node]
         if place.free_bytes >= 0:
             return ()
-        candidates = self.books.candidates_on(place)
+        candidates = self.books.candidates_on(place, now)
         chosen = choose_victims(candidates, Room(-place.free_bytes, 0), now)
         all_of_them = tuple(candidate.copy for candidate in candidates)
         return tuple(self._evict(all_of_them if chosen is None else chosen, now))
@@ -234,6 +237,30 @@ class Planner:
         self._forget_if_last(copy_id.model)
         self._check(copy_id.model)
         return self.plan(now)
+
+    def on_stayed(self, copy_id: CopyId, now: float, *, is_leased: bool) -> bool:
+        """A copy that was to leave is leased, or its state cannot be kept; whether it may stay.
+
+        Not if its model or its node is to go."""
+        copy = self.books.copies.get(copy_id)
+        if copy is None or not copy.is_leaving:
+            return True
+        entry = self.books.entries[copy_id.model]
+        if entry.is_gone or self.books.places[copy.node].is_draining:
+            return False
+        entry.is_wanted, entry.evicted_at = True, None
+        copy.last_used = now
+        if is_leased:
+            copy.holders = max(1, copy.holders)
+        else:
+            copy.stays_until = now + self.rules.stay_seconds
+        self.books.stay(copy)
+        return True
+
+    def has_room(self, copy_id: CopyId) -> bool:
+        """Whether a copy can be opened where it was planned: those that made room have left."""
+        copy = self.books.copies.get(copy_id)
+        return copy is not None and self.books.places[copy.node].free_bytes >= 0
 
     def on_parked(self, name: str, slot: int, node: str) -> bool:
         """The state of a slot is kept on this node, or where all see it; whether that is news."""

@@ -100,3 +100,5 @@ class Rules:
     most_at_once: int = 4
     # How long until a model that found no room is tried again, if nothing changes before.
     retry_seconds: float = 1.0
+    # How long until a copy whose state could not be kept is asked to leave again.
+    stay_seconds: float = 2.0

@@ -42,7 +42,7 @@ class ClusterPool:
         self._ours: dict[str, dict[int, str]] = {}  # by name and version: what the cluster calls it
         self._copies: dict[str, int] = {}
         self._idle: dict[str, list[tuple[RemoteLease, float]]] = {}
-        self._status: Mapping[str, Any] = {"nodes": [], "models": []}
+        self._status: Mapping[str, Any] = {"nodes": [], "models": [], "marks": {}}
         self._orders: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._is_over = threading.Event()
         self.on_receipt: list[Callable[[str, Receipt], None]] = []  # none come from the nodes
@@ -151,10 +151,13 @@ class ClusterPool:
         return max(self.versions(name), default=None)
 
     def registration(self, name: str, version: int | None = None) -> str | None:
-        """What the cluster calls a version, or else the latest; None if there is no such one."""
+        """Which registration a version has, or else the latest; None if there is no such one."""
         there = self.versions(name)
         number = max(there, default=None) if version is None else version
-        return None if number not in there else self._key(name, number)
+        if number not in there:
+            return None
+        key = self._key(name, number)
+        return f"{key} {self._status['marks'].get(key)}"
 
     def copies(self, name: str, version: int | None = None) -> int:
         """How many requests of a model one front has under way at a time."""
@@ -225,12 +228,14 @@ class ClusterPool:
 
     def kept(self, key: str) -> RemoteLease | None:
         """A lease that was used a moment ago and can still be."""
+        mark = self._status["marks"].get(key)
         with self._lock:
             idle = self._idle.get(key, [])
             while idle:
                 lease, _ = idle.pop()
-                if lease.is_active and not lease.link.is_cut and not lease.link.is_suspect:
+                if lease.mark == mark and lease.is_active and lease.link.is_usable:
                     return lease
+                self._orders.put(lease.close)  # of a model that had this name, or its node is lost
         return None
 
     def put_back(self, key: str, lease: RemoteLease) -> None:

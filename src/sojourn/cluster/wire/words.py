@@ -141,6 +141,7 @@ class Leased(Reply):
     node: str
     inputs: dict[str, TensorSpec]
     outputs: dict[str, TensorSpec]
+    mark: str  # which registration of its model
 
 
 class Moved(Reply):
@@ -191,10 +192,9 @@ class ParcelFacts(Reply):
 
 
 class Failed(Reply):
-    """An error, as it crosses from a worker as well. `has_begun`: the step may have had effects."""
+    """An error, as it crosses from a worker as well."""
 
     error: bytes
-    has_begun: bool = True
     receipt: Receipt | None = None
 
 
