@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,9 +18,10 @@ from cluster_stand_in import StandIn
 from faults.tools import wait_until
 from sojourn.cli.server_client import Client, ServerError
 from sojourn.cluster import Cluster
+from sojourn.cluster.orders import Settings
 from sojourn.cluster.serving.front import Front
 from sojourn.service.config import read_config
-from sojourn.service.tokens import Tokens
+from sojourn.service.tokens import Role, Tokens
 
 pytestmark = pytest.mark.usefixtures("zygote")
 # libuv has a pipe for signals, which it makes with its first loop and keeps until the exit.
@@ -145,3 +148,74 @@ def test_a_model_that_was_evicted_comes_back(nodes: StandIn, folder: Path) -> No
         assert one.infer() == [8]
         one.client.ask("POST", "/admin/models/times/pin")
         wait_until(lambda: nodes.controller._sources["times:2"].pinned)
+
+
+class Actor:
+    """Called as Ray's actors are, and started again as Ray does: with what it was given first."""
+
+    def __init__(self, kind: Any, *given: Any) -> None:
+        self.kind, self.given = kind, given
+        self.it = kind(*given)
+
+    def dies(self) -> None:
+        self.it.close(0.0)
+        self.it = self.kind(*self.given)
+
+    def __getattr__(self, name: str) -> Any:
+        def remote(*given: Any) -> Future[Any]:
+            answer: Future[Any] = Future()
+            try:
+                answer.set_result(getattr(self.it, name)(*given))
+            except Exception as error:
+                answer.set_exception(error)
+            return answer
+
+        return SimpleNamespace(remote=remote)
+
+
+def test_a_front_that_is_started_again_serves_by_the_tokens_of_now(
+    nodes: StandIn, everywhere: Cluster, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fronts_module = pytest.importorskip("sojourn.cluster.serving.fronts")
+    actors: list[Actor] = []
+
+    def new(kind: Any, *given: Any) -> Actor:
+        actors.append(Actor(kind, *given))
+        return actors[-1]
+
+    stand_in = SimpleNamespace(
+        remote=lambda kind: SimpleNamespace(
+            options=lambda **_: SimpleNamespace(remote=lambda *given: new(kind, *given))
+        ),
+        get=lambda answer, timeout=None: answer.result(),
+        wait=lambda answers, **_: (answers, []),
+        kill=lambda actor, **_: None,
+        exceptions=fronts_module.ray.exceptions,
+    )
+    monkeypatch.setattr(fronts_module, "ray", stand_in)
+    monkeypatch.setattr(fronts_module, "joined", lambda settings: nodes.connect())
+    monkeypatch.setattr(fronts_module.FrontActor, "_others", lambda self: [])
+    flags = {"paths": (str(folder),), "http": "127.0.0.1:0", "grpc": ""}
+    config = read_config(None, {}, flags)
+    first, second = (Tokens([(Role.ADMIN, name)]) for name in ("first", "second"))
+    fronts = fronts_module.Fronts(config, first, Settings(), lambda wish: None)
+    node = {"NodeID": "a", "NodeName": "a", "NodeManagerHostname": "a"}
+    fronts._nodes = SimpleNamespace(alive=lambda: {"a": node})
+
+    def status(token: str) -> Any:
+        [addresses] = fronts.facts["fronts"].values()
+        return Client(f"http://{addresses['http']}", token=token).ask("GET", "/admin/status")
+
+    fronts.start()
+    try:
+        assert status("first")["models"]
+        fronts.reload(config, second, [])
+        assert status("second")["models"]
+        before = fronts.facts["fronts"]
+        actors[0].dies()
+        wait_until(lambda: fronts.facts["fronts"] != before)
+        assert status("second")["models"]
+        with pytest.raises(ServerError, match="token"):
+            status("first")
+    finally:
+        fronts.close(0.0)

@@ -6,6 +6,7 @@ import logging
 import socket
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import msgspec
@@ -29,49 +30,59 @@ _log = logging.getLogger("sojourn.service")
 
 
 class FrontActor:
-    """The front of the node that Ray has put it on. Ray starts it again if it dies."""
+    """The front of the node that Ray has put it on. Ray starts it again if it dies: then it serves
+    nothing until the command says by which configuration and tokens, for Ray knows the first."""
 
-    def __init__(self, node_id: str, config: Config, known: Tokens, settings: Settings) -> None:
-        self._node_id = node_id
-        self._failure: Exception | None = None
+    def __init__(self, node_id: str, settings: Settings) -> None:
+        self._node_id, self._settings = node_id, settings
+        self._lock = threading.Lock()
+        self._front: Front | None = None
         self._addresses: dict[str, str] = {}
-        try:
-            self._everywhere = joined(settings)
-            self._front = Front(self._everywhere, config, known, self._tell)
-            self._logging = logging_to(config.settings, self._front.lines)
-            self._logging.__enter__()
-            self._addresses = self._front.start(self._outs())
-        except Exception as error:  # told when it is asked: Ray would start it again and again
-            self._failure = error
 
-    def addresses(self) -> dict[str, str]:
-        if self._failure is not None:
-            raise self._failure
-        return self._addresses
+    def serve(self, config: Config, known: Tokens) -> dict[str, str]:
+        """Listen, unless it does; the addresses."""
+        with self._lock:
+            if self._front is None:
+                with ExitStack() as undo:
+                    self._everywhere = joined(self._settings)
+                    undo.callback(self._everywhere.close)
+                    front = Front(self._everywhere, config, known, self._tell)
+                    undo.callback(front.close, 0.0)
+                    undo.enter_context(logging_to(config.settings, front.lines))
+                    self._addresses = front.start(self._outs())
+                    self._undo = undo.pop_all()
+                self._front = front
+            return self._addresses
 
     def take_wish(self) -> str:
-        return self._front.take_wish()
+        """What it or a client wants of the command."""
+        return "start" if self._front is None else self._front.take_wish()
 
     def reload(self, config: Config, known: Tokens, told: list[str]) -> None:
-        self._front.reload(config, known, told)
+        if self._front is not None:
+            self._front.reload(config, known, told)
 
     def tell_reloaded(self, told: list[str]) -> None:
-        self._front.tell_reloaded(told)
+        if self._front is not None:
+            self._front.tell_reloaded(told)
 
     def load(self, name: str, version: int | None) -> None:
-        self._front.load(name, version)
+        if self._front is not None:
+            self._front.load(name, version)
 
     def unload(self, name: str, version: int | None) -> None:
-        self._front.unload(name, version)
+        if self._front is not None:
+            self._front.unload(name, version)
 
     def outs(self) -> list[tuple[str, int]]:
-        return self._front.outs()
+        return [] if self._front is None else self._front.outs()
 
     def close(self, grace_seconds: float) -> None:
-        try:
-            self._front.close(grace_seconds)
-        finally:
-            self._everywhere.close()
+        if self._front is not None:
+            try:
+                self._front.close(grace_seconds)
+            finally:
+                self._undo.close()
 
     def _others(self) -> list[Any]:
         found = []
@@ -93,11 +104,12 @@ class FrontActor:
 
     def _outs(self) -> list[tuple[str, int]]:
         asked = [other.outs.remote() for other in self._others()]
-        done, _ = ray.wait(asked, timeout=_OUTS_SECONDS) if asked else ([], [])
-        try:
-            return [out for answer in done for out in ray.get(answer)]
-        except ray.exceptions.RayError:
-            return []  # it is starting as well
+        found: set[tuple[str, int]] = set()
+        if asked:
+            for answer in ray.wait(asked, num_returns=len(asked), timeout=_OUTS_SECONDS)[0]:
+                with suppress(ray.exceptions.RayError):  # it is being started again
+                    found.update(ray.get(answer))
+        return sorted(found)
 
 
 class Fronts:
@@ -112,6 +124,7 @@ class Fronts:
         self._lock = threading.Lock()
         self._fronts: dict[str, tuple[Mapping[str, Any], Any]] = {}  # by node
         self._found: dict[str, dict[str, str]] = {}  # the addresses of those that answer
+        self._starting: dict[str, tuple[Any, Config, Tokens]] = {}  # by node: who was told what
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="sojourn-fronts", daemon=True)
         self.addresses: dict[str, str] = {}
@@ -138,11 +151,11 @@ class Fronts:
     def start(self) -> None:
         """Returns when there is a front on every node. Raises if there is one that cannot be."""
         self._add_new()
-        waiting = {front.addresses.remote(): node_id for node_id, (_, front) in self._all()}
-        while waiting and not self._is_over.is_set():
+        while self._starting and not self._is_over.is_set():
+            waiting = {answer: node_id for node_id, (answer, _, _) in self._starting.items()}
             done, _ = ray.wait(list(waiting), timeout=_LOOK_SECONDS)
             for answer in done:
-                self._found[waiting.pop(answer)] = _answer(answer)
+                self._take_started(waiting[answer], _answer(answer))
         self.addresses.update(self._nearest())
         self._thread.start()
 
@@ -196,13 +209,22 @@ class Fronts:
                 _log.warning("the fronts cannot be looked at: %s", error)
 
     def _look_at(self, node_id: str, front: Any) -> None:
-        if node_id not in self._found:
-            found = self._ask(front.addresses.remote())
-            if found:
-                self._found[node_id] = found
-                _log.info("a node has joined: serving at %s", " and ".join(found.values()))
+        if node_id in self._starting:
+            answer = self._starting[node_id][0]
+            if not ray.wait([answer], timeout=0)[0]:
+                return
+            try:
+                found = _answer(answer)
+            except Exception as error:
+                _log.warning("a front cannot be started: %s", error)
+                del self._starting[node_id]
+                return
+            _log.info("a front has started: serving at %s", " and ".join(found.values()))
+            self._take_started(node_id, found)
         wish = self._ask(front.take_wish.remote())
-        if wish:
+        if wish == "start":  # Ray has started it again
+            self._begin(node_id)
+        elif wish:
             self._tell_wish(wish)
 
     def _add_new(self) -> None:
@@ -211,9 +233,25 @@ class Fronts:
             for node_id in [node for node in self._fronts if node not in alive]:
                 del self._fronts[node_id]
                 self._found.pop(node_id, None)
+                self._starting.pop(node_id, None)
             for node_id, node in alive.items():
                 if node_id not in self._fronts:
                     self._fronts[node_id] = node, self._new(node)
+                    self._begin(node_id)
+
+    def _begin(self, node_id: str) -> None:
+        """Have a front serve by what counts now."""
+        node, front = self._fronts[node_id]
+        config, known = self._config, self._known  # first: what is newer is told again
+        asked = front.serve.remote(self._config_of(node), known)
+        self._starting[node_id] = asked, config, known
+
+    def _take_started(self, node_id: str, found: dict[str, str]) -> None:
+        _, config, known = self._starting.pop(node_id)
+        self._found[node_id] = found
+        if (config, known) != (self._config, self._known):  # it was too early for the others' word
+            node, front = self._fronts[node_id]
+            self._ask(front.reload.remote(self._config_of(node), self._known, []))
 
     def _new(self, node: Mapping[str, Any]) -> Any:
         node_id = node["NodeID"]
@@ -225,7 +263,7 @@ class Fronts:
             max_restarts=-1,
             max_concurrency=16,
         )
-        return remote.remote(node_id, self._config_of(node), self._known, self._settings)
+        return remote.remote(node_id, self._settings)
 
     def _config_of(self, node: Mapping[str, Any]) -> Config:
         """What this node's front is told. Of several on one machine, the first has the addresses
