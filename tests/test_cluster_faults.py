@@ -214,7 +214,7 @@ def test_what_is_parked_while_the_controller_is_replaced_is_known_to_the_next(
 
 
 def test_a_node_that_does_not_start_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sojourn.cluster.controller._MEET_SECONDS", 0.2)
+    monkeypatch.setattr("sojourn.cluster.controller.MEET_SECONDS", 0.2)
     with stand_in("a", "b") as nodes:
         slow = nodes.nodes.agent({"NodeID": "b"})
         go = threading.Event()

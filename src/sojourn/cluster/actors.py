@@ -12,7 +12,7 @@ from typing import Any
 import ray
 
 from sojourn.cluster.agent import Agent
-from sojourn.cluster.controller import Controller
+from sojourn.cluster.controller import MEET_SECONDS, Controller
 from sojourn.cluster.orders import Settings
 from sojourn.cluster.terms import AgentFacts, AgentReport, Epoch, ModelSource
 from sojourn.pool.decisions.terms import CopyId
@@ -20,7 +20,8 @@ from sojourn.pool.decisions.terms import CopyId
 NAMESPACE = "sojourn"
 CONTROLLER = "controller"
 _AGENT = "agent-"
-_ALONE_SECONDS = 30.0  # a controller that died is back in one
+# A controller that died is back in one; one that starts may wait for other nodes for half as long.
+_ALONE_SECONDS = 2 * MEET_SECONDS
 
 
 class AgentActor:
@@ -48,6 +49,7 @@ class AgentActor:
     async def start(self) -> AgentFacts:
         if self._facts is None:
             self._facts = await self._agent.start(self._host)
+            self._heard_at = time.monotonic()  # starting may have taken longer than it may
             self._watching = asyncio.get_running_loop().create_task(self._watch())
         return self._facts
 

@@ -335,6 +335,8 @@ class Agent:
                 reply = await self._answers[type(body)](self, end, body)
         except Exception as error:
             reply = words.Failed(crossing.record(error))
+        if type(reply) is words.Leased and not end.is_open:
+            self._leases.end(reply.lease, "its caller is gone")
         end.answer(number, reply, results)
 
     async def _lease(self, end: AgentEnd, ask: words.LeaseModel) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,8 @@ from sojourn.functions.options import Options
 from sojourn.process import crossing
 from sojourn.values import Place, Receipt
 
+_REMEMBERED = 1000
+
 
 class Calls:
     """Those under way. A caller that is gone takes its calls with it."""
@@ -20,6 +23,7 @@ class Calls:
     def __init__(self, node: str) -> None:
         self._node = node
         self._calls: dict[int, tuple[Any, Call]] = {}
+        self._unwanted: OrderedDict[int, None] = OrderedDict()  # cut off before they came
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -37,6 +41,8 @@ class Calls:
         receipts: list[Receipt] = []
         call = Call(options, ask.name, Place(self._node, 0), receipts.append, ask.label)
         self._calls[ask.call] = end, call
+        if ask.call in self._unwanted:
+            call.cut_off()
         results: Sequence[np.ndarray] = ()
         try:
             async with call:
@@ -54,6 +60,10 @@ class Calls:
         found = self._calls.get(number)
         if found is not None:
             found[1].cut_off()
+        else:  # it is over, or its arguments are still on their way
+            self._unwanted[number] = None
+            if len(self._unwanted) > _REMEMBERED:
+                self._unwanted.popitem(last=False)
 
     def cut_off_those_of(self, end: Any) -> None:
         for owner, call in self._calls.values():

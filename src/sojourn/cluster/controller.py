@@ -30,7 +30,7 @@ from sojourn.errors import ModelError, PoolTimeout, SessionBusy
 
 _TICK_SECONDS = 0.2
 _REPORT_SECONDS = 10.0  # an agent that died is known at once; this is for one that is silent
-_MEET_SECONDS = 30.0  # for the other agents to start once one has; the rest joins later
+MEET_SECONDS = 30.0  # for the other agents to start once one has; the rest joins later
 _END_SECONDS = 20.0
 _GO_SECONDS = 30.0  # for the copies of a model that is let go
 
@@ -394,4 +394,4 @@ async def _wait_for_most(meetings: Collection[asyncio.Task[Any]]) -> None:
     """Wait for all, but once one is done not much longer for the others."""
     if meetings:
         await asyncio.wait(meetings, return_when=asyncio.FIRST_COMPLETED)
-        await asyncio.wait(meetings, timeout=_MEET_SECONDS)
+        await asyncio.wait(meetings, timeout=MEET_SECONDS)

@@ -27,6 +27,7 @@ from sojourn.errors import ModelError, SojournError
 
 _CHUNK_BYTES = 16 * 2**20
 _CHUNK_SECONDS = 60.0  # after which a node that sends or takes one is not waited for
+_SENT_SECONDS = 600.0  # after which a parcel that nobody has registered is not kept
 SENT_TO = 2  # nodes, so that one of them may be lost
 
 
@@ -37,6 +38,7 @@ class Files:
         self._folder = folder
         self._lock = threading.Lock()  # one is brought at a time
         self._storing = threading.Lock()  # a part of one is taken at a time, meanwhile as well
+        self._sent: dict[str, float] = {}  # parcels of models that are about to be registered: when
 
     def path_of(self, source: ModelSource, others: Sequence[AgentFacts]) -> str:
         """Where the files of a model are. Raises ModelError if they cannot be had."""
@@ -55,6 +57,9 @@ class Files:
         """Remove what no registered model needs any more, once none is being brought."""
         with self._lock, self._storing:
             used = {_name(source) for source in registered().values()}
+            since = time.monotonic() - _SENT_SECONDS
+            self._sent = {n: at for n, at in self._sent.items() if n not in used and at > since}
+            used |= self._sent.keys()
             for entry in os.listdir(self._folder):
                 if entry.partition(".")[0].partition("-")[0] not in used:
                     path = f"{self._folder}/{entry}"
@@ -88,6 +93,7 @@ class Files:
         whole = self._parcel(digest)
         part = f"{whole}.sent"
         with self._storing:  # to the end: two callers may send the same
+            self._sent[_digest(digest)] = time.monotonic()
             if os.path.exists(whole):
                 return total
             with open(part, "ab") as file:
@@ -156,7 +162,11 @@ def pack(path: str) -> tuple[str, str]:
     """The files of a model as a parcel: where it is, for the caller to remove, and its checksum."""
     fd, parcel = tempfile.mkstemp(prefix="sojourn-parcel-")
     try:
-        with os.fdopen(fd, "wb") as file, tarfile.open(fileobj=file, mode="w") as packed:
+        # What links lead to is sent: where they are opened, they would lead elsewhere.
+        with (
+            os.fdopen(fd, "wb") as file,
+            tarfile.open(fileobj=file, mode="w", dereference=True) as packed,
+        ):
             packed.add(path, os.path.basename(path), filter=_plain)
         return parcel, _checksum(parcel)
     except BaseException:

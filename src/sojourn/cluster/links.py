@@ -140,6 +140,10 @@ class Link:
             raise self._lost(f"cannot be reached: {error}") from None
         with self._lock:
             self._busy.add(line)
+            is_cut = self.is_cut
+        if is_cut:  # while it was connected: nobody would cut this one
+            self._put_back(line, False)
+            raise NodeLost(f"node {self.node} is lost")
         return line
 
     def _lost(self, why: str) -> NodeLost:
@@ -157,7 +161,7 @@ class Link:
     async def _end_of_loop(self) -> CallerEnd:
         loop = asyncio.get_running_loop()
         task = self._ends.get(loop)
-        if task is None or (task.done() and task.result().is_closed):
+        if task is None or (task.done() and not task.result().is_open):
             for other in [other for other in self._ends if other.is_closed()]:
                 self._ends.pop(other, None)  # it never came to its end below
             task = self._ends[loop] = loop.create_task(self._connect(loop))
@@ -174,6 +178,8 @@ class Link:
         _, end = await asyncio.wait_for(self._made(loop), CONNECT_SECONDS)
         try:
             await asyncio.wait_for(end.ready, CONNECT_SECONDS)
+            if self.is_cut:
+                raise ConnectionResetError("it is lost")
             end.kept_by = self._kept_while_the_loop_lives(end, loop)
             await anext(end.kept_by)
         except BaseException:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -18,6 +19,13 @@ from sojourn.transport.placed import empty
 
 _BUFFER_BYTES = 256 * 2**10
 _PLACED_BYTES = 256 * 2**10
+# After ten silent seconds it is asked whether it is there, and three times more.
+_KEPT_ALIVE = (
+    ((socket.SOL_SOCKET, socket.SO_KEEPALIVE), 1),
+    ((socket.IPPROTO_TCP, socket.TCP_KEEPIDLE), 10),
+    ((socket.IPPROTO_TCP, socket.TCP_KEEPINTVL), 5),
+    ((socket.IPPROTO_TCP, socket.TCP_KEEPCNT), 3),
+)
 
 
 class FrameReader(asyncio.BufferedProtocol, ABC):
@@ -105,6 +113,10 @@ class FrameReader(asyncio.BufferedProtocol, ABC):
             arrays = frames.unpack_arrays(head.arrays, body, head.places, self.opener())
             self.take(head, arrays)
 
+    @property
+    def is_open(self) -> bool:
+        return self.transport is not None and not self.transport.is_closing()
+
     def send(
         self,
         number: int,
@@ -112,7 +124,7 @@ class FrameReader(asyncio.BufferedProtocol, ABC):
         arrays: Sequence[np.ndarray] = (),
         places: Sequence[Place] = (),
     ) -> None:
-        if self.transport is not None and not self.transport.is_closing():
+        if self.transport is not None and self.is_open:
             self.transport.writelines(frames.pack(number, body, arrays, places))
 
     def broken(self, error: Exception) -> None:
@@ -160,7 +172,12 @@ class AgentEnd(FrameReader):
         self._references = 0
 
     def begin(self) -> None:
-        pass
+        """A caller whose machine is lost says nothing more: the kernel asks for it."""
+        assert self.transport is not None
+        connection = self.transport.get_extra_info("socket")
+        if connection is not None and connection.family != socket.AF_UNIX:
+            for option, value in _KEPT_ALIVE:
+                connection.setsockopt(*option, value)
 
     def room_for(self, size: int) -> np.ndarray:
         """Large arrays are received where a worker reads them without another copy."""
@@ -203,8 +220,7 @@ class AgentEnd(FrameReader):
 
     def answer(self, number: int, body: Any, arrays: Sequence[np.ndarray]) -> None:
         """Send what came of a question. Large results are handed over where that can be."""
-        is_open = self.transport is not None and not self.transport.is_closing()
-        if self.sharing is None or not is_open:
+        if self.sharing is None or not self.is_open:
             self.send(number, body, arrays)
         else:
             self.send(number, body, arrays, self.sharing.answer(number, arrays))
@@ -227,10 +243,6 @@ class CallerEnd(FrameReader):
         self.kept_by: Any = None  # what closes it when its event loop ends
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    @property
-    def is_closed(self) -> bool:
-        return self.transport is None or self.transport.is_closing()
-
     def begin(self) -> None:
         assert self.transport is not None
         self.transport.write(self._ours)
@@ -251,7 +263,7 @@ class CallerEnd(FrameReader):
 
     async def ask(self, body: Any, arrays: Sequence[np.ndarray] = ()) -> tuple[Any, Any]:
         """The answer to a question. Raises OSError if the connection breaks."""
-        if self.is_closed:
+        if not self.is_open:
             raise ConnectionResetError("the connection to the agent is closed")
         self._number += 1
         number = self._number
