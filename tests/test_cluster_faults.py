@@ -243,3 +243,12 @@ def test_what_a_caller_holds_goes_with_the_last_that_holds_it(nodes: StandIn) ->
             one.unregister("add")
             assert two.status()["models"] == ["add"]
         wait_until(lambda: one.status()["models"] == [])
+
+
+def test_a_step_that_was_only_asked_about_when_its_worker_died_is_run_elsewhere() -> None:
+    with stand_in("a") as nodes, nodes.connect() as everywhere:
+        everywhere.register("counter", models.counter)
+        with everywhere.lease("counter", timeout=30) as session:
+            os.kill(session.pid, signal.SIGKILL)
+            assert session.run("total", {"amount": 1.0}, timeout=30) == 1.0
+        assert everywhere.counts["repeated"] == everywhere.counts["lost"] == 0

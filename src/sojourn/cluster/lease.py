@@ -21,6 +21,7 @@ import numpy as np
 
 from sojourn.cluster.links import Link, NodeLost
 from sojourn.cluster.steps import RemoteStep
+from sojourn.cluster.storage import as_url
 from sojourn.cluster.wire import words
 from sojourn.errors import LeaseExpired, SessionBroken, StepTimeout
 from sojourn.process.aside import aside
@@ -105,13 +106,11 @@ class RemoteLease(Usable):
         return self._signature
 
     @property
-    def owner(self) -> Place:
-        return self._holder
-
-    @property
     def holder(self) -> Place:
         """The line that took it."""
         return self._holder
+
+    owner = holder
 
     @property
     def held_seconds(self) -> float:
@@ -149,6 +148,7 @@ class RemoteLease(Usable):
             if not self._knows(step):
                 facts, _ = link.ask(step.asked(granted.lease), (), deadline)
                 self._learn(step, facts)
+            step.has_begun = True
             self._has_effects |= not step.can_repeat
             return self._taken(*link.ask(step.question(granted.lease), step.arrays, deadline))
         except TimeoutError as error:
@@ -195,6 +195,7 @@ class RemoteLease(Usable):
             if not self._knows(step):
                 facts, _ = await link.aask(step.asked(granted.lease))
                 self._learn(step, facts)
+            step.has_begun = True
             self._has_effects |= not step.can_repeat
             return self._taken(*await link.aask(step.question(granted.lease), step.arrays))
         except LeaseExpired as error:
@@ -271,11 +272,11 @@ class RemoteLease(Usable):
 
     def save(self, path: str | bytes | os.PathLike[Any]) -> None:
         """Save the variables to a URL that fsspec knows, or a folder that its node sees."""
-        self._operate("save", _as_url(path))
+        self._operate("save", as_url(path))
 
     def restore(self, path: str | bytes | os.PathLike[Any]) -> None:
         """Take the variables from what a lease of the cluster has saved at this URL."""
-        self._operate("restore", _as_url(path))
+        self._operate("restore", as_url(path))
 
     def footprint(self) -> Footprint:
         found: Footprint | None = self._operate("footprint").footprint
@@ -348,9 +349,13 @@ class RemoteLease(Usable):
 
     def _after(self, error: Exception, step: RemoteStep) -> At:
         """Where this step was lost, if it may be run once more. Raises if not."""
-        if not (self._repeats and step.can_repeat and not self._has_effects):
+        is_free = not (self._repeats and self._has_effects)  # a server's steps are not of one user
+        if step.has_begun:  # else it was only asked about
+            is_free = is_free and self._repeats and step.can_repeat
+        if not is_free:
             raise self._lost(error) from error
-        self._cluster.count("repeated")
+        if step.has_begun:
+            self._cluster.count("repeated")
         return step.at
 
     def _replace(self, lost: At, deadline: float | None) -> None:
@@ -391,9 +396,3 @@ class RemoteLease(Usable):
         return LeaseExpired(
             f"the lease of {self._model!r} on node {self.node}, taken at {self._holder}: {error}"
         )
-
-
-def _as_url(path: Any) -> str:
-    if isinstance(path, str) and "://" in path:
-        return path
-    return f"file://{arguments.path('path', path)}"

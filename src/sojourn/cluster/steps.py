@@ -14,7 +14,7 @@ class RemoteStep:
     """A step that is about to be sent."""
 
     at: tuple[Link, words.Leased]  # that it was sent to
-    __slots__ = ("arrays", "at", "can_repeat", "fetches", "names", "timeout")
+    __slots__ = ("arrays", "at", "can_repeat", "fetches", "has_begun", "names", "timeout")
 
     def __init__(
         self,
@@ -28,6 +28,7 @@ class RemoteStep:
         self.arrays = arrays
         self.timeout = timeout
         self.can_repeat = False
+        self.has_begun = False
 
     def asked(self, lease: int) -> words.AskStep:
         return words.AskStep(lease, self.fetches, self.names)

@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from sojourn.errors import CheckpointError
+from sojourn.values import arguments
 
 _CHUNK_BYTES = 8 * 2**20
 _CURRENT = "current"
@@ -173,6 +174,12 @@ class Storage:
 
 def protocols(files: Any) -> tuple[str, ...]:
     return (files.protocol,) if isinstance(files.protocol, str) else tuple(files.protocol)
+
+
+def as_url(path: Any) -> str:
+    if isinstance(path, str) and "://" in path:
+        return path
+    return f"file://{arguments.path('path', path)}"
 
 
 def checksum_of(file: Any) -> str:
