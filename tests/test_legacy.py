@@ -74,6 +74,7 @@ def run(runner: subprocess.Popen[str], tmp_path: Path) -> Run:
         "habits.py",
         "keras_sequences.py",
         "layers_and_cells.py",
+        "slim_training.py",
     ],
 )
 def test_a_program_of_the_time_runs_unmodified(run: Run, program: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import tensorflow.compat.v1 as tf
-from tensorflow.python.framework.smart_cond import smart_cond
+from tensorflow.python.framework.smart_cond import smart_cond, smart_constant_value
 from tensorflow.python.keras.engine.input_spec import InputSpec
 from tensorflow.python.keras.legacy_tf_layers import base, convolutional, core, pooling
 
@@ -114,8 +114,11 @@ class Normalizes:
             lambda: tuple(tf.nn.moments(wide, axes)),
             lambda: (tf.identity(self.moving_mean), tf.identity(self.moving_variance)),
         )
-        for average, value in ((self.moving_mean, mean), (self.moving_variance, variance)):
-            self.add_update(self._moved(average, value, training))
+        always = smart_constant_value(training)
+        if always is None or always:
+            # Without training nothing is assigned: such a graph can be frozen.
+            for average, value in ((self.moving_mean, mean), (self.moving_variance, variance)):
+                self.add_update(self._moved(average, value, training))
         result = tf.nn.batch_normalization(
             wide,
             self._spread(mean, inputs),

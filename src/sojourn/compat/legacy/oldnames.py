@@ -226,6 +226,7 @@ def image_adapters(tf1: Any) -> Mapping[str, Any]:
 
 def nn_adapters(tf1: Any) -> Mapping[str, Any]:
     """The functions of `tf.nn` that changed."""
+    from tensorflow.python.framework import tensor_util
 
     def logits_first(name: str) -> Callable[..., Any]:
         # Before 1.0: f(logits, labels). Since then positional calls were refused, so a
@@ -264,7 +265,19 @@ def nn_adapters(tf1: Any) -> Mapping[str, Any]:
 
         return call
 
+    def conv2d_transpose(*args: Any, **kwargs: Any) -> Any:
+        # TensorFlow took the whole static shape from `output_shape`; today it leaves out the
+        # batch if that of the input is unknown, and programs reshape to what they find there.
+        made = tf1.nn.conv2d_transpose(*args, **kwargs)
+        given = kwargs.get("output_shape", args[2] if len(args) > 2 else None)
+        if made.shape.rank == 4 and made.shape[0].value is None and given is not None:
+            size = tensor_util.constant_value_as_shape(tf1.convert_to_tensor(given, tf1.int32))
+            if size.rank == 4:
+                made.set_shape([size[0], None, None, None])
+        return made
+
     return {
+        "conv2d_transpose": conv2d_transpose,
         "softmax_cross_entropy_with_logits": logits_first("softmax_cross_entropy_with_logits"),
         "sigmoid_cross_entropy_with_logits": logits_first("sigmoid_cross_entropy_with_logits"),
         "sparse_softmax_cross_entropy_with_logits": logits_first(

@@ -30,6 +30,7 @@ _HERE = (
     "tpu",
     "training",
 )
+_SETS = ("size", "difference", "intersection", "union")
 
 
 def __getattr__(name: str) -> Any:
@@ -57,10 +58,12 @@ def _elsewhere(name: str) -> Any:
 
         return losses
     if name == "metrics":
-        from sojourn.compat.legacy.contrib.streaming import STREAMING, accuracy
+        from sojourn.compat.legacy.contrib import streaming
 
-        named = {**STREAMING, "accuracy": accuracy}
-        return over(v1.metrics, **named, confusion_matrix=v1.confusion_matrix)
+        names = ("accuracy", "aggregate_metric_map", "aggregate_metrics", "f1_score")
+        named = {**streaming.STREAMING, **{each: getattr(streaming, each) for each in names}}
+        sets = {f"set_{each}": getattr(v1.sets, each) for each in _SETS}
+        return over(v1.metrics, **named, **sets, confusion_matrix=v1.confusion_matrix)
     if name == "summary":
         from tensorflow.python.ops import summary_ops_v2
 

@@ -10,7 +10,10 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
+from sojourn.compat.legacy.contrib.layer_utils import collect_named_outputs
+
 CHANNELS_FIRST = ("NCHW", "NCW", "NCDHW")
+_NAMES = {"kernel": "weights", "bias": "biases"}
 
 
 def xavier_initializer(uniform: bool = True, seed: Any = None, dtype: Any = tf.float32) -> Any:
@@ -40,12 +43,10 @@ def variance_scaling_initializer(
 xavier_initializer_conv2d = xavier_initializer
 
 
-def collect(outputs: Any, collections: Any) -> Any:
-    names = collections if isinstance(collections, (list, tuple)) else [collections]
-    for name in names:
-        if name:
-            tf.add_to_collection(name, outputs)
-    return outputs
+def collect(outputs: Any, collections: Any, alias: str | None = None) -> Any:
+    """Put a layer's result into `collections`, known there by the layer's scope, or as `alias`."""
+    named = alias or tf.get_variable_scope().name
+    return collect_named_outputs(collections, named, outputs)
 
 
 def finish(
@@ -60,23 +61,25 @@ def finish(
 
 def remember(layer: Any, variables_collections: Any) -> None:
     """Put the layer's variables where contrib put them."""
+    known = {variable.ref() for variable in tf.get_collection(tf.GraphKeys.MODEL_VARIABLES)}
     for variable in layer.variables:
-        tf.add_to_collection(tf.GraphKeys.MODEL_VARIABLES, variable)
-        chosen = variables_collections
-        if isinstance(chosen, dict):
-            chosen = chosen.get(
-                {"kernel": "weights", "bias": "biases"}.get(
-                    variable.op.name.split("/")[-1], variable.op.name.split("/")[-1]
-                )
-            )
-        for name in [chosen] if isinstance(chosen, str) else chosen or []:
+        if variable.ref() not in known:  # one that is shared is listed once: savers take the list
+            tf.add_to_collection(tf.GraphKeys.MODEL_VARIABLES, variable)
+        last = variable.op.name.split("/")[-1]
+        for name in collections_of(variables_collections, _NAMES.get(last, last)):
             tf.add_to_collection(name, variable)
+
+
+def collections_of(given: Any, name: str) -> list[str]:
+    """The collections that a program names for the variable `name` of a layer."""
+    chosen = given.get(name) if isinstance(given, dict) else given
+    return [chosen] if isinstance(chosen, str) else list(chosen or [])
 
 
 def _named(getter: Any, name: str, *args: Any, **kwargs: Any) -> Any:
     # contrib called them weights and biases: checkpoints and get_variables_by_name want that.
     head, _, last = name.rpartition("/")
-    last = {"kernel": "weights", "bias": "biases"}.get(last, last)
+    last = _NAMES.get(last, last)
     return getter(f"{head}/{last}" if head else last, *args, **kwargs)
 
 

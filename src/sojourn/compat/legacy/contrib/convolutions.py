@@ -10,13 +10,14 @@ from sojourn.compat.legacy import layers as tf_layers
 from sojourn.compat.legacy.contrib.building import (
     CHANNELS_FIRST,
     collect,
+    collections_of,
     finish,
     remember,
     scoped,
     xavier_initializer,
     zeros_if_default,
 )
-from sojourn.compat.legacy.contrib.framework import add_arg_scope
+from sojourn.compat.legacy.contrib.framework import add_arg_scope, model_variable
 
 _core = tf_layers.namespace()
 
@@ -115,10 +116,13 @@ def separable_conv2d(
     weights_initializer: Any = None,
     weights_regularizer: Any = None,
     biases_initializer: Any = "zeros",
+    biases_regularizer: Any = None,
     reuse: Any = None,
+    variables_collections: Any = None,
+    outputs_collections: Any = None,
     trainable: bool = True,
     scope: Any = None,
-    outputs_collections: Any = None,
+    pointwise_initializer: Any = None,
 ) -> Any:
     """A depthwise convolution, and a pointwise one unless `num_outputs` is None."""
     initializer = weights_initializer or xavier_initializer()
@@ -127,28 +131,30 @@ def separable_conv2d(
         size = [kernel_size] * 2 if isinstance(kernel_size, int) else list(kernel_size)
         step = [stride] * 2 if isinstance(stride, int) else list(stride)
         width = tf.dimension_value(inputs.shape[-1])
-        depthwise = tf.get_variable(
-            "depthwise_weights",
-            [*size, width, depth_multiplier],
-            initializer=initializer,
-            regularizer=weights_regularizer,
-            trainable=trainable,
-        )
+
+        def make(name: str, shape: Any, start: Any, penalty: Any) -> Any:
+            return model_variable(
+                name,
+                shape,
+                initializer=start,
+                regularizer=penalty,
+                trainable=trainable,
+                collections=collections_of(variables_collections, name),
+            )
+
+        shape = [*size, width, depth_multiplier]
+        depthwise = make("depthwise_weights", shape, initializer, weights_regularizer)
         outputs = tf.nn.depthwise_conv2d(
             inputs, depthwise, [1, *step, 1], padding, [rate] * 2 if isinstance(rate, int) else rate
         )
         if num_outputs is not None:
-            pointwise = tf.get_variable(
-                "pointwise_weights",
-                [1, 1, width * depth_multiplier, num_outputs],
-                initializer=initializer,
-                regularizer=weights_regularizer,
-                trainable=trainable,
-            )
+            shape = [1, 1, width * depth_multiplier, num_outputs]
+            start = pointwise_initializer or initializer
+            pointwise = make("pointwise_weights", shape, start, weights_regularizer)
             outputs = tf.nn.conv2d(outputs, pointwise, [1, 1, 1, 1], "VALID")
         if normalizer_fn is None and biases_initializer is not None:
             start = zeros_if_default(biases_initializer)
-            outputs += tf.get_variable("biases", [outputs.shape[-1]], initializer=start)
+            outputs += make("biases", [outputs.shape[-1]], start, biases_regularizer)
         return finish(outputs, normalizer_fn, normalizer_params, activation_fn, outputs_collections)
 
 
@@ -169,7 +175,7 @@ def max_pool2d(
     pooled = _core.max_pooling2d(
         inputs, kernel_size, stride, padding.lower(), _order(data_format), scope
     )
-    return collect(pooled, outputs_collections)
+    return collect(pooled, outputs_collections, pooled.op.name.rpartition("/")[0])
 
 
 @add_arg_scope
@@ -186,7 +192,7 @@ def avg_pool2d(
     pooled = _core.average_pooling2d(
         inputs, kernel_size, stride, padding.lower(), _order(data_format), scope
     )
-    return collect(pooled, outputs_collections)
+    return collect(pooled, outputs_collections, pooled.op.name.rpartition("/")[0])
 
 
 def _order(data_format: str) -> str:

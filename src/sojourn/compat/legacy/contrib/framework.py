@@ -8,8 +8,15 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow.compat.v1 as tf
+from tensorflow.python.framework.smart_cond import (  # noqa: F401
+    smart_cond,
+    smart_constant_value,
+)
+from tensorflow.python.ops import gen_audio_ops as _audio
 from tensorflow.python.util import nest as _nest
+from tensorflow.python.util.deprecation import deprecated, deprecated_args  # noqa: F401
 
 from sojourn.compat.legacy import oldnames, removed
 from sojourn.compat.legacy.namespaces import Namespace
@@ -158,14 +165,54 @@ def assign_from_checkpoint_fn(
     var_list: Any,
     ignore_missing_vars: bool = False,
     reshape_variables: bool = False,
-) -> Callable[[Any], None]:
-    """A function that restores `var_list` into the session it is given."""
+) -> Callable[[Any], None] | None:
+    """A function that restores `var_list` into the session it is given; None without variables."""
+    if not var_list:
+        raise ValueError("var_list cannot be empty")
     wanted = var_list if isinstance(var_list, dict) else {v.op.name: v for v in var_list}
     if ignore_missing_vars:
         stored = dict(tf.train.list_variables(model_path))
         wanted = {name: v for name, v in wanted.items() if name in stored}
+    if not wanted:
+        tf.logging.warning("No Variables to restore")
+        return None
     saver = tf.train.Saver(wanted, reshape=reshape_variables)
     return lambda session: saver.restore(session, model_path)
+
+
+def assign_from_checkpoint(
+    model_path: str, var_list: Any, ignore_missing_vars: bool = False
+) -> tuple[Any, dict[Any, Any]]:
+    """An op that sets the variables, and what to feed it: the values in the checkpoint."""
+    wanted = var_list if isinstance(var_list, dict) else {v.op.name: v for v in var_list}
+    reader = tf.train.load_checkpoint(model_path)
+    values = {}
+    for name, var in wanted.items():
+        if reader.has_tensor(name):
+            values[var] = reader.get_tensor(name)
+        elif not ignore_missing_vars:
+            raise ValueError(f"Checkpoint is missing variable [{name}]")
+    return _assign(values)
+
+
+def assign_from_values(var_names_to_values: dict[str, Any]) -> tuple[Any, dict[Any, Any]]:
+    """An op that sets the variables of those names, and what to feed it."""
+    return _assign({get_unique_variable(n): value for n, value in var_names_to_values.items()})
+
+
+def assign_from_values_fn(var_names_to_values: dict[str, Any]) -> Callable[[Any], None]:
+    """A function that sets the variables of those names in the session it is given."""
+    op, feeds = assign_from_values(var_names_to_values)
+    return lambda session: session.run(op, feeds)
+
+
+def _assign(values: dict[Any, Any]) -> tuple[Any, dict[Any, Any]]:
+    feeds, ops = {}, []
+    for var, value in values.items():
+        fed = tf.placeholder(var.dtype.base_dtype, var.shape)
+        ops.append(var.assign(fed))
+        feeds[fed] = np.reshape(value, var.shape.as_list())
+    return tf.group(*ops), feeds
 
 
 def get_name_scope() -> str:
@@ -205,5 +252,9 @@ TensorSpec = tf.TensorSpec
 CriticalSection = tf.CriticalSection
 convert_to_tensor_or_sparse_tensor = tf.convert_to_tensor_or_sparse_tensor
 assert_scalar = tf.assert_scalar
+
+add_model_variable = functools.partial(tf.add_to_collection, tf.GraphKeys.MODEL_VARIABLES)
+# The file `python/ops/audio_ops` of contrib, which had these three and their inverse.
+audio_ops = Namespace("tensorflow.contrib.framework.python.ops.audio_ops", (_audio,))
 
 __getattr__ = removed.missing_name("tf.contrib.framework")

@@ -14,6 +14,7 @@ import tensorflow.compat.v1 as tf
 
 from sojourn.compat.legacy import layers as tf_layers
 from sojourn.compat.legacy import removed
+from sojourn.compat.legacy.contrib import layer_utils as utils  # noqa: F401
 from sojourn.compat.legacy.contrib.building import (  # noqa: F401
     collect,
     finish,
@@ -43,6 +44,7 @@ from sojourn.compat.legacy.contrib.feature_columns import *  # noqa: F403
 from sojourn.compat.legacy.contrib.framework import add_arg_scope
 from sojourn.compat.legacy.contrib.normalizers import (  # noqa: F401
     batch_norm,
+    group_norm,
     instance_norm,
     layer_norm,
 )
@@ -122,8 +124,9 @@ def dropout(
 @add_arg_scope
 def flatten(inputs: Any, outputs_collections: Any = None, scope: Any = None) -> Any:
     """One row an example."""
-    with tf.name_scope(scope or "Flatten"):
-        return collect(_core.flatten(tf.convert_to_tensor(inputs)), outputs_collections)
+    with tf.name_scope(scope or "Flatten") as here:
+        flat = _core.flatten(tf.convert_to_tensor(inputs))
+        return collect(flat, outputs_collections, here.rstrip("/"))
 
 
 @add_arg_scope
@@ -145,9 +148,9 @@ def one_hot_encoding(
     scope: Any = None,
 ) -> Any:
     """One column a class."""
-    with tf.name_scope(scope or "OneHotEncoding"):
+    with tf.name_scope(scope or "OneHotEncoding") as here:
         encoded = tf.one_hot(labels, num_classes, on_value=on_value, off_value=off_value)
-        return collect(encoded, outputs_collections)
+        return collect(encoded, outputs_collections, here.rstrip("/"))
 
 
 def embed_sequence(
@@ -322,6 +325,7 @@ initializers = regularizers = optimizers = summaries = sys.modules[__name__]
 relu = functools.partial(fully_connected, activation_fn=tf.nn.relu)
 relu6 = functools.partial(fully_connected, activation_fn=tf.nn.relu6)
 linear = functools.partial(fully_connected, activation_fn=None)
+elu = functools.partial(fully_connected, activation_fn=tf.nn.elu)
 
 __all__ = [name for name in dir() if not name.startswith("_")]
 __getattr__ = removed.missing_name("tf.contrib.layers")

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import functools
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow.compat.v1 as tf
 
 from sojourn.compat.legacy import layers as tf_layers
-from sojourn.compat.legacy.contrib.building import CHANNELS_FIRST, finish, remember
-from sojourn.compat.legacy.contrib.framework import add_arg_scope
+from sojourn.compat.legacy.contrib.building import (
+    CHANNELS_FIRST,
+    collections_of,
+    finish,
+    remember,
+)
+from sojourn.compat.legacy.contrib.framework import add_arg_scope, model_variable
 
 
 @add_arg_scope
@@ -98,9 +103,7 @@ def layer_norm(
         mean, variance = tf.nn.moments(inputs, axes, keep_dims=True)
         # contrib used 1e-12, and 1e-3 for half precision.
         epsilon = 1e-3 if inputs.dtype == tf.float16 else 1e-12
-        make = functools.partial(tf.get_variable, shape=shape, trainable=trainable)
-        beta = make("beta", initializer=tf.zeros_initializer()) if center else None
-        gamma = make("gamma", initializer=tf.ones_initializer()) if scale else None
+        beta, gamma = _shift_and_scale(center, scale, shape, trainable, variables_collections)
         outputs = tf.nn.batch_normalization(inputs, mean, variance, beta, gamma, epsilon)
         return finish(outputs, None, None, activation_fn, outputs_collections)
 
@@ -112,11 +115,13 @@ def instance_norm(
     scale: bool = True,
     epsilon: float = 1e-6,
     activation_fn: Any = None,
+    param_initializers: Any = None,
     reuse: Any = None,
+    variables_collections: Any = None,
+    outputs_collections: Any = None,
     trainable: bool = True,
     data_format: str = "NHWC",
     scope: Any = None,
-    **rest: Any,
 ) -> Any:
     """Normalize each example and channel by itself."""
     with tf.variable_scope(scope, "InstanceNorm", [inputs], reuse=reuse):
@@ -127,9 +132,73 @@ def instance_norm(
         mean, variance = tf.nn.moments(inputs, axes, keep_dims=True)
         size = inputs.shape[channel : channel + 1]
         along = [1] * channel + [-1] + [1] * (rank - 1 - channel)  # the channel's axis
-        make = functools.partial(tf.get_variable, shape=size, trainable=trainable)
-        beta = make("beta", initializer=tf.zeros_initializer()) if center else None
-        gamma = make("gamma", initializer=tf.ones_initializer()) if scale else None
-        beta, gamma = (None if v is None else tf.reshape(v, along) for v in (beta, gamma))
+        pair = _shift_and_scale(
+            center, scale, size, trainable, variables_collections, param_initializers
+        )
+        beta, gamma = (None if v is None else tf.reshape(v, along) for v in pair)
         outputs = tf.nn.batch_normalization(inputs, mean, variance, beta, gamma, epsilon)
-        return finish(outputs, None, None, activation_fn, None)
+        return finish(outputs, None, None, activation_fn, outputs_collections)
+
+
+@add_arg_scope
+def group_norm(
+    inputs: Any,
+    groups: int = 32,
+    channels_axis: int = -1,
+    reduction_axes: Sequence[int] = (-3, -2),
+    center: bool = True,
+    scale: bool = True,
+    epsilon: float = 1e-6,
+    activation_fn: Any = None,
+    param_initializers: Any = None,
+    reuse: Any = None,
+    variables_collections: Any = None,
+    outputs_collections: Any = None,
+    trainable: bool = True,
+    scope: Any = None,
+    mean_close_to_zero: bool = False,
+) -> Any:
+    """Normalize each example and group of channels by itself."""
+    with tf.variable_scope(scope, "GroupNorm", [inputs], reuse=reuse):
+        inputs = tf.convert_to_tensor(inputs)
+        rank = inputs.shape.ndims
+        channel = channels_axis % rank
+        channels = inputs.shape[channel].value
+        if channels % groups:
+            raise ValueError(f"{groups} groups do not divide {channels} channels")
+        size = tf.shape(inputs)
+        parts = [size[:channel], [groups, channels // groups], size[channel + 1 :]]
+        split = tf.reshape(inputs, tf.concat(parts, 0))
+        axes = [axis % rank for axis in reduction_axes]
+        axes = [axis + (axis > channel) for axis in axes] + [channel + 1]
+        mean, variance = tf.nn.moments(split, axes, keep_dims=True)
+        normal = tf.nn.batch_normalization(split, mean, variance, None, None, epsilon)
+        outputs = tf.reshape(normal, size)
+        outputs.set_shape(inputs.shape)
+        along = [1] * channel + [-1] + [1] * (rank - 1 - channel)
+        beta, gamma = _shift_and_scale(
+            center, scale, [channels], trainable, variables_collections, param_initializers
+        )
+        if gamma is not None:
+            outputs *= tf.reshape(gamma, along)
+        if beta is not None:
+            outputs += tf.reshape(beta, along)
+        return finish(outputs, None, None, activation_fn, outputs_collections)
+
+
+def _shift_and_scale(
+    center: bool, scale: bool, shape: Any, trainable: bool, collections: Any, start: Any = None
+) -> tuple[Any, Any]:
+    """`beta` and `gamma`, or None for what is not wanted."""
+
+    def make(name: str, default: Any) -> Any:
+        return model_variable(
+            name,
+            shape,
+            initializer=(start or {}).get(name, default),
+            trainable=trainable,
+            collections=collections_of(collections, name),
+        )
+
+    beta = make("beta", tf.zeros_initializer()) if center else None
+    return beta, make("gamma", tf.ones_initializer()) if scale else None

@@ -8,14 +8,26 @@ import types
 from typing import Any
 
 import tensorflow.compat.v1 as tf
+from tensorflow.python.training.checkpoint_utils import (
+    checkpoints_iterator,
+    wait_for_new_checkpoint,
+)
 
 from sojourn.compat.legacy import removed
+from sojourn.compat.legacy.contrib import layer_utils as utils
 from sojourn.compat.legacy.contrib import layers as _layers
+from sojourn.compat.legacy.contrib import slim_learning
 from sojourn.compat.legacy.contrib.framework import (
     add_arg_scope,
     arg_scope,
+    assign_from_checkpoint,
     assign_from_checkpoint_fn,
+    assign_from_values,
+    assign_from_values_fn,
+    create_global_step,
     current_arg_scope,
+    filter_variables,
+    get_global_step,
     get_local_variables,
     get_model_variables,
     get_or_create_global_step,
@@ -31,7 +43,11 @@ from sojourn.compat.legacy.contrib.framework import (
     variable,
 )
 from sojourn.compat.legacy.contrib.layers import *  # noqa: F403
-from sojourn.compat.legacy.contrib.streaming import STREAMING
+from sojourn.compat.legacy.contrib.streaming import (
+    STREAMING,
+    aggregate_metric_map,
+    aggregate_metrics,
+)
 from sojourn.compat.legacy.namespaces import Namespace
 
 
@@ -74,63 +90,6 @@ losses = Namespace(
 )
 
 
-def create_train_op(
-    total_loss: Any,
-    optimizer: Any,
-    global_step: Any = None,
-    update_ops: Any = None,
-    variables_to_train: Any = None,
-    clip_gradient_norm: float = 0,
-    summarize_gradients: bool = False,
-    **rest: Any,
-) -> Any:
-    """One op that moves the variables, counts the step and gives the loss."""
-    step = tf.train.get_or_create_global_step() if global_step is None else global_step
-    updates = tf.get_collection(tf.GraphKeys.UPDATE_OPS) if update_ops is None else update_ops
-    with tf.control_dependencies(list(updates)):
-        total_loss = tf.identity(total_loss)
-    pairs = optimizer.compute_gradients(total_loss, variables_to_train or tf.trainable_variables())
-    if clip_gradient_norm > 0:
-        pairs = [(tf.clip_by_norm(g, clip_gradient_norm), v) for g, v in pairs if g is not None]
-    with tf.control_dependencies([optimizer.apply_gradients(pairs, global_step=step)]):
-        return tf.identity(total_loss, name="train_op")
-
-
-def train(
-    train_op: Any,
-    logdir: str | None,
-    number_of_steps: int | None = None,
-    log_every_n_steps: int = 1,
-    init_fn: Any = None,
-    save_summaries_secs: int = 600,
-    save_interval_secs: int = 600,
-    session_config: Any = None,
-    master: str = "",
-    **rest: Any,
-) -> Any:
-    """Run `train_op` until `number_of_steps`, with checkpoints and summaries in `logdir`."""
-    scaffold = tf.train.Scaffold(init_fn=(lambda _, session: init_fn(session)) if init_fn else None)
-    hooks = [tf.train.StopAtStepHook(last_step=number_of_steps)] if number_of_steps else []
-    loss = None
-    with tf.train.MonitoredTrainingSession(
-        master=master,
-        checkpoint_dir=logdir,
-        scaffold=scaffold,
-        hooks=hooks,
-        save_checkpoint_secs=save_interval_secs,
-        save_summaries_secs=save_summaries_secs,
-        save_summaries_steps=None,
-        config=session_config,
-    ) as session:
-        steps = 0
-        while not session.should_stop():
-            loss = session.run(train_op)
-            steps += 1
-            if steps % log_every_n_steps == 0:
-                tf.logging.info("step %d: loss = %.4f", steps, loss)
-    return loss
-
-
 def analyze_vars(variables: Any, print_info: bool = False) -> tuple[int, int]:
     """How many numbers the variables hold, and how many bytes."""
     total = size = 0
@@ -144,12 +103,29 @@ def analyze_vars(variables: Any, print_info: bool = False) -> tuple[int, int]:
     return total, size
 
 
-learning = types.SimpleNamespace(train=train, create_train_op=create_train_op)
+learning = types.SimpleNamespace(
+    train=slim_learning.train,
+    train_step=slim_learning.train_step,
+    create_train_op=slim_learning.create_train_op,
+    clip_gradient_norms=slim_learning.clip_gradient_norms,
+    multiply_gradients=slim_learning.multiply_gradients,
+    add_gradients_summaries=slim_learning.add_gradients_summaries,
+)
+evaluation = types.SimpleNamespace(
+    evaluate_once=slim_learning.evaluate_once,
+    evaluation_loop=slim_learning.evaluation_loop,
+    wait_for_new_checkpoint=wait_for_new_checkpoint,
+    checkpoints_iterator=checkpoints_iterator,
+)
 ops = layers = _layers
 metrics = Namespace(
     "tensorflow.contrib.slim.metrics",
     (tf.metrics,),
-    STREAMING,
+    {
+        **STREAMING,
+        "aggregate_metrics": aggregate_metrics,
+        "aggregate_metric_map": aggregate_metric_map,
+    },
 )
 model_analyzer = types.SimpleNamespace(analyze_vars=analyze_vars)
 
@@ -157,8 +133,15 @@ __all__ = [
     *_layers.__all__,
     "add_arg_scope",
     "arg_scope",
+    "assign_from_checkpoint",
     "assign_from_checkpoint_fn",
+    "assign_from_values",
+    "assign_from_values_fn",
+    "create_global_step",
     "current_arg_scope",
+    "evaluation",
+    "filter_variables",
+    "get_global_step",
     "get_local_variables",
     "get_model_variables",
     "get_or_create_global_step",
@@ -176,6 +159,7 @@ __all__ = [
     "metrics",
     "model_analyzer",
     "model_variable",
+    "utils",
     "variable",
 ]
 __getattr__ = removed.missing_name("tf.contrib.slim")

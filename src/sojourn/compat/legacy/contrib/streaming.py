@@ -62,3 +62,52 @@ def pearson_correlation(
 
 
 STREAMING["streaming_pearson_correlation"] = pearson_correlation
+
+
+def aggregate_metrics(*value_update_tuples: Any) -> tuple[list[Any], list[Any]]:
+    """The values and the updates of several metrics, each in a list."""
+    if not value_update_tuples:
+        raise ValueError("Expected at least one value_tensor/update_op pair")
+    values, updates = zip(*value_update_tuples, strict=True)
+    return list(values), list(updates)
+
+
+def aggregate_metric_map(names_to_tuples: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The values and the updates of several metrics, each by the metric's name."""
+    values = {name: pair[0] for name, pair in names_to_tuples.items()}
+    return values, {name: pair[1] for name, pair in names_to_tuples.items()}
+
+
+def f1_score(
+    labels: Any,
+    predictions: Any,
+    weights: Any = None,
+    num_thresholds: int = 200,
+    metrics_collections: Any = None,
+    updates_collections: Any = None,
+    name: str | None = None,
+) -> tuple[Any, Any]:
+    """The best F1 that any threshold gives, over all batches so far."""
+    inner = [(i + 1) / (num_thresholds - 1) for i in range(num_thresholds - 2)]
+    thresholds = [-1e-7, *inner, 1 + 1e-7]
+    with tf.variable_scope(name, "f1", (labels, predictions, weights)):
+        counts = [
+            count(labels, predictions, thresholds, weights)
+            for count in (
+                tf.metrics.true_positives_at_thresholds,
+                tf.metrics.false_positives_at_thresholds,
+                tf.metrics.false_negatives_at_thresholds,
+            )
+        ]
+
+        def best(which: int) -> Any:
+            right, wrong, missed = (tf.cast(pair[which], tf.float32) for pair in counts)
+            precision = right / (1e-7 + right + wrong)
+            recall = right / (1e-7 + right + missed)
+            return tf.reduce_max(2 * precision * recall / (precision + recall + 1e-7))
+
+        value, update = best(0), best(1)
+    for collections, tensor in ((metrics_collections, value), (updates_collections, update)):
+        if collections:
+            tf.add_to_collections(collections, tensor)
+    return value, update

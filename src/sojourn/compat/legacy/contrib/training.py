@@ -1,4 +1,4 @@
-"""`tf.contrib.training`: hyper-parameters, and the training op of slim."""
+"""`tf.contrib.training`: hyper-parameters, the training op of slim, and loops by hooks."""
 
 from __future__ import annotations
 
@@ -6,12 +6,21 @@ import json
 import numbers
 from typing import Any
 
+import tensorflow.compat.v1 as tf
+from tensorflow.python.training import evaluation as _evaluation
 from tensorflow.python.training.checkpoint_utils import (
     checkpoints_iterator,
     wait_for_new_checkpoint,
 )
 
 from sojourn.compat.legacy import removed
+from sojourn.compat.legacy.contrib.slim_learning import (
+    SummaryAtEndHook,
+    add_gradients_summaries,
+    clip_gradient_norms,
+    create_train_op,
+    multiply_gradients,
+)
 
 
 class HParams:
@@ -122,28 +131,56 @@ def _assignments(text: str) -> list[tuple[str, Any]]:
     return found
 
 
-def clip_gradient_norms(gradients_to_variables: Any, max_norm: float) -> list[Any]:
-    """Each gradient, no longer than `max_norm`."""
-    import tensorflow.compat.v1 as tf
-
-    return [
-        (g if g is None else tf.clip_by_norm(g, max_norm), v) for g, v in gradients_to_variables
-    ]
+StopAfterNEvalsHook = _evaluation._StopAfterNEvalsHook
+evaluate_once = _evaluation._evaluate_once
+get_or_create_eval_step = _evaluation._get_or_create_eval_step
 
 
-def create_train_op(*args: Any, **kwargs: Any) -> Any:
-    """See `tf.contrib.slim.learning.create_train_op`."""
-    from sojourn.compat.legacy.contrib import slim
-
-    return slim.create_train_op(*args, **kwargs)
+def train(
+    train_op: Any,
+    logdir: str | None,
+    master: str = "",
+    is_chief: bool = True,
+    scaffold: Any = None,
+    hooks: Any = None,
+    chief_only_hooks: Any = None,
+    save_checkpoint_secs: Any = 600,
+    save_summaries_steps: Any = 100,
+    config: Any = None,
+    max_wait_secs: int = 7200,
+) -> Any:
+    """Run `train_op` until a hook says stop; the loss of the last step."""
+    loss = None
+    with tf.train.MonitoredTrainingSession(
+        master=master,
+        is_chief=is_chief,
+        checkpoint_dir=logdir,
+        scaffold=scaffold,
+        hooks=hooks,
+        chief_only_hooks=chief_only_hooks,
+        save_checkpoint_secs=save_checkpoint_secs,
+        save_summaries_steps=save_summaries_steps,
+        config=config,
+        max_wait_secs=max_wait_secs,
+    ) as session:
+        while not session.should_stop():
+            loss = session.run(train_op)
+    return loss
 
 
 __getattr__ = removed.missing_name("tf.contrib.training")
 
 __all__ = [
     "HParams",
+    "StopAfterNEvalsHook",
+    "SummaryAtEndHook",
+    "add_gradients_summaries",
     "checkpoints_iterator",
     "clip_gradient_norms",
     "create_train_op",
+    "evaluate_once",
+    "get_or_create_eval_step",
+    "multiply_gradients",
+    "train",
     "wait_for_new_checkpoint",
 ]

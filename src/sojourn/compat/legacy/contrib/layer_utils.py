@@ -1,0 +1,86 @@
+"""`tf.contrib.layers.utils`: what layers are known by in collections, and conditions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+from tensorflow.python.framework.smart_cond import smart_cond, smart_constant_value
+
+from sojourn.compat.legacy import removed
+
+
+def collect_named_outputs(collections: Any, alias: str, outputs: Any) -> Any:
+    """Put a tensor into collections, known there as `alias`."""
+    if collections:
+        outputs.aliases = [alias]
+        tf.add_to_collections(collections, outputs)
+    return outputs
+
+
+def get_tensor_aliases(tensor: Any) -> list[str]:
+    """What a tensor is known as; its own name if nothing else was said."""
+    return list(getattr(tensor, "aliases", None) or [tensor.name.removesuffix(":0")])
+
+
+def convert_collection_to_dict(collection: Any, clear_collection: bool = False) -> dict[str, Any]:
+    """The tensors of a collection by what they are known as, in order."""
+    found = {
+        alias: tensor
+        for tensor in tf.get_collection(collection)
+        for alias in get_tensor_aliases(tensor)
+    }
+    if clear_collection:
+        tf.get_default_graph().clear_collection(collection)
+    return found
+
+
+def constant_value(value_or_tensor_or_var: Any, dtype: Any = None) -> Any:
+    """The value, where it is known before a run, else None."""
+    if isinstance(value_or_tensor_or_var, (tf.Tensor, tf.Variable)):
+        return tf.get_static_value(value_or_tensor_or_var)
+    return value_or_tensor_or_var
+
+
+def last_dimension(shape: Any, min_rank: int = 1) -> int | None:
+    """The size of the last dimension."""
+    return tf.dimension_value(shape.with_rank_at_least(min_rank)[-1])
+
+
+def first_dimension(shape: Any, min_rank: int = 1) -> int | None:
+    """The size of the first dimension."""
+    return tf.dimension_value(shape.with_rank_at_least(min_rank)[0])
+
+
+def two_element_tuple(int_or_tuple: Any) -> tuple[int, int]:
+    """A number twice, or the two that are given."""
+    if isinstance(int_or_tuple, int):
+        return int_or_tuple, int_or_tuple
+    first, second = tf.TensorShape(int_or_tuple).as_list()
+    return first, second
+
+
+def n_positive_integers(n: int, value: Any) -> tuple[int, ...]:
+    """One number n times, or the n that are given."""
+    given = (value,) * n if isinstance(value, int) else tuple(value)
+    if len(given) != n or any(each < 1 for each in given):
+        raise ValueError(f"expected {n} positive numbers, got {value!r}")
+    return given
+
+
+static_cond = smart_cond
+
+__all__ = [
+    "collect_named_outputs",
+    "constant_value",
+    "convert_collection_to_dict",
+    "first_dimension",
+    "get_tensor_aliases",
+    "last_dimension",
+    "n_positive_integers",
+    "smart_cond",
+    "smart_constant_value",
+    "static_cond",
+    "two_element_tuple",
+]
+__getattr__ = removed.missing_name("tf.contrib.layers.utils")
