@@ -64,6 +64,7 @@ def run(runner: subprocess.Popen[str], tmp_path: Path) -> Run:
     "program",
     [
         "before_one.py",
+        "contrib_cells.py",
         "contrib_parts.py",
         "decoders.py",
         "estimator_canned.py",

@@ -26,6 +26,16 @@ from sojourn.compat.legacy.contrib.fused_rnn import (
     LSTMBlockFusedCell,
     TimeReversedFusedRNN,
 )
+from sojourn.compat.legacy.contrib.rnn_cells import (
+    AttentionCellWrapper,
+    Conv1DLSTMCell,
+    Conv2DLSTMCell,
+    Conv3DLSTMCell,
+    ConvLSTMCell,
+    CoupledInputForgetGateLSTMCell,
+    HighwayWrapper,
+    NASCell,
+)
 
 DropoutWrapper = cells.CELLS["DropoutWrapper"]
 ResidualWrapper = cells.CELLS["ResidualWrapper"]
@@ -172,8 +182,14 @@ transpose_batch_time = swap_batch_and_time
 core_rnn_cell = core_rnn = core_rnn_cell_impl = sys.modules[__name__]
 
 __all__ = [
+    "AttentionCellWrapper",
     "BasicLSTMCell",
     "BasicRNNCell",
+    "Conv1DLSTMCell",
+    "Conv2DLSTMCell",
+    "Conv3DLSTMCell",
+    "ConvLSTMCell",
+    "CoupledInputForgetGateLSTMCell",
     "DeviceWrapper",
     "DropoutWrapper",
     "EmbeddingWrapper",
@@ -181,6 +197,7 @@ __all__ = [
     "GRUBlockCell",
     "GRUBlockCellV2",
     "GRUCell",
+    "HighwayWrapper",
     "InputProjectionWrapper",
     "LSTMBlockCell",
     "LSTMBlockFusedCell",
@@ -189,6 +206,7 @@ __all__ = [
     "LayerNormBasicLSTMCell",
     "LayerRNNCell",
     "MultiRNNCell",
+    "NASCell",
     "OutputProjectionWrapper",
     "RNNCell",
     "ResidualWrapper",
