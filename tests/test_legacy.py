@@ -65,6 +65,7 @@ def run(runner: subprocess.Popen[str], tmp_path: Path) -> Run:
     [
         "before_one.py",
         "contrib_cells.py",
+        "contrib_numbers.py",
         "contrib_parts.py",
         "decoders.py",
         "estimator_canned.py",

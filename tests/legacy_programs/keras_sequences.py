@@ -40,4 +40,16 @@ data = np.random.RandomState(1).rand(2, 5, 3).astype(np.float32)
 _, spread = outer.predict(data)
 kernel = steps.layer.get_weights()[0]
 assert np.allclose(spread, data @ kernel, atol=1e-5)
+
+fast = tf.keras.Sequential([layers.CuDNNLSTM(4, input_shape=(5, 3)), layers.Dense(1)])
+assert fast.layers[0].get_config()["recurrent_activation"] == "sigmoid"
+fast.compile("sgd", "mse")
+pictures = tf.keras.preprocessing.image.ImageDataGenerator(horizontal_flip=True)
+batch, answers = next(pictures.flow(np.ones((4, 6, 6, 1)), np.zeros(4), batch_size=2))
+assert (batch.shape, answers.shape) == ((2, 6, 6, 1), (2,))
+assert np.isfinite(fast.train_on_batch(data, np.zeros(2)))
+tokens = tf.keras.preprocessing.text.Tokenizer(num_words=10)
+tokens.fit_on_texts(["a b c", "a b"])
+padded = tf.keras.preprocessing.sequence.pad_sequences(tokens.texts_to_sequences(["a c"]), 3)
+assert padded.tolist() == [[0, 1, 3]]
 print("fine")

@@ -123,7 +123,7 @@ def _quiet() -> None:
         logger.setLevel(logging.WARNING)
 
     deprecation._PRINT_DEPRECATION_WARNINGS = False
-    warnings.filterwarnings("ignore", message=r".*`(tf\.)?(layers?|nn)\.")
+    warnings.filterwarnings("ignore", message=r".*`((tf\.)?(layers?|nn)|[Mm]odel)\.")
 
 
 def _set_mode(verdict: Verdict) -> None:

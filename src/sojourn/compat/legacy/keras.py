@@ -13,8 +13,9 @@ from typing import Any
 from sojourn.compat.legacy.namespaces import Namespace
 
 _KEPT = "tensorflow.python.keras"
+_PREPROCESSING = "keras.preprocessing"
 _VERSION = "2.2.4-tf"  # the last in TensorFlow 1
-_NEW_ONLY = ("datasets", "preprocessing", "applications")
+_NEW_ONLY = ("datasets", "applications")
 
 
 def namespace() -> Namespace:
@@ -34,6 +35,7 @@ def namespace() -> Namespace:
             "utils": _utils,
             "backend": _backend,
             "estimator": _estimator,
+            "preprocessing": _preprocessing,
             **{name: _new(name) for name in _NEW_ONLY},
         },
         shown_as="tf.keras",
@@ -42,6 +44,17 @@ def namespace() -> Namespace:
 
 def _new(name: str) -> Any:
     return lambda: importlib.import_module(f"keras.{name}")
+
+
+def _preprocessing() -> Namespace:
+    """Of Keras 3, with what that keeps out of sight: the generators and the tokenizer."""
+    here = Namespace("tensorflow.keras.preprocessing", (importlib.import_module(_PREPROCESSING),))
+    for name in ("image", "sequence", "text"):
+        parts = [importlib.import_module(f"keras.src.legacy.preprocessing.{name}")]
+        if name != "text":
+            parts.insert(0, importlib.import_module(f"{_PREPROCESSING}.{name}"))
+        setattr(here, name, Namespace(f"tensorflow.{_PREPROCESSING}.{name}", parts))
+    return here
 
 
 def _backend() -> Namespace:
@@ -79,6 +92,8 @@ def _layers() -> Namespace:
         {
             "LSTM": recurrent.LSTM,
             "GRU": recurrent.GRU,
+            "CuDNNLSTM": _plain(recurrent.LSTM),
+            "CuDNNGRU": _plain(recurrent.GRU),
             "LSTMCell": recurrent.LSTMCell,
             "GRUCell": recurrent.GRUCell,
             "BatchNormalization": BatchNormalization,
@@ -88,6 +103,18 @@ def _layers() -> Namespace:
     )
     here.normalization = here
     return here
+
+
+def _plain(layer: Any) -> Any:
+    """What the kernels of cuDNN computed: the gates are sigmoids, not their straight lines."""
+
+    def __init__(self: Any, units: int, **named: Any) -> None:
+        named.setdefault("recurrent_activation", "sigmoid")
+        if layer.__name__ == "GRU":
+            named.setdefault("reset_after", True)
+        layer.__init__(self, units, **named)
+
+    return type(f"CuDNN{layer.__name__}", (layer,), {"__init__": __init__})
 
 
 def _optimizers() -> Namespace:

@@ -54,9 +54,10 @@ def _elsewhere(name: str) -> Any:
         )
 
     if name == "losses":
-        from sojourn.compat.legacy.contrib.slim import losses
+        from sojourn.compat.legacy.contrib import metric_learning, slim
 
-        return losses
+        slim.losses.metric_learning = metric_learning
+        return slim.losses
     if name == "metrics":
         from sojourn.compat.legacy.contrib import streaming
 
@@ -112,7 +113,16 @@ def _elsewhere(name: str) -> Any:
     if name == "deprecated":
         from sojourn.compat.legacy.oldnames import adapters
 
-        return over(**{each: made for each, made in adapters(v1).items() if "_summary" in each})
+        made = {each: made for each, made in adapters(v1).items() if "_summary" in each}
+        made["merge_summary"], made["merge_all_summaries"] = v1.summary.merge, v1.summary.merge_all
+        return over(**made)
+    if name == "lite":
+        return over(v1.lite, TocoConverter=v1.lite.TFLiteConverter)
+    if name == "compiler":
+        xla = v1.xla.experimental
+        return over(jit=over(experimental_jit_scope=xla.jit_scope), xla=over(compile=xla.compile))
+    if name == "tfprof":
+        return over(v1.profiler, model_analyzer=_analyzer(v1.profiler))
     if name in ("distribute", "cluster_resolver"):
         from sojourn.compat.legacy import distribution
 
@@ -131,6 +141,29 @@ def _elsewhere(name: str) -> Any:
         "stateless": (tf.random,),
     }
     return over(*moved[name]) if name in moved else None
+
+
+def _analyzer(profiler: Any) -> Namespace:
+    def print_model_analysis(
+        graph: Any,
+        run_meta: Any = None,
+        op_log: Any = None,
+        tfprof_cmd: str = "scope",
+        tfprof_options: Any = None,
+    ) -> Any:
+        return profiler.profile(graph, run_meta, op_log, tfprof_cmd, tfprof_options)
+
+    return Namespace(
+        "tensorflow.contrib.tfprof.model_analyzer",
+        (),
+        {
+            "print_model_analysis": print_model_analysis,
+            "TRAINABLE_VARS_PARAMS_STAT_OPTIONS": (
+                profiler.ProfileOptionBuilder.trainable_variables_parameter()
+            ),
+            "FLOAT_OPS_OPTIONS": profiler.ProfileOptionBuilder.float_operation(),
+        },
+    )
 
 
 def _data() -> Namespace:

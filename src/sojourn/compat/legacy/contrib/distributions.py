@@ -85,6 +85,77 @@ class MultivariateNormalDiag:
     pdf, log_pdf, mode = prob, log_prob, mean
 
 
+class OneHotCategorical(Categorical):  # type: ignore[misc, valid-type]
+    """One of several classes, as a vector with a one in its place."""
+
+    def __init__(
+        self, logits: Any = None, probs: Any = None, dtype: Any = tf.int32, **named: Any
+    ) -> None:
+        super().__init__(logits=logits, probs=probs, **named)
+        self._one_hot = dtype
+
+    def _vector(self, classes: Any) -> Any:
+        return tf.one_hot(classes, tf.dimension_value(self.logits.shape[-1]), dtype=self._one_hot)
+
+    def sample(self, sample_shape: Any = (), seed: Any = None, name: str = "sample") -> Any:
+        """Vectors drawn."""
+        return self._vector(super().sample(sample_shape, seed, name))
+
+    def log_prob(self, value: Any, name: str = "log_prob") -> Any:
+        """The log of the probability, one number a vector."""
+        return super().log_prob(tf.argmax(value, -1, output_type=tf.int32))
+
+    def prob(self, value: Any, name: str = "prob") -> Any:
+        """The probability."""
+        return tf.exp(self.log_prob(value))
+
+    def mode(self, name: str = "mode") -> Any:
+        """The likeliest vector."""
+        return self._vector(super().mode(name))
+
+    def mean(self, name: str = "mean") -> Any:
+        """The probability of each class."""
+        return tf.identity(self.probs)
+
+
+class RelaxedOneHotCategorical:
+    """A vector near one with a single one in it, through which gradients flow."""
+
+    def __init__(
+        self, temperature: Any, logits: Any = None, probs: Any = None, **named: Any
+    ) -> None:
+        if (logits is None) == (probs is None):
+            raise ValueError("Must pass probs or logits, but not both.")
+        logits = tf.log(probs) if logits is None else logits
+        self.logits = tf.convert_to_tensor(logits, name="logits")
+        self.temperature = tf.convert_to_tensor(temperature, self.logits.dtype)
+
+    @property
+    def probs(self) -> Any:
+        return tf.nn.softmax(self.logits)
+
+    def sample(self, sample_shape: Any = (), seed: Any = None, name: str = "sample") -> Any:
+        """Vectors drawn: a softmax of the logits with Gumbel noise."""
+        shape = [sample_shape] if isinstance(sample_shape, int) else list(sample_shape)
+        size = tf.concat([tf.cast(shape, tf.int32), tf.shape(self.logits)], 0)
+        kind = self.logits.dtype
+        chance = tf.random_uniform(size, minval=kind.as_numpy_dtype(1e-37), dtype=kind, seed=seed)
+        noisy = (self.logits - tf.log(-tf.log(chance))) / self.temperature
+        noisy.set_shape(tf.TensorShape([None] * len(shape)).concatenate(self.logits.shape))
+        return tf.nn.softmax(noisy, name=name)
+
+    def log_prob(self, value: Any, name: str = "log_prob") -> Any:
+        """The log of the density, one number a vector."""
+        width = tf.cast(tf.shape(self.logits)[-1], self.logits.dtype)
+        scale = tf.lgamma(width) + (width - 1) * tf.log(self.temperature)
+        score = tf.nn.log_softmax(self.logits - self.temperature * tf.log(value))
+        return scale + tf.reduce_sum(score - tf.log(value), -1)
+
+    def prob(self, value: Any, name: str = "prob") -> Any:
+        """The density."""
+        return tf.exp(self.log_prob(value))
+
+
 Distribution = _kept.Distribution
 RegisterKL = _kept.RegisterKL
 kl_divergence = _kept.kl_divergence

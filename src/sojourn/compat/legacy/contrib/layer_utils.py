@@ -42,12 +42,12 @@ def constant_value(value_or_tensor_or_var: Any, dtype: Any = None) -> Any:
     return value_or_tensor_or_var
 
 
-def last_dimension(shape: Any, min_rank: int = 1) -> int | None:
+def last_dimension(shape: Any, min_rank: int = 1) -> Any:
     """The size of the last dimension."""
     return tf.dimension_value(shape.with_rank_at_least(min_rank)[-1])
 
 
-def first_dimension(shape: Any, min_rank: int = 1) -> int | None:
+def first_dimension(shape: Any, min_rank: int = 1) -> Any:
     """The size of the first dimension."""
     return tf.dimension_value(shape.with_rank_at_least(min_rank)[0])
 

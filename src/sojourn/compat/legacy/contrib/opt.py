@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import tensorflow.compat.v1 as tf
+from tensorflow.python.ops import gen_training_ops
 
 from sojourn.compat.legacy import removed
 from sojourn.compat.legacy.contrib.external import (
@@ -34,6 +35,38 @@ class LazyAdamOptimizer(tf.train.AdamOptimizer):  # type: ignore[misc]
 
     def _resource_apply_sparse(self, grad: Any, handle: Any, indices: Any) -> Any:
         return self._apply_sparse(tf.IndexedSlices(grad, indices), handle)
+
+
+class NadamOptimizer(tf.train.AdamOptimizer):  # type: ignore[misc]
+    """Adam with the look ahead of Nesterov."""
+
+    def _step(self, update: Any, var: Any, m: Any, v: Any, grad: Any) -> Any:
+        numbers = (
+            *self._get_beta_accumulators(),
+            self._lr_t,
+            self._beta1_t,
+            self._beta2_t,
+            self._epsilon_t,
+        )
+        kind = grad.dtype.base_dtype
+        fixed = [tf.cast(number, kind) for number in numbers]
+        return update(var, m, v, *fixed, grad, use_locking=self._use_locking, use_nesterov=True)
+
+    def _apply_dense(self, grad: Any, var: Any) -> Any:
+        m, v = self.get_slot(var, "m"), self.get_slot(var, "v")
+        return self._step(gen_training_ops.apply_adam, var, m, v, grad).op
+
+    def _resource_apply_dense(self, grad: Any, var: Any) -> Any:
+        m, v = self.get_slot(var, "m").handle, self.get_slot(var, "v").handle
+        return self._step(gen_training_ops.resource_apply_adam, var.handle, m, v, grad)
+
+    # Every row moves, also those without a gradient, as in contrib.
+    def _apply_sparse(self, grad: Any, var: Any) -> Any:
+        return self._apply_dense(tf.convert_to_tensor(grad), var)
+
+    def _resource_apply_sparse(self, grad: Any, handle: Any, indices: Any) -> Any:
+        dense = tf.convert_to_tensor(tf.IndexedSlices(grad, indices, tf.shape(handle)))
+        return self._resource_apply_dense(dense, handle)
 
 
 class DecoupledWeightDecayExtension:
@@ -135,6 +168,7 @@ __all__ = [
     "LazyAdamOptimizer",
     "MomentumWOptimizer",
     "MovingAverageOptimizer",
+    "NadamOptimizer",
     "ScipyOptimizerInterface",
     "extend_with_decoupled_weight_decay",
 ]

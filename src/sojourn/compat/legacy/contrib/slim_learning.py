@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -32,8 +33,7 @@ def multiply_gradients(grads_and_vars: Any, gradient_multipliers: Mapping[Any, A
         if factor is not None and grad is None:
             raise ValueError("Requested multiple of `None` gradient.")
         if factor is not None:
-            by = tf.cast(factor, grad.dtype)
-            grad = _on_values(grad, lambda v, by=by: v * by)
+            grad = _on_values(grad, functools.partial(tf.multiply, tf.cast(factor, grad.dtype)))
         changed.append((grad, var))
     return changed
 

@@ -1,0 +1,74 @@
+"""What was only in tf.contrib among losses, optimizers and distributions is as defined."""
+
+import itertools
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.contrib.losses.metric_learning import triplet_semihard_loss
+from tensorflow.contrib.opt import NadamOptimizer
+
+ds = tf.contrib.distributions
+draw = np.random.RandomState(0)
+POINTS = draw.randn(9, 3).astype(np.float32)
+LABELS = np.array([0, 0, 0, 1, 1, 2, 2, 2, 1])
+LOGITS = np.array([1, 2, 0.5])
+SHARES = np.exp(LOGITS) / np.exp(LOGITS).sum()
+SLOPES = np.array([1.0, 2.0, 3.0])
+
+loss = triplet_semihard_loss(LABELS, tf.constant(POINTS), margin=0.7)
+apart = ((POINTS[:, None] - POINTS[None]) ** 2).sum(-1)
+each = []
+for anchor, partner in itertools.permutations(range(9), 2):
+    if LABELS[anchor] == LABELS[partner]:
+        strangers = apart[anchor][LABELS[anchor] != LABELS]
+        farther = strangers[strangers > apart[anchor, partner]]
+        chosen = farther.min() if len(farther) else strangers.max()
+        each.append(max(0, 0.7 + apart[anchor, partner] - chosen))
+
+old = tf.get_variable("old", initializer=np.ones(3, np.float32))
+new = tf.get_variable("new", initializer=np.ones(3, np.float32), use_resource=True)
+rows = tf.get_variable("rows", initializer=np.ones((4, 3), np.float32))
+total = tf.reduce_sum((old + new) * SLOPES.astype(np.float32))
+train = NadamOptimizer(0.1).minimize(total + tf.reduce_sum(tf.gather(rows, [0, 1])))
+
+logits = tf.constant(LOGITS[None], tf.float32)
+relaxed = ds.RelaxedOneHotCategorical(0.5, logits=logits)
+soft = relaxed.sample(1000)
+hard = ds.OneHotCategorical(logits=logits)
+drawn = hard.sample(2000)
+slope = tf.gradients(soft, logits)[0]
+at = np.array([[0.2, 0.7, 0.1]], np.float32)
+density = 2 * 0.5**2 * np.prod(SHARES * at[0] ** -1.5) / np.sum(SHARES * at[0] ** -0.5) ** 3
+
+analyzer = tf.contrib.tfprof.model_analyzer
+options = dict(analyzer.TRAINABLE_VARS_PARAMS_STAT_OPTIONS, output="none")
+report = analyzer.print_model_analysis(tf.get_default_graph(), tfprof_options=options)
+assert report.total_parameters == 18, report.total_parameters
+
+with tf.Session() as sess:
+    sess.run(tf.global_variables_initializer())
+    assert np.isclose(sess.run(loss), np.mean(each), atol=1e-5)
+    m = v = 0
+    expected = np.ones(3)
+    for step in (1, 2, 3):
+        sess.run(train)
+        m = 0.9 * m + 0.1 * SLOPES
+        v = 0.999 * v + 0.001 * SLOPES**2
+        rate = 0.1 * np.sqrt(1 - 0.999**step) / (1 - 0.9**step)
+        expected -= rate * (0.9 * m + 0.1 * SLOPES) / (np.sqrt(v) + 1e-8)
+    np.testing.assert_allclose(sess.run([old, new]), [expected, expected], atol=1e-5)
+    moved = sess.run(rows)
+    assert (moved[2:] == 1).all()
+    assert (moved[:2] < 1).all()
+
+    vectors = sess.run(soft)
+    assert vectors.shape == (1000, 1, 3)
+    np.testing.assert_allclose(vectors.sum(-1), 1, atol=1e-4)
+    winners = np.bincount(vectors.argmax(-1)[:, 0], minlength=3) / 1000.0
+    np.testing.assert_allclose(winners, SHARES, atol=0.08)
+    np.testing.assert_allclose(sess.run(drawn).mean((0, 1)), SHARES, atol=0.08)
+    assert np.isfinite(sess.run(slope)).all()
+    np.testing.assert_allclose(sess.run(relaxed.log_prob(at)), [np.log(density)], atol=1e-4)
+    likely = sess.run(hard.log_prob([[0, 1, 0]]))
+    np.testing.assert_allclose(likely, [np.log(SHARES[1])], atol=1e-5)
+print("fine")
