@@ -24,7 +24,7 @@ from sojourn.cluster import Cluster, files, links
 from sojourn.cluster.calls import Calls
 from sojourn.cluster.links import Link, NodeLost
 from sojourn.cluster.terms import ModelSource
-from sojourn.cluster.wire import words
+from sojourn.cluster.wire import awaited, words
 from sojourn.cluster.wire.blocking import Line
 from sojourn.engines import parcels
 
@@ -171,3 +171,40 @@ def test_an_agent_that_took_long_to_start_is_not_taken_for_left_alone(
 
     asyncio.run(start())
     assert not ended.is_set()
+
+
+def test_whoever_connects_while_an_agent_ends_is_let_go_of() -> None:
+    made: list[asyncio.BaseTransport] = []
+
+    class Kept(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            made.append(transport)
+
+    async def connect_and_end() -> int:
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(Kept, "127.0.0.1", 0)
+        address = server.sockets[0].getsockname()
+        callers: list[socket.socket] = []
+
+        def one_more() -> None:
+            if len(callers) < 60:  # one in each turn of the loop: some is just being accepted
+                callers.append(socket.socket())
+                callers[-1].setblocking(False)
+                callers[-1].connect_ex(address)
+                loop.call_soon(one_more)
+
+        one_more()
+        await asyncio.sleep(0)
+        await awaited.stop_listening(server)
+        await asyncio.sleep(0)
+        for transport in made:
+            transport.abort()  # type: ignore[attr-defined]
+        made.clear()
+        while len(callers) < 60:
+            await asyncio.sleep(0)
+        for caller in callers:
+            caller.close()
+        return len(callers)
+
+    for _ in range(30):  # what was lost in one of them is still open at the end
+        assert asyncio.run(connect_and_end()) == 60

@@ -36,7 +36,7 @@ from sojourn.cluster.terms import (
     StaleEpoch,
 )
 from sojourn.cluster.wire import words
-from sojourn.cluster.wire.awaited import AgentEnd
+from sojourn.cluster.wire.awaited import AgentEnd, stop_listening
 from sojourn.cluster.wire.sharing import this_machine
 from sojourn.errors import ModelError, SessionBusy, SojournError
 from sojourn.pool import Pool
@@ -120,13 +120,9 @@ class Agent:
         if epoch is not None:
             self.require(epoch)
         self._is_over = True
-        # What was accepted a moment ago is connected first: asyncio loses it, and leaves it open,
-        # if its server is closed in between. The first wait is until after the accepting.
-        await asyncio.sleep(0.001)
-        await asyncio.sleep(0)
         for server in (self._server, self._local_server):
             if server is not None:
-                server.close()
+                await stop_listening(server)
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

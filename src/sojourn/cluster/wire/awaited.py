@@ -308,3 +308,16 @@ class CallerEnd(FrameReader):
                 waiting.set_exception(error)
         if not self.ready.cancelled():
             self.ready.exception()  # nobody may be waiting for it
+
+
+async def stop_listening(server: asyncio.Server) -> None:
+    """Close it after what it has accepted is connected: asyncio loses that and leaves it open.
+
+    So nothing more is accepted first, and what was gets its turn.
+    """
+    loop = asyncio.get_running_loop()
+    for listening in server.sockets:
+        loop.remove_reader(listening.fileno())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    server.close()
