@@ -133,10 +133,22 @@ def test_what_a_saver_would_run_when_it_saves_is_reported(tmp_path: Path) -> Non
 
 
 def test_restoring_by_the_restore_op_is_what_every_saver_does(tmp_path: Path) -> None:
-    graph = field(2, node("save/all", "NoOp", "^save/r"), node("save/r", "RestoreV2"))
-    summary = checkpoint(tmp_path, graph + field(3, field(3, "save/all")))
+    graph = field(2, node("save/all", "NoOp", "^save/r"), node("save/r", "RestoreV2", "save/file"))
+    summary = checkpoint(tmp_path, graph + field(3, field(1, "save/file:0"), field(3, "save/all")))
     [finding] = summary.findings
     assert (finding.severity, finding.where) == ("note", "when loading")
+
+
+@pytest.mark.parametrize("given", ["other", "save/file:1", ""])
+def test_a_restore_op_that_reads_another_file_is_a_danger(tmp_path: Path, given: str) -> None:
+    graph = field(
+        2,
+        node("save/all", "NoOp", "^save/r"),
+        node("save/r", "RestoreV2", *filter(None, [given])),
+        constant("other", "/home/somebody/checkpoint"),
+    )
+    saver = field(3, field(1, "other"), field(1, "save/file:0"), field(3, "save/all"))
+    assert dangers(checkpoint(tmp_path, graph + saver)) == {("RestoreV2", "when loading")}
 
 
 @pytest.mark.quick
@@ -215,6 +227,154 @@ def test_the_file_of_a_table_is_followed_into_functions(
     [finding] = [f for f in summary.findings if f.name == TABLE]
     assert (finding.severity == "danger") is is_danger
     assert ("/etc/passwd" in finding.detail) is is_danger
+
+
+def function(name: str, *nodes: bytes, arguments: tuple[str, ...] = (), more: bytes = b"") -> bytes:
+    signed = field(1, field(1, name), *(field(2, field(1, argument)) for argument in arguments))
+    return field(1, signed, *(field(3, each[2:]) for each in nodes), more)
+
+
+def calling(name: str, op: str, *inputs: str, more: bytes = b"", **functions: str) -> bytes:
+    """A node whose attributes name functions."""
+    named = [field(5, field(1, k), field(2, field(10, field(1, v)))) for k, v in functions.items()]
+    return field(1, node(name, op, *inputs)[2:], *named, more)
+
+
+def passed_on(attribute: str) -> bytes:
+    """An attribute that is said where the function is called."""
+    return field(5, field(1, attribute), field(2, field(9, "given")))
+
+
+INSIDE = node("t", TABLE, "table", "file")
+GIVEN = ("table", "file")
+FILLS = function("fill", INSIDE, arguments=GIVEN)
+HONEST = calling("honest", "PartitionedCall", "h", "a:0", f="fill")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "functions"),
+    [
+        (calling("t", "If", "c", "h", "p:0", then_branch="fill", else_branch="fill"), FILLS),
+        (calling("t", "StatelessWhile", "h", "p:0", cond="fill", body="fill"), FILLS),
+        (calling("t", "Case", "c", "h", "p:0", branches="fill"), FILLS),
+        (calling("t", "MapDataset", "d", "h", "p:0", f="fill"), FILLS),
+        (
+            calling("t", "PartitionedCall", "h", "p:0", f="outer"),
+            FILLS
+            + function(
+                "outer", calling("c", "If", "b", "x", "y", then_branch="fill"), arguments=("x", "y")
+            ),
+        ),
+        (
+            # The function is given by its caller, and not called by it.
+            field(
+                1,
+                node("t", "outer", "h", "a:0", "p:0")[2:],
+                field(5, field(1, "given"), field(2, field(10, field(1, "fill")))),
+            ),
+            FILLS
+            + function(
+                "outer",
+                field(1, node("c", "PartitionedCall", "x", "z")[2:], passed_on("f")),
+                arguments=("x", "y", "z"),
+            ),
+        ),
+        (
+            # It is the gradient of another, which TensorFlow calls for it.
+            calling("t", "SymbolicGradient", "h", "p:0", f="other"),
+            FILLS + field(2, field(1, "other"), field(2, "fill")),
+        ),
+        (
+            # It takes the place of another that does the same.
+            calling("t", "PartitionedCall", "h", "p:0", f="other"),
+            function("other", arguments=GIVEN)
+            + function("fill", INSIDE, arguments=GIVEN, more=field(5, field(1, "api_implements"))),
+        ),
+        (
+            # Its first argument stands for two.
+            calling("t", "PartitionedCall", "h", "a:0", "p:0", f="fill"),
+            field(
+                1,
+                field(1, field(1, "fill"), field(2, field(1, "table"), field(5, "N"))),
+                field(1, field(2, field(1, "file"))),
+                field(3, INSIDE[2:]),
+            ),
+        ),
+        (
+            calling("t", "PartitionedCall", "h", f="fill"),
+            function(
+                "fill",
+                node("t", TABLE, "table", "name:output:0"),
+                field(1, node("name", "Const")[2:], passed_on("value")),
+                arguments=("table",),
+            ),
+        ),
+    ],
+    ids=[
+        *("if", "while", "case", "dataset", "nested", "given", "gradient", "instead", "list"),
+        "attribute",
+    ],
+)
+def test_a_table_whose_file_is_given_in_a_way_that_is_not_followed_is_a_danger(
+    tmp_path: Path, nodes: bytes, functions: bytes
+) -> None:
+    graph = field(2, HONEST, nodes, constant("a", "w"), constant("p", "/x"), field(2, functions))
+    filling = collection("saved_model_main_op", "all")
+    graph += field(2, node("all", "NoOp", "^t", "^honest"))
+    content = saved_model(graph, asset("w", "a:0"), filling, signature("serve", "a"))
+    [(name, where)] = dangers(told(tmp_path / "m", content))
+    assert name == TABLE and "when loading" in where
+
+
+@pytest.mark.parametrize(
+    "assets",
+    [
+        asset("w", "a:1"),
+        field(6, field(1, field(1, "a:0"), field(1, "b:0")), field(2, "w")),
+        field(6, field(1, field(1, "a:0"), field(4, field(1, "b:0"))), field(2, "w")),
+        asset("w", "b:0")
+        + field(
+            4,
+            field(1, "saved_model_assets"),
+            field(2, field(5, field(1, field(2, field(1, field(1, "a:0")), field(2, "w"))))),
+        ),
+    ],
+    ids=["another output", "named twice", "sparse", "in the older list"],
+)
+def test_a_tensor_that_is_not_fed_with_an_asset_is_none(tmp_path: Path, assets: bytes) -> None:
+    graph = field(2, node("t", TABLE, "h", "a:0"), constant("a", "/etc/passwd"))
+    summary = told(tmp_path / "m", saved_model(graph, assets, FILL, signature("serve", "a")))
+    assert dangers(summary) == {(TABLE, "when loading")}
+
+
+def test_a_variable_whose_name_is_said_elsewhere_may_be_any(tmp_path: Path) -> None:
+    handle = field(1, node("v", "VarHandleOp")[2:], passed_on("shared_name"))
+    assigning = function("f", handle, node("s", "AssignVariableOp", "v:resource:0", "x"))
+    graph = field(2, READ, node("s", "AssignVariableOp", "v", "a:0"), field(2, assigning))
+    graph += field(2, constant("a", "words.txt"))
+    content = saved_model(graph, asset("words.txt", "a:0"), FILL, signature("serve", "a"))
+    assert dangers(told(tmp_path / "m", content)) == {(TABLE, "when loading")}
+
+
+@pytest.mark.parametrize(
+    "op",
+    ["PrintV2 output_stream", "DebugIdentityV2 debug_urls", "DecodeProtoV2 descriptor_source"],
+)
+def test_an_attribute_that_is_said_where_a_function_is_called_is_a_danger(
+    tmp_path: Path, op: str
+) -> None:
+    op, attribute = op.split()
+    inner = function("f", field(1, node("n", op)[2:], passed_on(attribute)))
+    content = saved_model(field(2, node("call", "f", given="file:///x"), field(2, inner)))
+    assert dangers(told(tmp_path / "m", content)) == {(op, "when run")}
+
+
+@pytest.mark.parametrize("name", ["ReadFile", "SaveV2", TABLE, "CacheDatasetV2", "PrintV2"])
+def test_an_op_that_is_named_as_a_branch_is_judged(tmp_path: Path, name: str) -> None:
+    branching = calling("n", "If", "c", "p", then_branch=name, else_branch="f")
+    graph = field(2, branching, field(2, function("f", node("c", "Const"))))
+    content = saved_model(graph, signature("serve", "n:0"))
+    assert dangers(told(tmp_path / "m", content)) == {(name, "signature serve")}
 
 
 def test_an_asset_is_one_only_while_a_saved_model_is_loaded(tmp_path: Path) -> None:

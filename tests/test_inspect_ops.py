@@ -104,10 +104,11 @@ def packed(*tensors: bytes) -> bytes:
         node("name", "Placeholder"),
         packed(field(4, "\x0a/somewhere")),
         packed(field(8, ""), field(8, "/somewhere")),
+        field(1, node("name", "Const")[2:], field(5, field(1, "value"), field(2, field(9, "n")))),
         constant("name", "") + constant("name", "/somewhere"),
         b"",
     ],
-    ids=["computed", "fed", "packed", "in parts", "twice", "missing"],
+    ids=["computed", "fed", "packed", "in parts", "an attribute", "twice", "missing"],
 )
 def test_a_cache_whose_name_is_hidden_is_a_danger(tmp_path, hidden):
     summary = told(tmp_path, hidden, CACHE, node("data", "NoOp"))

@@ -41,24 +41,32 @@ class Node:
                 found += [text(v) for p, v in fields(message(value)) if p == 2]
         return found
 
+    def has_placeholder(self, name: str) -> bool:
+        """Whether an attribute is said where the function that this is in is called."""
+        value = dict(self.attributes()).get(name.encode(), memoryview(b""))
+        return any(part == 9 for part, _ in fields(value))
+
     def calls(self) -> tuple[bytes, ...]:
         """The functions that it calls: its op may be one, its attributes may name more."""
         if self._called is None:
-            self._called = (self.op, *self._named_functions())
+            self._called = (self.op, *(function for _, function in self.named_functions()))
         return self._called
 
-    def _named_functions(self) -> Iterator[bytes]:
-        pending = [attribute for _, attribute in self.attributes()]
+    def named_functions(self) -> Iterator[tuple[bytes, bytes]]:
+        """The functions that its attributes name, with the attribute; those given to others have
+        none."""
+        pending = list(self.attributes())
         while pending:
-            for part, value in fields(pending.pop()):
+            name, attribute = pending.pop()
+            for part, value in fields(attribute):
                 functions = [value] if part == 10 else []
                 if part == 1:
                     functions = [v for p, v in fields(message(value)) if p == 9]
                 for inner, content in (f for v in functions for f in fields(message(v))):
                     if inner == 1:
-                        yield raw(content)
+                        yield name, raw(content)
                     elif inner == 2:  # a function is given attributes, which may be functions
-                        pending.append(entry(content)[1])
+                        pending.append((b"", entry(content)[1]))
 
 
 @dataclass(slots=True)
@@ -67,6 +75,7 @@ class Function:
 
     arguments: dict[bytes, int] = field(default_factory=dict)
     nodes: list[Node] = field(default_factory=list)
+    has_lists: bool = False  # one argument may stand for several, so that places say nothing
 
 
 @dataclass(slots=True)
@@ -75,6 +84,8 @@ class Graph:
 
     nodes: dict[bytes, list[Node]] = field(default_factory=dict)
     functions: dict[bytes, list[Function]] = field(default_factory=dict)
+    # What TensorFlow calls in place of others: gradients, and other ways to do the same.
+    substitutes: list[bytes] = field(default_factory=list)
     node_count: int = 0
     input_count: int = 0
 
@@ -92,7 +103,7 @@ class Graph:
         seen: set[bytes] = set()
         entered: set[bytes] = set()
         found: list[Node] = []
-        called: list[bytes] = []
+        called: list[bytes] = list(self.substitutes)
         while pending or called:
             if called:
                 function = called.pop()
@@ -124,10 +135,13 @@ class Graph:
                 for inner, function in fields(message(value)):
                     if inner == 1:
                         self._function(function)
+                    elif inner == 2:  # the function that is the gradient of another
+                        self._count()
+                        self.substitutes += [raw(v) for p, v in fields(message(function)) if p == 2]
 
     def _function(self, value: Value) -> None:
         self._count()  # an empty one takes its place, too
-        name, function, argument_count = b"", Function(), 0
+        name, function, argument_count, is_substitute = b"", Function(), 0, False
         for part, content in fields(message(value)):
             if part == 1:  # its OpDef, which has the name and the arguments
                 for inner, detail in fields(message(content)):
@@ -135,11 +149,17 @@ class Graph:
                         name = raw(detail)
                     elif inner == 2:
                         self._count_input()
-                        for _, argument in (f for f in fields(message(detail)) if f[0] == 1):
-                            function.arguments[raw(argument)] = argument_count
+                        for about, value in fields(message(detail)):
+                            if about == 1:
+                                function.arguments[raw(value)] = argument_count
+                            function.has_lists |= about in (5, 6)
                         argument_count += 1
             elif part == 3:
                 function.nodes.append(self._node(content))
+            elif part == 5:
+                is_substitute |= entry(content)[0] == b"api_implements"
+        if is_substitute:
+            self.substitutes.append(name)
         self.functions.setdefault(name, []).append(function)
 
     def _node(self, value: Value) -> Node:

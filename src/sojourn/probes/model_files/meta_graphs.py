@@ -19,10 +19,10 @@ _RUN_WHEN_LOADING = (b"saved_model_main_op", b"legacy_init_op", b"table_initiali
 
 @dataclass(slots=True)
 class Asset:
-    """A file beside the model, and the tensors that its path is fed to."""
+    """A file beside the model, and the tensor that its path is fed to."""
 
-    filename: str
-    tensors: list[bytes]
+    filename: str = ""
+    tensor: bytes = b""
 
 
 @dataclass(slots=True)
@@ -42,6 +42,7 @@ class MetaGraph:
     init_ops: list[bytes] = field(default_factory=list)
     restore_ops: list[bytes] = field(default_factory=list)  # run by every saver when loading
     save_ops: list[bytes] = field(default_factory=list)
+    filename_tensor: bytes = b""  # to which a saver feeds the path of the checkpoint
     assets: list[Asset] = field(default_factory=list)
     name_count: int = 0
 
@@ -66,6 +67,7 @@ def parse_saved_model(data: memoryview, *, with_graph: bool = True) -> list[Meta
 def parse_meta_graph(data: memoryview, *, with_graph: bool = True) -> MetaGraph:
     """A MetaGraphDef. A part that comes twice is read twice, as protobuf merges both."""
     meta = MetaGraph()
+    collected: list[Asset] = []
     for part, value in fields(data):
         if part == 1:
             _meta_info(meta, value)
@@ -74,12 +76,18 @@ def parse_meta_graph(data: memoryview, *, with_graph: bool = True) -> MetaGraph:
         elif part == 3:
             _saver(meta, value)
         elif part == 4:
-            _collection(meta, *entry(value))
+            name, content = entry(value)
+            if name == b"saved_model_assets":
+                collected = _collected_assets(meta, content)
+            else:
+                _collection(meta, name, content)
         elif part == 5:
             name, content = entry(value)
             _signature(meta, name, content)
         elif part == 6:
-            _asset(meta, message(value))
+            meta.assets.append(_asset(meta, message(value)))
+    # As the loader does: nothing is fed for the older form where there is the newer.
+    meta.assets = meta.assets or collected
     return meta
 
 
@@ -94,7 +102,9 @@ def _meta_info(meta: MetaGraph, value: Value) -> None:
 
 def _saver(meta: MetaGraph, value: Value) -> None:
     for part, content in fields(message(value)):
-        if part in (2, 3):
+        if part == 1:
+            meta.filename_tensor = raw(content)
+        elif part in (2, 3):
             meta.count()
             (meta.save_ops if part == 2 else meta.restore_ops).append(raw(content))
 
@@ -106,22 +116,33 @@ def _collection(meta: MetaGraph, name: bytes, content: memoryview) -> None:
                 if inner == 1:
                     meta.count()
                     meta.init_ops.append(raw(node))
-        elif part == 5 and name == b"saved_model_assets":
-            each = (message(v) for p, v in fields(message(value)) if p == 1)
-            for inner, asset in (item for content in each for item in fields(content)):
-                if inner == 2:
-                    _asset(meta, message(asset))
 
 
-def _asset(meta: MetaGraph, content: memoryview) -> None:
+def _collected_assets(meta: MetaGraph, content: memoryview) -> list[Asset]:
+    found: list[Asset] = []
+    for part, value in fields(content):
+        if part != 5:  # another kind of collection, which takes the place of this one
+            found = []
+            continue
+        for wrapped in (message(v) for p, v in fields(message(value)) if p == 1):
+            parts = [message(v) for p, v in fields(wrapped) if p == 2]
+            if parts:
+                found.append(_asset(meta, parts[-1]))
+    return found
+
+
+def _asset(meta: MetaGraph, content: memoryview) -> Asset:
     meta.count()
-    asset = Asset("", [])
+    asset = Asset()
     for part, value in fields(content):
         if part == 1:
-            asset.tensors += _tensor(meta, message(value))[1]
+            # Of what stands here twice, the last counts; what is no plain tensor is not fed.
+            for inner, name in fields(message(value)):
+                if inner in (1, 4, 5):
+                    asset.tensor = raw(name) if inner == 1 else b""
         elif part == 2:
             asset.filename = text(value)
-    meta.assets.append(asset)
+    return asset
 
 
 def _signature(meta: MetaGraph, name: bytes, content: memoryview) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 
 from sojourn.probes.model_files.graphs import Node
 from sojourn.probes.model_files.meta_graphs import MetaGraph
-from sojourn.probes.model_files.named_files import CACHES, TABLES_FROM_FILES, NamedFiles
+from sojourn.probes.model_files.named_files import CACHES, RESTORES, TABLES_FROM_FILES, NamedFiles
 from sojourn.probes.model_files.summary import Finding, Severity
 from sojourn.probes.model_files.wire import shown
 
@@ -113,10 +113,17 @@ def judge(meta: MetaGraph) -> list[Finding]:
             verdict = _verdict_on_cache(files.not_assets(node))
         else:
             verdict = _verdict(node, bool(own), id(node) in restoring)
-        if verdict:
-            severity, what, detail = verdict
+            if node.op in RESTORES and id(node) in restoring:
+                verdict = _verdict_on_restore(files.not_checkpoint(node)) or verdict
+        named = [(shown(node.op), verdict)] if verdict else []
+        # TensorFlow takes an op for a branch or a body, as if it were a function.
+        for called in {*node.calls()[1:]} - meta.graph.functions.keys():
+            does = judgement(shown(called))
+            if does and does != HARMLESS:
+                named.append((shown(called), ("danger", does, "named as a function")))
+        for op, (severity, what, detail) in named:
             # Details and moments are reported, but not without end: a file may have any number.
-            key = (severity, what, shown(node.op), detail if len(counted) < _MOST_DETAILS else "")
+            key = (severity, what, op, detail if len(counted) < _MOST_DETAILS else "")
             counted[key] += 1
             times = moments.setdefault(key, set())
             times.update([WHEN_LOADING] if id(node) in restoring else own[:1])
@@ -165,6 +172,10 @@ def _verdict_on_table(not_assets: list[str], can_be_asset: bool) -> _Verdict:
     return "danger", READS, "a table, and not when assets are there"
 
 
+def _verdict_on_restore(others: list[str]) -> _Verdict | None:
+    return ("danger", READS, f"restores from {', '.join(others[:3])}") if others else None
+
+
 def _verdict_on_cache(files: list[str]) -> _Verdict | None:
     named = [file for file in files if file]
     if named:
@@ -186,6 +197,8 @@ def _verdict(node: Node, runs: bool, restores: bool) -> _Verdict | None:
         return "note", _NOTED[op], ""
     if op in _BY_ATTRIBUTE:
         attribute, harmless, what = _BY_ATTRIBUTE[op]
+        if node.has_placeholder(attribute):
+            return "danger", what, f"{attribute} is said where its function is called"
         for value in node.texts(attribute):
             if value and not value.startswith(harmless):
                 where = NETWORK if value.startswith("grpc://") else what
