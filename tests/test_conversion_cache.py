@@ -317,6 +317,7 @@ def test_a_model_that_is_replaced_while_it_is_converted_is_not_kept(
         (ModelError("tf2onnx refuses it"), False),
         (SessionBroken("the worker was killed by SIGSEGV"), False),
         (SessionBroken("the worker ended with code 1"), False),
+        (SessionBroken("killed by SIGSEGV (its memory is limited to 1.0 GiB)"), True),
         (SessionBroken("the worker was killed by SIGTERM"), True),
         (SessionBroken("the worker was killed by SIGKILL"), True),
         (BudgetExceeded("memory='1GiB' was reached"), True),

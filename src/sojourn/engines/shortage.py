@@ -21,7 +21,7 @@ from sojourn.values.amounts import format_bytes, parse_bytes
 _PHRASES = re.compile(
     r"OOM when|bad_alloc|[Uu]nable to allocate|[Cc]annot allocate|[Cc]ould not allocate|"
     r"[Ff]ailed to allocate|[Oo]ut of memory|Cannot parse tensor from proto|"
-    r"can't start new thread|pthread_create"
+    r"can't start new thread|pthread_create|Failed to serialize proto"
 )
 _NUMPYS_WORDS = re.compile(r"Unable to allocate ([\d.]+ (?:[KMGT]i)?[Bb](?:ytes)?)\b")
 _TENSORFLOWS_WORDS = re.compile(r"OOM when allocating tensor with shape\[([\d,]*)\] and type (\w+)")

@@ -40,6 +40,7 @@ _LEAST_STEPS_IN_TURN, _MOST_STEPS_IN_TURN = 3, 50
 _LONG_STEP_SECONDS = 0.02  # what takes as long is worth every core
 
 # Of a worker that was not killed by somebody else.
+_LIMITED = "its memory is limited to"
 _CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE", "ended with code")
 
 
@@ -90,7 +91,7 @@ def examine(
             try:
                 tolerance = proof.tolerance(_noise(opener, signature, tried))
             except Exception as error:
-                refusal, is_passing = _first_line(error), True
+                refusal, is_passing = _refusal(error), True
         if not refusal and tolerance is not None:
             idle = proof.says_nothing([outputs for _, _, outputs in tried.answered], tolerance)
             if idle:
@@ -122,11 +123,12 @@ def _tried(
     Not every input that can be made is one that the model takes.
     """
     tried = Tried([], [], [], [])
+    too_large: BudgetExceeded | None = None
 
     def run(feeds: Feeds) -> Outputs | str:
         try:
             return reference.run(None, feeds, timeout=attempt.seconds_left)
-        except (SessionBroken, StepTimeout):
+        except (SessionBroken, StepTimeout, BudgetExceeded):
             attempt.check()
             raise
         except Exception as error:  # TensorFlow's own, of any type
@@ -140,7 +142,11 @@ def _tried(
         made = itertools.chain(_recorded(attempt, reference), generated(reference.signature))
         try:
             for batch, feeds in made:
-                outputs = run(feeds)
+                try:
+                    outputs = run(feeds)
+                except BudgetExceeded as error:  # which says nothing of the model
+                    too_large = error
+                    continue
                 if isinstance(outputs, str):
                     tried.refused.append((feeds, outputs))
                 else:
@@ -148,6 +154,8 @@ def _tried(
         except ModelError as error:
             if not tried.answered:
                 return tried, str(error)
+    if not tried.answered and too_large is not None:
+        raise too_large
     if not tried.answered:
         why = f": {tried.refused[-1][1]}" if tried.refused else ""
         return tried, f"it takes no input that could be made{why}: give samples="
@@ -242,7 +250,7 @@ def _examined(
         opener.attempt.check()
         with contextlib.suppress(OSError):
             path.unlink()
-        refusal = _first_line(error).replace(str(path), "the converted model")
+        refusal = _refusal(error).replace(str(path), "the converted model")
         return _candidate(engine, refusal=refusal, is_passing=_may_pass(error))
 
 
@@ -314,7 +322,7 @@ def _candidate(engine: str, **facts: Any) -> Candidate:
 def _is_refused(session: Session, feeds: Feeds, attempt: Attempt) -> bool:
     try:
         session.run(None, feeds, timeout=attempt.seconds_left)
-    except (SessionBroken, StepTimeout):
+    except (SessionBroken, StepTimeout, BudgetExceeded):
         raise
     except Exception:  # the engine's own, of any type
         return True
@@ -352,8 +360,15 @@ def _seconds(attempt: Attempt, session: Session, feeds: Feeds) -> float:
 def _may_pass(error: Exception) -> bool:
     """Whether it says nothing of the model: for want of memory or disk, or of a worker."""
     if isinstance(error, SessionBroken) and any(name in str(error) for name in _CRASHES):
-        return False
+        return _LIMITED in str(error)  # C code may crash for want of memory
     return isinstance(error, BudgetExceeded | OSError | SessionBroken)
+
+
+def _refusal(error: Exception) -> str:
+    if not isinstance(error, BudgetExceeded):
+        return _first_line(error)
+    ahead = "with `sojourn convert` it can be done ahead, without a limit"
+    return f"converting and comparing it needs more memory: {_first_line(error)}; {ahead}"
 
 
 def _first_line(error: Exception) -> str:
