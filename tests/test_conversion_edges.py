@@ -354,6 +354,39 @@ def test_what_an_engine_does_as_floats_is_refused_by_the_name_of_the_op() -> Non
     }
 
 
+def lacking() -> dict[str, str]:
+    """What is said of graphs that LiteRT has no ops for. Runs in a worker."""
+    import tensorflow as tf
+
+    from sojourn.engines import converting
+
+    v1 = tf.compat.v1
+    ops: dict[str, Callable[[Any], Any]] = {
+        "Mul": lambda x: tf.multiply(x, x, name="times"),
+        "Cast": lambda x: tf.cast(x, tf.int32, name="whole"),
+        "Betainc": lambda x: tf.math.betainc(*[tf.cast(x, tf.float32)] * 3),
+    }
+    found = {}
+    for name, op in ops.items():
+        with v1.Graph().as_default(), v1.Session() as session:
+            x = v1.placeholder(tf.float64, [None, 4])
+            try:
+                converting.convert(session, {"x": x}, {"y": tf.identity(op(x))}, "litert")
+            except ModelError as error:
+                found[name] = str(error)
+    return found
+
+
+@needs_engines
+def test_an_op_that_litert_lacks_is_named_with_its_types_and_its_place() -> None:
+    refuses = "LiteRT's converter refuses it: LiteRT has no"
+    assert sojourn.isolated(lacking)() == {
+        "Mul": f"{refuses} Mul of float64 (times)",
+        "Cast": f"{refuses} Abs of float64 (for whole)",
+        "Betainc": f"{refuses} Betainc of float32 (Betainc)",
+    }
+
+
 # Decisions
 
 

@@ -23,6 +23,14 @@ from sojourn.errors import ModelError
 
 v1 = tf.compat.v1
 _OP = re.compile(r"'tf\.(\w+)' op ([^\n]{1,200})")  # in what LiteRT's converter says
+# And where it has no such op, or not for these types: its name, that of the node, and its inputs.
+_LACKING = re.compile(
+    r"""(?:"(?:m/)?(?P<node>[^"]*)"\]\): )?"""
+    r"""'tf\.(?P<op>\w+)' op is neither a custom op nor a flex op"""
+    r"""(?:\n.* : \((?P<types>.*)\) ->)?"""
+)
+_TYPE = re.compile(r"(f|i|ui)(\d+)>")
+_TYPES = {"f": "float", "i": "int", "ui": "uint"}
 _OPSET = 18
 # Stateful by name only: what they call is looked at itself.
 _CALLS = frozenset("StatefulPartitionedCall If While Case For".split())
@@ -231,6 +239,12 @@ _MAKERS = {"onnxruntime": _to_onnx, "litert": _to_litert, "tensorflow": _to_froz
 
 
 def _essence(error: Exception) -> str:
+    if lacking := _LACKING.search(str(error)):
+        node, is_ours, _ = (lacking["node"] or "").partition("/guard")
+        types = [_TYPES[kind] + bits for kind, bits in _TYPE.findall(lacking["types"] or "")]
+        given = f" of {' and '.join(dict.fromkeys(types))}".replace("int1", "bool")
+        where = f" ({'for ' if is_ours else ''}{node})" if node else ""
+        return f"LiteRT has no {lacking['op']}{given if types else ''}{where}"
     if found := _OP.search(str(error)):
         return f"{found[1]} {found[2]}"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
