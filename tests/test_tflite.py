@@ -147,6 +147,18 @@ def test_a_step_that_the_engine_refuses_is_an_engine_error_and_the_next_one_runs
 
 
 @needs_engine
+@pytest.mark.parametrize("name", ["found", "found_beside"])
+def test_an_output_that_turns_out_to_be_empty_is_an_empty_array(folder: Path, name: str) -> None:
+    with sojourn.open(folder / f"{name}.tflite", signature="found") as session:
+        for x in ([1, -1, 2], [-1, -2], [], [3]):
+            given = np.array(x, np.float32)
+            found = session.run(None, {"x": given})
+            assert found["values"].tolist() == given[given > 0].tolist()
+            assert found["places"].tolist() == np.argwhere(given > 0).tolist()
+            assert found["places"].shape == (int((given > 0).sum()), 1)
+            assert found["all"].tolist() == (given * 2).tolist()
+
+
 @pytest.mark.parametrize(
     ("name", "told"), [("custom", "custom op MatrixDeterminant"), ("flex", "MatrixDeterminant")]
 )

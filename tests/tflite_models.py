@@ -51,7 +51,13 @@ def main(folder: str) -> None:
         def row(self, i: Any) -> Any:
             return {"y": tf.gather(WEIGHTS, i)}
 
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.float32)])
+        def found(self, x: Any) -> Any:
+            return {"values": tf.boolean_mask(x, x > 0), "places": tf.where(x > 0), "all": x * 2.0}
+
     two, counter, odd = Two(), Counter(), Odd()
+    write("found", odd, {"found": odd.found})
+    write("found_beside", odd, {"found": odd.found, "next": odd.next})
     write("two", two, {"dense": two.dense, "add": two.add})
     write("one", two, {"dense": two.dense})
     write("counter", counter, {"add": counter.add})

@@ -29,6 +29,8 @@ from sojourn.values.dtypes import BY_NAME, name_of
 _DEFAULT = "serving_default"
 _CUSTOM_OP = re.compile(r"unresolved custom op: (\w+)")
 _FLEX_OP = re.compile(r"\(Flex(\w+)\) failed to prepare")
+# What it says of an output that turned out to have no elements, as when nothing was detected.
+_EMPTY = "Invalid tensor size"
 _NEW_OP = re.compile(r"Didn't find op for builtin opcode '(\w+)' version '(\d+)'")
 
 
@@ -152,7 +154,12 @@ class _Runner:
     def run(self, feeds: list[str], arrays: Arrays, fetches: list[str]) -> list[np.ndarray]:
         """The outputs, which are copies."""
         if self._signature is not None:
-            results: dict[str, Any] = self._signature(**dict(zip(feeds, arrays, strict=True)))
+            try:
+                results: dict[str, Any] = self._signature(**dict(zip(feeds, arrays, strict=True)))
+            except ValueError as error:
+                if _EMPTY not in str(error):
+                    raise
+                return [self._taken(name) for name in fetches]  # the step itself has run
             return [np.asarray(results[name]) for name in fetches]
         interpreter, places, sizes = self._interpreter, self._fed, self._sizes
         is_resized = False
@@ -170,7 +177,21 @@ class _Runner:
         for name, array in zip(feeds, arrays, strict=True):
             interpreter.set_tensor(places[name], array)
         interpreter.invoke()
-        return [np.asarray(interpreter.get_tensor(self._fetched[name])) for name in fetches]
+        return [self._taken(name) for name in fetches]
+
+    def _taken(self, name: str) -> np.ndarray:
+        index, runner = self._fetched[name], self._signature
+        try:
+            subgraph = 0 if runner is None else runner._subgraph_index
+            return np.asarray(self._interpreter.get_tensor(index, subgraph))
+        except ValueError as error:
+            if _EMPTY not in str(error):
+                raise
+        details = self._interpreter.get_output_details()
+        if runner is not None:
+            details = runner.get_output_details().values()
+        detail = next(detail for detail in details if detail["index"] == index)
+        return np.zeros(detail["shape"], detail["dtype"])
 
 
 def _path_of(file: IO[bytes]) -> str:
