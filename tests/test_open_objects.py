@@ -90,6 +90,39 @@ def test_a_builder_may_return_any_kind_of_model(build, inputs, output):
         np.testing.assert_array_equal(session(**inputs), output)
 
 
+def called_once() -> Any:
+    import keras
+
+    model = keras.Sequential([keras.layers.Dense(2, kernel_initializer="ones")])
+    model(np.ones((3, 4), np.float32))
+    return model
+
+
+def in_pairs() -> Any:
+    import keras
+
+    x = keras.Input((4,), batch_size=2)
+    return keras.Model(x, keras.ops.reshape(x, (2, 4)))
+
+
+def remembers_two_rows() -> Any:
+    import keras
+
+    x = keras.Input((4, 3), batch_size=2)
+    return keras.Model(x, keras.layers.LSTM(3, stateful=True)(x))
+
+
+@pytest.mark.parametrize(
+    ("build", "rows"), [(called_once, None), (in_pairs, 2), (remembers_two_rows, 2)]
+)
+def test_a_keras_model_takes_any_number_of_rows_unless_it_counts_on_one(build, rows):
+    with sojourn.open(build) as session:
+        [(name, spec)] = session.signature.inputs.items()
+        assert spec.shape[0] == rows
+        x = np.ones((rows or 5, *spec.shape[1:]), np.float32)
+        assert len(session(**{name: x})) == len(x)
+
+
 def test_a_model_that_has_not_changed_is_reset_to_itself(tmp_path):
     with sojourn.open(keras_model) as session:
         session.reset()

@@ -82,7 +82,28 @@ def traced(model: Any, specs: Mapping[str, Any]) -> tracing.Flat:
         name: tf.TensorSpec(tensor.shape, tf.as_dtype(tensor.dtype))
         for name, tensor in zip(names, flat, strict=True)
     }
-    return tracing.Flat(_caller(model, names, structure), found)
+    caller = _caller(model, names, structure)
+    return _with_any_rows(model, caller, found) or tracing.Flat(caller, found)
+
+
+def _with_any_rows(model: Any, caller: Any, specs: Mapping[str, Any]) -> tracing.Flat | None:
+    """As Keras calls it, which minds no number of rows, not even the one that it was built with:
+    what a model without an `Input` has is that of the first data. None if it does not go."""
+    shapes = {name: spec.shape.as_list() for name, spec in specs.items()}
+    is_fixed = any(shape and shape[0] is not None for shape in shapes.values())
+    if not is_fixed or any(getattr(layer, "stateful", False) for layer in _layers(model)):
+        return None
+    free = {
+        name: tf.TensorSpec([None, *shapes[name][1:]] if shapes[name] else [], spec.dtype)
+        for name, spec in specs.items()
+    }
+    try:
+        flat = tracing.Flat(caller, free)
+        outputs = flat.traced.get_concrete_function().structured_outputs.values()
+    except Exception:  # of the layers' own code, which may count on a number
+        return None
+    # Where rows do not come out as they go in, they are not independent of each other.
+    return flat if all(each.shape.rank and each.shape[0] is None for each in outputs) else None
 
 
 def tables_of(model: Any) -> list[Any]:
