@@ -156,6 +156,13 @@ def test_reference_variables_of_a_meta_graph_are_reset_too(folder):
         np.testing.assert_array_equal(session.run("w:0"), before)
 
 
+def test_text_that_is_no_graph_is_called_so(tmp_path):
+    path = tmp_path / "graph.pbtxt"
+    path.write_text('node { name: "x" op')
+    with pytest.raises(sojourn.ModelError, match="is not a frozen graph: 1:20"):
+        sojourn.open(path)
+
+
 def test_a_meta_file_is_one_graph_for_who_inspects_it_and_who_opens_it(tmp_path):
     text = b'g\ngraph_def { node { name: "x" op: "NoOp" } }'
     # As protobuf: fields that are skipped, the last (C3 A9 01 is its length) with the text in it.

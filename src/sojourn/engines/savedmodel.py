@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from google.protobuf.message import DecodeError
+from google.protobuf.text_format import ParseError
 from tensorflow.python.framework import errors_impl
 from tensorflow.python.saved_model import loader_impl
 
@@ -32,7 +33,7 @@ def refusals(what: str) -> Iterator[None]:
         yield
     except (ValueError, TypeError, KeyError, OSError, RuntimeError) as error:
         raise ModelError(f"{what}: {first_lines(error)}") from error
-    except (errors_impl.OpError, DecodeError, EOFError) as error:
+    except (errors_impl.OpError, DecodeError, ParseError, EOFError) as error:
         raise ModelError(f"{what}: {first_lines(error)}") from error
 
 
