@@ -140,11 +140,51 @@ def test_a_builder_may_return_a_path(tmp_path):
         sojourn.open(build)
 
 
+def test_a_builder_may_return_a_function_of_a_saved_model_that_it_loads(tmp_path):
+    path = str(tmp_path / "model")
+
+    @sojourn.isolated
+    def save() -> None:
+        import tensorflow as tf
+
+        class Model(tf.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.by = tf.Variable(3.0)
+
+            @tf.function(input_signature=[tf.TensorSpec([], tf.float32, name="x")])
+            def f(self, x: Any) -> Any:
+                return {"y": x * self.by}
+
+        tf.saved_model.save(Model(), path)
+
+    def build() -> Any:
+        import tensorflow as tf
+
+        return tf.saved_model.load(path).f
+
+    save()
+    with sojourn.open(build) as session:
+        assert session(x=2.0) == 6.0
+
+
 def test_an_error_of_the_builders_own_arrives_as_it_is():
     def build() -> Any:
         raise LookupError("no such recipe")
 
     with pytest.raises(LookupError, match="no such recipe"):
+        sojourn.open(build)
+
+
+def test_a_builder_that_names_its_tensors_is_told_to_give_them():
+    def build() -> Any:
+        import tensorflow as tf
+
+        x = tf.compat.v1.placeholder(tf.float32, [None], name="x")
+        tf.identity(x, name="y")
+        return {"x": "x:0"}, {"y": "y:0"}
+
+    with pytest.raises(sojourn.ModelError, match="must be tensors, not 'x:0'"):
         sojourn.open(build)
 
 

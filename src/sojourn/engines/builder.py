@@ -8,9 +8,10 @@ one mode belongs to the other (or TensorFlow itself refuses), the builder is run
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from types import CodeType
 from typing import Any
@@ -60,10 +61,32 @@ class BuilderEngine:
             if callable(built):
                 return _function(built, load)
             raise ModelError(f"TensorFlow is not loaded here, and the builder returned {built!r}")
-        graph, built = _build(build, load.seed)
-        make = _loader_of(graph, built, load)
+        with _keeping_what_is_loaded():
+            graph, built = _build(build, load.seed)
+            make = _loader_of(graph, built, load)
         del graph, built  # a model that is loaded from its files need not stay beside them
         return make()
+
+
+@contextlib.contextmanager
+def _keeping_what_is_loaded() -> Iterator[None]:
+    """Have a SavedModel that is loaded in this block live as long as the block.
+
+    Its functions do not keep its variables: of `tf.saved_model.load(path).f` they would be gone.
+    """
+    from tensorflow.python.saved_model import load as loading
+
+    loads, kept = loading.load_partial, []
+
+    def load(*args: Any, **options: Any) -> Any:
+        kept.append(loads(*args, **options))
+        return kept[-1]
+
+    loading.load_partial = load
+    try:
+        yield
+    finally:
+        loading.load_partial = loads
 
 
 def _build(build: Callable[[], Any], seed: int | None) -> tuple[Any, Any]:

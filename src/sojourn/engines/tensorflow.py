@@ -320,6 +320,8 @@ def _fetchable(item: Any) -> Any:
     if is_operation(item):
         return item
     try:
+        if isinstance(item, str | bytes):  # a name, which would become a constant
+            raise TypeError
         return tf.convert_to_tensor(item)  # of a variable, its value
     except (TypeError, ValueError):
         raise ModelError(f"inputs and outputs must be tensors, not {item!r}") from None
