@@ -387,16 +387,38 @@ def test_an_awaited_close_lets_running_steps_finish_and_refuses_new_ones(run, zy
     run(main())
 
 
-def test_a_close_on_the_loops_own_thread_waits_for_what_the_loop_awaits(run, zygote):
+@pytest.mark.parametrize("isolation", ["process", "inline"])
+def test_a_close_on_the_loops_own_thread_waits_for_what_the_loop_awaits(run, zygote, isolation):
     async def main() -> None:
-        session = await sojourn.aopen(counting_up)
+        session = await sojourn.aopen(counting_up, isolation=isolation)
         await session.arun("total", {"n": 1})
         running = asyncio.ensure_future(session.arun("total", {"n": LONG}))
         await asyncio.sleep(0.05)
-        assert session.close().clean
+        receipt = session.close()
+        assert receipt.runs == 2
+        assert receipt.clean == (isolation == "process")
         assert await running == LONG
 
     run(main())
+
+
+def test_loops_that_close_one_session_on_their_own_threads_do_not_wait_for_each_other(run, zygote):
+    with sojourn.open(counting_up) as session:
+        session.run("total", {"n": 1})
+        both = threading.Barrier(2)
+
+        async def main() -> sojourn.Receipt:
+            running = asyncio.ensure_future(session.arun("total", {"n": LONG}))
+            await asyncio.sleep(0.05)
+            both.wait()
+            receipt = session.close()
+            assert await running == LONG
+            return receipt
+
+        loops = [Background(run, main()) for _ in range(2)]
+        assert [loop.result() for loop in loops] == [session.receipt] * 2
+        assert session.receipt is not None
+        assert session.receipt.runs == 3
 
 
 def test_a_loop_that_ends_without_its_steps_does_not_hang_the_close(zygote):

@@ -5,6 +5,7 @@ Both answer the same calls, so that the session above them has one way of doing 
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -126,6 +127,7 @@ class InlineBackend:
         # What is awaited, on its way to a thread and there, where it goes on when it is given up.
         self._queued: set[object] = set()
         self._running: set[object] = set()
+        self._awaited: set[object] = set()
         import_kind(kind)  # the framework's own memory is not the session's
         self._before = _anonymous()
 
@@ -186,19 +188,25 @@ class InlineBackend:
                 self._running.discard(mark)
 
         self._queued.add(mark)
+        self._awaited.add(mark)
         try:
             return await asyncio.to_thread(carry_out)
         finally:
             self._queued.discard(mark)
+            self._awaited.discard(mark)
 
     def answer_with(self, answer: Answer) -> None:
         """Functions of this process are called directly."""
 
     def drain_awaited(self, deadline: float | None) -> None:
-        """What is awaited runs on threads of its own."""
+        with contextlib.suppress(NoAnswer):
+            self._wait_while(lambda: (self._queued | self._running) & self._awaited, deadline)
 
     def settle(self, deadline: float | None) -> None:
-        while self._queued or self._running:
+        self._wait_while(lambda: self._queued or self._running, deadline)
+
+    def _wait_while(self, question: Callable[[], object], deadline: float | None) -> None:
+        while question():
             if left_until(deadline) <= 0:
                 raise NoAnswer
             time.sleep(_SETTLE_SECONDS)

@@ -37,7 +37,8 @@ class Ending:
     def close(self, timeout: float | None, place: Place) -> Receipt:
         """Refuse new steps, let running ones finish, end the worker, hand over the receipt."""
         stay = self._stay
-        with self._without_replacement(timeout):
+        deadline = deadline_after(timeout)
+        with self._without_replacement(deadline):
             before = self.refuse_steps(place)
         if before is State.CLOSED:
             if stay.receipt is None:
@@ -50,10 +51,10 @@ class Ending:
         cut_off = True
         try:
             if stay.backend is not None and stay.backend.is_calling_us():
-                timeout = 0  # what runs waits for us
+                deadline = started  # what runs waits for us
             elif stay.backend is not None:
-                stay.backend.drain_awaited(deadline_after(timeout))
-            cut_off = not stay.lifecycle.wait_idle(timeout)
+                stay.backend.drain_awaited(deadline)
+            cut_off = not stay.lifecycle.wait_to_close(left_until(deadline), closer)
         finally:
             if stay.lifecycle.is_telling_here():
                 self._finish(started, cut_off, closer)  # another thread would wait for us
@@ -117,10 +118,10 @@ class Ending:
         self.close(0, stay.owner)
 
     @contextlib.contextmanager
-    def _without_replacement(self, timeout: float | None) -> Iterator[None]:
+    def _without_replacement(self, deadline: float | None) -> Iterator[None]:
         """A worker that is being replaced comes first, for as long as we have time."""
         lock = self._stay.keeping.lock
-        if not lock.acquire(timeout=left_until(deadline_after(timeout))):
+        if not lock.acquire(timeout=left_until(deadline)):
             self.is_impatient = True  # the worker that is next on its way ends as well
             self._stay.hurry()
             lock.acquire()
@@ -149,7 +150,7 @@ class Ending:
             held = stay.last_held
         account = backend.end(held)
         # Those whose step was cut off still look at the lanes; they leave now.
-        stay.lifecycle.wait_idle(5.0, closer)
+        stay.lifecycle.wait_to_close(5.0, closer)
         backend.release()
         stay.comeback = None  # which keeps what it would load
         stay.receipt = Receipt(
@@ -158,7 +159,7 @@ class Ending:
             returned_bytes=account.returned_bytes,
             peak_bytes=max(held.peak_bytes, held.host_bytes),
             seconds=time.monotonic() - started,
-            runs=stay.lifecycle.steps,
+            runs=stay.lifecycle.runs(),
             residue=account.residue,
             held_on_device=held.device_bytes,
             returned_on_device=account.returned_on_device,

@@ -83,6 +83,7 @@ class Lifecycle:
         # at the wrong moment may lose the end of a step.
         self._inside: list[Step] = []
         self._alone: list[Step] = []
+        self._closers: set[int] = set()  # threads that close it, and can end no step meanwhile
         self._name = name
         self.model = model  # what its steps are counted under
         self._refusal = refusal  # the error for a step in this state
@@ -219,11 +220,26 @@ class Lifecycle:
                 self._changed.notify_all()
             return before
 
-    def wait_idle(self, timeout: float | None, waiter: int | None = None) -> bool:
+    def wait_idle(self, timeout: float | None) -> bool:
         """Wait until no step is under way but those of the thread that waits."""
-        me = waiter or threading.get_ident()
+        me = threading.get_ident()
         with self._lock:
             return self._wait(lambda: all(step.thread == me for step in self._inside), timeout)
+
+    def wait_to_close(self, timeout: float | None, closer: int) -> bool:
+        """The same for a thread that closes it. What is left of other threads that do so, such as
+        steps that their event loops await, waits for the close as well."""
+        with self._lock:
+            self._closers.add(closer)
+            self._changed.notify_all()
+            return self._wait(
+                lambda: all(step.thread in self._closers for step in self._inside), timeout
+            )
+
+    def runs(self) -> int:
+        """How many steps there were, with those whose event loop cannot go on before the close."""
+        with self._lock:
+            return self.steps + sum(step.is_run for step in self._inside)
 
     def wait_for(self, states: frozenset[State], timeout: float | None = None) -> bool:
         """Wait until it stands in one of these states."""

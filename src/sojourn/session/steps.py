@@ -147,15 +147,20 @@ class Step:
 
     # -- account -----------------------------------------------------------------------------------
 
+    @property
+    def is_run(self) -> bool:
+        """Whether it counts as one. What never reaches the engine does not."""
+        return self.counts and (self._is_sent or self._what is not None)
+
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
         stay = self._stay
-        # What never reaches the engine is no run.
-        counts = self.counts and (self._is_sent or self._what is not None)
+        counts = self.is_run
         if error is None:
             stay.lifecycle.end_step(self, counts)
             return False
         failure = None
         if isinstance(error, WorkerDied):
+            counts = counts and error.begun
             failure = stay.broken_by(error, self._consequence(error))
         elif isinstance(error, NoAnswer):
             counts = counts and error.sent
