@@ -59,6 +59,46 @@ def test_a_timeout_is_a_number_of_seconds(timeout: Any) -> None:
         sojourn.open(adder, timeout=timeout)
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "error", "said"),
+    [
+        ("signature", 5, TypeError, "signature must be a string, not 5"),
+        ("tags", 5, TypeError, "a tag must be a string, not 5"),
+        ("tags", ["serve", 5], TypeError, "a tag must be a string, not 5"),
+        ("initializer", ["init"], TypeError, r"initializer must be a string, not \['init'\]"),
+        ("inputs", {"a": 5}, TypeError, "inputs must be names of tensors .*, not 5 by 'a'"),
+        ("outputs", {5: "y:0"}, TypeError, "outputs must be names of tensors .* by 5"),
+        ("deterministic", "yes", TypeError, "deterministic must be True or False, not 'yes'"),
+        ("seed", 2**64, ValueError, r"a seed must be below 2\*\*64, not"),
+        ("memory", 2**63, ValueError, "memory must be an amount that a machine can have, not"),
+        ("memory", f"{'9' * 400}GiB", ValueError, "memory: not an amount that a machine can have"),
+    ],
+)
+def test_an_option_that_makes_no_sense_is_named(
+    option: str, value: Any, error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error, match=said):
+        sojourn.open(adder, **{option: value})
+
+
+@pytest.mark.parametrize("isolation", ["process", "inline"])
+def test_a_function_that_takes_arguments_builds_no_model(isolation: str) -> None:
+    def double(x: Any) -> Any:
+        return 2 * x
+
+    with pytest.raises(sojourn.ModelError, match=r"argument: 'x'; to run double itself, open"):
+        sojourn.open(double, isolation=isolation)
+    with pytest.raises(ValueError, match="it takes its time"):  # what does not tell is called
+        sojourn.open(Unspoken(), isolation="inline")
+
+
+class Unspoken:
+    __signature__ = "none"
+
+    def __call__(self) -> Any:
+        raise ValueError("it takes its time")
+
+
 def test_open_takes_what_a_blueprint_takes() -> None:
     of_blueprint = inspect.signature(Blueprint).parameters
     of_open = dict(inspect.signature(sojourn.open).parameters)
@@ -97,6 +137,13 @@ def test_a_seed_may_come_out_of_an_array_and_feeds_must_have_names() -> None:
             ):
                 session.run(None, feeds)  # type: ignore[arg-type]
         assert session.run("output", {"a": 1, "b": 2}) == 3
+        for names in ("ab", ["a", "b"], {"a", "b"}, np.array(["a", "b"])):  # of a known step
+            with pytest.raises(
+                sojourn.InputError, match="feeds must be a mapping from input names"
+            ):
+                session.run("output", names)  # type: ignore[arg-type]
+        with pytest.raises(sojourn.InputError, match="b'output' is of type bytes"):
+            session.run(b"output", {"a": 1, "b": 2})  # type: ignore[call-overload]
 
 
 def public_methods() -> Iterator[tuple[str, Any]]:

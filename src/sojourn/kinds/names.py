@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from sojourn.values import TensorSpec
+
 
 def short_names(names: Iterable[str]) -> dict[str, str]:
     """Tensors by the names of their ops, `split:1` by all of it if `split:0` is there as well."""
@@ -24,7 +26,13 @@ def by_short_name(what: str, names: Any) -> dict[str, Any] | None:
     if names is None:
         return None
     if isinstance(names, Mapping):
-        return {short: _name_of(tensor) for short, tensor in names.items()}
+        given = {short: _name_of(tensor) for short, tensor in names.items()}
+        for short, name in given.items():
+            if not isinstance(short, str) or not isinstance(name, str | TensorSpec):
+                raise TypeError(
+                    f"{what} must be names of tensors by short names, not {name!r} by {short!r}"
+                )
+        return given
     several = isinstance(names, Iterable) and not isinstance(names, str) and not _is_tensor(names)
     found = [_name_of(tensor) for tensor in (names if several else [names])]
     for name in found:

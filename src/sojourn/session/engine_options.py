@@ -29,9 +29,7 @@ def checked(options: Any, engine: str, inline: bool) -> dict[str, Any]:
         found["threads"] = arguments.whole("threads", found["threads"])
         if found["threads"] > _MOST_THREADS:
             raise ValueError(f"threads must be at most {_MOST_THREADS}, not {found['threads']}")
-    jit_compile = found.get("jit_compile", False)
-    if not isinstance(jit_compile, bool):
-        raise TypeError(f"jit_compile must be True or False, not {jit_compile!r}")
+    jit_compile = arguments.flag("jit_compile", found.get("jit_compile", False))
     if jit_compile and engine != _TENSORFLOW:
         raise ValueError(f"jit_compile is for {_TENSORFLOW}, not for {engine}")
     return found

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import itertools
 import os
-import re
-import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from msgspec.structs import replace
 
-from sojourn.engines import function
 from sojourn.engines.hooks import DEFAULT
 from sojourn.errors import DeviceError, ModelError
 from sojourn.kinds import KINDS, Load, framework_of
@@ -27,6 +23,7 @@ from sojourn.session.conversion.attempt import Attempt
 from sojourn.session.conversion.candidates import Examined
 from sojourn.session.conversion.converting import Open, conversion_for, is_gone
 from sojourn.session.conversion.shadowing import tell_of_disagreement
+from sojourn.session.describing import Arrays, base_name, described, listed_tags
 from sojourn.session.devices import Choice, choose
 from sojourn.session.engine_options import checked
 from sojourn.session.session import Session
@@ -40,7 +37,6 @@ if TYPE_CHECKING:
 _counter = itertools.count(1)
 _warned: set[str] = set()
 Names = str | Sequence[str] | Mapping[str, str | TensorSpec] | None
-Arrays = list[np.ndarray]
 
 FROM_CHECKPOINT = "from-checkpoint"
 
@@ -142,18 +138,20 @@ class Blueprint:
             raise ValueError("memory= limits a worker, and an inline session has none")
         self._timeout = arguments.timeout(timeout)
         self._restart = restart
-        self.model_name = _base_name(model)
+        self.model_name = base_name(model)
         chosen = Load(
             kind="",
-            signature=signature,
-            tags=[tags] if isinstance(tags, str) else None if tags is None else list(tags),
+            signature=None if signature is None else arguments.text("signature", signature),
+            tags=listed_tags(tags),
             inputs=by_short_name("inputs", inputs),
             outputs=by_short_name("outputs", outputs),
-            initializer=None if initializer is None else [initializer],
+            initializer=None
+            if initializer is None
+            else [arguments.text("initializer", initializer)],
             seed=seed,
             deterministic=deterministic,
         )
-        self._load, self._arrays = _described(found or model, self._inline, chosen)
+        self._load, self._arrays = described(found or model, self._inline, chosen)
         kind = KINDS[self._load.kind]
         kind.refuse_what_is_ignored(chosen)
         options = checked(engine_options, engine or kind.engine, self._inline)
@@ -349,47 +347,3 @@ def _warn_once(text: str) -> None:
     if text and text not in _warned:
         _warned.add(text)
         warnings.warn(text, RuntimeWarning, stacklevel=4)
-
-
-def _described(model: Any, inline: bool, chosen: Load) -> tuple[Load, Arrays]:
-    """What the engine is given, and the arrays that go with it."""
-    if isinstance(model, Found):
-        return replace(chosen, kind=model.kind.name, path=model.path), []
-    live = _described_if_live(model, chosen) if "tensorflow" in sys.modules else None
-    if live is not None:
-        return live
-    if callable(model):
-        if inline:
-            return replace(chosen, kind="builder", live=model), []
-        try:
-            return replace(chosen, kind="builder"), function.pack(model)
-        except Exception as error:
-            raise ModelError(f"{model!r} cannot be sent to a worker: {error}") from error
-    raise ModelError(
-        "a model must be a path, a Keras model, a tf.function, a tf.Graph, or a function that "
-        f"builds one of these, not {type(model).__name__}"
-    )
-
-
-def _described_if_live(model: Any, chosen: Load) -> tuple[Load, Arrays] | None:
-    """The same for an object of TensorFlow's, which the caller has loaded then."""
-    from sojourn.engines import tensorflow, tracing
-
-    if tensorflow.is_graph(model):
-        graph_def = model.as_graph_def(add_shapes=True)
-        initializer = chosen.initializer or tensorflow.initializers_of(model)
-        load = replace(chosen, kind="graph", initializer=initializer)
-        return load, [np.frombuffer(graph_def.SerializeToString(), np.uint8)]
-    if tracing.is_traceable(model):
-        packed, arrays = tracing.pack(model, chosen.inputs)
-        return replace(chosen, kind="packed", packed=packed, inputs=None), arrays
-    return None
-
-
-def _base_name(model: Any) -> str:
-    if isinstance(model, str | os.PathLike):
-        base = os.path.basename(os.path.normpath(os.fspath(model)))
-    else:
-        base = getattr(model, "__name__", None) or getattr(model, "name", None) or ""
-    base = base or type(model).__name__.lower()
-    return re.sub(r"[^a-zA-Z0-9_.-]", "", str(base)) or "session"

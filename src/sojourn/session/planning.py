@@ -6,10 +6,16 @@ import threading
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from sojourn.errors import InputError
 from sojourn.process.calls import NoAnswer
 from sojourn.process.deadlines import held, left_until
-from sojourn.session.plans import Fetches, NamedPlan, PlanFacts, fetch_names, plain_name
+from sojourn.session.plans import (
+    Fetches,
+    NamedPlan,
+    PlanFacts,
+    fetch_names,
+    plain_name,
+    require_mapping,
+)
 from sojourn.values import Signature
 
 if TYPE_CHECKING:
@@ -92,7 +98,7 @@ class Planning:
 
 def as_key(fetches: Fetches) -> Fetches:
     """What is fetched, as plans are found by it."""
-    if fetches is not None and not isinstance(fetches, str | Mapping):
+    if fetches is not None and not isinstance(fetches, str | bytes | Mapping):
         try:
             return tuple(fetches)  # once: it may be a generator
         except TypeError:
@@ -105,8 +111,5 @@ def _plannable(
 ) -> tuple[list[str], list[str]]:
     """The names of outputs and inputs, in order."""
     names = fetch_names(fetches, signature)
-    if not isinstance(feeds, Mapping):
-        raise InputError(
-            f"feeds must be a mapping from input names to values, not {type(feeds).__name__}"
-        )
+    require_mapping(feeds)
     return names, [plain_name("inputs", name) for name in feeds]

@@ -83,7 +83,11 @@ class NamedPlan(StepPlan):
         """What to send, converted and checked."""
         arrays: list[np.ndarray | Rows] = []
         for name, spec, dtype, accepted in self._inputs:
-            value = feeds[name]
+            try:
+                value = feeds[name]
+            except (TypeError, IndexError):
+                require_mapping(feeds)  # what is none may consist of the same names
+                raise
             kind = type(value)
             if (
                 (kind is np.ndarray or kind is Rows)
@@ -129,11 +133,21 @@ def fetch_names(fetches: Fetches, signature: Signature) -> list[str]:
             "outputs come first, then inputs: run(outputs, {input: value}), with None for all "
             "outputs"
         )
+    if isinstance(fetches, bytes):
+        raise InputError(_not_a_name("outputs", fetches))
     try:
         names = [fetches] if isinstance(fetches, str) else list(fetches)
     except TypeError:
         raise InputError(_not_a_name("outputs", fetches)) from None
     return [plain_name("outputs", name) for name in names]
+
+
+def require_mapping(feeds: object) -> None:
+    """What is fed has names."""
+    if not isinstance(feeds, Mapping):
+        raise InputError(
+            f"feeds must be a mapping from input names to values, not {type(feeds).__name__}"
+        ) from None
 
 
 def plain_name(what: str, name: Any) -> str:

@@ -8,6 +8,7 @@ nobody maps it any more.
 from __future__ import annotations
 
 import math
+import operator
 import os
 import weakref
 from typing import Any
@@ -79,8 +80,9 @@ def empty(shape: int | tuple[int, ...], dtype: Any = "float32") -> np.ndarray:
     dtype = np.dtype(dtype)
     if dtype.newbyteorder("=") not in NUMBER_OF_DTYPE:
         raise TypeError(f"arrays of dtype {dtype} cannot be placed in shared memory")
-    dims = (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
-    nbytes = math.prod(int(dim) for dim in dims) * dtype.itemsize
+    given = (shape,) if isinstance(shape, int | np.integer) else shape
+    dims = tuple(operator.index(dim) for dim in given)
+    nbytes = math.prod(dims) * dtype.itemsize
     if any(dim < 0 for dim in dims):
         raise ValueError(f"dimensions must not be negative, got {dims}")
     if nbytes == 0 or not hasattr(os, "memfd_create"):

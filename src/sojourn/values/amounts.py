@@ -39,7 +39,10 @@ def parse_bytes(amount: int | str) -> int:
     unit = _UNITS.get(match.group(2).lower()) if match else None
     if match is None or unit is None:
         raise ValueError(f"not an amount of memory: {amount!r} (write it like '2GiB' or '500MB')")
-    return int(float(match.group(1)) * unit)
+    try:
+        return int(float(match.group(1)) * unit)
+    except OverflowError:
+        raise ValueError(f"not an amount that a machine can have: {amount!r}") from None
 
 
 def format_bytes(count: int) -> str:

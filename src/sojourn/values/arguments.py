@@ -14,6 +14,8 @@ from typing import Any
 
 from sojourn.values.amounts import parse_bytes
 
+_MOST_SEED = 2**64 - 1
+_MOST_BYTES = 2**60  # more than any machine has: a typing error
 _DEVICE = re.compile(r"auto|cpu|gpu(:[0-9]+|:(GPU-)?[0-9a-f-]+)?", re.IGNORECASE)
 
 
@@ -23,6 +25,13 @@ def text(what: str, value: Any) -> str:
         raise TypeError(f"{what} must be a string, not {value!r}")
     if not value:
         raise ValueError(f"{what} must not be empty")
+    return value
+
+
+def flag(what: str, value: Any) -> bool:
+    """Yes or no."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{what} must be True or False, not {value!r}")
     return value
 
 
@@ -38,8 +47,11 @@ def whole(what: str, value: Any, least: int = 1) -> int:
 def seed(value: Any, deterministic: bool = False) -> int | None:
     """What random numbers start from. Deterministic ops need one: TensorFlow's random ones refuse
     to start elsewhere at every run."""
+    flag("deterministic", deterministic)
     if value is not None:
-        return whole("a seed", value, least=0)
+        if whole("a seed", value, least=0) > _MOST_SEED:
+            raise ValueError(f"a seed must be below 2**64, not {value!r}")
+        return int(value)
     if deterministic:
         raise ValueError("deterministic=True needs a seed: without one, every run starts elsewhere")
     return None
@@ -75,6 +87,8 @@ def memory(what: str, value: Any) -> int:
         raise ValueError(f"{what}: {error}") from None
     if count == 0:
         raise ValueError(f"{what} must be positive, such as '2GiB', not {value!r}")
+    if count > _MOST_BYTES:
+        raise ValueError(f"{what} must be an amount that a machine can have, not {value!r}")
     return count
 
 
