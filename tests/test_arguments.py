@@ -62,6 +62,7 @@ def test_a_timeout_is_a_number_of_seconds(timeout: Any) -> None:
 @pytest.mark.parametrize(
     ("option", "value", "error", "said"),
     [
+        ("name", "\ud800", ValueError, "name must be text, and '.ud800' has half a character"),
         ("signature", 5, TypeError, "signature must be a string, not 5"),
         ("tags", 5, TypeError, "a tag must be a string, not 5"),
         ("tags", ["serve", 5], TypeError, "a tag must be a string, not 5"),

@@ -421,6 +421,21 @@ def test_loops_that_close_one_session_on_their_own_threads_do_not_wait_for_each_
         assert session.receipt.runs == 3
 
 
+def test_an_awaited_close_that_is_cancelled_ends_the_worker_at_once(run, zygote):
+    async def main() -> None:
+        session = await sojourn.aopen(counting_up)
+        await session.arun("total", {"n": 1})
+        running = asyncio.ensure_future(session.arun("total", {"n": FOR_EVER}))
+        closing = asyncio.ensure_future(session.aclose())
+        await asyncio.sleep(0.05)
+        closing.cancel()
+        with pytest.raises(sojourn.SessionClosed, match="outcome is unknown"):
+            await asyncio.wait_for(running, 60)
+        assert (await session.aclose()).clean
+
+    run(main())
+
+
 def test_a_loop_that_ends_without_its_steps_does_not_hang_the_close(zygote):
     with sojourn.open(counting_up) as session:
         loop = asyncio.new_event_loop()

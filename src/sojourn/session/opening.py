@@ -186,8 +186,8 @@ class Blueprint:
     ) -> Session:
         """Open a session for the owner. `is_under_way` is called once it can be called off,
         and `take_spare` may have a worker that is ready."""
-        if name is not None and not isinstance(name, str):
-            raise TypeError(f"name must be a string, not {name!r}")
+        if name not in (None, ""):
+            arguments.text("name", name)
         name = name or f"{self.model_name}-{next(_counter)}"
         attempt = Attempt(name, self._timeout)
         if is_under_way is not None:

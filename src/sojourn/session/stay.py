@@ -222,8 +222,12 @@ class Stay:
 
         deadline = deadline_after(timeout)
         self.ending.refuse_steps(place)
-        while self.lifecycle.under_way and left_until(deadline) > 0:
-            await asyncio.sleep(_LOOK_SECONDS)
+        try:
+            while self.lifecycle.under_way and left_until(deadline) > 0:
+                await asyncio.sleep(_LOOK_SECONDS)
+        except BaseException:
+            self.ending.dropped()  # cancelled: it ends at once, as after a Ctrl-C in `close`
+            raise
         left = None if deadline is None else left_until(deadline)
         return await aside(lambda: self.ending.close(left, place))
 

@@ -25,6 +25,10 @@ def text(what: str, value: Any) -> str:
         raise TypeError(f"{what} must be a string, not {value!r}")
     if not value:
         raise ValueError(f"{what} must not be empty")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{what} must be text, and {value!r} has half a character") from None
     return value
 
 
