@@ -72,6 +72,48 @@ def test_a_result_is_never_the_memory_that_was_fed(isolation):
             assert not any(np.may_share_memory(result, fed) for result in results)
 
 
+@pytest.mark.parametrize("isolation", ["process", "inline"])
+def test_a_result_is_never_memory_of_the_model(isolation):
+    with sojourn.open(remembering, isolation=isolation) as session:
+        for name in session.signature.outputs:
+            first = session.run(name)
+            for _ in range(20):  # engines try several ways
+                again = session.run(name)
+                assert np.array_equal(again, first)
+                again[:] = -1
+        before, same = session.run(["plain", "same"])
+        session.run("Assign_new")
+        assert before[0] == same[0] == 0
+        before[0] = 2
+        assert same[0] == 0
+        assert session.run("plain")[0] == 5
+    with sojourn.open(keeping_its_result, isolation=isolation) as session:
+        session.run("output")[:] = -1
+        assert session.run("output")[0] == 0
+
+
+def keeping_its_result():
+    kept = np.zeros(3)
+    return lambda: kept
+
+
+def remembering():
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+    plain = v1.get_variable("plain", [3], initializer=v1.zeros_initializer(), use_resource=False)
+    resource = v1.get_variable("resource", [3], initializer=v1.ones_initializer())
+    constant = tf.constant([1.0, 2.0, 3.0])
+    v1.assign(plain, [5.0, 5.0, 5.0], name="Assign_new")
+    return {}, {
+        "plain": plain,
+        "same": tf.identity(plain),
+        "read": resource.read_value(),
+        "constant": constant,
+        "folded": constant + constant,
+    }
+
+
 def test_names_may_come_from_a_generator_and_run_again():
     with sojourn.open(halves) as session:
         fed = {"x": np.ones((1, 4), np.float32)}

@@ -43,10 +43,6 @@ class EnginePlan(Protocol):
         """Whether feeds may be read in place: no op of the step can keep one."""
 
     @property
-    def may_echo(self) -> bool:
-        """Whether a result can be the memory of a feed."""
-
-    @property
     def prints(self) -> bool:
         """Whether a step may write to standard output or error."""
 

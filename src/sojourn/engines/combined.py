@@ -106,7 +106,6 @@ class _TwoPlans:
         self._runs = [plan.run for plan in plans]
         self.inputs, self.outputs, self.slots = plans[0].inputs, plans[0].outputs, plans[0].slots
         self.adoptable = all(plan.adoptable for plan in plans)
-        self.may_echo = any(plan.may_echo for plan in plans)
         self.prints = any(plan.prints for plan in plans)
         self.may_wait = any(plan.may_wait for plan in plans)
 

@@ -68,7 +68,6 @@ class FunctionEngine:
 
 class FunctionPlan:
     adoptable = False
-    may_echo = False  # it is given copies
     prints = True
     may_wait = True
     changes_state = False  # what a function keeps cannot be saved anyway

@@ -101,7 +101,6 @@ class LiteRtEngine:
 
 class LiteRtPlan:
     adoptable = True  # feeds are copied into the interpreter's own tensors
-    may_echo = False
     prints = False
     may_wait = False
     changes_state = False  # what it remembers cannot be saved anyway

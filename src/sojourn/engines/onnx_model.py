@@ -113,7 +113,6 @@ class OnnxEngine:
 
 class OnnxPlan:
     adoptable = True  # nothing is kept from one run to the next
-    may_echo = True
     prints = False
     may_wait = False
     changes_state = False

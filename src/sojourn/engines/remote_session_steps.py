@@ -27,7 +27,6 @@ class SessionStep:
     outputs: Sequence[TensorSpec] = ()
     slots: Sequence[int] = ()
     adoptable = False
-    may_echo = False  # the caller of the step decides that
     prints = True
     may_wait = True
     changes_state = True

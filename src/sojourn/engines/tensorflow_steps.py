@@ -21,7 +21,6 @@ from tensorflow.python.client import pywrap_tf_session as c_api
 from sojourn.engines import denormals
 from sojourn.engines.base import Arrays
 from sojourn.engines.branches import SWITCHES
-from sojourn.engines.feed_flow import may_outlive_the_step
 from sojourn.engines.variables import CHANGING_PARTS
 from sojourn.values import TensorSpec
 
@@ -149,7 +148,6 @@ class CompiledStep:
         self.outputs = outputs
         self.slots = slots
         self.adoptable = not facts.may_keep_feeds
-        self.may_echo = may_outlive_the_step(feeds, fetches)
         self.prints = facts.prints
         self.may_wait = facts.may_wait
         self.changes_state = facts.changes_state

@@ -140,9 +140,9 @@ class InlineBackend:
         if not step.adoptable:
             # A variable may keep a fed buffer, and this one is the user's.
             fed = [array.copy() for array in fed]
-        plan = self._host.step(step.number)
-        results = plan.run(fed)
-        return [_own(result, fed) for result in results] if plan.may_echo else results
+        # A result may be the memory of a variable, a constant, a feed or another result, and the
+        # user may change it, or keep it while they change.
+        return [result.copy() for result in self._host.step(step.number).run(fed)]
 
     async def astep(
         self, step: PreparedStep, arrays: Sequence[np.ndarray | Rows], deadline: float | None
@@ -239,11 +239,6 @@ class InlineBackend:
 
     def release(self) -> None:
         """There are no descriptors."""
-
-
-def _own(result: np.ndarray, feeds: Sequence[np.ndarray]) -> np.ndarray:
-    """TensorFlow hands a feed on where it can, and what the user has fed may change."""
-    return result.copy() if any(np.may_share_memory(result, feed) for feed in feeds) else result
 
 
 def _anonymous() -> int:
