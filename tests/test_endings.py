@@ -18,9 +18,12 @@ from clients import client, remaining, told
 from faults.tools import Background, is_running, wait_until
 from sojourn import State
 from sojourn.probes import processes
+from sojourn.process import lanes as lanes_module
+from sojourn.process import output
 from sojourn.process.lanes import under_way
 from sojourn.process.zygote import zygote
 from sojourn.testing import leftovers, take_snapshot
+from sojourn.transport import lane as lane_module
 
 pytestmark = pytest.mark.usefixtures("zygote")
 
@@ -548,6 +551,36 @@ def test_after_ctrl_c_in_a_step_the_session_can_be_used():
 
 
 # -- repetition ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["printing", "sending", "opening a lane"])
+def test_a_signal_handler_may_close_the_session_whose_step_it_interrupts(where, monkeypatch):
+    session = sojourn.open(models.adder)
+    session.run("output", {"a": 1, "b": 2})
+    if where == "opening a lane":
+        session._stay.backend.worker._lanes._free.clear()  # as if others had them
+    owner, name = {
+        "printing": (output.Stream, "_size"),
+        "sending": (lane_module, "ring"),
+        "opening a lane": (lanes_module.Lanes, "_rows"),
+    }[where]
+    usual = getattr(owner, name)
+    closed: list[sojourn.Receipt] = []
+
+    def interrupted(*args):
+        # What a handler does that comes at this very moment, on this thread.
+        if not closed and threading.current_thread() is threading.main_thread():
+            closed.append(None)
+            closed[0] = session.close()
+        return usual(*args)
+
+    monkeypatch.setattr(owner, name, interrupted)
+    with pytest.raises(sojourn.SessionClosed, match="was closed at"):
+        for _ in range(2):
+            session.run("output", {"a": 1, "b": 2})
+    monkeypatch.undo()
+    assert closed == [session.receipt]
+    assert session.receipt.clean
 
 
 def test_many_sessions_from_many_threads_leave_nothing():

@@ -20,6 +20,21 @@ class Lock(Protocol):
     def release(self) -> None: ...
 
 
+_MOMENT_SECONDS = 1.0  # that nobody holds one of our short locks for, unless it is stopped
+
+
+@contextlib.contextmanager
+def held_or_stopped(lock: Lock) -> Iterator[None]:
+    """Hold a lock that others hold for a moment only. If it does not become free, its holder is
+    the main thread, in a signal handler that waits for us: then it is safe to go on."""
+    is_held = lock.acquire(timeout=_MOMENT_SECONDS)
+    try:
+        yield
+    finally:
+        if is_held:
+            lock.release()
+
+
 def deadline_after(timeout: float | None) -> float | None:
     """The moment when this many seconds will have passed."""
     return None if timeout is None or timeout == math.inf else time.monotonic() + timeout

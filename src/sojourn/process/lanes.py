@@ -19,7 +19,7 @@ import numpy as np
 
 from sojourn.errors import PlatformError, SessionBusy, SojournError
 from sojourn.process.calls import NoAnswer
-from sojourn.process.deadlines import left_until
+from sojourn.process.deadlines import held_or_stopped, left_until
 from sojourn.process.nets import close_all, net
 from sojourn.process.protocol import OpenLane
 from sojourn.transport import board, frames
@@ -103,8 +103,11 @@ class Lanes:
         except LaneRefused:
             self._abandoned.append(lane)
             raise self.refusal_of(lane) from None
-        except BaseException:
-            self._abandoned.append(lane)
+        except BaseException as error:
+            self.abandon(lane)
+            if self._board is None and isinstance(error, OSError | ValueError):
+                # A handler of a signal has closed the session in the midst of this.
+                raise lane.peer_gone() from None
             raise
         finally:
             under_way.discard(lane)
@@ -167,7 +170,7 @@ class Lanes:
 
     def close(self) -> None:
         """Give back every descriptor and the board's memory."""
-        with self._lock:
+        with held_or_stopped(self._lock):
             self._close()
 
     def after_fork_in_child(self) -> None:
@@ -251,7 +254,8 @@ class Lanes:
             ours.close()
             for fd in bells:
                 os.close(fd)
-            if isinstance(error, BrokenPipeError | ConnectionError):
+            is_closed = self._board is None and isinstance(error, OSError)
+            if is_closed or isinstance(error, ConnectionError):
                 raise PeerGone from None
             if isinstance(error, Exception):
                 self._count = index
@@ -260,7 +264,8 @@ class Lanes:
             theirs.close()
 
     def _rows(self, index: int) -> tuple[memoryview, memoryview]:
-        assert self._board is not None
+        if self._board is None:
+            raise PeerGone  # closed meanwhile
         return board.rows(self._board, index)
 
     def _forget_board_fd(self) -> None:

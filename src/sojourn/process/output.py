@@ -19,6 +19,7 @@ import threading
 from typing import TextIO
 
 from sojourn.process import log_records
+from sojourn.process.deadlines import held_or_stopped
 from sojourn.process.nets import close_all, net
 from sojourn.process.plain import plain
 
@@ -117,7 +118,7 @@ class Stream:
 
     def close(self) -> None:
         """Give the memory back, once those who read it now have finished."""
-        with self._lock:
+        with held_or_stopped(self._lock):
             fd, self.fd = self.fd, -1
             if self._net.detach() is not None:
                 os.close(fd)
