@@ -750,9 +750,18 @@ def closing_cancels_what_waits(session: Any) -> Any:
         queue = tf.queue.FIFOQueue(1, tf.float32)
         take = queue.dequeue()
         s = session()
+        s.run([queue.size(), queue.enqueue(1.0)])  # what a first step makes is there
+        s.run(take)
         seen: list[Any] = []
-        thread = threading.Thread(target=lambda: seen.append(outcome(lambda: s.run(take))))
+        begins = threading.Event()
+
+        def wait() -> None:
+            begins.set()
+            seen.append(outcome(lambda: s.run(take)))
+
+        thread = threading.Thread(target=wait)
         thread.start()
+        begins.wait()
         time.sleep(0.3)
         s.close()
         thread.join(120)

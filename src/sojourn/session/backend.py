@@ -141,8 +141,11 @@ class InlineBackend:
             # A variable may keep a fed buffer, and this one is the user's.
             fed = [array.copy() for array in fed]
         # A result may be the memory of a variable, a constant, a feed or another result, and the
-        # user may change it, or keep it while they change.
-        return [result.copy() for result in self._host.step(step.number).run(fed)]
+        # user may change it, or keep it while they change. What is no array is the drop-in's.
+        return [
+            result.copy() if isinstance(result, np.ndarray) else result
+            for result in self._host.step(step.number).run(fed)
+        ]
 
     async def astep(
         self, step: PreparedStep, arrays: Sequence[np.ndarray | Rows], deadline: float | None
