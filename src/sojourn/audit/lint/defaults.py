@@ -1,6 +1,6 @@
-"""Code that runs on whatever session is the default when it is called, in a file that makes none.
+"""Code that runs on whatever session is the default, in a program that makes none for it.
 
-The default session is then one that another module opened, closes and replaces as it likes.
+The default session is then one that other code opened, closes and replaces as it likes.
 """
 
 from __future__ import annotations
@@ -26,22 +26,29 @@ _ASKING = "tensorflow.get_default_session"
 _RUNNING = frozenset({"run", "partial_run", "make_callable"})
 _NAMES = (ast.Name, ast.Attribute)
 _LOOKING = frozenset({"print", "isinstance", "hasattr", "type", "id", "repr", "str", "bool"})
+_RECKONING = (ast.BinOp, ast.Compare, ast.Subscript)  # what is done to numbers
 _READING = frozenset({"print", "float", "int", "array", "asarray", "mean", "argmax", "format"})
 
 
 def borrowed(module: Module) -> Iterator[Problem]:
-    """The uses of a default session that this file did not make."""
+    """The uses of a default session that no file of this program made."""
     calls = [call for call in module.calls if _asks(module, call) or _runs_by_default(module, call)]
-    if not calls or module.is_test or _installs_default(module):
+    if not calls or module.is_test:
+        return
+    others = [m for m in module.program.together_with(module) if m is not module]
+    if _installs_default(module) or any(map(_lends_default, others)):
         return
     blocks = list(_blocks_with_default(module))
-    mentioned = {last_name(n) for b in blocks for n in ast.walk(b) if isinstance(n, _NAMES)}
+    theirs = [block for other in others for block in _blocks_with_default(other)]
+    mentioned = {
+        last_name(n) for b in blocks + theirs for n in ast.walk(b) if isinstance(n, _NAMES)
+    }
     ours = module.program.reachable(mentioned)
     for call in calls:
         scope = module.scope_of(call)
         if not isinstance(scope, Function) or scope.name.startswith("test"):
             continue
-        if blocks and _may_be_inside(module, call, scope, blocks, ours):
+        if _may_be_inside(module, call, scope, blocks, ours):
             continue
         if _is_called_by_relatives(module, scope):
             continue
@@ -92,11 +99,11 @@ def _is_data(module: Module, call: ast.Call) -> bool:
     if isinstance(parent, ast.Call):
         return call in parent.args and last_name(parent.func) in _READING
     if isinstance(parent, ast.Assign) and isinstance(parent.targets[0], ast.Name):
-        uses = own_uses(module.scope_of(call), parent.targets[0].id)
+        uses = list(own_uses(module.scope_of(call), parent.targets[0].id))
+        if any(isinstance(module.parents[use], _RECKONING) for use in uses):
+            return True  # `weights[weights < 0.1] = 0`
         return any(_is_fed_back(module, use, call) for use in uses)
-    return isinstance(
-        parent, ast.Attribute | ast.BinOp | ast.Subscript | ast.Compare | ast.FormattedValue
-    )
+    return isinstance(parent, (*_RECKONING, ast.Attribute, ast.FormattedValue))
 
 
 def _is_fed_back(module: Module, use: ast.Name, call: ast.Call) -> bool:
@@ -135,17 +142,28 @@ def _is_run(module: Module, node: ast.expr) -> bool:
 
 def _installs_default(module: Module) -> bool:
     """Whether this file makes a session the default one for as long as it likes."""
-    for call in module.calls:
-        is_handed_out = isinstance(module.parents[call], ast.Return)
-        if is_interactive(module.opens(call) or "") and not is_handed_out:
-            return True
-        name = last_name(call.func)
-        if name in ("__enter__", "set_session", "enter_context"):
-            return True
-        is_block = isinstance(module.parents[call], ast.withitem)
-        if name == "as_default" and not is_block and "graph" not in ast.unparse(call).lower():
-            return True
-    return False
+    names = {last_name(call.func) for call in module.calls}
+    return bool(names & {"__enter__", "set_session", "enter_context"}) or _lends_default(module)
+
+
+def _lends_default(module: Module) -> bool:
+    """Whether this file surely does so, and for the others of its program as well."""
+
+    def answer() -> bool:
+        return not module.is_test and any(_is_installation(module, call) for call in module.calls)
+
+    return module.program.once("lends default", module.tree, answer)
+
+
+def _is_installation(module: Module, call: ast.Call) -> bool:
+    parent = module.parents[call]
+    if is_interactive(module.opens(call) or ""):
+        return not isinstance(parent, ast.Return)
+    if not isinstance(call.func, ast.Attribute) or isinstance(parent, ast.withitem):
+        return False
+    if call.func.attr == "__enter__":
+        return _may_enter_session(module, call.func.value)
+    return call.func.attr == "as_default" and "graph" not in ast.unparse(call).lower()
 
 
 def _blocks_with_default(module: Module) -> Iterator[ast.AST]:
@@ -162,13 +180,13 @@ def _blocks_with_default(module: Module) -> Iterator[ast.AST]:
 def _may_be_inside(
     module: Module, call: ast.Call, scope: Function, blocks: list[ast.AST], ours: set[str]
 ) -> bool:
-    """Whether a default session of this file may be in force where the call is."""
+    """Whether a default session of this program may be in force where the call is."""
     owner = module.class_of(scope)
     called = owner.name if owner is not None and scope.name.startswith("__") else scope.name
     if called in ours:
-        return True  # a block of this file leads here
+        return True  # a block of the program leads here
     is_script = any(not isinstance(module.scope_of(block), Function) for block in blocks)
-    if (is_script or owner is not None) and not module.program.mentions(called):
+    if blocks and (is_script or owner is not None) and not module.program.mentions(called):
         return True  # no caller is in sight, and it may be one in a block of this file
     node: ast.AST = call
     while node is not scope:

@@ -11,7 +11,7 @@ from sojourn.audit.lint.built import is_built_up
 from sojourn.audit.lint.containers import is_collected
 from sojourn.audit.lint.definitions import Definition
 from sojourn.audit.lint.module import Function, Module, last_name, own_nodes
-from sojourn.audit.lint.ops import adds_op
+from sojourn.audit.lint.ops import ASSIGNING, adds_op
 from sojourn.audit.lint.problem import Problem, problem_at
 from sojourn.audit.lint.repeats import (
     calls_in_loops,
@@ -111,7 +111,7 @@ class Loops:
             return True
         if not isinstance(call.func, ast.Attribute):
             return False
-        if call.func.attr in ("assign", "assign_add", "assign_sub"):
+        if call.func.attr in ASSIGNING:
             return is_tensor(module, call.func.value)
         if call.func.attr == "get_next":
             return not call.args and "iter" in last_name(call.func.value).lower()

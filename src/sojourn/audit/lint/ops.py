@@ -67,9 +67,10 @@ _LAYERS = frozenset(
     {"conv2d", "conv2d_transpose", "fully_connected", "batch_norm", "layer_norm", "dropout"}
     | {"flatten", "max_pool2d", "avg_pool2d", "softmax", "embed_sequence", "one_hot_encoding"}
 )
+ASSIGNING = frozenset({"assign", "assign_add", "assign_sub"})
 # Methods that add an op wherever their result can be fetched.
-MAKING = frozenset(
-    {"assign", "assign_add", "assign_sub", "minimize", "apply_gradients", "get_next", "sample"}
+MAKING = ASSIGNING | frozenset(
+    {"minimize", "apply_gradients", "get_next", "sample"}
     | {"enqueue", "enqueue_many", "dequeue", "dequeue_many", "initialized_value", "log_prob"}
     | {"scatter_update", "make_initializer", "read_value", "prob", "entropy", "cross_entropy"}
     | {"kl_divergence", "mean", "stddev", "variance", "zero_state", "size", "lookup"}

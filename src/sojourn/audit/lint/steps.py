@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from sojourn.audit.lint.module import Module, last_name
-from sojourn.audit.lint.ops import MAKING, backend_name, is_tensor_call
+from sojourn.audit.lint.ops import ASSIGNING, MAKING, backend_name, is_tensor_call
 
 _SESSION_NAME = re.compile(r"(?:^|_)(?:mon_?)?sess(?:ion)?(?:_|\d|$)", re.IGNORECASE)
 _SURELY_TENSORS = (ast.Sub, ast.Div, ast.FloorDiv, ast.Pow, ast.MatMult)
@@ -76,9 +76,11 @@ def _has_graphs(module: Module) -> bool:
 
 
 def can_run(module: Module, node: ast.expr) -> bool:
-    """`tf.group(...).run()`, `tf.assign(...).op.run()`, a variable's initializer: surely an op."""
+    """`tf.group(...).run()`, `v.assign(...).op.run()`, a variable's initializer: surely an op."""
     if isinstance(node, ast.Attribute) and node.attr in ("op", "initializer"):
         node = node.value
+    if isinstance(node, ast.Call) and last_name(node.func) in ASSIGNING:
+        return True
     if isinstance(node, ast.Call) and module.names.meaning(node.func) == "tensorflow.group":
         return True
     return is_tensor(module, node)
