@@ -300,7 +300,7 @@ class OnceClosed:
         saver.restore(self.session, path)
 
     def sample(self):
-        return self.session.run(tf.no_op())
+        return self.session.run("y:0")
 
 
 class PerhapsDebugged:
@@ -310,7 +310,7 @@ class PerhapsDebugged:
             self.sess = tf_debug.LocalCLIDebugWrapperSession(self.sess)
 
     def step(self):
-        return self.sess.run(tf.no_op())
+        return self.sess.run("y:0")
 
 
 class DebuggedAndClosed:
@@ -337,3 +337,34 @@ class ShowsWhatItRuns:
 
     def predict(self, value):
         return self.shown.run(x, {x: value})
+
+
+several = []
+
+
+def fill(graphs):
+    global several
+    for graph in graphs:
+        several.append(tf.Session(graph=graph))  # expect: SOJ001
+
+
+def mean_of(values, x):
+    return [s.run(value, {x: 1.0}) for s, value in zip(several, values, strict=True)]
+
+
+def one_for_each(networks):
+    sessions = []
+    for index, network in enumerate(networks):
+        sessions.append(tf.Session(graph=network.graph))  # expect: SOJ001
+        networks[index].first(sessions[index])
+    for index, sess in enumerate(sessions):
+        networks[index].learn(sess)
+
+
+def one_for_each_and_closed(networks):
+    sessions = []
+    for network in networks:
+        sessions.append(tf.Session(graph=network.graph))
+    for sess, network in zip(sessions, networks, strict=True):
+        network.learn(sess)
+        sess.close()

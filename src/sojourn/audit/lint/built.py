@@ -10,7 +10,8 @@ import ast
 from collections.abc import Iterator
 
 from sojourn.audit.lint.module import Module
-from sojourn.audit.lint.steps import is_step
+from sojourn.audit.lint.ops import adds_op
+from sojourn.audit.lint.steps import fetches, is_preparation, is_step
 
 _KEEPING = frozenset({"append", "extend", "add", "insert", "update"})
 
@@ -41,6 +42,15 @@ def is_built_up(module: Module, node: ast.expr, region: ast.AST) -> bool:
     if isinstance(region, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
         return True
     return leaves
+
+
+def only_prepares(module: Module, loop: ast.AST) -> bool:
+    """Whether a loop that builds runs nothing but initializers, as metrics for Keras do."""
+    calls = [n for n in ast.walk(loop) if isinstance(n, ast.Call)]
+    steps = [call for call in calls if is_step(module, call)]
+    fetched = [fetch for step in steps for fetch in fetches(module, step)]
+    builds = any(adds_op(module.names, c) and not is_preparation(c) for c in calls)
+    return builds and bool(fetched) and all(map(is_preparation, fetched))
 
 
 def _steps_and_statements(region: ast.AST) -> list[ast.AST]:

@@ -30,6 +30,7 @@ _EXTENSION = re.compile(r"\.[A-Za-z]\w+$")
 _NUMBERS = frozenset({"int", "float", "round", "abs"})
 _SHAPES = frozenset({"shape", "ndim", "size", "dtype"})
 _FOUND = (ast.Call, ast.Subscript, ast.Attribute)
+_PLAIN = frozenset({"len", "isinstance", "type", "str", "int", "float", "list", "tuple", "np"})
 _FILLING = frozenset({"add", "append", "extend", "insert", "setdefault", "update"})
 
 
@@ -58,16 +59,41 @@ def turns_of(branch: ast.If, child: ast.AST, region: Loop | Function) -> Turns:
     return Turns.ONCE if child in branch.body and _is_once(test, region) else Turns.UNKNOWN
 
 
-def unset_parameter(branch: ast.If, child: ast.AST, function: Function) -> str:
-    """The parameter that has to be None for this branch: `if train_op is None:`; or ""."""
+def asked_parameter(branch: ast.If, child: ast.AST, function: Function) -> tuple[str, bool] | None:
+    """The parameter that decides on this branch, and whether it has to be given for it.
+
+    `if train_op is None:`, `if len(weights) > 0:`.
+    """
+    if child not in branch.body:
+        return None
     test = branch.test
-    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        name = last_name(test.operand) if isinstance(test.operand, ast.Name) else ""
-    elif isinstance(test, ast.Compare) and ast.unparse(test).endswith(" is None"):
-        name = last_name(test.left) if isinstance(test.left, ast.Name) else ""
-    else:
-        return ""
-    return name if child in branch.body and name in parameters(function) else ""
+    is_given = not (isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not))
+    asked = test if is_given else test.operand  # type: ignore[attr-defined]
+    if isinstance(test, ast.Compare):
+        text = ast.unparse(test)
+        is_given = text.endswith((" is not None", " > 0"))
+        asked = test.left if is_given or text.endswith(" is None") else test
+        is_sized = isinstance(asked, ast.Call) and last_name(asked.func) == "len" and asked.args
+        if text.endswith(" > 0") and not is_sized:
+            return None
+        asked = asked.args[0] if is_sized else asked  # type: ignore[attr-defined]
+    elif is_given and not _is_none_by_default(asked, function):
+        return None
+    name = asked.id if isinstance(asked, ast.Name) else ""
+    return (name, is_given) if name in parameters(function) else None
+
+
+def _is_none_by_default(node: ast.expr, function: Function) -> bool:
+    defaults = zip(reversed(parameters(function)), reversed(function.args.defaults), strict=False)
+    value = dict(defaults).get(last_name(node))
+    return isinstance(value, ast.Constant) and value.value is None
+
+
+def is_told_by_arguments(test: ast.expr, function: Function) -> bool:
+    """Whether only what this call is given decides, or chance: so it is another thing each time."""
+    names = _names(test)
+    given = set(parameters(function)) - {"self", "cls"}
+    return _is_repeating(test) or bool(names & given and names <= given | _PLAIN)
 
 
 def _comes_again(test: ast.expr) -> bool:

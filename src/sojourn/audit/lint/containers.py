@@ -82,17 +82,18 @@ def _is_repeated(value: ast.expr | None) -> bool:
     return isinstance(value, ast.BinOp) and isinstance(value.left, ast.List)  # [None] * 3
 
 
-def _use_of_holder(module: Module, node: ast.expr | None) -> Use:
-    """What one mention of the container does to the sessions in it."""
+def _use_of_holder(module: Module, node: ast.expr | None, held: ast.expr | None = None) -> Use:
+    """What one mention of the container does to the sessions in it: `held`, or a view of that."""
     if node is None:
         return Use.TAKE
+    held = held or node
     parent = module.parents[node]
     if isinstance(parent, ast.Subscript) and parent.value is node:
-        return classify(module, parent) if isinstance(parent.ctx, ast.Load) else Use.TEST
+        return _use_of_item(module, parent) if isinstance(parent.ctx, ast.Load) else Use.TEST
     if isinstance(parent, ast.Compare | ast.If | ast.While | ast.UnaryOp | ast.FormattedValue):
         return Use.TEST
     if isinstance(parent, ast.For | ast.comprehension) and parent.iter is node:
-        return _use_of_turns(module, parent)
+        return _use_of_turns(module, parent, held)
     if isinstance(parent, ast.Attribute):
         call = module.parents[parent]
         if not isinstance(call, ast.Call) or call.func is not parent:
@@ -100,20 +101,45 @@ def _use_of_holder(module: Module, node: ast.expr | None) -> Use:
         if parent.attr in _PUTTING or parent.attr in _LOOKING:
             return Use.TEST
         if parent.attr in _GIVING:
-            return classify(module, call)
-        return _use_of_holder(module, call) if parent.attr in _VIEWS else Use.TAKE
+            return _use_of_item(module, call)
+        return _use_of_holder(module, call, held) if parent.attr in _VIEWS else Use.TAKE
     if isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name):
         if parent.func.id in _LOOKING:
             return Use.TEST
-        return _use_of_holder(module, parent) if parent.func.id in _WRAPPING else Use.TAKE
+        return _use_of_holder(module, parent, held) if parent.func.id in _WRAPPING else Use.TAKE
     return Use.TAKE
 
 
-def _use_of_turns(module: Module, loop: ast.For | ast.comprehension) -> Use:
+def _use_of_turns(module: Module, loop: ast.For | ast.comprehension, held: ast.expr) -> Use:
     """What a loop over the container does to what it holds."""
-    names = [n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)]
+    items = _items(loop.target, loop.iter, held)
+    names = [n.id for n in ast.walk(items) if isinstance(n, ast.Name)]
     scope = module.scope_of(loop)
     uses = [u for name in names for u in own_uses(scope, name)]
     if isinstance(scope, Function) and any(True for n in names for _ in module.free_uses(scope, n)):
         return Use.TAKE
-    return worst(classify(module, use) for use in uses)
+    return worst(_use_of_item(module, use) for use in uses)
+
+
+def _use_of_item(module: Module, node: ast.expr) -> Use:
+    """What is done to one session; who opened it still owns it when a function is given it."""
+    parent = module.parents[node]
+    is_named = isinstance(parent, ast.Call) and bool(last_name(parent.func))
+    use = classify(module, node)
+    return Use.BORROW if use is Use.LEND and is_named else use
+
+
+def _items(target: ast.expr, source: ast.expr, held: ast.expr) -> ast.expr:
+    """The part of a loop's target that gets what comes from the container, beside other things."""
+    if not isinstance(source, ast.Call) or not isinstance(target, ast.Tuple | ast.List):
+        return target
+    name = last_name(source.func)
+    parts = source.args if name == "zip" else []
+    if name == "enumerate":
+        parts = [ast.Constant(0), *source.args]
+    elif name == "items" and isinstance(source.func, ast.Attribute):
+        parts = [ast.Constant(0), source.func.value]
+    for part, given in zip(target.elts, parts, strict=False):
+        if held in ast.walk(given):
+            return _items(part, given, held)
+    return target

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import PurePath
 
 from sojourn.audit import codes
-from sojourn.audit.lint.built import is_built_up
+from sojourn.audit.lint.built import is_built_up, only_prepares
 from sojourn.audit.lint.containers import is_collected
 from sojourn.audit.lint.definitions import Definition
 from sojourn.audit.lint.module import Function, Module, last_name, own_nodes
@@ -183,28 +183,28 @@ class Loops:
             if runs_steps(module, loop) and not renews(module, loop):
                 if leaves_after(module, node, loop):
                     continue
-                if is_built_up(module, node, loop):
+                if is_built_up(module, node, loop) or only_prepares(module, loop):
                     return node, None
                 detail = f"added on every turn of the loop on line {loop.lineno}"
                 detail += _instead(module, node)
                 return loop, problem_at(node, codes.GRAPH_GROWS, detail)
-        unset: set[str] = set()
-        function = function_around(module, node, unset)
+        asked: dict[str, bool] = {}
+        function = function_around(module, node, asked)
         if function is None or renews(module, function) or not runs_steps(module, function):
             return node, None
         if is_built_up(module, node, function):
             return node, None
-        every = "" if unset else occasion(module, function)
+        every = "" if asked else occasion(module, function)
         if every:
             detail = f"`{function.name}` adds it for every {every}"
             return function, problem_at(node, codes.GRAPH_GROWS, detail)
-        if function.decorator_list:
+        if {last_name(d) for d in function.decorator_list} - _PLAIN:
             return node, None
-        for caller, call, loops in calls_in_loops(module, function, unset):
+        for caller, call, loops in calls_in_loops(module, function, asked):
             if any(not renews(caller, loop) for loop in loops):
                 detail = f"`{function.name}` adds it, and {self._place(caller, call)} in a loop"
                 return function, problem_at(node, codes.GRAPH_GROWS, detail)
-        if not unset and is_for_many_calls(module, function):
+        if all(asked.values()) and is_for_many_calls(module, function, node):
             detail = f"`{function.name}` adds it on every call"
             return function, problem_at(node, codes.GRAPH_GROWS, detail)
         return node, None

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 from sojourn.audit.lint.conditions import (
     Comprehension,
     Loop,
     Turns,
+    asked_parameter,
     binds,
+    is_told_by_arguments,
     turns_of,
-    unset_parameter,
 )
 from sojourn.audit.lint.definitions import argument_for
 from sojourn.audit.lint.module import (
@@ -28,6 +30,7 @@ _FRESH = frozenset({"tensorflow.Graph", "tensorflow.reset_default_graph"})
 _CASES = 10  # of a test
 _FEW = 3  # turns of a literal loop that are a handful of cases, not a repetition
 _DEEP = 4  # calls that are followed
+_NOTHING: Mapping[str, bool] = MappingProxyType({})
 
 
 def loops_around(module: Module, node: ast.AST) -> Iterator[Loop]:
@@ -56,20 +59,20 @@ def loops_around(module: Module, node: ast.AST) -> Iterator[Loop]:
 
 
 def function_around(
-    module: Module, node: ast.AST, unset: set[str] | None = None
+    module: Module, node: ast.AST, asked: dict[str, bool] | None = None
 ) -> Function | None:
     """The function that runs this node on every call.
 
-    With `unset`, also one that runs it when some parameters are None, which are put there.
+    With `asked`, also one that runs it when some parameters are given or None: these are put there.
     """
     child, parent = node, module.parents.get(node)
     branches: list[tuple[ast.If, ast.AST]] = []
     while parent is not None:
         if isinstance(parent, Function):
-            if unset is not None:
-                names = [unset_parameter(*branch, parent) for branch in branches]
-                unset |= set(names) - {""}
-                branches = [b for b, name in zip(branches, names, strict=True) if not name]
+            if asked is not None:
+                found = [asked_parameter(*branch, parent) for branch in branches]
+                asked |= dict(one for one in found if one is not None)
+                branches = [b for b, one in zip(branches, found, strict=True) if one is None]
             is_asked_anew = all(turns_of(*b, parent) is Turns.AGAIN for b in branches)
             return parent if is_asked_anew and _is_reached_always(parent, child) else None
         if isinstance(parent, ast.If) and child is not parent.test:
@@ -90,18 +93,18 @@ def is_unconditional(module: Module, node: ast.AST, statement: ast.stmt) -> bool
 
 
 def calls_in_loops(
-    module: Module, function: Function, unset: Collection[str] = (), depth: int = 0
+    module: Module, function: Function, asked: Mapping[str, bool] = _NOTHING, depth: int = 0
 ) -> Iterator[tuple[Module, ast.Call, list[ast.AST]]]:
     """Calls of this function that are repeated, with the loops around them.
 
     A call by another function counts when a loop calls that one, and so on; `map(function, items)`
-    is a loop too. Calls that give a value for a parameter in `unset` are left out.
+    is a loop too. Calls that do not give what is `asked`, or give what has to be None, are left.
     """
     for caller, call in module.program.mappings_of(function):
-        if not unset and not _is_few(caller, call.args[1]):
+        if not asked and not _is_few(caller, call.args[1]):
             yield caller, call, [call]
     for caller, call in module.program.calls_of(function):
-        if not all(_leaves_unset(caller, call, function, name) for name in unset):
+        if not all(_gives(caller, call, function, *one) for one in asked.items()):
             continue
         loops: list[ast.AST] = [
             loop
@@ -118,8 +121,8 @@ def calls_in_loops(
                 yield from calls_in_loops(caller, outer, depth=depth + 1)
 
 
-def _leaves_unset(module: Module, call: ast.Call, function: Function, name: str) -> bool:
-    """Whether a call gives None for this parameter, or leaves it at that."""
+def _gives(module: Module, call: ast.Call, function: Function, name: str, is_given: bool) -> bool:
+    """Whether a call gives something for this parameter, or leaves it at None."""
     found = module.program.definition(module, call.func)
     if found is None or any(keyword.arg is None for keyword in call.keywords):
         return False
@@ -128,7 +131,8 @@ def _leaves_unset(module: Module, call: ast.Call, function: Function, name: str)
     if given is None and not any(isinstance(a, ast.Starred) for a in call.args):
         defaults = function.args.defaults
         given = dict(zip(reversed(names), reversed(defaults), strict=False)).get(name)
-    return isinstance(given, ast.Constant) and given.value is None
+    is_none = isinstance(given, ast.Constant) and given.value is None
+    return is_none is not is_given and (given is not None or not is_given)
 
 
 def renews(module: Module, node: ast.AST) -> bool:
@@ -271,7 +275,11 @@ def _is_reached_always(function: Function, statement: ast.AST) -> bool:
     for earlier in function.body:
         if earlier is statement:
             return True
-        if any(isinstance(n, ast.Return) for n in ast.walk(earlier)):
+        if isinstance(earlier, Function | ast.ClassDef):
+            continue
+        if isinstance(earlier, ast.If) and is_told_by_arguments(earlier.test, function):
+            continue
+        if any(isinstance(n, ast.Return) for n in own_nodes(earlier)):
             return False
     return False
 

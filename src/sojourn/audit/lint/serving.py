@@ -20,7 +20,7 @@ from sojourn.audit.lint.module import (
 )
 from sojourn.audit.lint.ops import adds_op
 from sojourn.audit.lint.repeats import function_around, loops_around, runs_steps
-from sojourn.audit.lint.steps import is_step, looks_like_session
+from sojourn.audit.lint.steps import is_preparation, is_step, looks_like_session
 
 _ROUTES = frozenset("route get post put websocket on message_handler on_message".split())
 _HANDLERS = ("RequestHandler", "Resource", "MethodView", "APIView", "Servicer")
@@ -52,6 +52,18 @@ _PER_ITEM = frozenset(
 _AT_ONCE = frozenset(
     "init initialize build create make setup set prepare define compile load restore import fit "
     "train evaluate eval test score main run start save export freeze plot show visualize".split()
+)
+# What is done before a model is used.
+_SETTING_UP = frozenset(
+    "init initialize initialise initializer initialization build create make setup up prepare "
+    "define compile construct load restore reload import train training pretrain fit finetune "
+    "main run start begin open enter exit del save export freeze demo experiment example "
+    "configure connect warm warmup plot show visualize print".split()
+)
+# What may be done again though it takes nothing and returns nothing.
+_CHANGING = frozenset(
+    "update sync synchronize copy reset assign clear set clone replace transfer increment "
+    "increase decrease decay".split()
 )
 _NOT_ITEMS = frozenset({"self", "cls", "args", "config", "cfg", "flags", "FLAGS", "hparams", "opt"})
 _DEEP = 3  # callers of callers
@@ -93,45 +105,118 @@ def _hands_over(call: ast.Call, function: Function) -> bool:
 
 
 def _answers(module: Module, function: Function, given: set[str]) -> bool:
-    """Whether a method makes ops of its arguments and returns what its own session says of them."""
+    """Whether a function makes ops of its arguments and returns what a session says of them."""
     calls = [n for n in own_nodes(function) if isinstance(n, ast.Call)]
-    is_told = any(isinstance(n, ast.Return) and n.value for n in own_nodes(function))
     makes = any(
         isinstance(a, ast.Name) and a.id in given
         for call in calls
         if adds_op(module.names, call)
         for a in call.args
     )
-    steps = [s for c in calls if is_step(module, c) for s in ast.walk(c)]
-    is_own = any(
-        isinstance(s, ast.Attribute) and is_self(s.value) and looks_like_session(s) for s in steps
+    return makes and _returns(function) and _has_session_from_before(module, function)
+
+
+def _returns(function: Function) -> bool:
+    return any(isinstance(n, ast.Return) and n.value for n in own_nodes(function))
+
+
+def _has_session_from_before(module: Module, function: Function) -> bool:
+    """Whether the steps of a function run on a session of its object, or one that it is given."""
+    given = {name for name in parameters(function) if looks_like_session(ast.Name(id=name))}
+    owner = module.class_of(function)
+    if owner is not None and any(place == owner for place, _ in module.session_names):
+        return True
+    calls = [n for n in own_nodes(function) if isinstance(n, ast.Call) and is_step(module, n)]
+    return any(
+        (isinstance(n, ast.Attribute) and looks_like_session(n) and _is_own(n))
+        or (isinstance(n, ast.Name) and n.id in given)
+        for call in calls
+        for n in ast.walk(call)
     )
-    return is_told and makes and is_own
 
 
-def is_for_many_calls(module: Module, function: Function, depth: int = 0) -> bool:
-    """Whether each call is about another thing, on a session that was there before.
+def _is_own(node: ast.expr) -> bool:
+    """`self.sess`, `self.model.sess`."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return is_self(node)
 
-    Its name says so, or what it builds of its arguments, and no code in sight calls it just once.
+
+def is_for_many_calls(module: Module, function: Function, node: ast.expr) -> bool:
+    """Whether a function that adds `node` on each call is there for many calls.
+
+    Its name says so, or what it builds of its arguments, or it is a method that runs its object's
+    session; and no code in sight calls it just once, or only to set things up.
     """
-    words = set(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", function.name).lower().split("_"))
-    given = set(parameters(function)) - _NOT_ITEMS
-    is_asked = any(not looks_like_session(ast.Name(id=name)) for name in given)
-    if not is_asked or depth > _DEEP:
-        return False
-    if not words & _PER_ITEM and (words & _AT_ONCE or not _answers(module, function, given)):
+    if not _is_offered(module, function, node):
         return False
     nodes = list(own_nodes(function))
     if any(isinstance(n, ast.Call) and module.opens(n) for n in nodes):
         return False
     if any(isinstance(n, Loop) and runs_steps(module, n) for n in nodes):
         return False  # a whole run, over all there is
+    calls = _calls(module, function)
+    return not calls or _are_many(module, function, calls)
+
+
+def _is_offered(module: Module, function: Function, node: ast.expr) -> bool:
+    words = _words(function)
+    given = set(parameters(function)) - _NOT_ITEMS
+    is_asked = any(not looks_like_session(ast.Name(id=name)) for name in given)
+    if is_asked and words & _PER_ITEM:
+        return True
+    is_method = module.class_of(function) is not None
+    if is_asked and not words & _AT_ONCE and _answers(module, function, given):
+        return is_method or not _is_handed_out(module, function)
+    if not is_method or module.is_test or is_preparation(node):
+        return False
+    if words & _SETTING_UP or not _has_session_from_before(module, function):
+        return False
+    return is_asked or (not words & _AT_ONCE and _returns(function)) or bool(words & _CHANGING)
+
+
+def _is_handed_out(module: Module, function: Function) -> bool:
+    """Whether a function is mentioned other than to call it: `dataset.map(function)`."""
+    names = [n for n in module.parents if isinstance(n, ast.Name) and n.id == function.name]
+    calls = {call.func for call in module.calls}
+    return any(name not in calls for name in names)
+
+
+def _words(function: Function) -> set[str]:
+    return set(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", function.name).lower().split("_"))
+
+
+def _calls(module: Module, function: Function) -> list[tuple[Module, ast.Call]]:
+    """The calls that are or may be of this function."""
+    found = []
     for caller, call in module.program.calls_named(function.name):
+        called = module.program.definition(caller, call.func)
+        if called is None or called.node is function:
+            found.append((caller, call))
+    return found
+
+
+def _are_many(
+    module: Module, function: Function, calls: list[tuple[Module, ast.Call]], depth: int = 0
+) -> bool:
+    """Whether these calls of a function happen more than once, as far as they show."""
+    if depth > _DEEP:
+        return False
+    singles = 0
+    for caller, call in calls:
         if any(True for _ in loops_around(caller, call)):
-            continue
-        outer = function_around(caller, call)
-        if outer is function or (outer is not None and occasion(caller, outer)):
-            continue
-        if outer is None or not is_for_many_calls(caller, outer, depth + 1):
-            return False
-    return True
+            return True
+        outer = caller.scope_of(call)
+        if not isinstance(outer, Function):
+            singles += 1
+        elif outer is not function and not _words(outer) & _SETTING_UP:
+            if occasion(caller, outer):
+                return True
+            further = _calls(caller, outer)
+            if further:
+                if _are_many(caller, outer, further, depth + 1):
+                    return True
+            elif caller.class_of(outer) is not None and not _words(outer) & _AT_ONCE:
+                return True  # a method that the object offers too
+            singles += 1
+    return singles > 1 and module.class_of(function) is not None

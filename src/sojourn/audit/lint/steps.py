@@ -111,6 +111,12 @@ def fetches(module: Module, call: ast.Call) -> Iterator[ast.expr]:
             yield node
 
 
+def is_preparation(node: ast.expr) -> bool:
+    """`tf.global_variables_initializer()`, `tf.train.Saver()`: made before the first step."""
+    name = last_name(node.func) if isinstance(node, ast.Call) else ""
+    return "initialize" in name or name in ("Saver", "merge_all")
+
+
 def makes_op(module: Module, fetch: ast.expr) -> bool:
     """Whether something fetched adds an op by being evaluated.
 

@@ -1,0 +1,119 @@
+"""Methods that build and run on each call, on a session that their object had before."""
+
+import random
+
+import numpy as np
+import tensorflow as tf
+from keras import backend as K
+
+
+class Network:
+    def __init__(self, sess, size):
+        self.sess = sess
+        self.x = tf.placeholder(tf.float32, [None, size])
+        self.wanted = tf.placeholder(tf.float32, [None, size])
+        self.rate = tf.Variable(0.1, trainable=False)
+        self.weights = tf.Variable(tf.zeros([size, size]))
+        self.target = tf.Variable(tf.zeros([size, size]))
+        self.output = tf.matmul(self.x, self.weights)
+        self.loss = tf.losses.mean_squared_error(self.wanted, self.output)
+        self.set_target_first(np.zeros([size, size]))
+        self.best = None
+
+    def set_rate(self, rate):
+        self.sess.run(tf.assign(self.rate, rate))  # expect: SOJ004
+
+    def set_some(self, rate=None, weights=()):
+        if rate is not None:
+            self.sess.run(tf.assign(self.rate, rate))  # expect: SOJ004
+        if len(weights) > 0:
+            self.sess.run(tf.assign(self.weights, weights))
+
+    def set_target_first(self, weights):
+        self.sess.run(tf.assign(self.target, weights))
+
+    def sync_target(self):
+        self.sess.run(self.target.assign(self.weights))  # expect: SOJ004
+
+    def accuracy(self, x, wanted):
+        right = tf.equal(tf.argmax(self.output, 1), tf.argmax(self.wanted, 1))  # expect: SOJ004
+        mean = tf.reduce_mean(tf.cast(right, tf.float32))
+        return self.sess.run(mean, {self.x: x, self.wanted: wanted})
+
+    def evaluate(self, x):
+        if len(x) == 0:
+            return 0.0
+        print(self.sess.run(tf.reduce_max(self.output), {self.x: x}))  # expect: SOJ004
+        return 1.0
+
+    def explore(self, x):
+        if random.random() < 0.1:
+            return 0
+        return self.sess.run(tf.argmax(self.output), {self.x: x})  # expect: SOJ004
+
+    def get_norm(self):
+        return tf.norm(self.weights).eval(session=self.sess)  # expect: SOJ004
+
+    @property
+    def norm(self):
+        return self.sess.run(tf.norm(self.weights))  # expect: SOJ004
+
+    def best_of(self, x):
+        if self.best is None:
+            self.best = tf.argmax(self.output)
+        return self.sess.run(self.best, {self.x: x})
+
+    def halved(self, x):
+        if self.best is not None:
+            return 0
+        self.best = tf.argmax(self.output)
+        return self.sess.run(self.best, {self.x: x})
+
+    def train(self, batches):
+        step = tf.train.AdamOptimizer().minimize(self.loss)
+        self.sess.run(tf.global_variables_initializer())
+        for batch in batches:
+            self.sess.run(step, {self.x: batch})
+
+    def learn(self, batches):
+        step = tf.train.AdamOptimizer().minimize(self.loss)
+        for batch in batches:
+            self.sess.run(step, {self.x: batch})
+
+    def restart(self):
+        self.sess.run(tf.global_variables_initializer())
+
+    def load_weights(self, weights):
+        self.sess.run(tf.assign(self.weights, weights))
+
+    def widest(self, x):
+        return self.sess.run(tf.reduce_max(self.output), {self.x: x})
+
+    def narrowest(self, x):
+        return self.sess.run(tf.reduce_min(self.output), {self.x: x})  # expect: SOJ004
+
+
+def report(network, seen, unseen):
+    print(network.widest(seen))
+    print(network.narrowest(seen), network.narrowest(unseen))
+
+
+def report_on(network, batches):
+    for batch in batches:
+        set_rate(network, rate=None)
+        print(batch)
+
+
+def set_rate(network, rate=None):
+    if rate is not None:
+        network.sess.run(tf.assign(network.rate, rate))
+
+
+def overlap(wanted, given):
+    scores = []
+    for least in np.arange(0.5, 1.0, 0.05):
+        score, update = tf.metrics.mean_iou(wanted, tf.to_int32(given > least), 2)
+        K.get_session().run(tf.local_variables_initializer())
+        with tf.control_dependencies([update]):
+            scores.append(tf.identity(score))
+    return K.mean(K.stack(scores), axis=0)
