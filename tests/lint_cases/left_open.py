@@ -344,8 +344,9 @@ several = []
 
 def fill(graphs):
     global several
-    for graph in graphs:
+    for index, graph in enumerate(graphs):
         several.append(tf.Session(graph=graph))  # expect: SOJ001
+        print(index)
 
 
 def mean_of(values, x):
@@ -362,9 +363,7 @@ def one_for_each(networks):
 
 
 def one_for_each_and_closed(networks):
-    sessions = []
-    for network in networks:
-        sessions.append(tf.Session(graph=network.graph))
+    sessions = [tf.Session(graph=network.graph) for network in networks]
     for sess, network in zip(sessions, networks, strict=True):
         network.learn(sess)
         sess.close()

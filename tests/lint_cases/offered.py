@@ -32,6 +32,17 @@ class Network:
     def set_target_first(self, weights):
         self.sess.run(tf.assign(self.target, weights))
 
+    def set_all(self, values):
+        ops = []
+        for variable, value in zip(self.variables, values, strict=True):
+            op = variable.assign(value)  # expect: SOJ004
+            ops.append(op)
+        self.sess.run(ops)
+
+    def set_all_at_once(self, values):
+        ops = [v.assign(x) for v, x in zip(self.variables, values, strict=True)]  # expect: SOJ004
+        self.sess.run(ops)
+
     def sync_target(self):
         self.sess.run(self.target.assign(self.weights))  # expect: SOJ004
 
@@ -91,6 +102,25 @@ class Network:
 
     def narrowest(self, x):
         return self.sess.run(tf.reduce_min(self.output), {self.x: x})  # expect: SOJ004
+
+
+def copy_weights(sess, source, target):
+    ops = []
+    for one, other in zip(source.variables, target.variables, strict=True):
+        ops.append(other.assign(one))  # expect: SOJ004
+    sess.run(ops)
+
+
+class Agent:
+    def __init__(self, sess, source, target):
+        self.sess = sess
+        self.source, self.target = source, target
+        self.turn = 0
+
+    def train(self, batch):
+        self.turn += self.sess.run(self.source.loss, {self.source.x: batch})
+        if self.turn % 100 == 0:
+            copy_weights(self.sess, self.source, self.target)
 
 
 def report(network, seen, unseen):

@@ -100,8 +100,24 @@ class Loops:
                     if makes_op(self.module, fetch) or self._is_built_anew(fetch):
                         yield fetch
                     # `op = v.assign(x)` makes the op that is fetched by its name.
-                    values = [v for v in self.module.values_of(fetch) if v is not None]
-                    yield from (v for v in values if makes_op(self.module, v))
+                    yield from (v for v in self._named(fetch) if makes_op(self.module, v))
+
+    def _named(self, fetch: ast.expr) -> Iterator[ast.expr]:
+        """What a name that is fetched stands for, and what was put into it if that is a list."""
+        for value in self.module.values_of(fetch):
+            if isinstance(value, ast.ListComp):
+                yield value.elt
+            elif value is not None:
+                yield value
+        if not isinstance(fetch, ast.Name):
+            return
+        scope = self.module.scope_of(fetch)
+        for node in self.module.attributes.get("append", ()):
+            call = self.module.parents[node]
+            is_put = isinstance(node.value, ast.Name) and node.value.id == fetch.id
+            if is_put and isinstance(call, ast.Call) and self.module.scope_of(call) is scope:
+                yield from call.args
+                yield from (v for a in call.args for v in self.module.values_of(a) if v is not None)
 
     def _adds(self, module: Module, call: ast.Call) -> bool:
         if adds_op(module.names, call):

@@ -168,11 +168,13 @@ def _is_offered(module: Module, function: Function, node: ast.expr) -> bool:
     is_method = module.class_of(function) is not None
     if is_asked and not words & _AT_ONCE and _answers(module, function, given):
         return is_method or not _is_handed_out(module, function)
-    if not is_method or module.is_test or is_preparation(node):
+    if module.is_test or is_preparation(node) or words & _SETTING_UP:
         return False
-    if words & _SETTING_UP or not _has_session_from_before(module, function):
+    if not _has_session_from_before(module, function):
         return False
-    return is_asked or (not words & _AT_ONCE and _returns(function)) or bool(words & _CHANGING)
+    if words & _CHANGING:
+        return is_method or not _is_handed_out(module, function)
+    return is_method and (is_asked or (not words & _AT_ONCE and _returns(function)))
 
 
 def _is_handed_out(module: Module, function: Function) -> bool:
@@ -183,7 +185,8 @@ def _is_handed_out(module: Module, function: Function) -> bool:
 
 
 def _words(function: Function) -> set[str]:
-    return set(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", function.name).lower().split("_"))
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", function.name).lower().split("_")
+    return {*words} - {"main"} if len(words) > 1 else {*words}  # `update_main_network`
 
 
 def _calls(module: Module, function: Function) -> list[tuple[Module, ast.Call]]:
@@ -209,14 +212,31 @@ def _are_many(
         outer = caller.scope_of(call)
         if not isinstance(outer, Function):
             singles += 1
-        elif outer is not function and not _words(outer) & _SETTING_UP:
+        elif outer is not function and not _sets_up(caller, outer):
             if occasion(caller, outer):
                 return True
             further = _calls(caller, outer)
             if further:
                 if _are_many(caller, outer, further, depth + 1):
                     return True
-            elif caller.class_of(outer) is not None and not _words(outer) & _AT_ONCE:
+            elif caller.class_of(outer) is not None and not _is_whole(caller, outer):
                 return True  # a method that the object offers too
             singles += 1
     return singles > 1 and module.class_of(function) is not None
+
+
+def _sets_up(module: Module, function: Function) -> bool:
+    return bool(_words(function) & _SETTING_UP) and not _is_step_of_training(module, function)
+
+
+def _is_whole(module: Module, function: Function) -> bool:
+    """Whether a function is a whole run, by its name."""
+    return bool(_words(function) & _AT_ONCE) and not _is_step_of_training(module, function)
+
+
+def _is_step_of_training(module: Module, function: Function) -> bool:
+    """Whether a method such as `train(batch)` runs one step, and no loop of them."""
+    is_asked = bool(set(parameters(function)) - _NOT_ITEMS)
+    loops = [n for n in own_nodes(function) if isinstance(n, Loop)]
+    is_training = bool(_words(function) & {"train", "fit", "learn"})
+    return is_training and is_asked and not any(runs_steps(module, loop) for loop in loops)
