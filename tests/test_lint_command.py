@@ -121,6 +121,22 @@ def test_diff_shows_and_fix_writes(here: Path) -> None:
     assert (again.exit_code, again.output) == (0, "")
 
 
+def test_diffs_are_data_like_the_findings(here: Path) -> None:
+    (here / "leak.py").write_text(LEAK)
+    shown = lint("--diff", "--json", "--output", "out.json")
+    assert shown.exit_code == 1
+    document = json.loads(shown.output)
+    assert document == json.loads((here / "out.json").read_text())
+    assert [f["code"] for f in document["findings"]] == ["SOJ001"]
+    [change] = document["diffs"]
+    assert change["path"] == "leak.py"
+    assert change["diff"] == lint("--diff").output
+    assert (here / "leak.py").read_text() == LEAK
+    refused = lint("--diff", "--format", "sarif")
+    assert refused.exit_code == 2
+    assert "--diff goes with text or JSON, not with --format sarif" in refused.output
+
+
 def test_fix_loses_nothing_that_was_saved_meanwhile(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

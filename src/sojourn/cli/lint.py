@@ -11,8 +11,8 @@ import click
 from sojourn.audit.codes import CODES
 from sojourn.audit.explain import explain as explain_code
 from sojourn.audit.lint import Outcome, Settings, check_paths
-from sojourn.audit.lint.fix import FixerMissing, fix_source, require_libcst
-from sojourn.audit.lint.formats import FORMATS, as_text
+from sojourn.audit.lint.fix import Fixed, FixerMissing, fix_source, require_libcst
+from sojourn.audit.lint.formats import FORMATS, as_json, as_text
 from sojourn.audit.lint.settings import SettingsError, read_settings
 from sojourn.cli.options import Data, data_options
 from sojourn.cli.terminal import wants_colour
@@ -47,7 +47,7 @@ def command(
 
     PATHS are files or folders; without any, the current folder. Exits with 1 when something was
     found, 2 when it was called wrongly. Files that are not Python 3 are named and left alone.
-    --output writes what --format says, or JSON.
+    --output writes what --format says, or JSON; with --diff, the JSON has the diffs too.
     """
     if explain is not None:
         click.echo(_explained(explain.strip().upper()))
@@ -60,17 +60,23 @@ def command(
             require_libcst()
     except (SettingsError, FixerMissing) as error:
         raise click.UsageError(str(error)) from None
+    form = "json" if data.is_printed else form
+    if diff and form not in ("text", "json"):
+        raise click.UsageError(f"--diff goes with text or JSON, not with --format {form}.")
     outcome = check_paths(paths, settings)
-    changed = 0
-    if fix or diff:
-        changed = _fix(outcome, settings, diff)
-        if fix and not diff:
-            outcome = check_paths(paths, settings)
-    if not diff:
-        _show(outcome, "json" if data.is_printed else form, changed)
-        if data.file is not None:
-            data.give_file(FORMATS["json" if form == "text" else form](outcome))
-    sys.exit(1 if outcome.problems or (diff and changed) else 0)
+    fixes = _fixes(outcome, settings) if fix or diff else {}
+    if diff:
+        diffs = {path: fixed.diff(path) for path, fixed in fixes.items()}
+        document = as_json(outcome, diffs)
+        click.echo(document if form == "json" else "".join(diffs.values()), nl=form == "json")
+        data.give_file(document)
+        sys.exit(1 if outcome.problems or diffs else 0)
+    if fix:
+        _write(fixes)
+        outcome = check_paths(paths, settings)
+    _show(outcome, form, len(fixes))
+    data.give_file(FORMATS["json" if form == "text" else form](outcome))
+    sys.exit(1 if outcome.problems else 0)
 
 
 def _explained(code: str) -> str:
@@ -94,26 +100,23 @@ def _codes(text: str) -> tuple[str, ...]:
     return tuple(code.strip().upper() for code in text.split(",") if code.strip())
 
 
-def _fix(outcome: Outcome, settings: Settings, diff: bool) -> int:
-    """Fix or show every file with findings; the number of files that change."""
+def _fixes(outcome: Outcome, settings: Settings) -> dict[str, Fixed]:
+    """The files that fixing changes, by path."""
+    sources = outcome.sources.items()
+    found = {path: fix_source(text, settings, path, outcome.program) for path, text in sources}
+    return {path: fixed for path, fixed in found.items() if fixed.changed}
+
+
+def _write(fixes: dict[str, Fixed]) -> None:
     from sojourn.session.folders import replace_file
 
-    changed = 0
-    for path, source in outcome.sources.items():
-        fixed = fix_source(source, settings, path, outcome.program)
-        if not fixed.changed:
-            continue
-        changed += 1
-        if diff:
-            click.echo(fixed.diff(path), nl=False)
-        else:
-            try:
-                if Path(path).read_bytes() != source:  # an editor has saved it since
-                    raise OSError("it has changed meanwhile, fix it again")
-                replace_file(path, fixed.after)
-            except OSError as error:
-                raise click.ClickException(f"{path} is as it was: {error}") from None
-    return changed
+    for path, fixed in fixes.items():
+        try:
+            if Path(path).read_bytes() != fixed.before:  # an editor has saved it since
+                raise OSError("it has changed meanwhile, fix it again")
+            replace_file(path, fixed.after)
+        except OSError as error:
+            raise click.ClickException(f"{path} is as it was: {error}") from None
 
 
 def _show(outcome: Outcome, form: str, changed: int) -> None:

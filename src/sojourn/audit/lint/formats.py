@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -56,13 +56,15 @@ def _summary(outcome: Outcome) -> str:
     return text
 
 
-def as_json(outcome: Outcome) -> str:
-    """One object: `findings`, `notes`, `files`."""
-    document = {
+def as_json(outcome: Outcome, diffs: Mapping[str, str] | None = None) -> str:
+    """One object: `findings`, `notes`, `files`, and `diffs` by path if they were asked for."""
+    document: dict[str, Any] = {
         "findings": [_plain(p) for p in outcome.problems],
         "notes": [{"path": n.path, "line": n.line, "reason": n.reason} for n in outcome.notes],
         "files": outcome.checked,
     }
+    if diffs is not None:
+        document["diffs"] = [{"path": path, "diff": diff} for path, diff in diffs.items()]
     return json.dumps(document, indent=2)
 
 
