@@ -367,3 +367,16 @@ def one_for_each_and_closed(networks):
     for sess, network in zip(sessions, networks, strict=True):
         network.learn(sess)
         sess.close()
+
+
+class Beside:
+    def __init__(self, sess, size):
+        self.sess, self.size = sess, size
+
+    def act(self, x):
+        return self.sess.run("y:0", {"x:0": x})
+
+
+def given_beside_other_things():
+    sess = tf.Session()  # expect: SOJ001
+    return Beside(sess, 3).act(1.0)

@@ -69,6 +69,16 @@ class Network:
     def norm(self):
         return self.sess.run(tf.norm(self.weights))  # expect: SOJ004
 
+    def end_run(self, reward):
+        count = self.rate.assign_add(1.0)  # expect: SOJ004
+        self.sess.run(count)
+
+    def replay(self, size):
+        if len(self.memory) < size:
+            return 0.0
+        batch = random.sample(self.memory, size)
+        return self.sess.run(tf.reduce_max(self.output), {self.x: batch})  # expect: SOJ004
+
     def best_of(self, x):
         if self.best is None:
             self.best = tf.argmax(self.output)
@@ -91,6 +101,14 @@ class Network:
         for batch in batches:
             self.sess.run(step, {self.x: batch})
 
+    def shake(self):
+        ops = []
+        for variable in self.variables:
+            value = self.sess.run(variable)
+            op = variable.assign(value + np.random.randn(*value.shape))  # expect: SOJ004
+            ops.append(op)
+        self.sess.run(ops)
+
     def restart(self):
         self.sess.run(tf.global_variables_initializer())
 
@@ -109,6 +127,17 @@ def copy_weights(sess, source, target):
     for one, other in zip(source.variables, target.variables, strict=True):
         ops.append(other.assign(one))  # expect: SOJ004
     sess.run(ops)
+
+
+def shaken(network):
+    network.shake()
+    return network
+
+
+def shake_again(network, turns):
+    for _ in range(turns):
+        other = shaken(network)
+        other.shake()
 
 
 class Agent:
@@ -147,3 +176,11 @@ def overlap(wanted, given):
         with tf.control_dependencies([update]):
             scores.append(tf.identity(score))
     return K.mean(K.stack(scores), axis=0)
+
+
+def build_style(sess, content, layers):
+    loss = 0.0
+    for layer in layers:
+        wanted = sess.run(tf.square(content))
+        loss += tf.nn.l2_loss(layer - wanted)
+    return loss

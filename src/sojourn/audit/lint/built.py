@@ -44,6 +44,21 @@ def is_built_up(module: Module, node: ast.expr, region: ast.AST) -> bool:
     return leaves
 
 
+def is_for_what_is_built(module: Module, node: ast.expr, loop: ast.AST) -> bool:
+    """Whether what the loop runs of `node` goes into a graph that the same loop builds up.
+
+    `target = sess.run(features(content))`, then `loss += tf.nn.l2_loss(layer - target)`.
+    """
+    around = _inside(node, module, loop)
+    if not any(isinstance(n, ast.Call) and is_step(module, n) for n in around):
+        return False
+    names: set[str] = set()
+    if not isinstance(around[-1], ast.Assign) or _binds(around[-1], names):
+        return False
+    calls = [n for n in ast.walk(loop) if isinstance(n, ast.Call) and adds_op(module.names, n)]
+    return any(_mentions(call, names) and is_built_up(module, call, loop) for call in calls)
+
+
 def only_prepares(module: Module, loop: ast.AST) -> bool:
     """Whether a loop that builds runs nothing but initializers, as metrics for Keras do."""
     calls = [n for n in ast.walk(loop) if isinstance(n, ast.Call)]

@@ -90,10 +90,14 @@ def _is_none_by_default(node: ast.expr, function: Function) -> bool:
 
 
 def is_told_by_arguments(test: ast.expr, function: Function) -> bool:
-    """Whether only what this call is given decides, or chance: so it is another thing each time."""
+    """Whether only what this call is given decides, or chance, or how far things are.
+
+    `if len(self.memory) < size: return` holds no longer once there is enough.
+    """
     names = _names(test)
     given = set(parameters(function)) - {"self", "cls"}
-    return _is_repeating(test) or bool(names & given and names <= given | _PLAIN)
+    is_until = isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Lt | ast.LtE)
+    return is_until or _is_repeating(test) or bool(names & given and names <= given | _PLAIN)
 
 
 def _comes_again(test: ast.expr) -> bool:

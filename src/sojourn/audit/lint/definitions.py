@@ -100,8 +100,13 @@ class Definitions:
 
     def _only_method(self, module: Module, node: ast.Attribute) -> Definition | None:
         """`agent.choose_action()` of an agent that was given: the one method of that name."""
-        given = module.values_of(node.value)
-        if given != [None] or node.attr in _COMMON or node.attr.startswith("__"):
+        values = module.values_of(node.value)
+        is_given = values == [None] or (
+            len(values) == 1  # or that a function of the program made
+            and isinstance(values[0], ast.Call)
+            and not module.is_foreign(values[0].func)
+        )
+        if not is_given or node.attr in _COMMON or node.attr.startswith("__"):
             return None
         methods = self.methods_named(node.attr)
         return methods[0] if len(methods) == 1 else None

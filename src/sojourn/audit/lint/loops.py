@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import PurePath
 
 from sojourn.audit import codes
-from sojourn.audit.lint.built import is_built_up, only_prepares
+from sojourn.audit.lint.built import is_built_up, is_for_what_is_built, only_prepares
 from sojourn.audit.lint.containers import is_collected
 from sojourn.audit.lint.definitions import Definition
 from sojourn.audit.lint.module import Function, Module, last_name, own_nodes
@@ -197,9 +197,9 @@ class Loops:
             return node, None
         for loop in loops_around(module, node):
             if runs_steps(module, loop) and not renews(module, loop):
-                if leaves_after(module, node, loop):
-                    continue
-                if is_built_up(module, node, loop) or only_prepares(module, loop):
+                if leaves_after(module, node, loop) or is_built_up(module, node, loop):
+                    continue  # what is around may run it
+                if only_prepares(module, loop) or is_for_what_is_built(module, node, loop):
                     return node, None
                 detail = f"added on every turn of the loop on line {loop.lineno}"
                 detail += _instead(module, node)

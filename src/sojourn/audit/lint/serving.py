@@ -53,12 +53,15 @@ _AT_ONCE = frozenset(
     "init initialize build create make setup set prepare define compile load restore import fit "
     "train evaluate eval test score main run start save export freeze plot show visualize".split()
 )
-# What is done before a model is used.
+# What is done before a model is used, or to all there is, by the words of a name, or its first.
 _SETTING_UP = frozenset(
     "init initialize initialise initializer initialization build create make setup up prepare "
-    "define compile construct load restore reload import train training pretrain fit finetune "
-    "main run start begin open enter exit del save export freeze demo experiment example "
-    "configure connect warm warmup plot show visualize print".split()
+    "define compile construct restore reload import train training pretrain fit finetune export "
+    "freeze main configure warm warmup enter exit del".split()
+)
+_SETTING_UP_FIRST = frozenset(
+    "load run start begin open save demo experiment example connect plot show visualize "
+    "print".split()
 )
 # What may be done again though it takes nothing and returns nothing.
 _CHANGING = frozenset(
@@ -168,7 +171,7 @@ def _is_offered(module: Module, function: Function, node: ast.expr) -> bool:
     is_method = module.class_of(function) is not None
     if is_asked and not words & _AT_ONCE and _answers(module, function, given):
         return is_method or not _is_handed_out(module, function)
-    if module.is_test or is_preparation(node) or words & _SETTING_UP:
+    if module.is_test or is_preparation(node) or _is_set_up(function):
         return False
     if not _has_session_from_before(module, function):
         return False
@@ -185,8 +188,18 @@ def _is_handed_out(module: Module, function: Function) -> bool:
 
 
 def _words(function: Function) -> set[str]:
-    words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", function.name).lower().split("_")
+    words = _in_order(function)
     return {*words} - {"main"} if len(words) > 1 else {*words}  # `update_main_network`
+
+
+def _in_order(function: Function) -> list[str]:
+    name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", function.name)
+    return [word for word in name.lower().split("_") if word]
+
+
+def _is_set_up(function: Function) -> bool:
+    first = _in_order(function)[:1]
+    return bool(_words(function) & _SETTING_UP or _SETTING_UP_FIRST.intersection(first))
 
 
 def _calls(module: Module, function: Function) -> list[tuple[Module, ast.Call]]:
@@ -226,7 +239,7 @@ def _are_many(
 
 
 def _sets_up(module: Module, function: Function) -> bool:
-    return bool(_words(function) & _SETTING_UP) and not _is_step_of_training(module, function)
+    return _is_set_up(function) and not _is_step_of_training(module, function)
 
 
 def _is_whole(module: Module, function: Function) -> bool:

@@ -102,14 +102,28 @@ def classify(module: Module, node: ast.expr, seen: frozenset[ast.AST] = frozense
         return Use.LEND
     if isinstance(parent, ast.Tuple) and isinstance(module.parents[parent], ast.BinOp):
         return Use.TEST  # "%s of %s" % (self.name, self.sess)
-    if isinstance(parent, ast.Assign) and len(parent.targets) == 1:
-        target = parent.targets[0]
-        scope = module.scope_of(node)
-        if isinstance(target, ast.Attribute) and is_self(target.value):
-            return _use_of_attribute(module, target, seen)
-        if isinstance(target, ast.Name) and not isinstance(scope, ast.ClassDef):
-            return worst(classify(module, n, seen) for n in own_uses(scope, target.id))
+    target = _target_of(module, node)
+    scope = module.scope_of(node)
+    if isinstance(target, ast.Attribute) and is_self(target.value):
+        return _use_of_attribute(module, target, seen)
+    if isinstance(target, ast.Name) and not isinstance(scope, ast.ClassDef):
+        return worst(classify(module, n, seen) for n in own_uses(scope, target.id))
     return Use.TAKE
+
+
+def _target_of(module: Module, node: ast.expr) -> ast.expr | None:
+    """What a value is assigned to, alone or beside others: `self.sess, self.env = sess, env`."""
+    parent = module.parents[node]
+    values = parent.elts if isinstance(parent, ast.Tuple) else [node]
+    statement = module.parents[parent] if isinstance(parent, ast.Tuple) else parent
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+        return None
+    target = statement.targets[0]
+    if not isinstance(parent, ast.Tuple):
+        return target
+    targets = target.elts if isinstance(target, ast.Tuple | ast.List) else []
+    is_plain = len(targets) == len(values) and not any(isinstance(t, ast.Starred) for t in targets)
+    return targets[values.index(node)] if is_plain else None
 
 
 def _is_too_far(module: Module, seen: frozenset[ast.AST]) -> bool:
