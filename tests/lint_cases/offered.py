@@ -79,6 +79,21 @@ class Network:
         batch = random.sample(self.memory, size)
         return self.sess.run(tf.reduce_max(self.output), {self.x: batch})  # expect: SOJ004
 
+    def scores(self, x):
+        if self.is_linear:
+            found = self.sess.run(2.0 * self.output, {self.x: x})  # expect: SOJ004
+        else:
+            found = self.sess.run(tf.sigmoid(self.output), {self.x: x})
+        return found
+
+    def scores_if_linear(self, x):
+        if self.is_linear:
+            return self.sess.run(2.0 * self.output, {self.x: x})
+        return self.sess.run(self.output, {self.x: x})
+
+    def log_prob(self, x):
+        return self.sess.run(self.noise.log_prob(x))  # expect: SOJ004
+
     def best_of(self, x):
         if self.best is None:
             self.best = tf.argmax(self.output)
@@ -120,6 +135,17 @@ class Network:
 
     def narrowest(self, x):
         return self.sess.run(tf.reduce_min(self.output), {self.x: x})  # expect: SOJ004
+
+
+class Slower(tf.train.SessionRunHook):
+    def begin(self):
+        self.rate = tf.get_default_graph().get_tensor_by_name("rate:0")
+
+    def after_create_session(self, session, coordinator):
+        session.run(tf.assign(self.rate, 0.1))
+
+    def after_run(self, context, values):
+        context.session.run(tf.assign(self.rate, 0.1))  # expect: SOJ004
 
 
 def copy_weights(sess, source, target):

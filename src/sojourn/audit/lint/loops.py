@@ -185,11 +185,19 @@ class Loops:
             elif not isinstance(statement, Function | ast.ClassDef):
                 calls = [n for n in own_nodes(statement) if isinstance(n, ast.Call)]
                 calls = [c for c in calls if is_unconditional(module, c, statement)]
+                steps = [c for c in calls if is_step(module, c)]
+                if any(makes_op(module, f) for step in steps for f in fetches(module, step)):
+                    return True
                 if any(self._adds(module, c) or self._is_builder_call(module, c) for c in calls):
                     return True
             if any(isinstance(n, ast.Return) for n in ast.walk(statement)):
                 return False
         return False
+
+    def _is_either_way(self, branch: ast.If) -> bool:
+        """Whether a condition only chooses which op is added."""
+        ways = (branch.body, branch.orelse)
+        return all(self._surely_adds(self.module, way) for way in ways)
 
     def _added_again(self, node: ast.expr) -> tuple[ast.AST, Problem | None]:
         module = self.module
@@ -205,7 +213,7 @@ class Loops:
                 detail += _instead(module, node)
                 return loop, problem_at(node, codes.GRAPH_GROWS, detail)
         asked: dict[str, bool] = {}
-        function = function_around(module, node, asked)
+        function = function_around(module, node, asked, self._is_either_way)
         if function is None or renews(module, function) or not runs_steps(module, function):
             return node, None
         if is_built_up(module, node, function):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
 from sojourn.audit.lint.conditions import (
@@ -59,9 +59,12 @@ def loops_around(module: Module, node: ast.AST) -> Iterator[Loop]:
 
 
 def function_around(
-    module: Module, node: ast.AST, asked: dict[str, bool] | None = None
+    module: Module,
+    node: ast.AST,
+    asked: dict[str, bool] | None = None,
+    is_either_way: Callable[[ast.If], bool] = lambda _: False,
 ) -> Function | None:
-    """The function that runs this node on every call.
+    """The function that runs this node on every call, or something like it `either way`.
 
     With `asked`, also one that runs it when some parameters are given or None: these are put there.
     """
@@ -76,7 +79,8 @@ def function_around(
             is_asked_anew = all(turns_of(*b, parent) is Turns.AGAIN for b in branches)
             return parent if is_asked_anew and _is_reached_always(parent, child) else None
         if isinstance(parent, ast.If) and child is not parent.test:
-            branches.append((parent, child))
+            if not is_either_way(parent):
+                branches.append((parent, child))
         elif isinstance(parent, ast.ExceptHandler | ast.IfExp | ast.Lambda | ast.BoolOp):
             return None
         child, parent = parent, module.parents.get(parent)

@@ -84,6 +84,8 @@ def _own_occasion(module: Module, function: Function) -> str:
             return "request"
     if any(base.endswith("Callback") for base in bases):
         return _HOOKS.get(function.name.rpartition("_")[0], "")
+    if any(base.endswith("RunHook") for base in bases) and function.name.endswith("_run"):
+        return "step"
     subscribing = [c for c in module.calls if last_name(c.func) in _SUBSCRIBING]
     given = [last_name(c.func) for c in subscribing if _hands_over(c, function)]
     return _SUBSCRIBING[given[0]] if given else ""
@@ -207,7 +209,8 @@ def _calls(module: Module, function: Function) -> list[tuple[Module, ast.Call]]:
     found = []
     for caller, call in module.program.calls_named(function.name):
         called = module.program.definition(caller, call.func)
-        if called is None or called.node is function:
+        is_inside = caller.scope_of(call) is function
+        if not is_inside and (called is None or called.node is function):
             found.append((caller, call))
     return found
 
@@ -225,7 +228,7 @@ def _are_many(
         outer = caller.scope_of(call)
         if not isinstance(outer, Function):
             singles += 1
-        elif outer is not function and not _sets_up(caller, outer):
+        elif not _sets_up(caller, outer):
             if occasion(caller, outer):
                 return True
             further = _calls(caller, outer)
