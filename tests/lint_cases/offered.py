@@ -204,6 +204,16 @@ def overlap(wanted, given):
     return K.mean(K.stack(scores), axis=0)
 
 
+def get_session():
+    return K.get_session()
+
+
+class Asker:
+    def best(self, x, count):
+        best = tf.nn.top_k(self.scores, count)  # expect: SOJ004
+        return get_session().run(best, {self.x: x})
+
+
 def build_style(sess, content, layers):
     loss = 0.0
     for layer in layers:

@@ -126,7 +126,8 @@ def _returns(function: Function) -> bool:
 
 
 def _has_session_from_before(module: Module, function: Function) -> bool:
-    """Whether the steps of a function run on a session of its object, or one that it is given."""
+    """Whether the steps of a function run on a session that its object has, or asks for, or one
+    that it is given."""
     given = {name for name in parameters(function) if looks_like_session(ast.Name(id=name))}
     owner = module.class_of(function)
     if owner is not None and any(place == owner for place, _ in module.session_names):
@@ -135,6 +136,7 @@ def _has_session_from_before(module: Module, function: Function) -> bool:
     return any(
         (isinstance(n, ast.Attribute) and looks_like_session(n) and _is_own(n))
         or (isinstance(n, ast.Name) and n.id in given)
+        or (isinstance(n, ast.Call) and owner is not None and looks_like_session(n))
         for call in calls
         for n in ast.walk(call)
     )
