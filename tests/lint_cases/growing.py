@@ -318,3 +318,57 @@ def of_first_values_that_are_only_kept(sess, variables):
     for variable in variables:
         value = tf.constant(variable.eval(sess))
         variable.first = value
+
+
+def with_a_board(sess, batch, board=False):
+    sess.run(train, {x: batch})
+    if board:
+        print(sess.run(tf.summary.merge_all(), {x: batch}))  # expect: SOJ004
+
+
+def with_a_board_now_and_then(sess, batches):
+    for turn, batch in enumerate(batches):
+        with_a_board(sess, batch, board=turn % 100 == 0)
+
+
+def with_a_note(sess, batch, note=False):
+    sess.run(train, {x: batch})
+    if note:
+        print(sess.run(tf.summary.merge_all(), {x: batch}))
+
+
+def without_notes(sess, batches):
+    for batch in batches:
+        with_a_note(sess, batch)
+
+
+def save(sess, path):
+    saver = tf.train.Saver()  # expect: SOJ004
+    saver.save(sess, path)
+
+
+def save_on_each_turn(sess, paths):
+    for path in paths:
+        save(sess, path)
+
+
+def answer_of_a_file(path):
+    with tf.Session() as sess:  # expect: SOJ003
+        saver = tf.train.import_meta_graph(path)  # expect: SOJ004
+        saver.restore(sess, path)
+        return sess.run("y:0")
+
+
+def answer_of_a_file_in_a_graph_of_its_own(path):
+    with tf.Graph().as_default(), tf.Session() as sess:
+        saver = tf.train.import_meta_graph(path)
+        saver.restore(sess, path)
+        return sess.run("y:0")
+
+
+def of_each_file(paths):
+    return [answer_of_a_file(path) for path in paths]
+
+
+def of_each_file_alone(paths):
+    return [answer_of_a_file_in_a_graph_of_its_own(path) for path in paths]

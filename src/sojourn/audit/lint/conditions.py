@@ -77,16 +77,27 @@ def asked_parameter(branch: ast.If, child: ast.AST, function: Function) -> tuple
         if text.endswith(" > 0") and not is_sized:
             return None
         asked = asked.args[0] if is_sized else asked  # type: ignore[attr-defined]
-    elif is_given and not _is_none_by_default(asked, function):
+    elif is_given and not is_unset(default_of(function, last_name(asked))):
         return None
     name = asked.id if isinstance(asked, ast.Name) else ""
     return (name, is_given) if name in parameters(function) else None
 
 
-def _is_none_by_default(node: ast.expr, function: Function) -> bool:
-    defaults = zip(reversed(parameters(function)), reversed(function.args.defaults), strict=False)
-    value = dict(defaults).get(last_name(node))
-    return isinstance(value, ast.Constant) and value.value is None
+def default_of(function: Function, name: str) -> ast.expr | None:
+    """What a positional parameter is if a call does not give it."""
+    names, defaults = parameters(function), function.args.defaults
+    return dict(zip(reversed(names), reversed(defaults), strict=False)).get(name)
+
+
+def is_unset(value: ast.expr | None) -> bool:
+    """Whether this is None or False."""
+    return isinstance(value, ast.Constant) and value.value in (None, False)
+
+
+def is_flag(function: Function, name: str) -> bool:
+    """Whether a parameter asks for something that calls do without: `debug=False`."""
+    default = default_of(function, name)
+    return isinstance(default, ast.Constant) and default.value is False
 
 
 def is_told_by_arguments(test: ast.expr, function: Function) -> bool:

@@ -8,6 +8,7 @@ from pathlib import PurePath
 
 from sojourn.audit import codes
 from sojourn.audit.lint.built import is_built_up, is_for_what_is_built, only_prepares
+from sojourn.audit.lint.conditions import is_flag
 from sojourn.audit.lint.containers import is_collected
 from sojourn.audit.lint.definitions import Definition
 from sojourn.audit.lint.module import Function, Module, last_name, own_nodes
@@ -228,7 +229,8 @@ class Loops:
             if any(not renews(caller, loop) for loop in loops):
                 detail = f"`{function.name}` adds it, and {self._place(caller, call)} in a loop"
                 return function, problem_at(node, codes.GRAPH_GROWS, detail)
-        if all(asked.values()) and is_for_many_calls(module, function, node):
+        is_said = all(asked.values()) and not any(is_flag(function, name) for name in asked)
+        if is_said and is_for_many_calls(module, function, node):
             detail = f"`{function.name}` adds it on every call"
             return function, problem_at(node, codes.GRAPH_GROWS, detail)
         return node, None

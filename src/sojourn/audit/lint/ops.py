@@ -45,6 +45,7 @@ _GROUPS = tuple(
 )
 _MORE = frozenset(
     {"train.Saver", "train.batch", "train.shuffle_batch", "train.string_input_producer"}
+    | {"train.import_meta_graph", "import_graph_def"}
     | {"train.exponential_decay", "train.slice_input_producer", "train.batch_join"}
     | {"summary.scalar", "summary.histogram", "summary.image", "summary.text", "summary.audio"}
     | {"summary.merge_all", "summary.merge"}
@@ -103,6 +104,7 @@ _SEVERAL = frozenset(
     | {"nn.bidirectional_dynamic_rnn", "nn.raw_rnn", "nn.fused_batch_norm", "nn.ctc_greedy_decoder"}
     | {"nn.ctc_beam_search_decoder", "linalg.svd", "linalg.eigh", "linalg.qr", "norm_and_clip"}
     | {"train.batch", "train.shuffle_batch", "train.Saver", "train.string_input_producer"}
+    | {"train.import_meta_graph", "import_graph_def"}
     | {"train.slice_input_producer", "train.batch_join", "self_adjoint_eig", "svd", "setdiff1d"}
     | {"unique_with_counts", "print", "sparse_reorder", "sparse_placeholder", "py_function"}
 )

@@ -12,7 +12,9 @@ from sojourn.audit.lint.conditions import (
     Turns,
     asked_parameter,
     binds,
+    default_of,
     is_told_by_arguments,
+    is_unset,
     turns_of,
 )
 from sojourn.audit.lint.definitions import argument_for
@@ -130,13 +132,10 @@ def _gives(module: Module, call: ast.Call, function: Function, name: str, is_giv
     found = module.program.definition(module, call.func)
     if found is None or any(keyword.arg is None for keyword in call.keywords):
         return False
-    names = parameters(function)
-    given = argument_for(call, name, names[found.is_bound :])
+    given = argument_for(call, name, parameters(function)[found.is_bound :])
     if given is None and not any(isinstance(a, ast.Starred) for a in call.args):
-        defaults = function.args.defaults
-        given = dict(zip(reversed(names), reversed(defaults), strict=False)).get(name)
-    is_none = isinstance(given, ast.Constant) and given.value is None
-    return is_none is not is_given and (given is not None or not is_given)
+        given = default_of(function, name)
+    return given is not None and is_unset(given) is not is_given
 
 
 def renews(module: Module, node: ast.AST) -> bool:

@@ -40,6 +40,8 @@ def is_step(module: Module, call: ast.Call) -> bool:
                 module, "onnxruntime"
             )
         return bool(keywords & {"session", "feed_dict"}) or can_run(module, owner)
+    if name in ("save", "restore"):
+        return _is_saver(module, owner)
     if name != "eval":
         return False
     if keywords & {"session", "feed_dict"} or is_tensor(module, owner):
@@ -49,6 +51,13 @@ def is_step(module: Module, call: ast.Call) -> bool:
         is_fed = isinstance(given, ast.Dict) or "feed" in last_name(given)
         return is_fed or looks_like_session(given)
     return not _has(module, "torch")
+
+
+def _is_saver(module: Module, node: ast.expr) -> bool:
+    values = [node] if isinstance(node, ast.Call) else module.values_of(node)
+    made = [v.func for v in values if isinstance(v, ast.Call)]
+    is_made = len(made) == len(values) > 0
+    return is_made and all(module.names.meaning(f) == "tensorflow.train.Saver" for f in made)
 
 
 def _is_backend_function(module: Module, node: ast.expr) -> bool:
