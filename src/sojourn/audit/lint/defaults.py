@@ -21,6 +21,7 @@ from sojourn.audit.lint.names import is_interactive
 from sojourn.audit.lint.problem import Problem, problem_at
 from sojourn.audit.lint.repeats import is_eager
 from sojourn.audit.lint.steps import can_run, is_step, looks_like_session
+from sojourn.source import dotted
 
 _ASKING = "tensorflow.get_default_session"
 _RUNNING = frozenset({"run", "partial_run", "make_callable"})
@@ -39,11 +40,10 @@ def borrowed(module: Module) -> Iterator[Problem]:
     if _installs_default(module) or any(map(_lends_default, others)):
         return
     blocks = list(_blocks_with_default(module))
-    theirs = [block for other in others for block in _blocks_with_default(other)]
-    mentioned = {
-        last_name(n) for b in blocks + theirs for n in ast.walk(b) if isinstance(n, _NAMES)
-    }
-    ours = module.program.reachable(mentioned)
+    theirs = [(other, list(_blocks_with_default(other))) for other in others]
+    if any(_leads_to(other, found, module) for other, found in theirs if found):
+        return
+    ours = _reached(module, [*blocks, *(block for _, found in theirs for block in found)])
     for call in calls:
         scope = module.scope_of(call)
         if not isinstance(scope, Function) or scope.name.startswith("test"):
@@ -61,6 +61,20 @@ def borrowed(module: Module) -> Iterator[Problem]:
             f"`{scope.name}` is called"
         )
         yield problem_at(call, codes.BORROWED_DEFAULT, detail)
+
+
+def _reached(module: Module, blocks: list[ast.AST]) -> set[str]:
+    """Every name that these blocks may come to."""
+    nodes = (n for block in blocks for n in ast.walk(block) if isinstance(n, _NAMES))
+    return module.program.reachable({last_name(n) for n in nodes})
+
+
+def _leads_to(user: Module, blocks: list[ast.AST], module: Module) -> bool:
+    """Whether a file that uses this one makes a session the default while it does so."""
+    if module not in module.program.imported_by(user):
+        return False
+    defined = {*module.functions, *module.methods, *module.classes}
+    return bool(defined & _reached(module, blocks))
 
 
 def _asks(module: Module, call: ast.Call) -> bool:
@@ -97,7 +111,9 @@ def _is_data(module: Module, call: ast.Call) -> bool:
     """Whether the result is surely numbers, and not a model in evaluation mode."""
     parent = module.parents[call]
     if isinstance(parent, ast.Call):
-        return call in parent.args and last_name(parent.func) in _READING
+        root = (dotted(parent.func) or "").split(".")[0]
+        reads = last_name(parent.func) in _READING or module.names.foreign.get(root) == "numpy"
+        return call in parent.args and reads
     if isinstance(parent, ast.Assign) and isinstance(parent.targets[0], ast.Name):
         uses = list(own_uses(module.scope_of(call), parent.targets[0].id))
         if any(isinstance(module.parents[use], _RECKONING) for use in uses):

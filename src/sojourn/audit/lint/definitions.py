@@ -184,6 +184,22 @@ class Definitions:
             self._files[key] = self._find_file(here, level, name)
         return self._files[key]
 
+    def imported_by(self, module: Module) -> set[Module]:
+        """The files that a file imports, and those that these import, and so on."""
+        found: set[Module] = set()
+        pending = [module]
+        while pending:
+            user = pending.pop()
+            names = [*user.names.imports.values(), *user.names.star_imports]
+            for level, name in names:
+                parts = name.split(".")
+                for end in range(len(parts) + 1):
+                    there = self._file(user.path, level, ".".join(parts[:end]))
+                    if there is not None and there not in found:
+                        found.add(there)
+                        pending.append(there)
+        return found
+
     def is_out_of_sight(self, module: Module, name: str) -> bool:
         """Whether no file of the program is meant by an absolute import of this name."""
         parts = name.split(".")

@@ -1,4 +1,4 @@
-"""Runs on the session of whoever calls it: that of main.py, or any."""
+"""Runs on the session that main.py makes the default around its calls. Nothing is reported."""
 
 import tensorflow as tf
 
@@ -12,10 +12,4 @@ class Critic:
         return tf.get_default_session().run(self.y, {self.x: value})
 
     def halve(self, value):
-        return tf.get_default_session().run(self.y, {self.x: value}) / 2  # expect: SOJ005
-
-
-def prune(weights, least):
-    values = weights.eval()  # expect: SOJ005
-    values[abs(values) < least] = 0
-    weights.assign(values).eval()  # expect: SOJ005
+        return tf.get_default_session().run(self.y, {self.x: value}) / 2

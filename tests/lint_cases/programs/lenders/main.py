@@ -2,12 +2,17 @@
 
 import tensorflow as tf
 from critic import Critic
+from pruning import prune
 
 
 def judge(values):
     critic = Critic()
     for value in values:
         print(critic.score(value))
+
+
+def shrink(weights):
+    prune(weights, 0.1)
 
 
 if __name__ == "__main__":
