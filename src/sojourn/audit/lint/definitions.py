@@ -53,6 +53,7 @@ class Definitions:
         self._definitions: dict[ast.expr, Definition | None] = {}
         self._instances: dict[ast.expr, Definition | None] = {}
         self._files: dict[tuple[PurePath, int, str], Module | None] = {}
+        self._imported_by: dict[Module, set[Module]] = {}
 
     # Names --------------------------------------------------------------------------------
 
@@ -186,7 +187,9 @@ class Definitions:
 
     def imported_by(self, module: Module) -> set[Module]:
         """The files that a file imports, and those that these import, and so on."""
-        found: set[Module] = set()
+        if module in self._imported_by:
+            return self._imported_by[module]
+        found = self._imported_by[module] = set()
         pending = [module]
         while pending:
             user = pending.pop()
