@@ -127,6 +127,12 @@ class Network:
     def restart(self):
         self.sess.run(tf.global_variables_initializer())
 
+    def assign_embeddings(self, values):
+        self.sess.run(tf.assign(self.weights, values))
+
+    def count_weights(self):
+        return self.sess.run(tf.size(self.weights))
+
     def load_weights(self, weights):
         self.sess.run(tf.assign(self.weights, weights))
 
@@ -164,6 +170,11 @@ def shake_again(network, turns):
     for _ in range(turns):
         other = shaken(network)
         other.shake()
+
+
+def assign_weights(sess, weights, network):
+    ops = [v.assign(w) for v, w in zip(network.variables, weights, strict=True)]
+    sess.run(ops)
 
 
 class Agent:

@@ -196,6 +196,8 @@ class Module:
         name = self.path.rpartition("/")[2]
         if name.startswith("test_") or name.endswith("_test.py") or name == "conftest.py":
             return True
+        if any(c.name.startswith("Test") and _has_tests(c) for c in self.all_classes):
+            return True
         return any("TestCase" in ast.unparse(b) for c in self.all_classes for b in c.bases)
 
     @cached_property
@@ -240,6 +242,10 @@ class Module:
                 if isinstance(node, ast.Name) and node.id == name and _is_load(node):
                     yield node
             yield from self.free_uses(child, name)  # type: ignore[arg-type]
+
+
+def _has_tests(node: ast.ClassDef) -> bool:
+    return any(isinstance(n, Function) and n.name.startswith("test_") for n in node.body)
 
 
 def _bases(node: ast.ClassDef) -> list[ast.expr]:

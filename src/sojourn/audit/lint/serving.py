@@ -51,23 +51,26 @@ _PER_ITEM = frozenset(
 # What is done once to a model, or to all there is.
 _AT_ONCE = frozenset(
     "init initialize build create make setup set prepare define compile load restore import fit "
-    "train evaluate eval test score main run start save export freeze plot show visualize".split()
+    "train evaluate eval test score main run start save export freeze plot show visualize count "
+    "check verify describe profile debug".split()
 )
 # What is done before a model is used, or to all there is, by the words of a name, or its first.
 _SETTING_UP = frozenset(
     "init initialize initialise initializer initialization build create make setup up prepare "
-    "define compile construct restore reload import train training pretrain fit finetune export "
-    "freeze main configure warm warmup enter exit del".split()
+    "define compile construct restore reload import train training pretrain pretrained fit "
+    "finetune export freeze main configure warm warmup enter exit del".split()
 )
+_FIRST_VALUES = frozenset({"embedding", "embeddings"})  # set once, though the name says `assign`
 _SETTING_UP_FIRST = frozenset(
     "load run start begin open save demo experiment example connect plot show visualize "
     "print".split()
 )
-# What may be done again though it takes nothing and returns nothing.
-_CHANGING = frozenset(
-    "update sync synchronize copy reset assign clear set clone replace transfer increment "
-    "increase decrease decay".split()
+# What may be done again though it takes nothing and returns nothing; a function that is no method
+# may also do the latter of these once, to all weights.
+_FOLLOWING = frozenset(
+    "update sync synchronize copy clone transfer increment increase decrease decay".split()
 )
+_CHANGING = _FOLLOWING | frozenset("reset assign clear set replace".split())
 _NOT_ITEMS = frozenset({"self", "cls", "args", "config", "cfg", "flags", "FLAGS", "hparams", "opt"})
 _DEEP = 3  # callers of callers
 
@@ -179,9 +182,11 @@ def _is_offered(module: Module, function: Function, node: ast.expr) -> bool:
         return False
     if not _has_session_from_before(module, function):
         return False
+    if not is_method:
+        return bool(words & _FOLLOWING) and not _is_handed_out(module, function)
     if words & _CHANGING:
-        return is_method or not _is_handed_out(module, function)
-    return is_method and (is_asked or (not words & _AT_ONCE and _returns(function)))
+        return not words & _FIRST_VALUES
+    return is_asked or (not words & _AT_ONCE and _returns(function))
 
 
 def _is_handed_out(module: Module, function: Function) -> bool:
