@@ -372,3 +372,13 @@ def of_each_file(paths):
 
 def of_each_file_alone(paths):
     return [answer_of_a_file_in_a_graph_of_its_own(path) for path in paths]
+
+
+def by_a_model_that_is_called(sess, model, batches):
+    for batch in batches:
+        print(sess.run(model(batch)))  # expect: SOJ004
+
+
+def by_a_name_that_is_looked_up(sess, find, graph, names):
+    for name in names:
+        print(sess.run(find(name)), sess.run(graph.get_tensor_by_name(name)))

@@ -10,6 +10,11 @@ from sojourn.audit.lint.module import Module, last_name
 from sojourn.audit.lint.ops import ASSIGNING, MAKING, backend_name, is_tensor_call
 
 _SESSION_NAME = re.compile(r"(?:^|_)(?:mon_?)?sess(?:ion)?(?:_|\d|$)", re.IGNORECASE)
+# `sess.run(self.model(texts))`: what is called so gives new tensors each time.
+_MODEL_NAME = re.compile(
+    r"_*(?!get_|find_|load_|fetch_)(?:\w+_)?"
+    r"(?:model|module|network|net|embed|embedder|encoder|elmo|bert)_*"
+)
 _SURELY_TENSORS = (ast.Sub, ast.Div, ast.FloorDiv, ast.Pow, ast.MatMult)
 # What raises in eager mode.
 _GRAPH_ONLY = frozenset({"get_session", "set_session", "Session", "gradients"})
@@ -139,9 +144,10 @@ def makes_op(module: Module, fetch: ast.expr) -> bool:
         return isinstance(fetch.ops[0], _ORDER)
     if isinstance(fetch, ast.Subscript):
         return is_tensor(module, fetch.value)
-    if isinstance(fetch, ast.Call) and isinstance(fetch.func, ast.Attribute):
-        is_known = module.program.definition(module, fetch.func) is not None
-        return fetch.func.attr in MAKING and not is_known
+    if isinstance(fetch, ast.Call) and module.program.callee(module, fetch) is None:
+        name = last_name(fetch.func)
+        is_method = isinstance(fetch.func, ast.Attribute) and name in MAKING
+        return is_method or bool(fetch.args and _MODEL_NAME.fullmatch(name))
     return False
 
 
