@@ -27,12 +27,14 @@ from sojourn.audit.lint.uses import (
     classify,
     is_ending,
     is_for_a_thread,
+    use_by_thread,
     worst,
 )
 
 # These raise RuntimeError on a closed session.
 _NEEDING = frozenset({"save", "restore"})  # what a saver does takes an open session
 _RUNNING = frozenset({"run", "partial_run", "partial_run_setup", "make_callable", "list_devices"})
+_DISPLAYS = (ast.Dict, ast.List, ast.Tuple)
 _PASSING = (Use.TEST, Use.DRIVE, Use.BORROW)  # over when it is over
 _ENDINGS = frozenset({"sys.exit", "exit", "quit", "os._exit", "os.abort"})
 _CATCHES_CLOSED = frozenset({"RuntimeError", "Exception", "BaseException"})
@@ -57,11 +59,15 @@ class Expressions(ABC):
             return f"self.{node.attr}" if node.value.id == "self" else None
         return None
 
-    def hand_over(self, values: Values | frozenset[Site], state: PathState) -> None:
-        """These sessions belong to other code from here on."""
+    def hand_over(
+        self, values: Values | frozenset[Site], state: PathState, is_stored: bool = False
+    ) -> None:
+        """These sessions belong to other code from here on, or whoever looks where they are."""
         for site in values:
             if site is not None:
                 state.set([site], TAKEN)
+                site.is_stored |= is_stored
+                site.is_given_away |= not is_stored
 
     def carried_by(self, node: ast.expr, state: PathState) -> frozenset[Site]:
         """The lent sessions that live on in the value of this expression."""
@@ -143,9 +149,15 @@ class Expressions(ABC):
         if not sites_in(values):
             return
         if is_for_a_thread(self.module, self.module.parents[node]):
-            self._lend(sites_in(values), state, "")
+            use = use_by_thread(self.module, node)
+            if use is Use.LEND:
+                self._lend(sites_in(values), state, "")
+            elif use is Use.KEEP:
+                _keep(values)
+            else:
+                self.hand_over(values, state)
         elif use_in_container(self.module, node) in (Use.TAKE, Use.CLOSE, Use.LEND):
-            self.hand_over(values, state)
+            self.hand_over(values, state, isinstance(self.module.parents[node], _DISPLAYS))
         else:
             _keep(values)
 

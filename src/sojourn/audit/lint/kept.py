@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from sojourn.audit import codes
 from sojourn.audit.lint.flow import Flow
-from sojourn.audit.lint.module import Module, last_name, own_uses
+from sojourn.audit.lint.module import CLOSING, Function, Module, last_name, own_nodes, own_uses
 from sojourn.audit.lint.names import is_interactive
 from sojourn.audit.lint.problem import Problem, problem_at
 from sojourn.audit.lint.state import CLOSED, LENT, OPEN, TAKEN, Site
@@ -18,6 +19,13 @@ from sojourn.audit.lint.uses import (
     is_ending,
     is_never_closed,
     returned_use,
+)
+
+_CLOSERS = frozenset({"closing", "ExitStack", "enter_context", "clear_session"})
+# What is closed in many programs and is no session.
+_OTHERS = re.compile(
+    "^(f|fp|fh|fd|fin|fout|plt|cap|db|out|im|img|q|open|pbar|bar|zf|tar)$"
+    "|file|writer|env|conn|sock|pool|cursor|log|csv|image|video|stream|queue|figure|handle"
 )
 
 
@@ -31,6 +39,9 @@ def unclosed(module: Module, flow: Flow) -> Iterator[Problem]:
 
 
 def _why_open(module: Module, flow: Flow, site: Site) -> str | None:
+    if site.is_stored and not site.is_given_away and not site.ever & CLOSED:
+        is_lost = _is_used_here(module, flow) and not _may_be_closed(module)
+        return "put away, and nothing in this program closes it" if is_lost else None
     if site.attributes or site.globals or site.elsewhere:
         return _why_kept_open(module, site)
     if isinstance(flow.scope, ast.Module):
@@ -49,6 +60,40 @@ def _why_open(module: Module, flow: Flow, site: Site) -> str | None:
                 return f"line {way_out.statement.lineno} returns without closing {name}"
             return f"{name} is closed on some ways out only"
     return None
+
+
+def _is_used_here(module: Module, flow: Flow) -> bool:
+    """Whether all that can come of what a scope puts away is in sight."""
+    scope = flow.scope
+    if not isinstance(scope, Function) or scope in module.program.openings:
+        return isinstance(scope, ast.Module)
+    returns = any(isinstance(n, ast.Return) and n.value for n in own_nodes(scope))
+    owner = module.class_of(scope)
+    if owner is None:
+        return not scope.decorator_list and bool(module.program.all_calls_of(scope))
+    is_called = not returns or bool(module.program.calls_named(scope.name))
+    return is_called and module.has_only_known_bases(owner)
+
+
+def _may_be_closed(module: Module) -> bool:
+    """Whether any code of the program closes something that may be a session."""
+
+    def answer() -> bool:
+        return any(_closes_something(m) for m in module.program.together_with(module))
+
+    return module.program.once("closes something", module.tree, answer)
+
+
+def _closes_something(module: Module) -> bool:
+    if any(last_name(call.func) in _CLOSERS for call in module.calls):
+        return True
+    for name in CLOSING:
+        for node in module.attributes.get(name, ()):
+            closed = node.value.func if isinstance(node.value, ast.Call) else node.value
+            if not _OTHERS.search(last_name(closed).lower() or "_"):
+                return True
+    items = [n.context_expr for n in module.parents if isinstance(n, ast.withitem)]
+    return any(isinstance(i, ast.Name | ast.Attribute | ast.Subscript) for i in items)
 
 
 def _why_kept_open(module: Module, site: Site) -> str | None:

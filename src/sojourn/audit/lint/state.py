@@ -27,6 +27,8 @@ class Site:
     elsewhere: set[tuple[str, str]] = field(default_factory=set)
     holders: set[str] = field(default_factory=set)  # attributes whose objects were given it
     is_lent: bool = False
+    is_stored: bool = False  # put into a list, a dict or a tuple that goes out of sight
+    is_given_away: bool = False  # or handed over in another way
 
 
 Values = frozenset[Site | None]  # None: something that is not a session opened here

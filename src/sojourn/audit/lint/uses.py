@@ -99,7 +99,7 @@ def classify(module: Module, node: ast.expr, seen: frozenset[ast.AST] = frozense
     if isinstance(parent, ast.BoolOp | ast.IfExp | ast.Await):
         return classify(module, parent, seen)  # its value may be the session
     if isinstance(parent, ast.Tuple | ast.List) and is_for_a_thread(module, parent):
-        return Use.LEND
+        return use_by_thread(module, node, seen)
     if isinstance(parent, ast.Tuple) and isinstance(module.parents[parent], ast.BinOp):
         return Use.TEST  # "%s of %s" % (self.name, self.sess)
     target = _target_of(module, node)
@@ -137,6 +137,19 @@ def is_for_a_thread(module: Module, node: ast.AST) -> bool:
     """`Thread(target=f, args=(sess,))`: passed on like an argument."""
     keyword = module.parents[node]
     return isinstance(keyword, ast.keyword) and keyword.arg == "args"
+
+
+def use_by_thread(module: Module, node: ast.expr, seen: frozenset[ast.AST] = frozenset()) -> Use:
+    """What a thread does to a session among its arguments, if its function is in sight."""
+    arguments = module.parents[node]
+    call = module.parents[module.parents[arguments]]
+    targets = [k.value for k in getattr(call, "keywords", ()) if k.arg == "target"]
+    found = module.program.definition(module, targets[0]) if targets else None
+    if found is None or not isinstance(found.node, Function):
+        return Use.LEND
+    given: list[ast.expr] = arguments.elts  # type: ignore[attr-defined]
+    use = _use_by_program(found, ast.Call(targets[0], given, []), node, seen)
+    return Use.KEEP if use is Use.BORROW else use
 
 
 def worst(uses: Iterable[Use]) -> Use:
