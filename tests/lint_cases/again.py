@@ -30,6 +30,20 @@ def for_each_frame_that_came(sess, camera):
             sess.run(tf.image.rgb_to_grayscale(frame))  # expect: SOJ004
 
 
+def while_there_is_one(sess, camera):
+    while camera.is_on:
+        if camera.image is not None:
+            sess.run(tf.image.rgb_to_grayscale(camera.image))  # expect: SOJ004
+
+
+def for_the_first_one(sess, camera):
+    while camera.is_on:
+        sess.run(v)
+        if camera.first is not None:
+            sess.run(tf.image.rgb_to_grayscale(camera.first))
+            camera.first = None
+
+
 def with_a_flag_of_its_own(sess, values):
     first = True
     for value in values:

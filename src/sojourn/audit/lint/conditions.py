@@ -50,7 +50,7 @@ def turns_of(branch: ast.If, child: ast.AST, region: Loop | Function) -> Turns:
         # `if shape != self.shape:` may be there so that the rest happens once.
         is_asked = any(_is_asked(part, region) for part in ast.walk(test))
         return Turns.AGAIN if _is_repeating(test) or is_asked else Turns.UNKNOWN
-    if _comes_again(test) or _is_every_other_turn(branch, child):
+    if _comes_again(test) or _is_every_other_turn(branch, child) or _is_there(branch, child):
         return Turns.AGAIN
     if _is_fixed(test, region):
         return Turns.SAME
@@ -150,6 +150,15 @@ def _is_every_other_turn(branch: ast.If, child: ast.AST) -> bool:
     return (
         child in branch.orelse and isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Eq)
     )
+
+
+def _is_there(branch: ast.If, child: ast.AST) -> bool:
+    """`if self.image is not None:`, which is so from some turn on, unless the branch drops it."""
+    test = branch.test
+    if child not in branch.body or not isinstance(test, ast.Compare):
+        return False
+    is_asked = isinstance(test.left, ast.Attribute) and isinstance(test.ops[0], ast.IsNot)
+    return is_asked and not any(binds(part, last_name(test.left)) for part in branch.body)
 
 
 def _is_fixed(test: ast.expr, loop: Loop) -> bool:

@@ -157,7 +157,10 @@ class Expressions(ABC):
             else:
                 self.hand_over(values, state)
         elif use_in_container(self.module, node) in (Use.TAKE, Use.CLOSE, Use.LEND):
-            self.hand_over(values, state, isinstance(self.module.parents[node], _DISPLAYS))
+            parent = self.module.parents[node]
+            targets = parent.targets if isinstance(parent, ast.Assign) else []
+            is_item = any(isinstance(target, ast.Subscript) for target in targets)
+            self.hand_over(values, state, is_item or isinstance(parent, _DISPLAYS))
         else:
             _keep(values)
 

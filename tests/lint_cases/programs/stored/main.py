@@ -28,6 +28,11 @@ class Models:
         return {"sess": sess}
 
 
+def remember(places):
+    sess = tf.Session()  # expect: SOJ001
+    places["sess"] = sess
+
+
 def feed(sess, names):
     for name in names:
         sess.run(name)
@@ -43,5 +48,6 @@ def feed_in_threads(names):
 model = load("model")
 print(model["sess"].run("y:0"), Models(["a", "b"]).answer("a", 1.0))
 feed_in_threads(["x:0"])
+remember({})
 with open("model") as f:
     f.close()
