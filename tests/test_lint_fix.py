@@ -338,6 +338,29 @@ def test_work_that_is_done_later_stays_inside() -> None:
     )
 
 
+def test_queue_runners_are_joined_before_their_session_is_closed() -> None:
+    expect(
+        """
+        def f():
+            sess = tf.Session()
+            coordinator = tf.train.Coordinator()
+            threads = tf.train.start_queue_runners(sess, coordinator)
+            sess.run("x:0")
+            coordinator.join(threads)
+            print("done")
+        """,
+        """
+        def f():
+            with tf.Session() as sess:
+                coordinator = tf.train.Coordinator()
+                threads = tf.train.start_queue_runners(sess, coordinator)
+                sess.run("x:0")
+                coordinator.join(threads)
+                print("done")
+        """,
+    )
+
+
 @pytest.mark.parametrize(
     "source",
     [
@@ -349,6 +372,10 @@ def test_work_that_is_done_later_stays_inside() -> None:
         "def init():\n    tf.InteractiveSession()\ndef f(x):\n    return x.eval()\n",
         # Queue runners that nobody joins.
         "def f():\n    s = tf.Session()\n    tf.train.start_queue_runners(s)\n    s.run('x:0')\n",
+        "def f(os):\n    s = tf.Session()\n    tf.train.start_queue_runners(s)\n"
+        "    s.run(os.path.join('x', ':0'))\n",
+        # Put away.
+        "def f(d):\n    s = tf.Session()\n    d['s'] = s\nf({})\n",
         # Kept on an object, or under another name.
         "class A:\n  def f(self):\n    s = tf.Session()\n    s.run('a')\n    self.s = s\n",
         "def f():\n    s = tf.Session()\n    t = s\n    s.run('a')\n    return t.run('x:0')\n",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from sojourn.audit.lint.flow import Flow
-from sojourn.audit.lint.module import Function, Module, Scope, declared, own_uses
+from sojourn.audit.lint.module import Function, Module, Scope, declared, last_name, own_uses
 from sojourn.audit.lint.names import is_interactive
 from sojourn.audit.lint.owned import dies_with_its_owner
 from sojourn.audit.lint.problem import Problem
@@ -84,6 +84,8 @@ class _Planner:
     def plan(self) -> ClosingPlan | None:
         if self.site is None or isinstance(self.scope, ast.ClassDef):
             return None
+        if self.site.is_stored:
+            return None  # what it was put into is used later
         statement = self.statement
         if isinstance(statement, ast.With):
             return self._enter(statement)
@@ -124,7 +126,8 @@ class _Planner:
         if self.is_interactive and is_rebound:
             return None  # the old one may still be the default behind the new one
         if not self.is_interactive and all(self._is_plain(u) for u in inside):
-            tail = tail[: 1 + max(_index_of(u, tail) for u in inside)]
+            shorter = tail[: 1 + max(_index_of(u, tail) for u in inside)]
+            tail = shorter if not self._leaves_threads(shorter) else tail
         form = Form.WITH if self._with_is_exact(tail) else Form.FINALLY
         return self._made(form, tail, name)
 
@@ -240,8 +243,11 @@ class _Planner:
 
     def _leaves_threads(self, tail: list[ast.stmt]) -> bool:
         """Queue runners that are not joined would see the session close under them."""
-        text = "\n".join(ast.unparse(s) for s in tail)
-        return "start_queue_runners" in text and ".join(" not in text
+        nodes = [n for s in tail for n in ast.walk(s) if isinstance(n, ast.Call)]
+        called = [n.func for n in nodes if isinstance(n.func, ast.Attribute)]
+        # Not `os.path.join` and `", ".join`.
+        joined = [f for f in called if f.attr == "join" and last_name(f.value) not in ("path", "")]
+        return any(f.attr == "start_queue_runners" for f in called) and not joined
 
     def _is_needed_elsewhere(self, tail: list[ast.stmt]) -> bool:
         """Whether code outside these statements may rely on this session being the default."""
