@@ -231,3 +231,46 @@ def build_style(sess, content, layers):
         wanted = sess.run(tf.square(content))
         loss += tf.nn.l2_loss(layer - wanted)
     return loss
+
+
+class Mixture:
+    def __init__(self, distribution, data):
+        self.distribution = distribution
+        self.data = tf.Variable(data)
+        self.loss = -tf.reduce_mean(self.distribution.prob(self.data))
+        self.sess = get_session()
+
+    def prob(self, x):
+        return self.sess.run(self.distribution.prob(x))  # expect: SOJ004
+
+    def put(self, row, value):
+        self.sess.run(tf.scatter_nd_update(self.data, [[row]], [value]))  # expect: SOJ004
+
+
+class Shared:
+    session = get_session()
+
+    def accuracy(self, labels):
+        correct = tf.equal(self.answer, labels)  # expect: SOJ004
+        return correct.eval(session=Shared.session)
+
+
+def decodes_the_first(sess, batches, codes):
+    for number, batch in enumerate(batches):
+        found = sess.run(codes, {"x:0": batch})
+        if number == 0:
+            print(sess.run(tf.sparse_tensor_to_dense(found)))  # expect: SOJ004
+
+
+def for_each_epoch(sess, epochs, batches, codes):
+    for _ in range(epochs):
+        decodes_the_first(sess, batches, codes)
+
+
+def an_ensemble(sess, count):
+    models = []
+    for number in range(count):
+        models.append(Mixture(number, 1.0))
+        sess.run(tf.global_variables_initializer())
+        sess.run(models[number].loss)
+    return models

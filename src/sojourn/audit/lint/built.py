@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from sojourn.audit.lint.module import Module
+from sojourn.audit.lint.module import Module, last_name
 from sojourn.audit.lint.ops import adds_op
 from sojourn.audit.lint.steps import fetches, is_preparation, is_step
 
@@ -66,6 +66,21 @@ def only_prepares(module: Module, loop: ast.AST) -> bool:
     fetched = [fetch for step in steps for fetch in fetches(module, step)]
     builds = any(adds_op(module.names, c) and not is_preparation(c) for c in calls)
     return builds and bool(fetched) and all(map(is_preparation, fetched))
+
+
+def starts_what_is_kept(module: Module, node: ast.expr, loop: ast.AST) -> bool:
+    """Whether this initializes the models of an ensemble, each when the loop has made it.
+
+    `models.append(Model()); sess.run(tf.global_variables_initializer())`
+    """
+    made: list[ast.expr] = []
+    for part in ast.walk(loop) if is_preparation(node) else ():
+        if isinstance(part, ast.Call) and last_name(part.func) == "append":
+            made += part.args
+        elif isinstance(part, ast.Assign) and isinstance(part.targets[0], ast.Subscript):
+            made.append(part.value)
+    values = [v for one in made for v in (one, *module.values_of(one))]
+    return any(isinstance(v, ast.Call) and last_name(v.func)[:1].isupper() for v in values)
 
 
 def _steps_and_statements(region: ast.AST) -> list[ast.AST]:

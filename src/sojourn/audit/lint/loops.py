@@ -7,7 +7,12 @@ from collections.abc import Iterator
 from pathlib import PurePath
 
 from sojourn.audit import codes
-from sojourn.audit.lint.built import is_built_up, is_for_what_is_built, only_prepares
+from sojourn.audit.lint.built import (
+    is_built_up,
+    is_for_what_is_built,
+    only_prepares,
+    starts_what_is_kept,
+)
 from sojourn.audit.lint.conditions import is_flag
 from sojourn.audit.lint.containers import is_collected
 from sojourn.audit.lint.definitions import Definition
@@ -209,6 +214,8 @@ class Loops:
                 if leaves_after(module, node, loop) or is_built_up(module, node, loop):
                     continue  # what is around may run it
                 if only_prepares(module, loop) or is_for_what_is_built(module, node, loop):
+                    return node, None
+                if starts_what_is_kept(module, node, loop):
                     return node, None
                 detail = f"added on every turn of the loop on line {loop.lineno}"
                 detail += _instead(module, node)

@@ -8,35 +8,54 @@ from sojourn.audit.lint.names import Names
 from sojourn.source import dotted
 
 _OP_NAMES = """
-    abs accumulate_n acos add add_n all angle any arg_max arg_min argmax argmin argsort asin
-    assert_equal assign assign_add assign_sub atan atan2 batch_matmul batch_to_space bincount
-    boolean_mask broadcast_to cast ceil check_numerics cholesky clip_by_global_norm clip_by_norm
-    clip_by_value complex concat cond confusion_matrix conj constant convert_to_tensor cos
-    count_nonzero cross cumprod cumsum decode_csv decode_raw depth_to_space diag diag_part
-    digamma div divide dynamic_partition dynamic_stitch edit_distance einsum equal erf erfc exp
-    expand_dims expm1 extract_image_patches eye fft fill floor floordiv floormod foldl foldr
-    gather gather_nd global_norm global_variables_initializer gradients greater greater_equal
-    group hessians histogram_fixed_width identity ifft imag initialize_all_variables
+    abs accumulate_n acos acosh add add_check_numerics_ops add_n all angle any arg_max arg_min
+    argmax argmin argsort as_string asin asinh assert_equal assert_variables_initialized assign
+    assign_add assign_sub atan atan2 atanh batch_gather batch_matmul batch_scatter_update
+    batch_to_space batch_to_space_nd betainc bincount bitcast boolean_mask broadcast_dynamic_shape
+    broadcast_to case cast ceil check_numerics cholesky cholesky_solve clip_by_average_norm
+    clip_by_global_norm clip_by_norm clip_by_value complex concat cond confusion_matrix conj
+    constant convert_to_tensor cos cosh count_nonzero count_up_to cross cumprod cumsum decode_base64
+    decode_compressed decode_csv decode_json_example decode_raw depth_to_space dequantize diag
+    diag_part digamma div div_no_nan divide dynamic_partition dynamic_stitch edit_distance einsum
+    encode_base64 ensure_shape equal erf erfc exp expand_dims expm1 extract_image_patches
+    extract_volume_patches eye fft fft2d fft3d fill floor floor_div floordiv floormod foldl foldr
+    gather gather_nd global_norm global_variables_initializer gradients greater greater_equal group
+    guarantee_const hessians histogram_fixed_width histogram_fixed_width_bins identity identity_n
+    ifft ifft2d ifft3d igamma igammac imag initialize_all_tables initialize_all_variables
     initialize_local_variables initialize_variables inverse invert_permutation is_finite is_inf
-    is_nan is_variable_initialized less less_equal lgamma lin_space linspace
-    local_variables_initializer log log1p log_sigmoid logical_and logical_not logical_or
-    logical_xor map_fn matching_files matmul matrix_band_part matrix_determinant matrix_diag
-    matrix_inverse matrix_solve matrix_transpose maximum meshgrid minimum mod mul multinomial
-    multiply neg negative no_op norm not_equal one_hot ones ones_like pack pad parse_example
-    parse_single_example placeholder placeholder_with_default pow print py_func py_function
-    random_crop random_gamma random_normal random_poisson random_shuffle random_uniform range
-    rank read_file real reciprocal reduce_all reduce_any reduce_join reduce_logsumexp reduce_max
-    reduce_mean reduce_min reduce_prod reduce_sum report_uninitialized_variables reshape reverse
-    reverse_sequence reverse_v2 rint roll round rsqrt scalar_mul scan scatter_add scatter_nd
-    scatter_sub scatter_update searchsorted segment_max segment_mean segment_min segment_sum
-    self_adjoint_eig sequence_mask setdiff1d shape sigmoid sign sin sinh size slice softmax
-    softplus space_to_depth sparse_placeholder sparse_reduce_sum sparse_reorder
-    sparse_tensor_dense_matmul sparse_tensor_to_dense sparse_to_dense split sqrt square
+    is_nan is_variable_initialized lbeta less less_equal lgamma lin_space linspace
+    local_variables_initializer log log1p log_sigmoid logical_and logical_not logical_or logical_xor
+    map_fn matching_files matmul matrix_band_part matrix_determinant matrix_diag matrix_diag_part
+    matrix_inverse matrix_set_diag matrix_solve matrix_solve_ls matrix_square_root matrix_transpose
+    matrix_triangular_solve maximum meshgrid minimum mod mul multinomial multiply neg negative no_op
+    norm not_equal numpy_function one_hot ones ones_like pack pad parallel_stack parse_example
+    parse_single_example parse_single_sequence_example parse_tensor placeholder
+    placeholder_with_default polygamma pow print py_func py_function qr quantize quantize_v2
+    random_crop random_gamma random_normal random_poisson random_shuffle random_uniform range rank
+    read_file real realdiv reciprocal reduce_all reduce_any reduce_join reduce_logsumexp reduce_max
+    reduce_mean reduce_min reduce_prod reduce_sum regex_replace repeat
+    report_uninitialized_variables reshape reverse reverse_sequence reverse_v2 rint roll round rsqrt
+    saturate_cast scalar_mul scan scatter_add scatter_div scatter_max scatter_min scatter_mul
+    scatter_nd scatter_nd_add scatter_nd_sub scatter_nd_update scatter_sub scatter_update
+    searchsorted segment_max segment_mean segment_min segment_prod segment_sum self_adjoint_eig
+    self_adjoint_eigvals sequence_mask serialize_many_sparse serialize_sparse serialize_tensor
+    setdiff1d shape shape_n sigmoid sign sin sinh size slice softmax softplus sort space_to_batch
+    space_to_batch_nd space_to_depth sparse_add sparse_concat sparse_fill_empty_rows sparse_mask
+    sparse_matmul sparse_maximum sparse_merge sparse_minimum sparse_placeholder sparse_reduce_max
+    sparse_reduce_max_sparse sparse_reduce_sum sparse_reduce_sum_sparse sparse_reorder
+    sparse_reset_shape sparse_reshape sparse_retain sparse_segment_mean sparse_segment_sqrt_n
+    sparse_segment_sum sparse_slice sparse_softmax sparse_split sparse_tensor_dense_matmul
+    sparse_tensor_to_dense sparse_to_dense sparse_to_indicator sparse_transpose split sqrt square
     squared_difference squeeze stack stop_gradient strided_slice string_join string_split
-    string_to_number sub subtract svd tables_initializer tan tanh tensordot tile to_double
-    to_float to_int32 to_int64 trace transpose truediv truncated_normal tuple unique
-    unique_with_counts unpack unsorted_segment_sum unstack Variable variables_initializer
-    verify_tensor_all_finite where while_loop write_file zeros zeros_like
+    string_strip string_to_hash_bucket string_to_hash_bucket_fast string_to_hash_bucket_strong
+    string_to_number sub substr subtract svd switch_case tables_initializer tan tanh
+    tensor_scatter_add tensor_scatter_nd_add tensor_scatter_nd_sub tensor_scatter_nd_update
+    tensor_scatter_sub tensor_scatter_update tensordot tile to_bfloat16 to_complex128 to_complex64
+    to_double to_float to_int32 to_int64 trace transpose truediv truncated_normal truncatediv
+    truncatemod tuple unique unique_with_counts unpack unravel_index unsorted_segment_max
+    unsorted_segment_mean unsorted_segment_min unsorted_segment_prod unsorted_segment_sqrt_n
+    unsorted_segment_sum unstack Variable variables_initializer vectorized_map
+    verify_tensor_all_finite where where_v2 while_loop write_file zeros zeros_like zeta
 """
 _OPS = frozenset(_OP_NAMES.split())
 _GROUPS = tuple(
@@ -47,10 +66,17 @@ _MORE = frozenset(
     {"train.Saver", "train.batch", "train.shuffle_batch", "train.string_input_producer"}
     | {"train.import_meta_graph", "import_graph_def"}
     | {"train.exponential_decay", "train.slice_input_producer", "train.batch_join"}
+    | {"train.polynomial_decay", "train.piecewise_constant", "train.cosine_decay"}
+    | {"train.inverse_time_decay", "train.natural_exp_decay", "train.shuffle_batch_join"}
     | {"summary.scalar", "summary.histogram", "summary.image", "summary.text", "summary.audio"}
     | {"summary.merge_all", "summary.merge"}
     | {"scalar_summary", "histogram_summary", "merge_all_summaries", "io.read_file"}
-    | {"io.decode_raw", "io.decode_image", "io.decode_jpeg", "io.decode_png"}
+    | {"io.decode_raw", "io.decode_image", "io.decode_jpeg", "io.decode_png", "io.decode_gif"}
+    | {"io.decode_bmp", "io.decode_base64", "io.decode_csv", "io.encode_jpeg", "io.encode_png"}
+    | {"io.encode_base64", "io.parse_tensor", "io.serialize_tensor", "io.write_file"}
+    | {"io.parse_example", "io.parse_single_example", "io.matching_files"}
+    | {"dtypes.cast", "dtypes.complex", "dtypes.as_string", "dtypes.saturate_cast"}
+    | {"debugging.is_finite", "debugging.is_inf", "debugging.is_nan", "debugging.check_numerics"}
 )
 # Inside those groups, what makes objects rather than ops.
 _NOT_OPS = (
@@ -88,8 +114,16 @@ _KERAS_NAMES = """
 """
 _KERAS_OPS = frozenset(_KERAS_NAMES.split())
 _KERAS_OBJECTS = frozenset({"function", "gradients", "ctc_decode"})
-# What gives back several tensors: an index into it adds nothing.
-_SEVERAL = frozenset(
+# What gives back several tensors, or one in parts: an index into it adds nothing.
+_IN_PARTS = """
+    add_check_numerics_ops assert_variables_initialized case identity_n numpy_function
+    parse_single_sequence_example qr quantize quantize_v2 shape_n sparse_add sparse_concat
+    sparse_fill_empty_rows sparse_mask sparse_maximum sparse_merge sparse_minimum
+    sparse_reduce_max_sparse sparse_reduce_sum_sparse sparse_reset_shape sparse_reshape
+    sparse_retain sparse_slice sparse_softmax sparse_split sparse_transpose switch_case
+    vectorized_map where_v2
+"""
+_SEVERAL = frozenset(_IN_PARTS.split()) | frozenset(
     {"gradients", "hessians", "split", "unstack", "unpack", "clip_by_global_norm", "meshgrid"}
     | {"while_loop", "tuple", "unique", "dynamic_partition", "cond", "map_fn", "scan", "py_func"}
     | {"parse_example", "parse_single_example", "accumulate_n", "group", "foldl", "foldr"}
@@ -106,6 +140,7 @@ _SEVERAL = frozenset(
     | {"train.batch", "train.shuffle_batch", "train.Saver", "train.string_input_producer"}
     | {"train.import_meta_graph", "import_graph_def"}
     | {"train.slice_input_producer", "train.batch_join", "self_adjoint_eig", "svd", "setdiff1d"}
+    | {"train.shuffle_batch_join", "io.decode_csv", "io.parse_example", "io.parse_single_example"}
     | {"unique_with_counts", "print", "sparse_reorder", "sparse_placeholder", "py_function"}
 )
 

@@ -85,6 +85,9 @@ def function_around(
                 branches.append((parent, child))
         elif isinstance(parent, ast.ExceptHandler | ast.IfExp | ast.Lambda | ast.BoolOp):
             return None
+        elif isinstance(parent, Loop):
+            # `if batch == 0:` of its own counter: once on each call.
+            branches = [b for b in branches if turns_of(*b, parent) is not Turns.ONCE]
         child, parent = parent, module.parents.get(parent)
     return None
 

@@ -137,7 +137,7 @@ def _has_session_from_before(module: Module, function: Function) -> bool:
         return True
     calls = [n for n in own_nodes(function) if isinstance(n, ast.Call) and is_step(module, n)]
     return any(
-        (isinstance(n, ast.Attribute) and looks_like_session(n) and _is_own(n))
+        (isinstance(n, ast.Attribute) and looks_like_session(n) and _is_own(n, owner))
         or (isinstance(n, ast.Name) and n.id in given)
         or (isinstance(n, ast.Call) and owner is not None and looks_like_session(n))
         for call in calls
@@ -145,11 +145,11 @@ def _has_session_from_before(module: Module, function: Function) -> bool:
     )
 
 
-def _is_own(node: ast.expr) -> bool:
-    """`self.sess`, `self.model.sess`."""
+def _is_own(node: ast.expr, owner: ast.ClassDef | None) -> bool:
+    """`self.sess`, `self.model.sess`, `Model.sess` in the class Model."""
     while isinstance(node, ast.Attribute):
         node = node.value
-    return is_self(node)
+    return is_self(node) or (owner is not None and last_name(node) == owner.name)
 
 
 def is_for_many_calls(module: Module, function: Function, node: ast.expr) -> bool:
@@ -217,9 +217,19 @@ def _calls(module: Module, function: Function) -> list[tuple[Module, ast.Call]]:
     for caller, call in module.program.calls_named(function.name):
         called = module.program.definition(caller, call.func)
         is_inside = caller.scope_of(call) is function
+        if called is None and _is_of_a_part(module, function, caller, call):
+            continue
         if not is_inside and (called is None or called.node is function):
             found.append((caller, call))
     return found
+
+
+def _is_of_a_part(module: Module, function: Function, caller: Module, call: ast.Call) -> bool:
+    """Whether a method calls one of the same name of something else: `self.model.sample()`."""
+    scope, owner = caller.scope_of(call), module.class_of(function)
+    if owner is None or not isinstance(scope, Function) or caller.class_of(scope) is not owner:
+        return False
+    return isinstance(call.func, ast.Attribute) and not is_self(call.func.value)
 
 
 def _are_many(
