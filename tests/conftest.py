@@ -65,6 +65,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             (chosen if is_named else left_out).append(item)
         config.hook.pytest_deselected(items=left_out)
         items[:] = chosen
+    if config.getoption("--repeats") > 1:
+        # In rounds: a run that is cut short has tried everything a few times, not a part often.
+        items.sort(key=lambda item: item.callspec.params["repeat"])  # type: ignore[attr-defined]
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
