@@ -7,7 +7,7 @@
         with everywhere.lease("resnet", timeout=5) as session:
             session.run("probabilities", {"image": image})
 
-`planner/` decides what is open where; `controller.py` (`callers.py`: for whom) has it carried out
+`planner/` decides what is open where; `controller.py` has it carried out for those in `callers.py`
 (`orders.py`) by an `agent.py` on each node (`leases.py`, `calls.py`, `files.py`, `storage.py`).
 `handle.py`, `lease.py` and `links.py` are the side of the caller; `wire/` is what is said between
 the two. `serving/` is a server on every node. `actors.py`, `connecting.py` and `serving/fronts.py`

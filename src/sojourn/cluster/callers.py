@@ -1,4 +1,4 @@
-"""Who uses the cluster, and which models go with whom. Pure: times are passed in."""
+"""Who uses the cluster, and which models they hold. Pure: times are passed in."""
 
 from __future__ import annotations
 
