@@ -390,6 +390,13 @@ class Lanes:
         self.caller = lane.CallerLane(0, rows, ours, bells, self.pidfd)
         self.server = lane.ServerLane(rows, theirs, (os.dup(bells[0]), os.dup(bells[1])))
 
+    def step(self) -> None:
+        """Send a request, have it answered, and take the answer, all on this thread."""
+        self.caller.send(b"m", [])
+        self.server.answer(0, self.server.wait()[0], [])
+        self.caller.wait()
+        self.caller.take()
+
     def end_peer(self) -> None:
         with self.peer:
             self.peer.kill()
@@ -461,3 +468,44 @@ def test_what_a_worker_may_not_send_costs_it_no_lane(lanes):
     answering.start()
     assert asking.ask(b"m", []) == (0, b"m", [])
     answering.join()
+
+
+# -- cores -------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(board.CORES < 2, reason="there is no other core")
+def test_a_server_leaves_the_core_of_its_caller_and_may_still_use_every_core(lanes):
+    allowed = os.sched_getaffinity(0)
+    for _ in range(100):  # the kernel may move this thread, which is both of them, in between
+        lanes.step()
+        row = lanes.caller._mine[lane.CORE], lanes.caller._theirs[lane.CORE]
+        if row[0] != row[1]:
+            break
+    assert row[0] != row[1]
+    assert os.sched_getaffinity(0) == allowed
+
+
+def test_a_server_that_is_brought_back_stays_for_a_while(lanes, monkeypatch):
+    moves = []
+    monkeypatch.setattr(lane, "current_core", lambda: 1)
+    monkeypatch.setattr(lane, "leave_core", lambda core: moves.append(core) or True)
+    for _ in range(20):
+        lanes.step()
+    assert moves == [1] * lane.MOVES_IN_A_ROW
+    time.sleep(2 * lane.STAY_SECONDS)
+    lanes.step()
+    assert len(moves) == lane.MOVES_IN_A_ROW + 1
+
+
+def test_a_caller_does_not_look_for_the_answer_of_a_server_on_its_own_core(lanes, monkeypatch):
+    monkeypatch.setattr(lane, "leave_core", lambda core: False)  # a sandbox may refuse
+    for core, looks in ((1, False), (2, True)):
+        monkeypatch.setattr(lane, "current_core", lambda: 1)
+        lanes.caller.send(b"m", [])
+        monkeypatch.setattr(lane, "current_core", lambda core=core: core)
+        lanes.server.answer(0, lanes.server.wait()[0], [])
+        blocked: list[object] = []
+        monkeypatch.setattr(lanes.caller, "_block", lambda *asked, all=blocked: all.append(asked))
+        lanes.caller.wait()
+        lanes.caller.take()
+        assert bool(blocked) is not looks

@@ -103,14 +103,16 @@ class AwaitedLanes:
                 self._queue(request)
             else:
                 self._begin(request)
-            if request.lane is not None and len(self._busy) == 1:
-                patience = self._learned.of(meta)
-                was_seen = await self._look(request, patience.looks() if CAN_SPIN else 0)
+            lane = request.lane
+            if lane is not None and len(self._busy) == 1:
+                patience = self._learned.of(meta, lane.layout)
+                looks = patience.looks() if CAN_SPIN and lane.is_apart else 0
+                was_seen = await self._look(request, looks)
             if deadline is not None and not future.done():
                 timer = self._loop.call_later(left_until(deadline), request.expire)
             answer = await future
             if patience is not None and patience.is_trying:
-                patience.learn(time.perf_counter() - began, was_seen=was_seen)
+                patience.learn(began, time.perf_counter(), was_seen=was_seen)
             return answer
         finally:
             if timer is not None:

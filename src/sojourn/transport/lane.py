@@ -20,7 +20,8 @@ import numpy as np
 
 from sojourn.transport.attachments import Attached, HandedOverFiles, PlacedFiles, ResultFiles
 from sojourn.transport.board import CAN_SPIN
-from sojourn.transport.messages import SEQUENCE, STATUS, Inbox, Outbox, ProtocolError
+from sojourn.transport.cores import MOVES_IN_A_ROW, STAY_SECONDS, current_core, leave_core
+from sojourn.transport.messages import LAYOUT, SEQUENCE, STATUS, Inbox, Outbox, ProtocolError
 from sojourn.transport.patience import Learned, Patience
 from sojourn.values.rows import Rows
 
@@ -38,6 +39,7 @@ WELCOME = 5
 # The server's word for the caller: the request that it has begun to carry out.
 BEGUN = 5
 TOOK = 6  # nanoseconds, from having begun a request to its answer
+CORE = 7  # in both rows: where each of them runs
 MAY_SPIN, MAY_HAND_OVER = 1, 2
 Answer = tuple[int, bytes, list[np.ndarray]]
 
@@ -158,10 +160,11 @@ class CallerLane:
         except Exception:
             self._sequence = sequence - 1  # refused as a whole, nothing has been written
             raise
+        if may_spin:
+            self._patience = self._learned.of(meta, mine[LAYOUT])
+            mine[CORE] = current_core()
         mine[SEQUENCE] = sequence
         ring(self._their_bell)
-        if may_spin:
-            self._patience = self._learned.of(meta)
 
     def wait(
         self,
@@ -175,7 +178,7 @@ class CallerLane:
         Raises TimeoutError at the deadline and PeerGone when the peer has ended.
         """
         theirs, sequence = self._theirs, self._sequence
-        if not (may_spin and CAN_SPIN):
+        if not (may_spin and CAN_SPIN and self.is_apart):
             self._block(sequence, deadline, while_waiting)
             return
         patience = self._patience
@@ -189,7 +192,7 @@ class CallerLane:
             was_seen = False
             self._block(sequence, deadline, while_waiting)
         if patience.is_trying:
-            patience.learn(time.perf_counter() - began, was_seen=was_seen)
+            patience.learn(began, time.perf_counter(), was_seen=was_seen)
 
     def take(self) -> Answer:
         """Status, meta and arrays of the answer, which own their memory."""
@@ -208,6 +211,16 @@ class CallerLane:
     def has_answer(self) -> bool:
         """Whether the answer to the last request is there."""
         return self._theirs[SEQUENCE] == self._sequence
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether the server was on another core lately: on ours it cannot run while we look."""
+        return self._theirs[CORE] != self._mine[CORE]
+
+    @property
+    def layout(self) -> int:
+        """The number of what was sent last, by the dtypes and shapes of its arrays."""
+        return self._mine[LAYOUT]
 
     @property
     def seconds(self) -> float:
@@ -303,6 +316,9 @@ class ServerLane:
         self._calls_until_try = _TRY_AGAIN
         self._stopped = False
         self._began = 0
+        self._is_apart = True  # from the core of its caller
+        self._moves = 0  # in a row
+        self._moved = 0.0
         self._poll = select.poll()
         self._poll.register(self._my_bell, select.POLLIN)
 
@@ -313,7 +329,7 @@ class ServerLane:
         """
         theirs = self._theirs
         sequence = self._sequence + 1
-        spins = self._spins if theirs[WELCOME] & MAY_SPIN else 0
+        spins = self._spins if theirs[WELCOME] & MAY_SPIN and self._is_apart else 0
         for _ in range(spins):
             if theirs[SEQUENCE] == sequence:
                 self._spins = SPINS
@@ -329,7 +345,13 @@ class ServerLane:
                     break
             if spins:
                 self._learn_from_blocking(time.monotonic() - gave_up)
-        self._sequence = self._mine[BEGUN] = sequence
+        mine = self._mine
+        self._sequence = mine[BEGUN] = sequence
+        mine[CORE] = core = current_core()
+        if theirs[CORE] == core:
+            self._is_apart = False
+        elif not self._is_apart or self._moves:
+            self._is_apart, self._moves = True, 0
         self._began = time.perf_counter_ns()
         return self.inbox.take()
 
@@ -358,12 +380,26 @@ class ServerLane:
             results = self._results
             results.sequence = self._sequence
         self.outbox.put(meta, arrays, attacher=results)
+        if not self._is_apart and self._theirs[WELCOME] & MAY_SPIN:
+            self._move_apart()  # before it rings: who is woken goes to the core that is left
         mine[STATUS] = status
         mine[TOOK] = time.perf_counter_ns() - self._began
         mine[SEQUENCE] = self._sequence
         ring(self._their_bell)
         if results is not None and results.has_files:
             results.tidy()
+
+    def _move_apart(self) -> None:
+        """Leave the core to the caller, unless the kernel has its reasons to keep them together."""
+        now = time.monotonic()
+        if self._moves >= MOVES_IN_A_ROW:
+            if now - self._moved < STAY_SECONDS:
+                return
+            self._moves = 0
+        self._moves += 1
+        self._moved = now
+        self._is_apart = leave_core(self._mine[CORE])
+        self._mine[CORE] = current_core()
 
     def stop(self) -> None:
         """Wake the thread that waits here, for good."""
