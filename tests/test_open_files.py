@@ -6,6 +6,7 @@ import os
 import pickle
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -119,6 +120,14 @@ def test_a_wrong_input_is_refused_with_what_there_is(dense, run, told):
 def test_what_is_not_a_model_says_why_and_leaves_nothing(folder, path, told):
     with pytest.raises(sojourn.ModelError, match=told):
         sojourn.open(os.path.join(folder, path))
+
+
+def test_a_folder_of_versions_says_which_to_open(folder, tmp_path):
+    for version in ("2", "10"):
+        shutil.copytree(folder / "dense_saved", tmp_path / "dense" / version)
+    for look in (sojourn.open, inspect_model):
+        with pytest.raises(sojourn.ModelError, match=f"open {tmp_path}/dense/10$"):
+            look(tmp_path / "dense")
 
 
 @pytest.mark.parametrize(

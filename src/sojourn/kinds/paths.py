@@ -82,10 +82,23 @@ def _in_folder(path: str) -> Found:
     if not names:
         raise ModelError(f"the folder {path} is empty: no saved_model.pb and no checkpoint")
     shown = ", ".join(names[:8]) + (" and more" if len(names) > 8 else "")
+    within = _latest([name for name in names if _is_saved_model(os.path.join(path, name))])
     raise ModelError(
         f"the folder {path} is neither a SavedModel (no saved_model.pb) nor a checkpoint with a "
-        f"meta graph; it has {shown}"
+        f"meta graph; " + (f"open {os.path.join(path, within)}" if within else f"it has {shown}")
     )
+
+
+def _is_saved_model(path: str) -> bool:
+    return any(os.path.isfile(os.path.join(path, name)) for name in _SAVED_MODEL)
+
+
+def _latest(names: list[str]) -> str:
+    """Of the models in a folder the one to open: the only one, or the latest of numbered versions,
+    as servers keep them."""
+    if all(name.isdecimal() for name in names):
+        return max(names, key=int, default="")
+    return names[0] if len(names) == 1 else ""
 
 
 def _checkpoint(prefix: str) -> Found:
