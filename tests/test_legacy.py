@@ -68,6 +68,7 @@ def run(runner: subprocess.Popen[str], tmp_path: Path) -> Run:
         "contrib_numbers.py",
         "contrib_parts.py",
         "decoders.py",
+        "decoders_of_one.py",
         "estimator_canned.py",
         "estimator_clusters.py",
         "estimator_keras.py",

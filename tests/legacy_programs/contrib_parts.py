@@ -197,4 +197,16 @@ with tf.Session() as sess:
     assert np.isclose(
         sess.run(together), np.corrcoef(guesses.ravel(), labels.ravel())[0, 1], atol=1e-3
     )
+from tensorflow.contrib.tensorboard.plugins import projector  # noqa: E402
+
+config = projector.ProjectorConfig()
+shown = config.embeddings.add()
+shown.tensor_name, shown.metadata_path = "words:0", "words.tsv"
+shown.sprite.image_path = "sprite.png"
+shown.sprite.single_image_dim.extend([28, 28])
+with tf.summary.FileWriter("shown") as writer:
+    projector.visualize_embeddings(writer, config)
+lines = open("shown/projector_config.pbtxt").read().split()
+assert lines[:5] == ["embeddings", "{", "tensor_name:", '"words:0"', "metadata_path:"]
+assert lines.count("single_image_dim:") == 2
 print("fine")

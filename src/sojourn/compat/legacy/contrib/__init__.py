@@ -81,18 +81,7 @@ def _elsewhere(name: str) -> Any:
         renamed["string_to_index_table_from_tensor"] = renamed[tables[0]]
         return over(v1.lookup, lookup_ops, **renamed)
     if name == "eager":
-        from tensorflow.python.eager import backprop
-
-        return over(
-            v1,
-            Variable=tf.Variable,
-            Iterator=iter,
-            implicit_gradients=backprop.implicit_grad,
-            implicit_value_and_gradients=backprop.implicit_val_and_grad,
-            gradients_function=backprop.gradients_function,
-            value_and_gradients_function=backprop.val_and_grad_function,
-            num_gpus=lambda: len(tf.config.list_logical_devices("GPU")),
-        )
+        return over(importlib.import_module(f"{__name__}.eager"), v1)
     if name == "keras":
         from sojourn.compat.legacy import keras
 
@@ -104,8 +93,9 @@ def _elsewhere(name: str) -> Any:
             tensor_util, constant_value=tensor_util.constant_value, make_ndarray=tf.make_ndarray
         )
     if name == "tensorboard":
-        plugins = over(projector=importlib.import_module("tensorboard.plugins.projector"))
-        return over(plugins=plugins)
+        from sojourn.compat.legacy.contrib import projector
+
+        return over(plugins=over(projector=projector))
     if name == "staging":
         from tensorflow.python.ops.data_flow_ops import StagingArea
 

@@ -256,6 +256,49 @@ class AttentionWrapper(RNNCell):  # type: ignore[misc]
         return (attention if self._output_attention else output), later
 
 
+DynamicAttentionWrapperState = collections.namedtuple(
+    "DynamicAttentionWrapperState", ("cell_state", "attention")
+)
+
+
+class DynamicAttentionWrapper(AttentionWrapper):
+    """`AttentionWrapper` as it was in TensorFlow 1.1, with less to remember."""
+
+    def __init__(
+        self,
+        cell: Any,
+        attention_mechanism: Any,
+        attention_size: int,
+        cell_input_fn: Any = None,
+        probability_fn: Any = None,
+        output_attention: bool = True,
+        name: Any = None,
+    ) -> None:
+        super().__init__(
+            cell,
+            attention_mechanism,
+            attention_size,
+            cell_input_fn=cell_input_fn,
+            output_attention=output_attention,
+            name=name,
+        )
+        if probability_fn is not None:
+            attention_mechanism._probability = probability_fn
+
+    @property
+    def state_size(self) -> Any:
+        return DynamicAttentionWrapperState(self._cell.state_size, self._attention_size)
+
+    def zero_state(self, batch_size: Any, dtype: Any) -> Any:
+        state = super().zero_state(batch_size, dtype)
+        return DynamicAttentionWrapperState(state.cell_state, state.attention)
+
+    def call(self, inputs: Any, state: Any) -> Any:
+        whole = AttentionWrapperState(*state, tf.zeros([], tf.int32), (), (), None)
+        output, later = super().call(inputs, whole)
+        return output, DynamicAttentionWrapperState(later.cell_state, later.attention)
+
+
 def _listed(value: Any) -> list[Any]:
     return list(value) if isinstance(value, (list, tuple)) else [value]
 

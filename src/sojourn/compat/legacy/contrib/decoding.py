@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import abc
 import collections
+import dis
+import sys
 from typing import Any
 
 import tensorflow.compat.v1 as tf
@@ -205,7 +207,7 @@ def dynamic_decode(
     swap_memory: bool = False,
     scope: Any = None,
 ) -> Any:
-    """Step until every sequence has ended: ``(outputs, final state, lengths)``."""
+    """Step until every sequence has ended: ``(outputs, final state, lengths)``, or two of them."""
     with tf.variable_scope(scope, "decoder"):
         limit = None if maximum_iterations is None else tf.cast(maximum_iterations, tf.int32)
         finished, inputs, state = decoder.initialize()
@@ -259,7 +261,14 @@ def dynamic_decode(
             pass  # as a program's own decoder says that there is nothing to do
         if not output_time_major:
             outputs = nest.map_structure(swap_batch_and_time, outputs)
-    return outputs, state, lengths
+    return (outputs, state) if _takes_two(sys._getframe(1)) else (outputs, state, lengths)
+
+
+def _takes_two(caller: Any) -> bool:
+    """Whether the call is unpacked into two: before TensorFlow 1.2 there were no lengths."""
+    following = (i for i in dis.get_instructions(caller.f_code) if i.offset > caller.f_lasti)
+    after = next(following, None)
+    return after is not None and (after.opname, after.argval) == ("UNPACK_SEQUENCE", 2)
 
 
 def _kept(done: Any, new: Any, old: Any) -> Any:

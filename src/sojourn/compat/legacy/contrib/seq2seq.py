@@ -12,6 +12,8 @@ from sojourn.compat.legacy.contrib.attention import (
     AttentionWrapper,
     AttentionWrapperState,
     BahdanauAttention,
+    DynamicAttentionWrapper,
+    DynamicAttentionWrapperState,
     LuongAttention,
     hardmax,
 )
@@ -21,6 +23,14 @@ from sojourn.compat.legacy.contrib.beams import (
     BeamSearchDecoderState,
     FinalBeamSearchDecoderOutput,
     gather_tree,
+)
+from sojourn.compat.legacy.contrib.decoder_fns import (
+    attention_decoder_fn_inference,
+    attention_decoder_fn_train,
+    dynamic_rnn_decoder,
+    prepare_attention,
+    simple_decoder_fn_inference,
+    simple_decoder_fn_train,
 )
 from sojourn.compat.legacy.contrib.decoding import (
     BasicDecoder,
@@ -78,6 +88,8 @@ __all__ = [
     "BeamSearchDecoderState",
     "CustomHelper",
     "Decoder",
+    "DynamicAttentionWrapper",
+    "DynamicAttentionWrapperState",
     "FinalBeamSearchDecoderOutput",
     "GreedyEmbeddingHelper",
     "Helper",
@@ -87,10 +99,16 @@ __all__ = [
     "ScheduledEmbeddingTrainingHelper",
     "ScheduledOutputTrainingHelper",
     "TrainingHelper",
+    "attention_decoder_fn_inference",
+    "attention_decoder_fn_train",
     "dynamic_decode",
+    "dynamic_rnn_decoder",
     "gather_tree",
     "hardmax",
+    "prepare_attention",
     "sequence_loss",
+    "simple_decoder_fn_inference",
+    "simple_decoder_fn_train",
     "tile_batch",
 ]
 __getattr__ = removed.missing_name("tf.contrib.seq2seq")

@@ -1,0 +1,228 @@
+"""`tf.contrib.seq2seq` as it was in TensorFlow 1.0: a decoder is a function that the cell asks.
+
+`decoder_fn(time, cell_state, cell_input, cell_output, context_state)` gives what is done, the next
+state and input, what is emitted, and its own memory.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+from sojourn.compat.legacy.contrib import layers
+
+
+def simple_decoder_fn_train(encoder_state: Any, name: Any = None) -> Any:
+    """Feeds the cell what is right."""
+
+    def decoder_fn(time: Any, state: Any, inputs: Any, output: Any, context: Any) -> Any:
+        return None, encoder_state if state is None else state, inputs, output, context
+
+    return decoder_fn
+
+
+def simple_decoder_fn_inference(
+    output_fn: Any,
+    encoder_state: Any,
+    embeddings: Any,
+    start_of_sequence_id: int,
+    end_of_sequence_id: int,
+    maximum_length: Any,
+    num_decoder_symbols: int,
+    dtype: Any = tf.int32,
+    name: Any = None,
+) -> Any:
+    """Feeds the cell the likeliest word that it said last, and emits the logits."""
+    words = _Words(
+        output_fn,
+        embeddings,
+        (start_of_sequence_id, end_of_sequence_id),
+        maximum_length,
+        num_decoder_symbols,
+        dtype,
+    )
+
+    def decoder_fn(time: Any, state: Any, inputs: Any, output: Any, context: Any) -> Any:
+        words.expect(inputs)
+        output, ids, done = words.said(output, encoder_state)
+        following = tf.gather(embeddings, ids)
+        state = encoder_state if state is None else state
+        return words.end(time, done), state, following, output, context
+
+    return decoder_fn
+
+
+def attention_decoder_fn_train(
+    encoder_state: Any,
+    attention_keys: Any,
+    attention_values: Any,
+    attention_score_fn: Any,
+    attention_construct_fn: Any,
+    name: Any = None,
+) -> Any:
+    """Feeds the cell what is right, beside what its attention found."""
+
+    def decoder_fn(time: Any, state: Any, inputs: Any, output: Any, context: Any) -> Any:
+        if state is None:
+            state, attention = encoder_state, _no_attention(encoder_state)
+        else:
+            attention = attention_construct_fn(output, attention_keys, attention_values)
+            output = attention
+        return None, state, tf.concat([inputs, attention], 1), output, context
+
+    return decoder_fn
+
+
+def attention_decoder_fn_inference(
+    output_fn: Any,
+    encoder_state: Any,
+    attention_keys: Any,
+    attention_values: Any,
+    attention_score_fn: Any,
+    attention_construct_fn: Any,
+    embeddings: Any,
+    start_of_sequence_id: int,
+    end_of_sequence_id: int,
+    maximum_length: Any,
+    num_decoder_symbols: int,
+    dtype: Any = tf.int32,
+    name: Any = None,
+) -> Any:
+    """Feeds the cell the likeliest word that it said last, beside what its attention found."""
+    words = _Words(
+        output_fn,
+        embeddings,
+        (start_of_sequence_id, end_of_sequence_id),
+        maximum_length,
+        num_decoder_symbols,
+        dtype,
+    )
+
+    def decoder_fn(time: Any, state: Any, inputs: Any, output: Any, context: Any) -> Any:
+        words.expect(inputs)
+        if state is None:
+            state, attention = encoder_state, _no_attention(encoder_state)
+        else:
+            attention = attention_construct_fn(output, attention_keys, attention_values)
+            output = attention
+        output, ids, done = words.said(output, encoder_state)
+        following = tf.concat([tf.gather(embeddings, ids), attention], 1)
+        return words.end(time, done), state, following, output, context
+
+    return decoder_fn
+
+
+class _Words:
+    """The words that a decoder says: the likeliest of each step, until it says the last one."""
+
+    def __init__(
+        self,
+        output_fn: Any,
+        embeddings: Any,
+        ends: tuple[Any, Any],
+        maximum_length: Any,
+        num_symbols: int,
+        dtype: Any,
+    ) -> None:
+        self._output_fn = output_fn or (lambda output: output)
+        self._embeddings, self._maximum_length = embeddings, maximum_length
+        self._first, self._last = (tf.cast(each, dtype) for each in ends)
+        self._num_symbols, self._dtype = num_symbols, dtype
+
+    def expect(self, inputs: Any) -> None:
+        if inputs is not None:
+            raise ValueError(f"expected inputs to be None, as they are said here: {inputs!r}")
+
+    def said(self, output: Any, encoder_state: Any) -> tuple[Any, Any, Any]:
+        """The logits, the words, and which sequences ended with theirs."""
+        if output is None:
+            size = tf.shape(tf.nest.flatten(encoder_state)[0])[0]
+            # An output of one example, which is how the loop learns its shape.
+            width = tf.zeros([self._num_symbols], self._embeddings.dtype)
+            return width, tf.fill([size], self._first), tf.zeros([size], tf.bool)
+        logits = self._output_fn(output)
+        ids = tf.cast(tf.argmax(logits, 1), self._dtype)
+        return logits, ids, tf.equal(ids, self._last)
+
+    def end(self, time: Any, done: Any) -> Any:
+        is_late = tf.greater(time, self._maximum_length)
+        return tf.cond(is_late, lambda: tf.ones_like(done), lambda: done)
+
+
+def _no_attention(encoder_state: Any) -> Any:
+    """Zeros like the output of the top layer, which is the last `h`."""
+    return tf.zeros_like(tf.nest.flatten(encoder_state)[-1])
+
+
+def prepare_attention(
+    attention_states: Any, attention_option: str, num_units: int, reuse: Any = None
+) -> tuple[Any, Any, Any, Any]:
+    """Keys and values of what can be looked at, a score, and what makes an attention of both."""
+    if attention_option not in ("bahdanau", "luong"):
+        raise ValueError(f"Unknown attention option {attention_option}!")
+    with tf.variable_scope("attention_keys", reuse=reuse) as scope:
+        keys = layers.linear(attention_states, num_units, biases_initializer=None, scope=scope)
+    if attention_option == "bahdanau":
+        with tf.variable_scope("attention_score", reuse=reuse):
+            kind = attention_states.dtype
+            asked = tf.get_variable("attnW", [num_units, num_units], kind)
+            weights = tf.get_variable("attnV", [num_units], kind)
+    with tf.variable_scope("attention_construct", reuse=reuse) as construct_scope:
+        pass
+
+    def score_fn(query: Any, keys: Any, values: Any) -> Any:
+        if attention_option == "luong":
+            scores = tf.squeeze(tf.matmul(keys, tf.expand_dims(query, 2)), [2])
+        else:
+            wanted = tf.expand_dims(tf.matmul(query, asked), 1)
+            scores = tf.reduce_sum(weights * tf.tanh(keys + wanted), [2])
+        return tf.reduce_sum(tf.expand_dims(tf.nn.softmax(scores), 2) * values, [1])
+
+    def construct_fn(query: Any, keys: Any, values: Any) -> Any:
+        joined = tf.concat([query, score_fn(query, keys, values)], 1)
+        # Where the loop that asks reuses variables, these are reused too.
+        shared = tf.get_variable_scope().reuse or reuse
+        return layers.linear(
+            joined, num_units, biases_initializer=None, scope=construct_scope, reuse=shared
+        )
+
+    return keys, attention_states, score_fn, construct_fn
+
+
+def dynamic_rnn_decoder(
+    cell: Any,
+    decoder_fn: Any,
+    inputs: Any = None,
+    sequence_length: Any = None,
+    parallel_iterations: Any = None,
+    swap_memory: bool = False,
+    time_major: bool = False,
+    scope: Any = None,
+    name: Any = None,
+) -> tuple[Any, Any, Any]:
+    """The outputs of all steps, the last state, and the memory of `decoder_fn`."""
+    read: Any = lambda time: None  # noqa: E731
+    if inputs is not None:
+        inputs = tf.convert_to_tensor(inputs)
+        if not time_major:
+            inputs = tf.transpose(inputs, [1, 0, 2])
+        count, size = tf.unstack(tf.shape(inputs)[:2])
+        if sequence_length is None:
+            sequence_length = tf.fill([size], count)
+        steps = tf.TensorArray(inputs.dtype, count).unstack(inputs)
+
+        def read(time: Any) -> Any:
+            step = tf.cond(time < count, lambda: steps.read(time), lambda: tf.zeros_like(inputs[0]))
+            step.set_shape(inputs.shape[1:])
+            return step
+
+    def loop_fn(time: Any, output: Any, state: Any, memory: Any) -> Any:
+        given = decoder_fn(time, state, read(time), output, memory)
+        done, state, following, output, memory = given
+        return time >= sequence_length if done is None else done, following, state, output, memory
+
+    with tf.variable_scope(scope or name or "dynamic_rnn_decoder") as here:
+        arrays, state, memory = tf.nn.raw_rnn(cell, loop_fn, parallel_iterations, swap_memory, here)
+        outputs = arrays.stack()
+        return (outputs if time_major else tf.transpose(outputs, [1, 0, 2])), state, memory
