@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import random
+import re
 import time
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 import sojourn
 import web
+from sojourn.service.http.heads import KnownHeads
 from sojourn.service.http.limits import Limits
 from sojourn.service.http.messages import Request, Response, json_response
 
@@ -136,3 +138,89 @@ def test_whatever_comes_is_answered_or_closed_and_nothing_is_kept(seed: int) -> 
     assert statuses[b"200"] > 0
     assert statuses[b"400"] > 0
     assert not any(status.startswith(b"5") for status in statuses)
+
+
+class Forgetful(KnownHeads):
+    """Heads of which none is remembered."""
+
+    def note(self, *what: Any) -> None:
+        pass
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_head_that_is_known_is_read_as_one_that_is_new(seed: int) -> None:
+    async def tell(request: Request) -> Response:
+        headers = dict(request.headers)
+        return json_response([request.query, headers, request.body.decode("latin-1"), request.size])
+
+    async def answers(server: sojourn.Server, heads: KnownHeads) -> list[bytes]:
+        draw = random.Random(seed)
+        door: Any = server._doors["http"]
+        door._common.heads = heads
+        written = [b"".join(await talk(door, draw)) for _ in range(CONNECTIONS // 3)]
+        assert door._common.held_bytes == 0
+        return [re.sub(rb"x-request-id: \S+", b"", each) for each in written]
+
+    known = KnownHeads()
+    with web.serving(limits=TIGHT) as server:
+        server.router.add("POST", "/echo", tell)
+        read_anew = server.call(lambda: answers(server, Forgetful()))
+        assert server.call(lambda: answers(server, known)) == read_anew
+    assert known.whole(WHOLE[3]) is not None
+    assert known.whole(WHOLE[3] + b"G") is None
+    assert len(known._known) <= 256
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        b"POST /echo HTTP/1.1\r\ncontent-length: %d\r\n\r\n" % len(WHOLE[3]),
+        b"POST /echo HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n%x\r\n" % len(WHOLE[3]),
+        b"POST /echo HTTP/1.1\r\nx: ",
+        b"P",
+    ],
+)
+def test_what_looks_like_a_known_request_in_the_midst_of_another_is_part_of_that(
+    before: bytes,
+) -> None:
+    asked: list[Any] = []
+
+    async def echo(request: Request) -> Response:
+        asked.append((request.headers.get("x"), request.body))
+        return json_response(1)
+
+    async def work(server: sojourn.Server) -> None:
+        door: Any = server._doors["http"]
+        connection = door._connection()
+        connection.connection_made(Transport())
+        for data in (WHOLE[3], before, WHOLE[3]):
+            connection.data_received(data)
+            await asyncio.sleep(0.01)
+        connection.connection_lost(None)
+
+    with web.serving(limits=TIGHT) as server:
+        server.router.add("POST", "/echo", echo)
+        server.call(lambda: work(server))
+    first = WHOLE[3].partition(b"\r\n")[0].decode()
+    assert asked[0] == (None, b"hello")
+    assert asked[1:] in ([], [(None, WHOLE[3])], [(first, b"hello")])
+
+
+def test_bodies_behind_known_heads_are_counted() -> None:
+    async def work(server: sojourn.Server) -> tuple[bytes, int, int]:
+        door: Any = server._doors["http"]
+        connection, transport = door._connection(), Transport()
+        connection.connection_made(transport)
+        connection.data_received(WHOLE[3])
+        await asyncio.sleep(0.01)
+        door._common.held_bytes += 1000  # somebody else's
+        connection.data_received(WHOLE[3])
+        held = door._common.held_bytes
+        connection.connection_lost(None)
+        return transport.written[-1], held, door._common.held_bytes
+
+    with web.serving(limits=Limits(body_bytes=1000, bodies_bytes=1000)) as server:
+        server.router.add("POST", "/echo", lambda request: asyncio.sleep(0, json_response(1)))
+        answer, held, left = server.call(lambda: work(server))
+    assert answer.startswith(b"HTTP/1.1 503 ")
+    assert (held, left) == (1000, 1000)  # what is refused is given back

@@ -29,12 +29,10 @@ def split(target: Target, values: Sequence[Any], sizes: Sequence[int]) -> list[O
     rows = sum(sizes)
     if any(np.ndim(value) == 0 or len(value) != rows for value in values):
         raise NoRows
-    answers: list[Outputs] = []
-    at = 0
-    for size in sizes:
-        part = slice(at, at + size)
-        answers.append(
-            {name: value[part] for name, value in zip(target.names, values, strict=True)}
-        )
-        at += size
-    return answers
+    answers: list[dict[str, Any]] = [{} for _ in sizes]
+    for name, value in zip(target.names, values, strict=True):
+        at = 0
+        for answer, size in zip(answers, sizes, strict=True):
+            answer[name] = value[at : at + size]
+            at += size
+    return [*answers]

@@ -6,6 +6,7 @@ Requests are counted as they are answered. Everything else is asked for when a s
 from __future__ import annotations
 
 import bisect
+import operator
 from collections.abc import Callable, Iterator
 
 from sojourn.probes.status_page import BUCKETS, bucket
@@ -19,57 +20,75 @@ class RequestCounts:
     def __init__(self, is_known: Callable[[str], bool]) -> None:
         # Names come from requests, and whoever can send one could send millions of names.
         self._is_known = is_known
-        self._counts: dict[tuple[str, str, str], int] = {}
-        self._seconds: dict[tuple[str, str], tuple[list[int], list[float]]] = {}
-        self._bytes: dict[str, list[int]] = {}
+        self._answers: dict[tuple[str, str, int], _Answers] = {}  # by model, protocol and code
 
     def add(
         self,
         protocol: str,
         model: str,
-        code: str,
+        code: int,
         seconds: float,
         received_bytes: int = 0,
         sent_bytes: int = 0,
     ) -> None:
         """One request was answered with this code."""
-        key = (model, protocol, code)
-        count = self._counts.get(key)
-        if count is None and model and not self._is_known(model):
-            key = ("", protocol, code)
-            count = self._counts.get(key)
-        self._counts[key] = 1 + (count or 0)
-        taken = self._seconds.get(key[:2])
-        if taken is None:
-            taken = self._seconds[key[:2]] = ([0] * BUCKETS, [0.0])
-        taken[0][bucket(round(seconds * 1e9))] += 1
-        taken[1][0] += seconds
-        moved = self._bytes.setdefault(protocol, [0, 0])
-        moved[0] += received_bytes
-        moved[1] += sent_bytes
+        answers = self._answers.get((model, protocol, code))
+        if answers is None:
+            if model and not self._is_known(model):
+                model = ""
+            answers = self._answers.setdefault((model, protocol, code), _Answers())
+        answers.count += 1
+        answers.buckets[bucket(int(seconds * 1e9))] += 1
+        answers.seconds += seconds
+        answers.received += received_bytes
+        answers.sent += sent_bytes
 
     def families(self) -> Iterator[Family]:
         """What Prometheus reads of it."""
+        by_code = sorted(self._answers.items())
         counts: list[Sample] = [
-            ("", {"model": model, "protocol": protocol, "code": code}, count)
-            for (model, protocol, code), count in sorted(self._counts.items())
+            ("", {"model": model, "protocol": protocol, "code": str(code)}, answers.count)
+            for (model, protocol, code), answers in by_code
         ]
         yield "sojourn_server_requests_total", "counter", "Requests that were answered.", counts
+        sums: dict[tuple[str, str], _Answers] = {}
+        by_protocol: dict[str, _Answers] = {}
+        for (model, protocol, _), answers in by_code:
+            sums.setdefault((model, protocol), _Answers()).include(answers)
+            by_protocol.setdefault(protocol, _Answers()).include(answers)
         seconds: list[Sample] = []
-        for (model, protocol), (buckets, [total]) in sorted(self._seconds.items()):
+        for (model, protocol), answers in sums.items():
             who = {"model": model, "protocol": protocol}
-            seconds += histogram(who, STEP_SECONDS, buckets, total)
+            seconds += histogram(who, STEP_SECONDS, answers.buckets, answers.seconds)
         about = "How long requests took, from their last byte to their answer."
         yield "sojourn_server_request_seconds", "histogram", about, seconds
-        for at, name, about in (
-            (0, "received", "Bytes of the bodies of requests."),
-            (1, "sent", "Bytes of the bodies of answers."),
+        for name, about in (
+            ("received", "Bytes of the bodies of requests."),
+            ("sent", "Bytes of the bodies of answers."),
         ):
             moved: list[Sample] = [
-                ("", {"protocol": protocol}, both[at])
-                for protocol, both in sorted(self._bytes.items())
+                ("", {"protocol": protocol}, getattr(answers, name))
+                for protocol, answers in sorted(by_protocol.items())
             ]
             yield f"sojourn_server_{name}_bytes_total", "counter", about, moved
+
+
+class _Answers:
+    """Requests of one kind that were answered, and the bytes of their bodies."""
+
+    __slots__ = ("buckets", "count", "received", "seconds", "sent")
+
+    def __init__(self) -> None:
+        self.count = self.received = self.sent = 0
+        self.seconds = 0.0
+        self.buckets = [0] * BUCKETS
+
+    def include(self, others: _Answers) -> None:
+        """Count these, too."""
+        self.seconds += others.seconds
+        self.received += others.received
+        self.sent += others.sent
+        self.buckets = list(map(operator.add, self.buckets, others.buckets))
 
 
 def families_of_models(handler: Handler) -> Iterator[Family]:

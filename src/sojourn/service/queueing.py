@@ -257,10 +257,10 @@ class ModelQueue:
                     deadline = _latest([ask.deadline for ask in batch])
                     async with self._catalogue.session(self.served, deadline) as session:
                         until = clock() + _HOLD_SECONDS
+                        # Opening it may have taken too long for some, or for all.
+                        batch = [ask for ask in batch if ask.is_wanted()] or self._next(again)
                         while batch and clock() < until:
-                            batch = [ask for ask in batch if ask.is_wanted()]
-                            if batch:  # opening it may have taken too long for some, or for all
-                                await self._settle(session, batch, again)
+                            await self._settle(session, batch, again)
                             batch = self._next(again)
                 except Exception as error:
                     if session is None:  # it cannot be had: that is nobody's fault among them

@@ -47,9 +47,9 @@ class Reports:
     def of_http(self, request: Request, response: Response, seconds: float) -> None:
         """A request by HTTP."""
         sent = len(response.body) if isinstance(response.body, bytes) else 0
-        protocol = _protocol(_HTTP, request.path)
+        protocol = _protocol_of_http(request.path)
         model = request.parts.get("name", "")
-        self.counts.add(protocol, model, str(response.status), seconds, len(request.body), sent)
+        self.counts.add(protocol, model, response.status, seconds, len(request.body), sent)
         if self.log is not None or self._tracing is not None:
             self._tell(
                 Answered(
@@ -73,8 +73,8 @@ class Reports:
         metadata: Mapping[str, str] | None = None,
     ) -> None:
         """A call by gRPC, such as `/inference.GRPCInferenceService/ModelInfer`."""
-        protocol = _protocol(_GRPC, path)
-        self.counts.add(protocol, model, str(code), seconds, received_bytes, sent_bytes)
+        protocol = _protocol_of_grpc(path)
+        self.counts.add(protocol, model, code, seconds, received_bytes, sent_bytes)
         if self.log is not None or self._tracing is not None:
             self._tell(
                 Answered(
@@ -102,6 +102,10 @@ class Reports:
 _GRPC_FAILURES = {2, 4, 12, 13, 14, 15}  # as OpenTelemetry has it for servers
 
 
-@functools.lru_cache(1024)  # paths come again and again
 def _protocol(table: tuple[tuple[str, str], ...], path: str) -> str:
     return next(protocol for start, protocol in table if path.startswith(start))
+
+
+# Paths come again and again.
+_protocol_of_http = functools.lru_cache(1024)(functools.partial(_protocol, _HTTP))
+_protocol_of_grpc = functools.lru_cache(1024)(functools.partial(_protocol, _GRPC))

@@ -72,10 +72,15 @@ class Target:
         if not arrays or arrays[0].ndim == 0:
             return None, 1
         rows = arrays[0].shape[0]
-        if not self.has_rows or rows == 0 or any(array.shape[0] != rows for array in arrays):
+        if not self.has_rows or rows == 0:
             return None, rows or 1
-        # dtypes are the signature's.
-        return (self, *[array.shape[1:] for array in arrays]), rows
+        key: list[Any] = [self]  # dtypes are the signature's
+        for array in arrays:
+            shape = array.shape
+            if shape[0] != rows:
+                return None, rows
+            key.append(shape[1:])
+        return tuple(key), rows
 
     def _wrong(self, what: str) -> Refused:
         return Refused(

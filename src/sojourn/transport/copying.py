@@ -16,6 +16,9 @@ SHARED_BYTES = 4 * 2**20
 def write(view: np.ndarray, source: np.ndarray | Rows) -> None:
     """Fill the view with the source, which has its shape and dtype."""
     if type(source) is Rows:
+        if view.nbytes < SHARED_BYTES:
+            np.concatenate(source.parts, out=view)
+            return
         at = 0
         for part in source.parts:
             write(view[at : at + len(part)], part)

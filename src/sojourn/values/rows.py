@@ -27,14 +27,17 @@ class Rows:
         if not self.parts:
             raise ValueError("rows need at least one part")
         first = self.parts[0]
+        rows, row, dtype = 0, first.shape[1:], first.dtype
         for part in self.parts:
-            if part.ndim == 0 or part.shape[1:] != first.shape[1:] or part.dtype != first.dtype:
+            shape = part.shape
+            if not shape or shape[1:] != row or part.dtype != dtype:
                 raise ValueError(
                     "all parts must have one dtype and, but for the number of rows, one shape; "
                     f"got {first.dtype} {first.shape} and {part.dtype} {part.shape}"
                 )
-        self.dtype = first.dtype
-        self.shape = (sum(len(part) for part in self.parts), *first.shape[1:])
+            rows += shape[0]
+        self.dtype = dtype
+        self.shape = (rows, *row)
         self.ndim = len(self.shape)
 
     def joined(self) -> np.ndarray:

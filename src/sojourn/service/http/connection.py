@@ -14,7 +14,14 @@ from typing import cast
 import httptools
 
 from sojourn.service.failures import Refused
-from sojourn.service.http.heads import BODILESS, NAMES, head_of, new_name, plain_head
+from sojourn.service.http.heads import (
+    BODILESS,
+    NAMES,
+    UNASKED_BYTES,
+    head_of,
+    new_name,
+    plain_head,
+)
 from sojourn.service.http.limits import Limits
 from sojourn.service.http.messages import Request, Response, json_response
 from sojourn.service.http.phases import Common, Phase
@@ -27,7 +34,6 @@ _BUSY_SECONDS = 1.0  # a client that has asked within these is expected to ask a
 _LAST_SECONDS = 0.2  # ... within these, when the server stops
 _SHOWN_BYTES = 200  # of the path of a request that is refused
 _LARGE_BYTES = 2**14  # from here on a body is not copied behind its head
-_UNASKED_BYTES = 2**16  # of a body are read before it is asked who sends them
 _ALSO_TOLD = {401: {"www-authenticate": "Bearer"}, 503: {"retry-after": "1"}}
 _SMALL_BYTES = 2**10  # pieces of a body below are put together: each alone would take far more
 
@@ -99,12 +105,24 @@ class Connection(asyncio.Protocol):
         self._gone(self)
 
     def data_received(self, data: bytes) -> None:
-        if self.phase is Phase.OVER:
+        before = self.phase
+        if before is Phase.OVER:
             return
+        is_between = before is Phase.IDLE or before is Phase.ANSWER
         try:
+            if is_between and (known := self._common.heads.whole(data)) is not None:
+                self._url, request = known
+                request.peer = self._peer
+                self._hold(request.size)
+                self._begin(request, keeps=True)
+                return
             self._feed(data)
+            if is_between and self.phase is Phase.ANSWER and self._parser.should_keep_alive():
+                self._common.heads.note(data, self._url, self._request(), self._body_bytes)
         except httptools.HttpParserUpgrade:
             self._refuse(400, "Malformed request: this is no proxy to CONNECT through")
+        except _Refusal as refusal:
+            self._refuse(*refusal.args)
         except httptools.HttpParserCallbackError as error:
             cause = error.__context__
             if not isinstance(cause, _Refusal):
@@ -195,16 +213,13 @@ class Connection(asyncio.Protocol):
         self._enter(Phase.BODY)
 
     def on_body(self, piece: bytes) -> None:
-        limits, common, count = self._limits, self._common, len(piece)
+        count = len(piece)
         self._body_bytes += count
-        if self._body_bytes > limits.body_bytes:
+        if self._body_bytes > self._limits.body_bytes:
             raise self._too_large()
-        if self._body_bytes > _UNASKED_BYTES >= self._body_bytes - count:
+        if self._body_bytes > UNASKED_BYTES >= self._body_bytes - count:
             self._check_sender()
-        self._held_bytes += count
-        common.held_bytes += count
-        if common.held_bytes > limits.bodies_bytes and common.held_bytes > limits.body_bytes:
-            raise _Refusal(503, "the server holds as many requests as it can")
+        self._hold(count)
         pieces = self._pieces
         if count >= _SMALL_BYTES or not pieces:
             pieces.append(piece)
@@ -221,7 +236,10 @@ class Connection(asyncio.Protocol):
         request.body = cast(bytes, pieces[0]) if len(pieces) == 1 else b"".join(pieces)
         request.size = self._body_bytes
         self._pieces = []
-        keeps = self._parser.should_keep_alive()
+        self._begin(request, self._parser.should_keep_alive())
+
+    def _begin(self, request: Request, keeps: bool) -> None:
+        """A request has been read: it is answered as soon as those before it are."""
         self._enter(Phase.ANSWER)
         if self._serving is None:
             self._serving = self._loop.create_task(self._serve(request, keeps))
@@ -278,6 +296,14 @@ class Connection(asyncio.Protocol):
             self._enter(Phase.IDLE)
         if self._is_draining:
             self._leave_if_idle()
+
+    def _hold(self, count: int) -> None:
+        """So many bytes of bodies more are held."""
+        limits, common = self._limits, self._common
+        self._held_bytes += count
+        common.held_bytes += count
+        if common.held_bytes > limits.bodies_bytes and common.held_bytes > limits.body_bytes:
+            raise _Refusal(503, "the server holds as many requests as it can")
 
     def _give_back(self, count: int) -> None:
         """So many bytes of bodies are not held any more."""

@@ -10,11 +10,50 @@ from httptools import HttpRequestParser
 
 from sojourn.service.http.messages import Request, Response
 
+UNASKED_BYTES = 2**16  # of a body are read before it is asked who sends them
+_REMEMBERED = 256  # heads
+_LONGEST_REMEMBERED = 1024  # bytes
+_UNUSUAL = frozenset({"expect", "upgrade", "transfer-encoding"})  # heads with one are read anew
 BODILESS = frozenset({204, 304})
 NAMES: dict[bytes, str] = {}  # of headers, as they came, in lower case
 _NAMES_REMEMBERED = 256
 _OF_UPGRADES = ("connection", "http2-settings", "upgrade")
 _REASONS = {status.value: status.phrase for status in HTTPStatus} | {499: "Client Closed Request"}
+
+
+class KnownHeads:
+    """Heads that the parser has read, byte by byte as they came, and what it made of each: clients
+    send the same again and again. Only of requests with small bodies that came whole."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, tuple[bytes, Request]] = {}
+
+    def whole(self, data: bytes) -> tuple[bytes, Request] | None:
+        """The URL and the request if this is one with such a head, whole and nothing else. Only
+        for what comes between requests."""
+        end = data.find(b"\r\n\r\n") + 4
+        known = self._known.get(data[:end])
+        if known is None:
+            return None
+        url, like = known
+        if like.size != len(data) - end:
+            return None
+        request = Request(like.method, like.path, like.query, like.headers, data[end:])
+        request.size = like.size
+        return url, request
+
+    def note(self, data: bytes, url: bytes, request: Request, size: int) -> None:
+        """This ended with a request that the parser has read, whose body had so many bytes."""
+        end = len(data) - size
+        if end > _LONGEST_REMEMBERED or data.find(b"\r\n\r\n") + 4 != end:
+            return  # it came in parts, or with others
+        headers = request.headers
+        is_plain = headers.get("content-length") == str(size) and not _UNUSUAL & headers.keys()
+        if is_plain and size <= UNASKED_BYTES:
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            request.size, request.peer = size, ""
+            self._known[data[:end]] = url, request
 
 
 def head_of(request: Request, response: Response, keeps: bool, length: int | None) -> bytes:

@@ -38,7 +38,7 @@ def _read(text: bytes, rank: int) -> np.ndarray | None:
     # It puts whatever lists there are one behind the other; there is no string in them.
     flat = np.frombuffer(found.as_buffer(of_type="d"), np.float64)
     if rank == 1:
-        return flat if text.count(b"[") == 1 else None
+        return flat if text.find(b"[") == text.rfind(b"[") else None
     if rank == 2:
         lengths = {len(row) for row in found}
         is_even = len(lengths) == 1 and text.count(b"[") == 1 + len(found)

@@ -64,22 +64,19 @@ class Asked:
         self._raws = {
             output.name: _is_raw(output, self._wants_raw) for output in body.outputs or ()
         }
-        self._inputs = [
-            (
-                each.name,
-                each.datatype,
-                datatypes.dtype_of(each.datatype, each.name),
-                datatypes.checked_shape(each.shape, each.name),
-                _size(each),
-                each.data,
-            )
-            for each in body.inputs
-        ]
+        self._inputs: list[tuple[Any, ...]] = []
         names: set[str] = set()
         for each in body.inputs:
-            if each.name in names:
-                raise _wrong(f"input {each.name!r} is given twice")
-            names.add(each.name)
+            name = each.name
+            dtype = datatypes.dtype_of(each.datatype, name)
+            shape = datatypes.checked_shape(each.shape, name)
+            size = _size(each)
+            # Numbers that lie there as they do in memory.
+            is_plain = dtype.kind in "iuf" and size == math.prod(shape) * dtype.itemsize != 0
+            self._inputs.append((name, each.datatype, dtype, shape, size, is_plain, each.data))
+            if name in names:
+                raise _wrong(f"input {name!r} is given twice")
+            names.add(name)
 
     def is_raw(self, output: str) -> bool:
         """Whether this output goes behind the JSON."""
@@ -88,20 +85,20 @@ class Asked:
     @property
     def has_data(self) -> bool:
         """Whether an input is in the head itself."""
-        return any(size is None for *_, size, _ in self._inputs)
+        return any(size is None for *_, size, _, _ in self._inputs)
 
     def arrays(self, raw: memoryview) -> dict[str, np.ndarray]:
         """The inputs, of which some lie in these bytes, one behind the other."""
         arrays: dict[str, np.ndarray] = {}
         at = 0
-        for name, datatype, dtype, shape, size, data in self._inputs:
+        for name, datatype, dtype, shape, size, is_plain, data in self._inputs:
             if size is None:
                 arrays[name] = json_arrays.from_data(data, dtype, shape, name)
                 continue
             end = at + size
             if end > len(raw):
                 raise _wrong(f"input {name!r}: the body does not have {size} more bytes")
-            if size and dtype.kind in "iuf" and size == math.prod(shape) * dtype.itemsize:
+            if is_plain:
                 arrays[name] = np.ndarray(shape, dtype, raw, at)
             else:
                 arrays[name] = datatypes.from_raw(raw[at:end], datatype, shape, name)
@@ -200,34 +197,37 @@ RAW = Asked(_Body([], parameters={"binary_data_output": True}))  # by a request 
 
 # -- responses -----------------------------------------------------------------------------------
 
-_heads_before: dict[Any, bytes] = {}
+_heads_before: dict[Any, tuple[bytes, dict[str, str]]] = {}
 
 
 def response(answer: Answer, asked: Asked) -> Response:
     """The outputs, each where the client wants it."""
-    outputs = {name: np.asarray(array) for name, array in answer.outputs.items()}
-    pieces = {
-        name: datatypes.to_raw(array) for name, array in outputs.items() if asked.is_raw(name)
-    }
+    outputs: dict[str, np.ndarray] = {}
+    pieces: dict[str, bytes] = {}
+    key: list[Any] = [answer.model, answer.version]
+    for name, value in answer.outputs.items():
+        outputs[name] = array = np.asarray(value)
+        if asked.is_raw(name):
+            pieces[name] = raw = datatypes.to_raw(array)
+            key.append((name, array.dtype, array.shape, len(raw)))
     if not pieces:
         return Response(200, _head(answer, outputs, asked, pieces))
-    head = key = None
-    if not asked.id and len(pieces) == len(outputs):
-        shapes = [(name, a.dtype, a.shape, len(pieces[name])) for name, a in outputs.items()]
-        key = (answer.model, answer.version, *shapes)
-        head = _heads_before.get(key)
-    if head is None:
-        head = _head(answer, outputs, asked, pieces)
-        if key is not None:
+    if asked.id or len(pieces) != len(outputs):
+        head, told = _head_before(_head(answer, outputs, asked, pieces))
+    else:
+        known = _heads_before.get(tuple(key))
+        if known is None:
             if len(_heads_before) >= _REMEMBERED:
                 _heads_before.clear()
-            _heads_before[key] = head
-    return Response(
-        200,
-        b"".join((head, *pieces.values())),
-        "application/octet-stream",
-        {HEADER_LENGTH: str(len(head))},
-    )
+            known = _head_before(_head(answer, outputs, asked, pieces))
+            _heads_before[tuple(key)] = known
+        head, told = known
+    return Response(200, b"".join((head, *pieces.values())), "application/octet-stream", told)
+
+
+def _head_before(head: bytes) -> tuple[bytes, dict[str, str]]:
+    """A head with raw tensors behind it, and the header that says where they begin."""
+    return head, {HEADER_LENGTH: str(len(head))}
 
 
 def _head(

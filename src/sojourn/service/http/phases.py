@@ -5,6 +5,8 @@ from __future__ import annotations
 import enum
 import time
 
+from sojourn.service.http.heads import KnownHeads
+
 
 class Phase(enum.Enum):
     """What a connection waits for."""
@@ -19,8 +21,9 @@ class Phase(enum.Enum):
 class Common:
     """What all connections of a door have in common."""
 
-    __slots__ = ("held_bytes", "now")
+    __slots__ = ("heads", "held_bytes", "now")
 
     def __init__(self) -> None:
+        self.heads = KnownHeads()
         self.held_bytes = 0  # of all bodies
         self.now = time.monotonic()  # coarse: whoever looks at the connections looks at the clock
