@@ -23,6 +23,7 @@ from models import counter, counting_up, softmax_regression
 from sojourn.process import awaiting
 from sojourn.session.lifecycle import Lifecycle
 from sojourn.transport.lane import CallerLane
+from sojourn.transport.patience import Patience
 
 ROW = np.ones((1, 784), np.float32)
 LONG, FOR_EVER = 300_000, 2**31 - 1  # what to count to
@@ -92,6 +93,7 @@ import asyncio, numpy as np, sojourn
 from sojourn.process import awaiting
 from sojourn.session.lifecycle import Lifecycle
 from sojourn.transport.lane import CallerLane
+from sojourn.transport.patience import Patience
 from test_awaiting import doubling
 
 async def main():
@@ -545,6 +547,26 @@ def test_a_worker_that_died_idle_is_replaced_for_an_awaited_step(zygote, tmp_pat
             assert session.pid != before
 
     asyncio.run(main())
+
+
+def test_waits_without_looking_teach_nothing_about_looking(run, session, monkeypatch):
+    """A server on the core of its caller is not looked for."""
+    taught: list[bool] = []
+    learn = Patience.learn
+    monkeypatch.setattr(CallerLane, "is_apart", property(lambda _: not taught))
+
+    def noted(patience: Patience, began: float, ended: float, *, was_seen: bool) -> None:
+        taught.append(was_seen)
+        learn(patience, began, ended, was_seen=was_seen)
+
+    monkeypatch.setattr(Patience, "learn", noted)
+
+    async def main() -> None:
+        for _ in range(100):
+            await session.arun("y", {"x": ROW})
+
+    run(main())
+    assert len(taught) == 1
 
 
 def test_a_lease_can_be_awaited_and_expires(session):
