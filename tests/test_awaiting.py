@@ -549,6 +549,24 @@ def test_a_worker_that_died_idle_is_replaced_for_an_awaited_step(zygote, tmp_pat
     asyncio.run(main())
 
 
+def test_a_worker_that_was_replaced_under_awaited_steps_stays_and_keeps_its_state(zygote, tmp_path):
+    async def main() -> None:
+        async with sojourn.aopen(counter, restart="from-checkpoint") as session:
+            await session.arun("total", {"amount": 5.0})
+            session.save(tmp_path / "state")
+            with stopped(session.pid):
+                late = asyncio.ensure_future(session.arun("total", {"amount": 10.0}))
+                await asyncio.sleep(0.05)
+                os.kill(session.pid, signal.SIGKILL)
+            wait_until(lambda: session._stay.backend.death() is not None)
+            assert session.run("total", {"amount": 1.0}) == 6  # on the loop's own thread
+            successor = session.pid
+            assert await late == 16
+            assert (session.pid, session.state) == (successor, sojourn.State.READY)
+
+    asyncio.run(main())
+
+
 def test_waits_without_looking_teach_nothing_about_looking(run, session, monkeypatch):
     """A server on the core of its caller is not looked for."""
     taught: list[bool] = []

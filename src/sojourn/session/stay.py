@@ -188,7 +188,7 @@ class Stay:
         try:
             return work()
         except WorkerDied as death:
-            raise self.broken_by(death, consequence) from None
+            raise self.broken_by(death, consequence, step) from None
         finally:
             self.lifecycle.end_alone(step)
 
@@ -282,8 +282,9 @@ class Stay:
 
     # -- errors --------------------------------------------------------------------------------
 
-    def broken_by(self, death: WorkerDied, consequence: str) -> Exception:
-        """Record that the worker has died; returns what to raise."""
+    def broken_by(self, death: WorkerDied, consequence: str, step: Step | None = None) -> Exception:
+        """Record that the worker has died, unless the step was of one that has been replaced;
+        returns what to raise."""
         if self.is_foreign:
             return self.refusal(self.lifecycle.state)
 
@@ -294,7 +295,9 @@ class Stay:
                 self.lifecycle.how_it_died = death.how
 
         # While a worker is being replaced, those who saw the last one die tell nothing new.
-        before = self.lifecycle.happened_in(_NOT_OPENING, Input.DIED, None, note)
+        before = self.lifecycle.state
+        if step is None or not step.is_left_behind:
+            before = self.lifecycle.happened_in(_NOT_OPENING, Input.DIED, None, note)
         if before in (State.DRAINING, State.CLOSED):
             return self.words.cut_off(consequence)
         return self.words.broken(death, consequence)
