@@ -549,6 +549,31 @@ def test_a_worker_that_died_idle_is_replaced_for_an_awaited_step(zygote, tmp_pat
     asyncio.run(main())
 
 
+def test_a_worker_is_replaced_by_one_thread_however_many_wait_for_it(run, zygote, monkeypatch):
+    started: list[str] = []
+    start = threading.Thread.start
+
+    def noted(thread: threading.Thread) -> None:
+        started.append(thread.name)
+        start(thread)
+
+    async def main() -> None:
+        async with sojourn.aopen(counter, restart="from-checkpoint") as session:
+            await session.arun("total", {"amount": 5.0})
+            os.kill(session.pid, signal.SIGKILL)
+            wait_until(lambda: session._stay.backend.death() is not None)
+            monkeypatch.setattr(threading.Thread, "start", noted)
+            steps = [session.arun("total", {"amount": 1.0}) for _ in range(200)]
+            late = session.arun("total", {"amount": 1.0}, timeout=0.001)
+            totals = await asyncio.gather(*steps, late, return_exceptions=True)
+            monkeypatch.undo()
+            assert isinstance(totals.pop(), sojourn.StepTimeout)
+            assert max(totals) == 200
+            assert started.count("sojourn-aside") == 1
+
+    run(main())
+
+
 def test_a_worker_that_was_replaced_under_awaited_steps_stays_and_keeps_its_state(zygote, tmp_path):
     async def main() -> None:
         async with sojourn.aopen(counter, restart="from-checkpoint") as session:

@@ -72,6 +72,7 @@ class Stay:
         self.changed = False  # whether variables may differ from what its keeper last knew
         # Replaces a worker that died, by the deadline of who waits for it.
         self.comeback: Callable[[float | None], None] | None = None
+        self._coming_back: dict[Any, Any] = {}  # by the event loop that waits for it
         open_stays.add(self)
 
     # -- steps ---------------------------------------------------------------------------------
@@ -200,6 +201,26 @@ class Stay:
                 comeback(deadline)
         except NoAnswer:
             raise self.words.not_replaced() from None
+
+    async def acome_back(self, deadline: float | None) -> None:
+        """The same, awaited: one of a loop's steps has it done, the others wait for that one."""
+        import asyncio
+
+        from sojourn.process.aside import aside
+
+        loop = asyncio.get_running_loop()
+        under_way = self._coming_back.get(loop)
+        if under_way is not None:
+            left = None if deadline is None else left_until(deadline)
+            if not (await asyncio.wait([under_way], timeout=left))[0]:
+                raise self.words.not_replaced()
+            return
+        done = self._coming_back[loop] = loop.create_future()
+        try:
+            await aside(lambda: self.come_back(deadline))
+        finally:
+            del self._coming_back[loop]
+            done.set_result(None)
 
     def operate(
         self, name: str, arguments: Any, arrays: Any, result: Any, deadline: float | None

@@ -90,8 +90,6 @@ class Step:
         with the session have finished, and a worker that died has been replaced."""
         import asyncio
 
-        from sojourn.process.aside import aside
-
         stay = self._stay
         while True:
             if stay.comeback is not None:
@@ -102,7 +100,7 @@ class Step:
             except (SessionBroken, SessionClosed):
                 if not self._can_come_back():
                     raise
-                await aside(lambda: stay.come_back(self.deadline))
+                await stay.acome_back(self.deadline)
                 continue
             if left_until(self.deadline) <= 0:
                 raise stay.words.excluded()
