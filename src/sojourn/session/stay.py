@@ -23,7 +23,7 @@ from sojourn.session.lifecycle import Lifecycle
 from sojourn.session.planning import Planning, as_key
 from sojourn.session.plans import Fetches, StepPlan
 from sojourn.session.states import USABLE, Input, State
-from sojourn.session.steps import COMING_BACK, Step
+from sojourn.session.steps import Step
 from sojourn.session.words import Words
 from sojourn.values import Footprint, Place, Receipt, Signature, arguments, caller
 
@@ -34,6 +34,7 @@ T = TypeVar("T")
 # How often a close that is awaited looks whether the steps have finished.
 _LOOK_SECONDS = 0.002
 _NOT_OPENING = frozenset(State) - {State.OPENING}
+_COMES_BACK = USABLE | {State.BROKEN, State.OPENING}
 _HAS_A_WORKER = _NOT_OPENING - {State.DRAINING, State.CLOSED}
 
 
@@ -183,7 +184,7 @@ class Stay:
                 self.lifecycle.begin_alone(step)
                 break
             except (SessionBroken, SessionClosed):
-                if self.comeback is None or self.lifecycle.state not in COMING_BACK:
+                if not self.can_come_back:
                     raise
                 self.come_back(None)
         try:
@@ -192,6 +193,12 @@ class Stay:
             raise self.broken_by(death, consequence, step) from None
         finally:
             self.lifecycle.end_alone(step)
+
+    @property
+    def can_come_back(self) -> bool:
+        """Whether who was refused may ask again: another worker takes the place of one that has
+        died, or has done so just now."""
+        return self.comeback is not None and self.lifecycle.state in _COMES_BACK
 
     def come_back(self, deadline: float | None) -> None:
         """Have the worker, which has died, replaced by another."""

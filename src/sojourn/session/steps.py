@@ -18,13 +18,11 @@ import numpy as np
 from sojourn.errors import SessionBroken, SessionClosed
 from sojourn.process.calls import NoAnswer, WorkerDied
 from sojourn.process.deadlines import left_until
-from sojourn.session.states import State
 
 if TYPE_CHECKING:
     from sojourn.session.plans import StepPlan
     from sojourn.session.stay import Stay
 
-COMING_BACK = frozenset({State.BROKEN, State.OPENING})
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 # How often an awaiting step looks whether those with exclusive use have finished.
 _LOOK_SECONDS = 0.005
@@ -77,7 +75,7 @@ class Step:
             except TimeoutError:
                 raise stay.words.excluded() from None
             except (SessionBroken, SessionClosed):
-                if not self._can_come_back():
+                if not stay.can_come_back:
                     raise
                 stay.come_back(self.deadline)
 
@@ -98,16 +96,13 @@ class Step:
                 if stay.lifecycle.begin_step(self):
                     return self
             except (SessionBroken, SessionClosed):
-                if not self._can_come_back():
+                if not stay.can_come_back:
                     raise
                 await stay.acome_back(self.deadline)
                 continue
             if left_until(self.deadline) <= 0:
                 raise stay.words.excluded()
             await asyncio.sleep(_LOOK_SECONDS)
-
-    def _can_come_back(self) -> bool:
-        return self._stay.comeback is not None and self._stay.lifecycle.state in COMING_BACK
 
     def is_there(self, frame: FrameType | None) -> bool:
         """Whether it is still to be finished, if its thread is at this frame. A thread that is in
@@ -187,7 +182,7 @@ class Step:
         """Whether a dead worker has never seen it, and another one takes its place."""
         if self._what is not None or not isinstance(error, WorkerDied):
             return False
-        return not error.begun and (self.is_left_behind or self._can_come_back())
+        return not error.begun and self._stay.can_come_back
 
     def _consequence(self, death: WorkerDied) -> str:
         if self._what is not None:
