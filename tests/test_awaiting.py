@@ -23,6 +23,7 @@ from models import counter, counting_up, softmax_regression
 from sojourn.process import awaiting
 from sojourn.session.lifecycle import Lifecycle
 from sojourn.transport.lane import CallerLane
+from sojourn.transport.patience import Patience
 
 ROW = np.ones((1, 784), np.float32)
 LONG, FOR_EVER = 300_000, 2**31 - 1  # what to count to
@@ -92,6 +93,7 @@ import asyncio, numpy as np, sojourn
 from sojourn.process import awaiting
 from sojourn.session.lifecycle import Lifecycle
 from sojourn.transport.lane import CallerLane
+from sojourn.transport.patience import Patience
 from test_awaiting import doubling
 
 async def main():
@@ -545,6 +547,69 @@ def test_a_worker_that_died_idle_is_replaced_for_an_awaited_step(zygote, tmp_pat
             assert session.pid != before
 
     asyncio.run(main())
+
+
+def test_a_worker_is_replaced_by_one_thread_however_many_wait_for_it(run, zygote, monkeypatch):
+    started: list[str] = []
+    start = threading.Thread.start
+
+    def noted(thread: threading.Thread) -> None:
+        started.append(thread.name)
+        start(thread)
+
+    async def main() -> None:
+        async with sojourn.aopen(counter, restart="from-checkpoint") as session:
+            await session.arun("total", {"amount": 5.0})
+            os.kill(session.pid, signal.SIGKILL)
+            wait_until(lambda: session._stay.backend.death() is not None)
+            monkeypatch.setattr(threading.Thread, "start", noted)
+            steps = [session.arun("total", {"amount": 1.0}) for _ in range(200)]
+            late = session.arun("total", {"amount": 1.0}, timeout=0.001)
+            totals = await asyncio.gather(*steps, late, return_exceptions=True)
+            monkeypatch.undo()
+            assert isinstance(totals.pop(), sojourn.StepTimeout)
+            assert max(totals) == 200
+            assert started.count("sojourn-aside") == 1
+
+    run(main())
+
+
+def test_a_worker_that_was_replaced_under_awaited_steps_stays_and_keeps_its_state(zygote, tmp_path):
+    async def main() -> None:
+        async with sojourn.aopen(counter, restart="from-checkpoint") as session:
+            await session.arun("total", {"amount": 5.0})
+            session.save(tmp_path / "state")
+            with stopped(session.pid):
+                late = asyncio.ensure_future(session.arun("total", {"amount": 10.0}))
+                await asyncio.sleep(0.05)
+                os.kill(session.pid, signal.SIGKILL)
+            wait_until(lambda: session._stay.backend.death() is not None)
+            assert session.run("total", {"amount": 1.0}) == 6  # on the loop's own thread
+            successor = session.pid
+            assert await late == 16
+            assert (session.pid, session.state) == (successor, sojourn.State.READY)
+
+    asyncio.run(main())
+
+
+def test_waits_without_looking_teach_nothing_about_looking(run, session, monkeypatch):
+    """A server on the core of its caller is not looked for."""
+    taught: list[bool] = []
+    learn = Patience.learn
+    monkeypatch.setattr(CallerLane, "is_apart", property(lambda _: not taught))
+
+    def noted(patience: Patience, began: float, ended: float, *, was_seen: bool) -> None:
+        taught.append(was_seen)
+        learn(patience, began, ended, was_seen=was_seen)
+
+    monkeypatch.setattr(Patience, "learn", noted)
+
+    async def main() -> None:
+        for _ in range(100):
+            await session.arun("y", {"x": ROW})
+
+    run(main())
+    assert len(taught) == 1
 
 
 def test_a_lease_can_be_awaited_and_expires(session):

@@ -20,7 +20,7 @@ import pytest
 import models
 import sojourn
 from clients import client, told
-from faults.tools import wait_until
+from faults.tools import Background, wait_until
 from sojourn.events import lines
 
 ADD = {"a": 1, "b": 2}
@@ -282,6 +282,19 @@ def test_processes_that_share_a_full_file_turn_it_over_once_and_lose_nothing(tmp
         numbers = [one["number"] for one in written if one["pid"] == writer.pid]
         assert numbers == list(range(100))
     assert max(file.stat().st_size for file in files) <= 40_000
+
+
+def test_a_full_file_that_cannot_be_turned_over_stops_nobody(tmp_path, caplog):
+    path = tmp_path / "events.jsonl"
+    (tmp_path / "events.jsonl.1").mkdir()
+    # As two processes would: a lock belongs to what was opened, not to who opened it.
+    stops = [sojourn.events.write_lines(str(path), max_bytes=300) for _ in range(2)]
+    telling = Background(lambda: [sojourn.events.emit("test.told") for _ in range(10)])
+    telling.result(30)
+    for stop in stops:
+        stop()
+    assert path.stat().st_size <= 300
+    assert "a subscriber failed on test.told" in caplog.text
 
 
 def test_a_file_that_was_moved_away_is_begun_anew(tmp_path):

@@ -25,7 +25,8 @@ import pytest
 import models
 import sojourn
 from faults.tools import Background, stopped, wait_until
-from sojourn.session import checkpoints, folders, keeping
+from sojourn.session import beginning, checkpoints, folders, keeping
+from sojourn.session.steps import Step
 from sojourn.transport.lane import BEGUN
 from sojourn.transport.messages import SEQUENCE
 
@@ -602,6 +603,64 @@ def test_a_step_that_the_worker_never_took_has_not_begun(restart):
             with pytest.raises(sojourn.SessionBroken, match=r"SIGKILL.*has not begun"):
                 running.result()
     assert session.receipt.runs == (1 if restart is None else 2)  # what has not begun is no run
+
+
+@pytest.mark.parametrize("use", ["run", "arun", "save"])
+def test_a_worker_that_is_back_just_when_a_use_was_refused_is_used(monkeypatch, tmp_path, use):
+    with sojourn.open(models.counter, restart="from-checkpoint") as session:
+        session.run("value")
+        kill_idle(session)
+        stay = session._stay
+        for name in ("begin_step", "begin_alone"):
+            begin = getattr(stay.lifecycle, name)
+
+            def begin_late(step: Step, begin: Any = begin) -> Any:
+                try:
+                    return begin(step)
+                except sojourn.SojournError:
+                    monkeypatch.undo()
+                    stay.come_back(None)  # as another thread may have done
+                    raise
+
+            monkeypatch.setattr(stay.lifecycle, name, begin_late)
+        if use == "save":
+            session.save(tmp_path / "state")
+        elif use == "run":
+            with session.lend() as lease:
+                assert lease.run("value") == 0
+        else:
+            assert asyncio.run(session.arun("value")) == 0
+
+
+def test_a_step_that_takes_long_to_prepare_is_the_same_step_for_the_next_worker(
+    monkeypatch, tmp_path
+):
+    monkeypatch.setattr(beginning, "_PATIENCE_SECONDS", 0.05)
+
+    class Lazy:
+        """Data that are fetched when they are needed."""
+
+        def __init__(self) -> None:
+            self.is_wanted, self.is_there = threading.Event(), threading.Event()
+
+        def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+            self.is_wanted.set()
+            self.is_there.wait(60)
+            return np.float32([10]).reshape(())
+
+    amount = Lazy()
+    with sojourn.open(models.counter, restart="from-checkpoint") as session:
+        session.run("total", {"amount": 1.0})
+        session.save(tmp_path / "state")
+        running = Background(session.run, "total", {"amount": amount})
+        assert amount.is_wanted.wait(60)
+        kill_idle(session)
+        session.run("store", {"amount": 100.0})  # what the next worker is asked for first
+        successor = session.pid
+        amount.is_there.set()
+        assert running.result() == 110
+        assert (session.pid, session.state) == (successor, sojourn.State.READY)
+    assert session.receipt.runs == 3
 
 
 def test_those_who_are_late_to_see_a_worker_die_do_not_break_its_successor(monkeypatch):

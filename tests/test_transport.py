@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from sojourn.process import callbacks
-from sojourn.transport import board, frames, lane, messages, strings
+from sojourn.transport import board, cores, frames, lane, messages, strings
 from sojourn.transport.messages import Inbox, Outbox, ProtocolError
 from sojourn.transport.segment import F_ADD_SEALS, F_SEAL_GROW, F_SEAL_SHRINK, Segment, SegmentError
 from sojourn.values.dtypes import BY_NAME, name_of
@@ -483,6 +483,18 @@ def test_a_server_leaves_the_core_of_its_caller_and_may_still_use_every_core(lan
             break
     assert row[0] != row[1]
     assert os.sched_getaffinity(0) == allowed
+
+
+@pytest.mark.parametrize("chosen", [{0, 1, 2, 3}, {0, 1}], ids=["all", "some"])
+def test_a_server_that_has_moved_uses_what_cores_its_container_is_given_later(monkeypatch, chosen):
+    asked = [chosen]  # Linux remembers it for each thread, beside what its container may use
+    usable = {0, 1, 2}
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: asked[-1] & usable)
+    monkeypatch.setattr(os, "sched_setaffinity", lambda _, wanted: asked.append({*wanted}))
+    assert cores.leave_core(1)
+    assert 1 not in asked[1]
+    usable = {0, 1, 2, 3}
+    assert os.sched_getaffinity(0) == chosen
 
 
 def test_a_server_that_is_brought_back_stays_for_a_while(lanes, monkeypatch):

@@ -65,9 +65,13 @@ class _Writer:
         # Of several processes that find it full, one moves it: the lock is on what they share.
         fcntl.flock(self._fd, fcntl.LOCK_EX)
         mode = stat.S_IMODE(os.fstat(self._fd).st_mode)
-        if self._is_at_path():
-            os.replace(self._path, f"{self._path}.1")
-        self._begin_anew()
+        try:
+            if self._is_at_path():
+                os.replace(self._path, f"{self._path}.1")
+            self._begin_anew()
+        except OSError:  # the folder may not be ours to change: the others must not wait for us
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+            raise
         with contextlib.suppress(OSError):  # another user's, perhaps
             os.fchmod(self._fd, mode)  # who could not read the old one cannot read the new one
 

@@ -105,8 +105,10 @@ class AwaitedLanes:
                 self._begin(request)
             lane = request.lane
             if lane is not None and len(self._busy) == 1:
-                patience = self._learned.of(meta, lane.layout)
-                looks = patience.looks() if CAN_SPIN and lane.is_apart else 0
+                looks = 0
+                if CAN_SPIN and lane.is_apart:
+                    patience = self._learned.of(meta, lane.layout)
+                    looks = patience.looks()
                 was_seen = await self._look(request, looks)
             if deadline is not None and not future.done():
                 timer = self._loop.call_later(left_until(deadline), request.expire)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 # Told of an opening that has begun, with what calls it off.
 IsUnderWay = Callable[[Callable[[], None]], None]
 _OPENING = frozenset({State.OPENING})
+_PATIENCE_SECONDS = 5.0  # with those who are in a step of a worker that has died
 
 
 class Beginning:
@@ -119,7 +120,8 @@ class Beginning:
         if stay.lifecycle.state is not State.OPENING:
             return False
         # Those who saw it die still look at its lanes.
-        stay.lifecycle.wait_idle(left_until(deadline, most=5.0))
+        stay.lifecycle.wait_idle(left_until(deadline, most=_PATIENCE_SECONDS))
+        stay.lifecycle.leave_behind()
         stay.backend.end(Footprint(0))
         stay.backend.release()
         stay.planning.forget()

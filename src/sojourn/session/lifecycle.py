@@ -155,8 +155,7 @@ class Lifecycle:
                 self.state = _READY
                 words[STATE] = _ENDED.number
             else:
-                self._leave(step)
-                if self.under_way == 0:
+                if self._leave(step) and self.under_way == 0:
                     self._to(_ENDED.what, None)
             if self._waiting:
                 self._changed.notify_all()
@@ -241,6 +240,14 @@ class Lifecycle:
         with self._lock:
             return self.steps + sum(step.is_run for step in self._inside)
 
+    def leave_behind(self) -> None:
+        """The worker is being replaced: what is still under way is none of the next one's."""
+        with self._lock:
+            for step in self._inside:
+                step.is_left_behind = True
+            self._inside.clear()
+            self.under_way = self._words[UNDER_WAY] = 0
+
     def wait_for(self, states: frozenset[State], timeout: float | None = None) -> bool:
         """Wait until it stands in one of these states."""
         with self._lock:
@@ -272,12 +279,14 @@ class Lifecycle:
                 self._leave(step)
                 raise self._refusal(self.state)
 
-    def _leave(self, step: Step) -> None:
+    def _leave(self, step: Step) -> bool:
+        """False if it is not inside: it was left behind, or became foreign."""
         try:
             self._inside.remove(step)
         except ValueError:
-            pass  # it became foreign meanwhile
+            return False
         self.under_way = self._words[UNDER_WAY] = len(self._inside)
+        return True
 
     def _keep_out(self, step: Step) -> bool:
         """Whether others inside keep it from being alone. What the event loop of a thread awaits

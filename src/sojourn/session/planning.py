@@ -19,6 +19,7 @@ from sojourn.session.plans import (
 from sojourn.values import Signature
 
 if TYPE_CHECKING:
+    from sojourn.session.backend import Backend
     from sojourn.session.stay import Stay
 
 
@@ -38,8 +39,9 @@ class Planning:
             plan = self.known.get((fetches, tuple(feeds)))
             if plan is None:
                 wanted = {"feeds": inputs, "fetches": names}
+                backend = self._stay.backend
                 facts, _ = self._stay.operate("plan", wanted, (), PlanFacts, deadline)
-                plan = self._from(facts, fetches, names, inputs)
+                plan = self._from(facts, fetches, names, inputs, backend)
             return plan
 
     async def amake(
@@ -70,18 +72,25 @@ class Planning:
                     deadline=deadline,
                     may_wait=False,
                 )
-                return self._from(facts, fetches, names, inputs)
+                return self._from(facts, fetches, names, inputs, backend)
             finally:
                 del self._under_way[key]
                 made.set_result(None)
         return plan
 
     def _from(
-        self, facts: PlanFacts, fetches: Fetches, names: list[str], inputs: list[str]
+        self,
+        facts: PlanFacts,
+        fetches: Fetches,
+        names: list[str],
+        inputs: list[str],
+        backend: Backend | None,
     ) -> NamedPlan:
         if not facts.fits(len(inputs), len(names)):
             raise self._stay.broke_protocol("made a plan for something else")
         plan = NamedPlan(fetches, names, inputs, facts)
+        if backend is not self._stay.backend:
+            return plan  # of a worker that has been replaced: the next ones have theirs
         return self.known.setdefault((fetches, tuple(inputs)), plan)
 
     def changes_nothing(self, fetches: Fetches, feeds: Iterable[str]) -> bool:

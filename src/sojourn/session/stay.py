@@ -23,7 +23,7 @@ from sojourn.session.lifecycle import Lifecycle
 from sojourn.session.planning import Planning, as_key
 from sojourn.session.plans import Fetches, StepPlan
 from sojourn.session.states import USABLE, Input, State
-from sojourn.session.steps import COMING_BACK, Step
+from sojourn.session.steps import Step
 from sojourn.session.words import Words
 from sojourn.values import Footprint, Place, Receipt, Signature, arguments, caller
 
@@ -34,6 +34,7 @@ T = TypeVar("T")
 # How often a close that is awaited looks whether the steps have finished.
 _LOOK_SECONDS = 0.002
 _NOT_OPENING = frozenset(State) - {State.OPENING}
+_COMES_BACK = USABLE | {State.BROKEN, State.OPENING}
 _HAS_A_WORKER = _NOT_OPENING - {State.DRAINING, State.CLOSED}
 
 
@@ -72,6 +73,7 @@ class Stay:
         self.changed = False  # whether variables may differ from what its keeper last knew
         # Replaces a worker that died, by the deadline of who waits for it.
         self.comeback: Callable[[float | None], None] | None = None
+        self._coming_back: dict[Any, Any] = {}  # by the event loop that waits for it
         open_stays.add(self)
 
     # -- steps ---------------------------------------------------------------------------------
@@ -182,15 +184,21 @@ class Stay:
                 self.lifecycle.begin_alone(step)
                 break
             except (SessionBroken, SessionClosed):
-                if self.comeback is None or self.lifecycle.state not in COMING_BACK:
+                if not self.can_come_back:
                     raise
                 self.come_back(None)
         try:
             return work()
         except WorkerDied as death:
-            raise self.broken_by(death, consequence) from None
+            raise self.broken_by(death, consequence, step) from None
         finally:
             self.lifecycle.end_alone(step)
+
+    @property
+    def can_come_back(self) -> bool:
+        """Whether who was refused may ask again: another worker takes the place of one that has
+        died, or has done so just now."""
+        return self.comeback is not None and self.lifecycle.state in _COMES_BACK
 
     def come_back(self, deadline: float | None) -> None:
         """Have the worker, which has died, replaced by another."""
@@ -200,6 +208,26 @@ class Stay:
                 comeback(deadline)
         except NoAnswer:
             raise self.words.not_replaced() from None
+
+    async def acome_back(self, deadline: float | None) -> None:
+        """The same, awaited: one of a loop's steps has it done, the others wait for that one."""
+        import asyncio
+
+        from sojourn.process.aside import aside
+
+        loop = asyncio.get_running_loop()
+        under_way = self._coming_back.get(loop)
+        if under_way is not None:
+            left = None if deadline is None else left_until(deadline)
+            if not (await asyncio.wait([under_way], timeout=left))[0]:
+                raise self.words.not_replaced()
+            return
+        done = self._coming_back[loop] = loop.create_future()
+        try:
+            await aside(lambda: self.come_back(deadline))
+        finally:
+            del self._coming_back[loop]
+            done.set_result(None)
 
     def operate(
         self, name: str, arguments: Any, arrays: Any, result: Any, deadline: float | None
@@ -282,8 +310,9 @@ class Stay:
 
     # -- errors --------------------------------------------------------------------------------
 
-    def broken_by(self, death: WorkerDied, consequence: str) -> Exception:
-        """Record that the worker has died; returns what to raise."""
+    def broken_by(self, death: WorkerDied, consequence: str, step: Step | None = None) -> Exception:
+        """Record that the worker has died, unless the step was of one that has been replaced;
+        returns what to raise."""
         if self.is_foreign:
             return self.refusal(self.lifecycle.state)
 
@@ -294,7 +323,9 @@ class Stay:
                 self.lifecycle.how_it_died = death.how
 
         # While a worker is being replaced, those who saw the last one die tell nothing new.
-        before = self.lifecycle.happened_in(_NOT_OPENING, Input.DIED, None, note)
+        before = self.lifecycle.state
+        if step is None or not step.is_left_behind:
+            before = self.lifecycle.happened_in(_NOT_OPENING, Input.DIED, None, note)
         if before in (State.DRAINING, State.CLOSED):
             return self.words.cut_off(consequence)
         return self.words.broken(death, consequence)

@@ -18,13 +18,11 @@ import numpy as np
 from sojourn.errors import SessionBroken, SessionClosed
 from sojourn.process.calls import NoAnswer, WorkerDied
 from sojourn.process.deadlines import left_until
-from sojourn.session.states import State
 
 if TYPE_CHECKING:
     from sojourn.session.plans import StepPlan
     from sojourn.session.stay import Stay
 
-COMING_BACK = frozenset({State.BROKEN, State.OPENING})
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 # How often an awaiting step looks whether those with exclusive use have finished.
 _LOOK_SECONDS = 0.005
@@ -37,7 +35,7 @@ class Step:
 
     __slots__ = (
         "_is_sent", "_loop", "_stay", "_timeout", "_what",
-        "counts", "deadline", "started", "thread",
+        "counts", "deadline", "is_left_behind", "started", "thread",
     )  # fmt: skip
 
     def __init__(
@@ -58,6 +56,7 @@ class Step:
         self.counts = counts
         self._loop = loop
         self._is_sent = False
+        self.is_left_behind = False  # by those who have replaced the worker that it is for
         self.thread = get_ident()
         self.started = 0.0
 
@@ -76,7 +75,7 @@ class Step:
             except TimeoutError:
                 raise stay.words.excluded() from None
             except (SessionBroken, SessionClosed):
-                if not self._can_come_back():
+                if not stay.can_come_back:
                     raise
                 stay.come_back(self.deadline)
 
@@ -89,8 +88,6 @@ class Step:
         with the session have finished, and a worker that died has been replaced."""
         import asyncio
 
-        from sojourn.process.aside import aside
-
         stay = self._stay
         while True:
             if stay.comeback is not None:
@@ -99,16 +96,13 @@ class Step:
                 if stay.lifecycle.begin_step(self):
                     return self
             except (SessionBroken, SessionClosed):
-                if not self._can_come_back():
+                if not stay.can_come_back:
                     raise
-                await aside(lambda: stay.come_back(self.deadline))
+                await stay.acome_back(self.deadline)
                 continue
             if left_until(self.deadline) <= 0:
                 raise stay.words.excluded()
             await asyncio.sleep(_LOOK_SECONDS)
-
-    def _can_come_back(self) -> bool:
-        return self._stay.comeback is not None and self._stay.lifecycle.state in COMING_BACK
 
     def is_there(self, frame: FrameType | None) -> bool:
         """Whether it is still to be finished, if its thread is at this frame. A thread that is in
@@ -128,22 +122,31 @@ class Step:
 
     def run(self, plan: StepPlan, arrays: Sequence[Any]) -> Sequence[np.ndarray]:
         """Run a step of the plan."""
+        backend = self._stay.backend
+        if self.is_left_behind:  # looked at second: to the next worker its plan means another step
+            raise self._left_behind()
         if plan.changes_state:
             self._stay.changed = True  # before, because a step that fails may have changed some
         self._is_sent = True
-        outputs = self._stay.backend.step(plan.step, arrays, self.deadline)  # type: ignore[union-attr]
+        outputs = backend.step(plan.step, arrays, self.deadline)  # type: ignore[union-attr]
         return outputs if len(outputs) == plan.output_count else self._refuse(outputs, plan)
 
     async def arun(self, plan: StepPlan, arrays: Sequence[Any]) -> Sequence[np.ndarray]:
         """The same, awaited."""
+        backend = self._stay.backend
+        if self.is_left_behind:
+            raise self._left_behind()
         if plan.changes_state:
             self._stay.changed = True
         self._is_sent = True
-        outputs = await self._stay.backend.astep(plan.step, arrays, self.deadline)  # type: ignore[union-attr]
+        outputs = await backend.astep(plan.step, arrays, self.deadline)  # type: ignore[union-attr]
         return outputs if len(outputs) == plan.output_count else self._refuse(outputs, plan)
 
     def _refuse(self, outputs: Sequence[np.ndarray], plan: StepPlan) -> NoReturn:
         raise self._stay.broke_protocol(f"{len(outputs)} results for {plan.output_count}")
+
+    def _left_behind(self) -> WorkerDied:
+        return WorkerDied("died, and another has taken its place", "", begun=False)
 
     # -- account -----------------------------------------------------------------------------------
 
@@ -161,7 +164,7 @@ class Step:
         failure = None
         if isinstance(error, WorkerDied):
             counts = counts and error.begun
-            failure = stay.broken_by(error, self._consequence(error))
+            failure = stay.broken_by(error, self._consequence(error), self)
         elif isinstance(error, NoAnswer):
             counts = counts and error.sent
             failure = stay.words.late(self._timeout, self._what, self._state_of_it(error.sent))
@@ -179,7 +182,7 @@ class Step:
         """Whether a dead worker has never seen it, and another one takes its place."""
         if self._what is not None or not isinstance(error, WorkerDied):
             return False
-        return not error.begun and self._can_come_back()
+        return not error.begun and self._stay.can_come_back
 
     def _consequence(self, death: WorkerDied) -> str:
         if self._what is not None:

@@ -13,6 +13,7 @@ import os
 # Where the cores are busy the kernel brings a thread back, and moving it costs more than it gains.
 MOVES_IN_A_ROW = 4
 STAY_SECONDS = 0.01
+_EVERY_CORE = range(1024)
 
 # Without the system's word each process has a core of its own, by a number that no core has. The
 # interpreter lock is kept: giving it away would cost more than the call.
@@ -26,7 +27,10 @@ def leave_core(core: int) -> bool:
         if allowed <= {core}:
             return False
         os.sched_setaffinity(0, allowed - {core})
-        os.sched_setaffinity(0, allowed)
+        # What is asked for here is remembered, and kept when a container is given more cores.
+        os.sched_setaffinity(0, _EVERY_CORE)
+        if os.sched_getaffinity(0) != allowed:  # those were chosen for this thread
+            os.sched_setaffinity(0, allowed)
     except OSError:
         return False  # a sandbox may refuse it, or the others were taken away meanwhile
     return True
