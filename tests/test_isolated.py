@@ -99,6 +99,32 @@ class Scale:
         return self.factor + x
 
 
+class Trainer:
+    map = "mercator"
+
+    def __init__(self) -> None:
+        self.map = self._run = self.submit = "its own"
+        self._settings = {"rate": 3}
+
+    def __call__(self, x: int) -> int:
+        return x * self._settings["rate"]
+
+
+def test_objects_that_are_called_keep_attributes_of_any_name_to_themselves() -> None:
+    isolated = sojourn.isolated(Trainer())
+    assert isolated(2) == 6
+    assert isolated.map([1, 2], quiet=True) == [3, 6]
+    assert isolated.submit(3).result(timeout=60) == 9
+
+    def named(x: int) -> int:
+        return x
+
+    named.map, named.paper = "a map", "a paper"  # type: ignore[attr-defined]
+    marked = sojourn.isolated(named)
+    assert marked.map([1], quiet=True) == [1]
+    assert marked.paper == "a paper"  # type: ignore[attr-defined]
+
+
 def test_methods_of_every_kind_can_be_isolated() -> None:
     scale = Scale(3)
     assert scale.times(4) == 12

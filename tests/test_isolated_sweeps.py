@@ -464,6 +464,37 @@ def test_a_program_that_is_killed_loses_no_result_that_it_had(tmp_path: Path) ->
     assert again.stdout.split()[: len(had)] == sorted(had)
 
 
+def test_results_of_an_earlier_run_are_objects_of_the_programs_own_classes(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import dataclasses, enum, os, sojourn\n"
+        "class Kind(enum.Enum):\n"
+        "    GOOD = 1\n"
+        "class Outer:\n"
+        "    @dataclasses.dataclass\n"
+        "    class Loss:\n"
+        "        value: float\n"
+        "if os.environ.get('ONCE'):\n"
+        "    class Gone:\n"
+        "        value = 3\n"
+        "@sojourn.isolated\n"
+        "def work(x): return Outer.Loss(x), Kind.GOOD, Gone()\n"
+        "sweep = work.sweep([1.0], results='out', quiet=True)\n"
+        "[(loss, kind, gone)] = sweep.run()\n"
+        "assert loss == Outer.Loss(1.0) and isinstance(loss, Outer.Loss), loss\n"
+        "assert kind is Kind.GOOD and gone.value == 3\n"
+    )
+    environment = {**os.environ, "SOJOURN_PRELOAD": "none"}
+    for more in {"ONCE": "1"}, {"ONCE": "1"}, {}:
+        subprocess.run(
+            [sys.executable, str(program)],
+            env={**environment, **more},
+            cwd=tmp_path,
+            timeout=60,
+            check=True,
+        )
+
+
 def test_a_file_of_something_else_is_refused_and_left_alone(tmp_path: Path) -> None:
     file = tmp_path / "sweep.results"
     sojourn.isolated(square).map([1], results=file)

@@ -71,7 +71,7 @@ class Isolated(Generic[P, R]):
             raise TypeError(f"isolated takes a function, not {type(function).__name__}")
         if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
             raise TypeError("isolated takes plain functions and generators, not `async def`")
-        functools.update_wrapper(self, function)
+        _wear(self, function)
         self._function = function
         self._options = options
         self._name = options.name or str(getattr(function, "__name__", type(function).__name__))
@@ -242,7 +242,7 @@ class Isolated(Generic[P, R]):
             functools.partial(self._function, instance),
             self._options,
         )
-        functools.update_wrapper(bound, self._function)
+        _wear(bound, self._function)
         bound._name = self._name
         bound._last = self._last
         return bound
@@ -315,6 +315,15 @@ def isolated(
     if function is None:
         return lambda given: Isolated(given, options)
     return Isolated(function, options)
+
+
+def _wear(wrapper: Isolated[Any, Any], function: Any) -> None:
+    """Take on its name, its words and those of its attributes that hide none of the wrapper's own:
+    it may be an object with a `map` or `_settings` of its own."""
+    own = dir(Isolated)
+    facts = getattr(function, "__dict__", {})
+    vars(wrapper).update({name: facts[name] for name in facts if name not in own})
+    functools.update_wrapper(wrapper, function, updated=())
 
 
 def _yields(function: Any) -> bool:

@@ -53,6 +53,8 @@ def described(item: tuple[Any, ...]) -> str:
 def _words(value: Any) -> str:
     if isinstance(value, np.ndarray) and value.size > 4:
         return f"array of {value.dtype} {value.shape}"
+    if type(value) in (str, bytes, bytearray, list, tuple):
+        value = value[: _NAMED_AT_MOST + 1]  # of the rest, which may be megabytes, nothing is seen
     try:
         text = repr(value)
     except Exception:  # code of the user's

@@ -9,9 +9,11 @@ damaged. Results are pickles: read only files that you trust.
 from __future__ import annotations
 
 import fcntl
+import io
 import os
 import pickle
 import struct
+import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +22,7 @@ from typing import Any
 import cloudpickle
 import msgspec
 
+from sojourn.engines.code_serving import PROGRAM
 from sojourn.errors import ResultsError
 
 VERSION = 1
@@ -87,7 +90,7 @@ class ResultsFile:
 
     def append(self, key: bytes, value: Any) -> None:
         """Add a result. It is on the disk when this returns."""
-        payload = cloudpickle.dumps(value, protocol=5)
+        payload = _pickled(value)
         checksum = zlib.crc32(payload, zlib.crc32(key))
         self._add(_HEAD.pack(len(payload), checksum, key), payload)
 
@@ -148,6 +151,33 @@ class ResultsFile:
             raise ResultsError(
                 f"a result in {self.path} cannot be read: {type(error).__name__}: {error}"
             ) from error
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Of a class of the program itself it keeps the name as well: the next run has its own."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, type) and _of_program(value.__qualname__) is value:
+            return _class_of_program, (value.__qualname__, cloudpickle.dumps(value, protocol=5))
+        return super().reducer_override(value)
+
+
+def _pickled(value: Any) -> bytes:
+    file = io.BytesIO()
+    _Pickler(file, protocol=5).dump(value)
+    return file.getvalue()
+
+
+def _class_of_program(name: str, as_it_was: bytes) -> Any:
+    found = _of_program(name)
+    return found if isinstance(found, type) else pickle.loads(as_it_was)
+
+
+def _of_program(name: str) -> Any:
+    found: Any = sys.modules.get(PROGRAM)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found if getattr(found, "__module__", None) == PROGRAM else None
 
 
 def _read_all(fd: int, length: int, at: int) -> bytearray:
