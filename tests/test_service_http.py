@@ -248,6 +248,12 @@ def test_what_is_not_http_is_refused_and_the_connection_closed(garbage: bytes) -
         assert is_closed(sock)
 
 
+def test_what_is_not_http_is_told_why() -> None:
+    with echoing() as server, connected(server) as sock:
+        sock.sendall("GET /v2/models/é HTTP/1.1\r\n\r\n".encode())
+        assert read_response(sock).json["error"].endswith("Invalid char in url path")
+
+
 def test_a_body_that_is_too_large_is_refused_before_it_is_read() -> None:
     with echoing(TIGHT) as server, connected(server) as sock:
         sock.sendall(b"POST /echo HTTP/1.1\r\nhost: t\r\ncontent-length: 10001\r\n\r\n")
