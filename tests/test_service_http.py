@@ -717,6 +717,14 @@ def test_the_pace_of_threads_comes_back_with_the_end_of_the_last_server() -> Non
     assert sys.getswitchinterval() == before
 
 
+def test_a_server_on_a_closed_pool_does_not_start() -> None:
+    with sojourn.Pool() as pool:
+        server = sojourn.Server(pool, http="127.0.0.1:0")
+    with pytest.raises(sojourn.SessionClosed, match=r"the pool was closed at .*test_service_http"):
+        server.start()
+    server.close()
+
+
 def test_an_address_in_use_is_told_and_nothing_is_left() -> None:
     with echoing() as server, sojourn.Pool() as pool:
         second = sojourn.Server(pool, http=server.http_address)

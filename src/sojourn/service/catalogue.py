@@ -59,6 +59,7 @@ class Catalogue(Lives):
 
     async def start(self) -> None:
         """Bring every model into service; returns when those that are eager are loaded."""
+        self._driver.require_open()
         self._listen()
         if self._watch_seconds:
             await self._make_watcher(self._watch_seconds)  # it has seen what is brought up now
