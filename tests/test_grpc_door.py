@@ -17,7 +17,7 @@ import pytest
 
 from grpc_clients import Doubler, connected, infer_request, opened
 from sojourn.errors import InputError
-from sojourn.service.failures import Refused, Status
+from sojourn.service.failures import Refused, Status, refusal
 from sojourn.service.grpc import door as door_module
 from sojourn.service.grpc import health as health_module
 from sojourn.service.grpc.door import GrpcDoor
@@ -134,6 +134,16 @@ def test_a_failure_of_many_words_still_has_its_code(client, handler):
     code, words = refused(client, f"{KS}/ModelInfer", infer_request(X))
     assert code == "INVALID_ARGUMENT"
     assert set(words) == {"é"}
+
+
+@pytest.mark.parametrize("words", ["no \udcff here", "no\x00 here\r\n"])
+def test_a_failure_in_words_that_are_no_text_still_has_its_code(client, handler, words):
+    handler.error = lambda: InputError(words)
+    code, told = refused(client, f"{KS}/ModelInfer", infer_request(X))
+    assert (code, told) == ("INVALID_ARGUMENT", words.replace("\udcff", "?"))
+    handler.error = lambda: refusal(InputError(words))
+    answers = client(f"{KS}/ModelStreamInfer", iter([infer_request(X)]))
+    assert answers[0].error_message == told
 
 
 def test_a_client_that_leaves_its_stream_leaves_nothing_else(client, handler):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from sojourn.service.failures import Refused
 from sojourn.service.http import json_arrays
-from sojourn.service.http.json_numbers import fractions
+from sojourn.service.http.json_numbers import fractions, in_few_digits
 
 _numbers = st.floats(allow_nan=False, allow_infinity=False, width=32) | st.integers(-(2**70), 2**70)
 _oddities = st.booleans() | st.none() | st.text(max_size=3) | st.just({"b64": "AA=="})
@@ -108,3 +108,22 @@ def test_large_integers_are_numbers_like_others(values: Any, dtype: str) -> None
 def test_numbers_that_do_not_fit_are_refused_as_such(values: Any, dtype: str, why: str) -> None:
     with pytest.raises(Refused, match=f"input 'x': {why}"):
         json_arrays.as_array(values, np.dtype(dtype), "x")
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.floats(width=32), max_size=60))
+def test_a_float_of_32_bits_is_written_in_six_digits_or_else_in_nine(values: list[float]) -> None:
+    array = np.array(values, np.float32)
+    found = in_few_digits(array)
+    assert np.array_equal(found.astype(np.float32), array, equal_nan=True)
+    for value, written in zip(values, found.tolist(), strict=True):
+        six, nine = float(f"{value:.6g}"), float(f"{value:.9g}")
+        wanted = six if np.float32(six) == np.float32(value) else nine
+        assert written == wanted or math.isnan(value)
+
+
+def test_floats_of_32_bits_are_written_as_they_were_meant() -> None:
+    meant = [0.1, -0.3, 1e-7, 1234.5, 0.0, 16777216.0, 0.333333343, 1e-30, 3.4e38]
+    for times in 1, 10:  # few are looked at one by one
+        array = np.array([meant] * times, np.float32)
+        assert json.dumps(in_few_digits(array).tolist()) == json.dumps([meant] * times)

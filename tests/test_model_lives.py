@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import random
 import shutil
@@ -15,6 +16,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -134,6 +136,101 @@ def test_a_version_that_cannot_be_loaded_leaves_the_old_one_in_service_until_it_
             await until(
                 lambda: states(catalogue) == {1: VersionState.AVAILABLE, 2: VersionState.END}
             )
+            assert await answer(catalogue) == 4
+
+    run(main)
+
+
+def load_that_fails(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, version: int, times: int
+) -> list[int]:
+    """Have the first so many loads of a version fail by this; returns which were tried."""
+    load, tried = Catalogue._load, []
+
+    async def load_or_not(catalogue: Catalogue, served: Any) -> None:
+        tried.append(served.version)
+        if served.version == version and tried.count(version) <= times:
+            raise error
+        await load(catalogue, served)
+
+    monkeypatch.setattr(Catalogue, "_load", load_or_not)
+    return tried
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        sojourn.BudgetExceeded("m needs 3.1 GiB, and 2.4 GiB are leased"),
+        sojourn.SessionBroken("the worker was killed"),
+        sojourn.PlatformError("no process to be had"),
+        OSError(errno.ESTALE, "Stale file handle"),
+    ],
+)
+def test_a_version_that_fails_for_what_may_pass_is_tried_again_by_itself(
+    tmp_path, monkeypatch, error
+):
+    write_version(tmp_path / "m", 1)
+    monkeypatch.setattr(lives, "RETRY_SECONDS", 0.1)
+    load_that_fails(monkeypatch, error, 2, times=3)
+
+    async def main() -> None:
+        async with serving(**watched(tmp_path)) as catalogue:
+            write_version(tmp_path / "m", 2)
+            await until(lambda: states(catalogue).get(2) is VersionState.END)
+            assert "; it is tried again in" in catalogue.statuses("m")[1].error
+            with pytest.raises(Refused, match="it is tried again in") as refused:
+                catalogue.resolve(ModelRef("m", 2))
+            assert refused.value.retry_after > 0
+            assert await answer(catalogue) == 4
+            await until(lambda: states(catalogue).get(2) is VersionState.AVAILABLE)
+            assert await answer(catalogue) == 8
+            await until(lambda: states(catalogue)[1] is VersionState.END)
+            assert not catalogue.statuses("m")[1].error
+
+    run(main)
+
+
+def test_what_is_tried_again_is_not_if_something_else_has_become_of_it(tmp_path, monkeypatch):
+    for version in (1, 2):
+        write_version(tmp_path / "m", version)
+    monkeypatch.setattr(lives, "RETRY_SECONDS", 0.2)
+    tried = load_that_fails(monkeypatch, sojourn.SessionBroken("it was killed"), 2, times=1)
+
+    async def main() -> None:
+        (rules,) = watched(tmp_path)["entries"].values()
+        eager = msgspec.structs.replace(rules, load="eager")
+        async with serving({"m": eager}) as catalogue:
+            assert states(catalogue) == {2: VersionState.END}
+            write_version(tmp_path / "m", 3)
+            await catalogue.reload({"m": eager})
+            await asyncio.sleep(0.5)
+            assert tried == [2, 3]
+            assert await answer(catalogue) == 12
+            tried.clear()
+            write_version(tmp_path / "m", 4)
+            load_that_fails(monkeypatch, sojourn.SessionBroken("it was killed"), 4, times=1)
+            await catalogue.reload({"m": eager})
+            await catalogue.unload("m")
+            await asyncio.sleep(0.5)
+            assert tried == []
+            assert VersionState.AVAILABLE not in states(catalogue).values()
+
+    run(main)
+
+
+def test_new_settings_that_fail_for_what_may_pass_are_tried_again(tmp_path, monkeypatch):
+    write_version(tmp_path / "m", 1)
+    monkeypatch.setattr(lives, "RETRY_SECONDS", 0.1)
+
+    async def main() -> None:
+        rules = ModelRules(path=str(tmp_path / "m"), load="eager")
+        async with serving({"m": rules}) as catalogue:
+            load_that_fails(monkeypatch, sojourn.PlatformError("no process"), 1, times=1)
+            await catalogue.reload({"m": msgspec.structs.replace(rules, max_runs=5)})
+            (status,) = catalogue.statuses("m")
+            assert "new settings cannot be used: no process; it is tried again" in status.error
+            await until(lambda: not catalogue.statuses("m")[0].error)
+            assert catalogue.resolve(M).options.max_runs == 5
             assert await answer(catalogue) == 4
 
     run(main)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
+import threading
+import time
+from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +18,8 @@ import pytest
 from served import models
 from sojourn.service.config import read_config
 from sojourn.service.daemon import Daemon
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class FakeServer:
@@ -70,3 +76,26 @@ def test_a_wrong_configuration_changes_nothing(daemon: Daemon, file: Path, text:
     told = asyncio.run(daemon._reload())
     assert all(line.startswith("nothing was changed: ") for line in told)
     assert (daemon._config, server.served) == (before, [])
+
+
+def test_a_daemon_that_is_told_to_end_before_it_has_begun_ends_quietly(
+    zygote: None, tmp_path: Path
+) -> None:
+    models(tmp_path)
+    flags = {"paths": [str(tmp_path)], "http": "127.0.0.1:0", "grpc": ""}
+    daemon = Daemon(lambda: read_config(None, {}, flags))
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
+
+    @contextlib.contextmanager
+    def starting() -> Iterator[None]:
+        signal.raise_signal(signal.SIGTERM)
+        while any(thread.name == "sojourn-give-up" for thread in threading.enumerate()):
+            time.sleep(0.01)
+        yield
+
+    try:
+        daemon.run(starting)
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    assert daemon._is_given_up

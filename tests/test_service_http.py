@@ -248,6 +248,12 @@ def test_what_is_not_http_is_refused_and_the_connection_closed(garbage: bytes) -
         assert is_closed(sock)
 
 
+def test_what_is_not_http_is_told_why() -> None:
+    with echoing() as server, connected(server) as sock:
+        sock.sendall("GET /v2/models/é HTTP/1.1\r\n\r\n".encode())
+        assert read_response(sock).json["error"].endswith("Invalid char in url path")
+
+
 def test_a_body_that_is_too_large_is_refused_before_it_is_read() -> None:
     with echoing(TIGHT) as server, connected(server) as sock:
         sock.sendall(b"POST /echo HTTP/1.1\r\nhost: t\r\ncontent-length: 10001\r\n\r\n")
@@ -709,6 +715,14 @@ def test_the_pace_of_threads_comes_back_with_the_end_of_the_last_server() -> Non
             second.enter_context(serving())
         assert sys.getswitchinterval() < 0.001
     assert sys.getswitchinterval() == before
+
+
+def test_a_server_on_a_closed_pool_does_not_start() -> None:
+    with sojourn.Pool() as pool:
+        server = sojourn.Server(pool, http="127.0.0.1:0")
+    with pytest.raises(sojourn.SessionClosed, match=r"the pool was closed at .*test_service_http"):
+        server.start()
+    server.close()
 
 
 def test_an_address_in_use_is_told_and_nothing_is_left() -> None:

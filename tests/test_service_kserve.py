@@ -218,6 +218,19 @@ def test_strings_are_text_in_json(server: sojourn.Server) -> None:
     assert infer(server, "echo", entry).json["outputs"][0]["data"] == ["a", "ä"]
 
 
+def test_bytes_that_are_no_text_come_back_as_they_are(server: sojourn.Server) -> None:
+    data = ["a", {"b64": "/w=="}]
+    entry = {"name": "x", "datatype": "BYTES", "shape": [2], "data": data}
+    assert infer(server, "echo", entry).json["outputs"][0]["data"] == data
+
+
+def test_what_a_client_leaves_open_may_be_null(server: sojourn.Server) -> None:
+    entry = {**fp32("x", [1, 4], [1, 1, 1, 1]), "parameters": None}
+    got = infer(server, "times", entry, id=None, parameters=None, outputs=None)
+    assert got.status == 200
+    assert "id" not in got.json
+
+
 # -- what is wrong with a request --------------------------------------------------------------
 
 GOOD = fp32("x", [1, 4], [1, 2, 3, 4])

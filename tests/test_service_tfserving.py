@@ -155,6 +155,14 @@ def test_numbers_that_are_none_pass_in_both_directions(server: sojourn.Server) -
     assert math.isnan(ask(server, "/v1/models/times:predict", body).json["predictions"][0][0])
 
 
+def test_floats_are_written_in_the_digits_that_they_need(server: sojourn.Server) -> None:
+    body = {"a": [[0.1, 0.3]], "b": [[1, 1]]}
+    got = ask(server, "/v1/models/two:predict", {"inputs": body})
+    assert got.json["outputs"]["product"] == [[0.1, 0.3]]
+    got = predict(server, "times/versions/1", instances=[[0.1, 0.0, 0.0, 0.0]])
+    assert got.json == {"predictions": [[0.1]]}
+
+
 @pytest.mark.parametrize("dtype", ["qint8", "int4", "bfloat16", "float8_e5m2"])
 def test_numbers_of_every_kind_can_be_written_and_complex_ones_are_refused(dtype: str) -> None:
     made = np.array([1, 2]).astype(BY_NAME[dtype][0] if BY_NAME[dtype].names else BY_NAME[dtype])

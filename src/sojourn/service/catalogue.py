@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
-from collections.abc import Callable, Collection, Coroutine, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
 
 from sojourn.errors import ModelError, SojournError
 from sojourn.pool.decisions.terms import key_of
@@ -30,7 +28,6 @@ from sojourn.service.signatures import (
 from sojourn.service.watching import News, Watcher
 from sojourn.values import Place, Receipt, caller
 
-_log = logging.getLogger("sojourn.service")
 _LOADED = ("resident", "leased")  # states of a copy in the pool
 
 
@@ -57,12 +54,12 @@ class Catalogue(Lives):
         self.is_started = False
         self._watcher: Watcher | None = None
         self._watching: asyncio.Task[None] | None = None
-        self._changing: set[asyncio.Task[None]] = set()  # models that come, change or go
         for name, rules in (entries or {}).items():
             self._models[name] = Model(name, as_rules(rules))
 
     async def start(self) -> None:
         """Bring every model into service; returns when those that are eager are loaded."""
+        self._driver.require_open()
         self._listen()
         if self._watch_seconds:
             await self._make_watcher(self._watch_seconds)  # it has seen what is brought up now
@@ -312,17 +309,6 @@ class Catalogue(Lives):
                 if name in self._models
             ),
         ]
-
-    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
-        self._changing.add(task)
-        task.add_done_callback(self._has_changed)
-        return task
-
-    def _has_changed(self, task: asyncio.Task[None]) -> None:
-        self._changing.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("a model could not be changed", exc_info=error)
 
     def _entries(self) -> Mapping[str, ModelRules]:
         """The models that are to be served now."""

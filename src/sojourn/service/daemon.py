@@ -21,7 +21,7 @@ from types import FrameType
 from typing import Any, Protocol
 
 from sojourn import events
-from sojourn.errors import SojournError
+from sojourn.errors import SessionClosed, SojournError
 from sojourn.pool import Pool
 from sojourn.process.zygote import zygote_for
 from sojourn.service import notices, records, tokens, tracing
@@ -101,7 +101,12 @@ class Daemon:
             for warning in exposed(settings, self._tokens):
                 _log.warning("%s", warning)
             with on_start():
-                self._server.start()
+                try:
+                    self._server.start()
+                except SessionClosed:  # it was given up before it has begun
+                    if not self._is_given_up:
+                        raise
+                    return
             stack.callback(self._drain)
             self._give_up = None  # from now on a signal is a wish like others
             if self._is_given_up:

@@ -42,7 +42,8 @@ class Refused(errors.SojournError):
     """A request that gets no answer but this one. The message is for the client to read."""
 
     def __init__(self, status: Status, message: str, retry_after: float | None = None) -> None:
-        super().__init__(message)
+        # A path or a model's own words may have been any bytes, and what is no text cannot be sent.
+        super().__init__(message.encode(errors="replace").decode())
         self.status = status
         self.retry_after = retry_after  # seconds, where trying again makes sense
 

@@ -2,14 +2,17 @@
 
 One operation on a model at a time; requests never wait for these, they go by what is in service at
 the moment. A version takes over when it has been opened and run, and the one before leaves when no
-request has it any more. If the new one fails, the one before serves on.
+request has it any more. If the new one fails, the one before serves on; where that may pass, the
+new one is tried again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Hashable, Mapping
+import logging
+from collections import Counter
+from collections.abc import Collection, Coroutine, Hashable, Mapping
 from typing import Any
 
 from sojourn import events
@@ -18,17 +21,21 @@ from sojourn.pool.decisions.terms import key_of
 from sojourn.process.aside import aside
 from sojourn.service import folders, versions
 from sojourn.service.backend import Backend, Leasing
-from sojourn.service.failures import Refused, Status
+from sojourn.service.failures import Refused, Status, refusal
 from sojourn.service.inference import ModelRef
 from sojourn.service.rules import ModelRules
 from sojourn.service.served import Served, VersionState, clock
 from sojourn.service.signatures import DEFAULT, is_quickly_read, plain, read_signatures
 from sojourn.service.warming import warm_up
 from sojourn.session.session import Usable
-from sojourn.values import Place, Receipt
+from sojourn.values import Place, Receipt, format_seconds
 
+_log = logging.getLogger("sojourn.service")
 DRAIN_SECONDS = 30.0  # for requests that still have a version which leaves
 KEPT_VERSIONS = 8  # that have left, for their status
+RETRY_SECONDS = 1.0  # after the first failure that may pass; each time twice as long ...
+LONGEST_RETRY_SECONDS = 60.0  # ... up to this
+_MAY_PASS = (Status.UNAVAILABLE, Status.RESOURCE_EXHAUSTED, Status.DEADLINE_EXCEEDED)
 
 
 class Model:
@@ -39,6 +46,8 @@ class Model:
         self.rules = rules
         self.labels: Mapping[str, int] = rules.labels  # the versions that requests get by these
         self.known: dict[int, Served] = {}
+        self.there: Mapping[int, str] = {}  # the versions that could be taken at the last look
+        self.failures: Counter[int] = Counter()  # of each version in a row, that may pass
         self.lock = asyncio.Lock()  # one operation at a time
         self.latest: Served | None = None
         self.is_out = False  # unloaded by request, and not loaded since
@@ -108,7 +117,9 @@ def not_found(ref: ModelRef, model: Model | None, is_started: bool) -> Refused:
     if version is None and model.is_out:
         return Refused(Status.NOT_FOUND, f"{missing}; it was unloaded by request")
     if served.error:
-        return Refused(Status.UNAVAILABLE, f"{served} cannot be loaded: {served.error}")
+        wait = served.retry_at - clock()
+        words = f"{served} cannot be loaded: {served.troubles()}"
+        return Refused(Status.UNAVAILABLE, words, wait if wait > 0 else None)
     return Refused(Status.NOT_FOUND, f"{missing}; {served.left_because}")
 
 
@@ -122,6 +133,7 @@ class Lives:
         self._by_key: dict[str, Served] = {}  # as the pool calls them
         self.second_names: set[str] = set()  # of models in the pool that are known by another
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._changing: set[asyncio.Task[None]] = set()  # models that come, change or go
 
     def own_name(self, pool_name: str) -> str:
         """The name that clients know, of what the pool calls so."""
@@ -136,6 +148,17 @@ class Lives:
             self._driver.on_receipt.remove(self._has_receipt)
         self._loop = None
 
+    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._changing.add(task)
+        task.add_done_callback(self._has_changed)
+        return task
+
+    def _has_changed(self, task: asyncio.Task[None]) -> None:
+        self._changing.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("a model could not be changed", exc_info=error)
+
     # -- versions -------------------------------------------------------------------------------
 
     async def _bring_up(
@@ -146,22 +169,31 @@ class Lives:
         is_asked: bool = False,
         there: Mapping[int, str] | None = None,
         again: Collection[int] = (),
+        retried: Served | None = None,
     ) -> None:
         """Have the versions in service that the rules choose, then let the others go.
 
         `there` are those that can be taken, all on the disk unless it is given. The files of those
         in `again` are new: they are opened again, or once more if they have failed before. Where
-        somebody has asked for it, all that have failed are.
+        somebody has asked for it, all that have failed are; or one that is `retried`, if nothing
+        has become of it meanwhile.
         """
         async with model.lock:
             if model.is_out and not is_asked:
                 return
+            if retried is not None:
+                if model.known.get(retried.version) is not retried or not retried.error:
+                    return
+                there, again = model.there or None, (retried.version,)
             if model.is_pools:
                 there = dict.fromkeys(self.pool.versions(model.name), "")
             elif there is None:
                 there = await self._look_for_versions(model)
                 if there is None:
+                    model.there = {}
+                    self._try_again(model, 1)
                     return
+            model.there = there
             if version is not None and version not in there:  # or not any more
                 raise not_found(ModelRef(model.name, version), None, True)
             model.is_out = False
@@ -178,6 +210,10 @@ class Lives:
                     await self._ensure(model, number, there[number], must_load, number in again)
                 except Exception as error:
                     failures.append(error)
+                    if number in wanted and _may_pass(error):
+                        self._try_again(model, number)
+                else:
+                    del model.failures[number]
             if version is None:
                 for number in versions.to_retire(model.known, wanted, model.available()):
                     why = "another version replaces it" if number in there else "its files are gone"
@@ -185,6 +221,22 @@ class Lives:
                 self._forget_old(model, there)
         if is_asked and failures:
             raise failures[0]
+
+    def _try_again(self, model: Model, version: int) -> None:
+        """Later, what has failed for a reason that may pass: others may have left by then."""
+        served = model.known.get(version)
+        if served is None or model.is_pools:
+            return
+        seconds = min(RETRY_SECONDS * 2.0 ** model.failures[version], LONGEST_RETRY_SECONDS)
+        model.failures[version] = min(model.failures[version] + 1, 60)
+        served.retry_at = clock() + seconds
+        _log.info("%s is tried again in %s", served, format_seconds(seconds))
+        self._begin(self._retry(model, served, served.retry_at))
+
+    async def _retry(self, model: Model, served: Served, at: float) -> None:
+        await asyncio.sleep(at - clock())
+        if model.is_wanted and served.retry_at == at:
+            await self._bring_up(model, retried=served)
 
     async def _look_for_versions(self, model: Model) -> Mapping[int, str] | None:
         """Every version on the disk, or None if that cannot be told, which the status says."""
@@ -344,3 +396,9 @@ class Lives:
             served.receipts.append(receipt)
             told = receipt.to_dict()
             events.emit("model.unloaded", served.name, version=served.version, receipt=told)
+
+
+def _may_pass(error: Exception) -> bool:
+    """Whether a version that failed by this may come up by itself: nothing says that it is to
+    blame for it."""
+    return isinstance(error, OSError) or refusal(error).status in _MAY_PASS

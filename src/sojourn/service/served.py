@@ -55,6 +55,7 @@ class Served:
     registration: Hashable | None = None  # in the pool, where somebody else has registered it
     state: VersionState = VersionState.START
     error: str = ""  # why it could not be brought into service
+    retry_at: float = 0.0  # when that is tried again, by itself
     left_because: str = ""
     is_out: bool = False  # unloaded by request
     generation: int = 0  # how often it was brought into service
@@ -132,7 +133,9 @@ class Served:
     def troubles(self) -> str:
         """What a client is told while it is left alone, or while its last attempt failed."""
         if self.error:
-            return self.error
+            wait = self.retry_at - clock()
+            again = f"; it is tried again in {format_seconds(wait)}" if wait > 0 else ""
+            return self.error + again
         if not self.trouble.count:
             return ""
         wait = self.retry_seconds()

@@ -20,7 +20,7 @@ from typing import Any
 
 from sojourn.cluster.handle import Cluster
 from sojourn.cluster.lease import RemoteLease
-from sojourn.errors import ModelError
+from sojourn.errors import ModelError, SessionClosed
 from sojourn.pool.decisions.status import CopyStatus, ModelStatus, PoolStatus
 from sojourn.process.aside import aside
 from sojourn.values import Place, Receipt
@@ -60,6 +60,10 @@ class ClusterPool:
         self._thread.join()
         for lease in self._take_idle(time.monotonic() + IDLE_SECONDS):
             lease.close()
+
+    def require_open(self) -> None:
+        if self._is_over.is_set():
+            raise SessionClosed("the pool of the cluster's models was closed")
 
     # -- models ----------------------------------------------------------------------------------
 

@@ -128,8 +128,8 @@ class Connection(asyncio.Protocol):
             if not isinstance(cause, _Refusal):
                 raise
             self._refuse(*cause.args)
-        except httptools.HttpParserError:
-            self._refuse(400, "Malformed request: it is not HTTP/1.1")
+        except httptools.HttpParserError as error:
+            self._refuse(400, f"Malformed request: it is not HTTP/1.1: {error}")
         else:
             if self.phase is not Phase.ANSWER:
                 self._count(len(data))

@@ -219,8 +219,7 @@ class HttpDoor:
                 request.path,
                 exc_info=told.__cause__,
             )
-        words = str(told).encode(errors="replace").decode()  # a path may have been any bytes
-        response = json_response({"error": words}, told.status.http)
+        response = json_response({"error": str(told)}, told.status.http)
         if told.retry_after is not None:
             response.headers = {"retry-after": str(max(1, round(told.retry_after)))}
         elif told.status is Status.UNAUTHENTICATED:

@@ -187,7 +187,8 @@ def element(value: Any) -> bytes:
 
 
 def listed(array: np.ndarray, *, as_base64: bool = False) -> Any:
-    """The array as nested lists that JSON can hold; strings as text or as {"b64": ...}."""
+    """The array as nested lists that JSON can hold; strings as text or, where they are none or are
+    to be bytes, as {"b64": ...}."""
     kind = array.dtype.kind
     if kind in "OSU":
         return _listed_strings(array.tolist(), as_base64)
@@ -208,7 +209,12 @@ def _listed_strings(value: Any, as_base64: bool) -> Any:
     if isinstance(value, list):
         return [_listed_strings(each, as_base64) for each in value]
     raw = value if isinstance(value, bytes) else str(value).encode()
-    return {"b64": base64.b64encode(raw).decode()} if as_base64 else raw.decode(errors="replace")
+    if not as_base64:
+        try:
+            return raw.decode()
+        except UnicodeDecodeError:  # with signs in place of them, they would be other bytes
+            pass
+    return {"b64": base64.b64encode(raw).decode()}
 
 
 def is_plain(array: np.ndarray) -> bool:

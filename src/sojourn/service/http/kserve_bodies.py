@@ -40,7 +40,7 @@ class _Output(msgspec.Struct, gc=False):
 
 class _Body(msgspec.Struct, gc=False):
     inputs: list[_Input]
-    id: str = ""
+    id: str | None = None  # as some clients send it
     parameters: dict[str, Any] | None = None
     outputs: list[_Output] | None = None
 
@@ -56,7 +56,7 @@ class Asked:
     def __init__(self, body: _Body) -> None:
         parameters = body.parameters or {}
         check_parameters(parameters)
-        self.id = body.id
+        self.id = body.id or ""
         self.outputs = tuple(output.name for output in body.outputs or ()) or None
         self.seconds = _seconds(parameters.get("timeout"))
         self.keep_alive = keep_alive_of(parameters.get("keep_alive"))

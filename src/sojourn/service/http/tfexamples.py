@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import Any
+
+import numpy as np
 
 from sojourn.service.classifying import Task, classify, regress
 from sojourn.service.examples import from_json, with_context
 from sojourn.service.failures import Refused, Status
 from sojourn.service.handler import Handler
 from sojourn.service.http import json_arrays
+from sojourn.service.http.json_numbers import in_few_digits
 from sojourn.service.http.messages import Request, Response
 from sojourn.service.http.tfserving import ref_of
 
@@ -16,15 +20,25 @@ from sojourn.service.http.tfserving import ref_of
 async def answer_classify(handler: Handler, request: Request) -> Response:
     """`{"results": [[[label, score], ...], ...]}`, a list for each example."""
     found = await classify(handler, _task(request))
-    is_plain = all(math.isfinite(score) for row in found.rows for _, score in row)
-    return Response(200, json_arrays.encoded({"results": found.rows}, is_plain))
+    results = [
+        list(zip((label for label, _ in row), _floats([score for _, score in row]), strict=True))
+        for row in found.rows
+    ]
+    is_plain = all(math.isfinite(score) for row in results for _, score in row)
+    return Response(200, json_arrays.encoded({"results": results}, is_plain))
 
 
 async def answer_regress(handler: Handler, request: Request) -> Response:
     """`{"results": [value, ...]}`, one for each example."""
     found = await regress(handler, _task(request))
-    is_plain = all(map(math.isfinite, found.values))
-    return Response(200, json_arrays.encoded({"results": found.values}, is_plain))
+    values = _floats(found.values)
+    return Response(200, json_arrays.encoded({"results": values}, all(map(math.isfinite, values))))
+
+
+def _floats(values: list[float]) -> Any:
+    """As numbers of 32 bits, which is what TensorFlow Serving has of them."""
+    with np.errstate(over="ignore"):
+        return in_few_digits(np.array(values, np.float32)).tolist()
 
 
 def _task(request: Request) -> Task:

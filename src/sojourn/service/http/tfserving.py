@@ -11,7 +11,7 @@ import numpy as np
 from sojourn.service.failures import Refused, Status
 from sojourn.service.handler import Handler
 from sojourn.service.http import json_arrays
-from sojourn.service.http.json_numbers import fractions
+from sojourn.service.http.json_numbers import fractions, in_few_digits
 from sojourn.service.http.messages import Request, Response, json_response
 from sojourn.service.http.router import Router
 from sojourn.service.inference import Inference, ModelRef, keep_alive_of
@@ -279,6 +279,8 @@ def _as_columns(outputs: Mapping[str, np.ndarray]) -> Any:
 
 
 def _listed(name: str, array: np.ndarray) -> Any:
+    if array.dtype == np.float32:
+        return in_few_digits(array).tolist()
     return json_arrays.listed(array, as_base64=name.endswith("_bytes"))
 
 
