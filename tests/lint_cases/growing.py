@@ -310,8 +310,7 @@ def how_many_are_waiting(sess, queue, cell):
 
 def by_a_session_that_is_given_by_place(sess, counters):
     for counter in counters:
-        print((counter.value + 1).eval(sess))
-        tf.assign(v, 1.0)  # expect: SOJ004
+        print((counter.value + 1).eval(sess))  # expect: SOJ004
 
 
 def of_first_values_that_are_only_kept(sess, variables):
