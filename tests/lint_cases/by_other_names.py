@@ -215,3 +215,18 @@ class Window:
 
 def of_all_rates(space):
     return fmin(cost, space)
+
+
+def in_the_condition_of_a_loop(sess, step):
+    while sess.run(tf.less(v, 3.0)):  # expect: SOJ004
+        sess.run(step)
+
+
+def looked_up(sess, fetched):
+    fetched = sess.known[fetched]
+    return sess.run(fetched)
+
+
+def by_a_function_that_looks_up_what_it_is_given(sess, count):
+    for index in range(count):
+        print(looked_up(sess, index + 1))

@@ -304,8 +304,8 @@ def that_is_always_given(sess, batches, train):
 
 
 def how_many_are_waiting(sess, queue, cell):
-    while sess.run(queue.size()) > 3:
-        print(sess.run(cell.zero_state(1, tf.float32)))  # expect: SOJ004
+    while sess.run(queue.size()) > 3:  # expect: SOJ004
+        print(sess.run(cell.zero_state(1, tf.float32)))
 
 
 def by_a_session_that_is_given_by_place(sess, counters):

@@ -18,6 +18,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 Scope = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
+LAMBDA = "lambda"  # marks a function that is one in the file
 CLOSING = frozenset({"close", "__exit__"})
 # What gives a session that it did not open for the caller.
 _LENDING = frozenset(
@@ -305,6 +306,7 @@ def _name_lambdas(tree: ast.Module) -> None:
                     made = ast.parse("def f(): pass").body[0]
                     assert isinstance(made, ast.FunctionDef)
                     made.name, made.args, made.body = target.id, node.value.args, [body]
+                    made.type_comment = LAMBDA
                     statements[place] = ast.copy_location(made, node)
 
 

@@ -325,7 +325,7 @@ def _repeats(loop: Loop, child: ast.AST) -> bool:
     if isinstance(loop, Comprehension):
         tests = [test for g in loop.generators for test in g.ifs]
         return child in tests[:1] or (not tests and not isinstance(child, ast.comprehension))
-    return child in loop.body
+    return child in loop.body or (isinstance(loop, ast.While) and child is loop.test)
 
 
 def _is_reached_always(function: Function, statement: ast.AST) -> bool:

@@ -88,7 +88,9 @@ def _fetched(module: Module, function: Function) -> frozenset[str]:
         known[function] = frozenset()  # a circle adds nothing
         steps = [n for n in own_nodes(function) if isinstance(n, ast.Call) and is_step(module, n)]
         names = {last_name(f) for s in steps for f in fetches(module, s) if isinstance(f, ast.Name)}
-        known[function] = frozenset(names & {*parameters(function)} - {"self", "cls"})
+        names &= {*parameters(function)} - {"self", "cls"}
+        # `op = self.ops[op]` makes something else of it first.
+        known[function] = frozenset(n for n in names if len(module.bindings[function, n]) == 1)
     return known[function]
 
 
