@@ -383,6 +383,8 @@ def test_queue_runners_are_joined_before_their_session_is_closed() -> None:
         "def f():\n    s = tf.Session()\n    s.__enter__()\n    return s.run('x:0')\n",
         # On self.
         "class A:\n    def __init__(self):\n        self.s = tf.Session()\n",
+        # In an expression that is evaluated later, and again.
+        "run = lambda y: tf.Session().run(y)\nprint(run('x:0'), run('y:0'))\n",
         # All on one line.
         "def f(): s = tf.Session(); return s.run('x:0')\n",
         # The line asks to be left alone.

@@ -304,14 +304,13 @@ def that_is_always_given(sess, batches, train):
 
 
 def how_many_are_waiting(sess, queue, cell):
-    while sess.run(queue.size()) > 3:
-        print(sess.run(cell.zero_state(1, tf.float32)))  # expect: SOJ004
+    while sess.run(queue.size()) > 3:  # expect: SOJ004
+        print(sess.run(cell.zero_state(1, tf.float32)))
 
 
 def by_a_session_that_is_given_by_place(sess, counters):
     for counter in counters:
-        print((counter.value + 1).eval(sess))
-        tf.assign(v, 1.0)  # expect: SOJ004
+        print((counter.value + 1).eval(sess))  # expect: SOJ004
 
 
 def of_first_values_that_are_only_kept(sess, variables):

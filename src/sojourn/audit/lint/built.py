@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from sojourn.audit.lint.module import Module, last_name
 from sojourn.audit.lint.ops import adds_op
-from sojourn.audit.lint.steps import fetches, is_preparation, is_step
+from sojourn.audit.lint.steps import fetches, is_preparation, is_step, taken
 
 _KEEPING = frozenset({"append", "extend", "add", "insert", "update"})
 
@@ -21,7 +21,7 @@ def is_built_up(module: Module, node: ast.expr, region: ast.AST) -> bool:
     names: set[str] = set()
     leaves = False
     for part in _inside(node, module, region):
-        if isinstance(part, ast.Call) and is_step(module, part):
+        if isinstance(part, ast.Call) and any(node in ast.walk(run) for run in taken(module, part)):
             return False
         if isinstance(part, ast.stmt):
             leaves |= _binds(part, names)
@@ -34,7 +34,9 @@ def is_built_up(module: Module, node: ast.expr, region: ast.AST) -> bool:
         for statement in _steps_and_statements(region):
             if hasattr(statement, "body") or not _mentions(statement, names):
                 continue
-            if isinstance(statement, ast.Call) and is_step(module, statement):
+            if isinstance(statement, ast.Call) and any(
+                _mentions(run, names) for run in taken(module, statement)
+            ):
                 return False
             if isinstance(statement, ast.stmt):
                 leaves |= _binds(statement, names)

@@ -10,6 +10,7 @@ import ast
 import re
 from collections.abc import Iterator
 from enum import Enum, auto
+from typing import Any
 
 from sojourn.audit.lint.module import Function, last_name, parameters
 
@@ -57,6 +58,25 @@ def turns_of(branch: ast.If, child: ast.AST, region: Loop | Function) -> Turns:
     if _varies(test, branch, region):
         return Turns.AGAIN
     return Turns.ONCE if child in branch.body and _is_once(test, region) else Turns.UNKNOWN
+
+
+def as_branch(node: ast.IfExp | ast.BoolOp, child: ast.AST) -> list[tuple[ast.If, ast.AST]]:
+    """What decides on a part of an expression, as the `if` statement that it might have been.
+
+    `step % 100 == 0 and sess.run(nan)`, `sess.run(x) if done else None`.
+    """
+    if isinstance(node, ast.IfExp):
+        before, holds = [node.test], child is node.body
+        if child is node.test:
+            return []
+    else:
+        before = node.values[: node.values.index(child)]  # type: ignore[arg-type]
+        holds = isinstance(node.op, ast.And)
+        if not before:
+            return []
+    test = before[0] if len(before) == 1 else ast.BoolOp(node.op, before)  # type: ignore[union-attr]
+    ways: tuple[list[Any], list[Any]] = ([child], []) if holds else ([], [child])
+    return [(ast.If(test, *ways), child)]
 
 
 def asked_parameter(branch: ast.If, child: ast.AST, function: Function) -> tuple[str, bool] | None:
@@ -135,7 +155,7 @@ def _is_repeating(test: ast.expr) -> bool:
     """`step % 100 == 0`, `random.random() < epsilon`: wherever it is asked, it is true again."""
     return any(
         (isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod))
-        or (isinstance(n, ast.Call) and _is_random(n.func))
+        or (isinstance(n, ast.Call) and (last_name(n.func) == "mod" or _is_random(n.func)))
         for n in ast.walk(test)
     )
 

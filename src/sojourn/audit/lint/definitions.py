@@ -92,12 +92,49 @@ class Definitions:
         return self._only_method(module, node)
 
     def callee(self, module: Module, call: ast.Call) -> Definition | None:
-        """What a call calls: also the `__call__` of an object that is made in sight."""
+        """What a call calls: also the `__call__` of an object that is made in sight.
+
+        And what `partial(function)` stands for, or a function that another one returned.
+        """
         found = self.definition(module, call.func)
         if found is not None or not isinstance(call.func, ast.Name | ast.Attribute):
             return found
+        if last_name(call.func) in self._aliased:
+            values = module.values_of(call.func)
+            found = self._stands_for(module, values[0]) if len(values) == 1 else None
+            if found is not None:
+                return found
         instance = self.instance_of(module, call.func)
         return self._method(instance, "__call__", 0, bound=True) if instance is not None else None
+
+    def _stands_for(self, module: Module, value: ast.expr | None) -> Definition | None:
+        """The function that this makes, or gives another name to."""
+        if not isinstance(value, ast.Call):
+            return None
+        if last_name(value.func) == "partial":
+            return self.definition(module, value.args[0]) if value.args else None
+        made = self.definition(module, value.func)
+        if made is None or not isinstance(made.node, Function):
+            return None
+        given = [n.value for n in own_nodes(made.node) if isinstance(n, ast.Return)]
+        found = self.definition(made.module, given[0]) if len(given) == 1 and given[0] else None
+        return found if found and made.module.scope_of(found.node) is made.node else None
+
+    @cached_property
+    def aliases(self) -> dict[str, set[str]]:
+        """By the name of a function, the names that stand for it elsewhere."""
+        found: dict[str, set[str]] = {}
+        for module in self.modules.values():
+            for node in module.parents:
+                if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+                    made = self._stands_for(module, node.value)
+                    if made is not None:
+                        found.setdefault(made.node.name, set()).add(last_name(node.targets[0]))
+        return found
+
+    @cached_property
+    def _aliased(self) -> set[str]:
+        return {name for names in self.aliases.values() for name in names}
 
     def _only_method(self, module: Module, node: ast.Attribute) -> Definition | None:
         """`agent.choose_action()` of an agent that was given: the one method of that name."""

@@ -25,6 +25,7 @@ from sojourn.audit.lint.repeats import (
     has_graph_of_its_own,
     is_eager,
     is_unconditional,
+    is_used_up,
     leaves_after,
     loops_around,
     makes_graphs,
@@ -164,9 +165,10 @@ class Loops:
         return found is not None and self._builds_once(found)
 
     def _builds_once(self, found: Definition, even_if_it_runs: bool = False) -> bool:
+        if isinstance(found.node, ast.ClassDef):
+            made = found.module.program.constructor(found)
+            return made is not None and self._builds_once(made)
         function, there = found.node, found.module
-        if not isinstance(function, Function):
-            return False
         if not even_if_it_runs and runs_steps(there, function):
             return False
         return there.program.once("builds", function, lambda: self._builds(there, function))
@@ -205,13 +207,21 @@ class Loops:
         ways = (branch.body, branch.orelse)
         return all(self._surely_adds(self.module, way) for way in ways)
 
+    def _is_kept(self, node: ast.expr, region: ast.AST) -> bool:
+        """Whether what is built outlives the loop or function, and is not run in there."""
+        module = self.module
+        found = module.program.callee(module, node) if isinstance(node, ast.Call) else None
+        if found is not None and isinstance(found.node, ast.ClassDef):
+            return not is_used_up(module, node, region)  # type: ignore[arg-type]
+        return is_built_up(module, node, region)
+
     def _added_again(self, node: ast.expr) -> tuple[ast.AST, Problem | None]:
         module = self.module
         if is_eager(module, node):
             return node, None
         for loop in loops_around(module, node):
             if runs_steps(module, loop) and not renews(module, loop):
-                if leaves_after(module, node, loop) or is_built_up(module, node, loop):
+                if leaves_after(module, node, loop) or self._is_kept(node, loop):
                     continue  # what is around may run it
                 if only_prepares(module, loop) or is_for_what_is_built(module, node, loop):
                     return node, None
@@ -224,7 +234,7 @@ class Loops:
         function = function_around(module, node, asked, self._is_either_way)
         if function is None or renews(module, function) or not runs_steps(module, function):
             return node, None
-        if is_built_up(module, node, function):
+        if self._is_kept(node, function):
             return node, None
         every = "" if asked else occasion(module, function)
         if every:

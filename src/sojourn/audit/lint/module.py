@@ -18,7 +18,12 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 Scope = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
+LAMBDA = "lambda"  # marks a function that is one in the file
 CLOSING = frozenset({"close", "__exit__"})
+# What gives a session that it did not open for the caller.
+_LENDING = frozenset(
+    {"get_default_session", "managed_session", "prepare_or_wait_for_session", "test_session"}
+)
 # Bases that never touch a session: what a class keeps on self is its own affair.
 _PLAIN_BASES = frozenset(
     {"object", "ABC", "abc.ABC", "Thread", "threading.Thread", "Process", "multiprocessing.Process"}
@@ -54,6 +59,7 @@ class Module:
         self.calls: list[ast.Call] = []
         self.attributes: dict[str, list[ast.Attribute]] = {}
         self._bound: dict[Function, set[str]] = {}
+        _name_lambdas(tree)
         for parent in ast.walk(tree):
             for child in ast.iter_child_nodes(parent):
                 self.parents[child] = parent
@@ -109,13 +115,49 @@ class Module:
         return found
 
     @cached_property
+    def unpacked(self) -> dict[tuple[ast.AST, str], list[ast.expr]]:
+        """The names that a loop binds to items, or an assignment to parts, with what these are.
+
+        `*xs` for `x` of a loop, `value[1]` for `b` of `a, b = value`: made up, not in the file.
+        """
+        found: dict[tuple[ast.AST, str], list[ast.expr]] = {}
+
+        def note(target: ast.expr, source: ast.expr, is_item: bool) -> None:
+            if isinstance(target, ast.Name):
+                made = ast.Starred(source, ast.Load()) if is_item else source
+                found.setdefault((self.scope_of(target), target.id), []).append(made)
+                return
+            parts: list[ast.expr] = []
+            count = len(target.elts) if isinstance(target, ast.Tuple | ast.List) else 0
+            if is_item and isinstance(source, ast.Call):
+                parts = list(source.args) if last_name(source.func) == "zip" else parts
+                if last_name(source.func) == "enumerate":
+                    parts = [ast.Constant(0), *source.args[:1]]
+            elif not is_item and isinstance(source, ast.Tuple):
+                parts = source.elts
+            elif not is_item:
+                parts = [ast.Subscript(source, ast.Constant(i), ast.Load()) for i in range(count)]
+            if len(parts) == count > 0:
+                for inner, part in zip(target.elts, parts, strict=True):  # type: ignore[attr-defined]
+                    note(inner, part, is_item)
+
+        for node in self.parents:
+            if isinstance(node, ast.For | ast.comprehension):
+                note(node.target, node.iter, True)
+            elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple):
+                note(node.targets[0], node.value, False)
+        return found
+
+    @cached_property
     def session_names(self) -> set[tuple[ast.AST, str]]:
         """The names of each scope, and the attributes of each class, that are bound to sessions."""
         found: set[tuple[ast.AST, str]] = set()
         for call in self.calls:
-            if not self.opens(call):
-                continue
             parent = self.parents[call]
+            if isinstance(parent, ast.Attribute) and parent.attr == "as_default":
+                parent = self.parents[self.parents[parent]]  # `with tf.Session().as_default() as s`
+            if not self.opens(call) and last_name(call.func) not in _LENDING:
+                continue
             targets: list[ast.expr | None] = []
             if isinstance(parent, ast.Assign):
                 targets = [*parent.targets]
@@ -242,6 +284,30 @@ class Module:
                 if isinstance(node, ast.Name) and node.id == name and _is_load(node):
                     yield node
             yield from self.free_uses(child, name)  # type: ignore[arg-type]
+
+
+def _name_lambdas(tree: ast.Module) -> None:
+    """Make `predict = lambda x: sess.run(y, {inputs: x})` a function like others.
+
+    Unless something else has the same name.
+    """
+    stores = [n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and not _is_load(n)]
+    for parent in ast.walk(tree):
+        for block in ("body", "orelse"):
+            statements = getattr(parent, block, None)
+            if isinstance(parent, ast.ClassDef) or not isinstance(statements, list):
+                continue
+            for place, node in enumerate(statements):
+                if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Lambda):
+                    continue
+                target = node.targets[0]
+                if isinstance(target, ast.Name) and stores.count(target.id) == 1:
+                    body = ast.copy_location(ast.Return(node.value.body), node.value.body)
+                    made = ast.parse("def f(): pass").body[0]
+                    assert isinstance(made, ast.FunctionDef)
+                    made.name, made.args, made.body = target.id, node.value.args, [body]
+                    made.type_comment = LAMBDA
+                    statements[place] = ast.copy_location(made, node)
 
 
 def _has_tests(node: ast.ClassDef) -> bool:

@@ -116,7 +116,7 @@ _KERAS_OPS = frozenset(_KERAS_NAMES.split())
 _KERAS_OBJECTS = frozenset({"function", "gradients", "ctc_decode"})
 # What gives back several tensors, or one in parts: an index into it adds nothing.
 _IN_PARTS = """
-    add_check_numerics_ops assert_variables_initialized case identity_n numpy_function
+    add_check_numerics_ops assert_variables_initialized case decode_csv identity_n numpy_function
     parse_single_sequence_example qr quantize quantize_v2 shape_n sparse_add sparse_concat
     sparse_fill_empty_rows sparse_mask sparse_maximum sparse_merge sparse_minimum
     sparse_reduce_max_sparse sparse_reduce_sum_sparse sparse_reset_shape sparse_reshape
@@ -141,6 +141,13 @@ _SEVERAL = frozenset(_IN_PARTS.split()) | frozenset(
     | {"train.import_meta_graph", "import_graph_def"}
     | {"train.slice_input_producer", "train.batch_join", "self_adjoint_eig", "svd", "setdiff1d"}
     | {"train.shuffle_batch_join", "io.decode_csv", "io.parse_example", "io.parse_single_example"}
+    | {"nn.weighted_moments", "nn.sufficient_statistics", "nn.normalize_moments"}
+    | {"nn.static_bidirectional_rnn", "nn.static_state_saving_rnn", "nn.max_pool_with_argmax"}
+    | {"nn.uniform_candidate_sampler", "nn.log_uniform_candidate_sampler", "image.image_gradients"}
+    | {"nn.learned_unigram_candidate_sampler", "nn.fixed_unigram_candidate_sampler"}
+    | {"image.sample_distorted_bounding_box", "image.non_max_suppression_with_scores"}
+    | {"image.combined_non_max_suppression", "math.top_k", "linalg.lu"}
+    | {"linalg.slogdet", "linalg.eig", "image.non_max_suppression_padded", "strings.split"}
     | {"unique_with_counts", "print", "sparse_reorder", "sparse_placeholder", "py_function"}
 )
 

@@ -12,7 +12,15 @@ from dataclasses import dataclass
 from enum import Enum
 
 from sojourn.audit.lint.flow import Flow
-from sojourn.audit.lint.module import Function, Module, Scope, declared, last_name, own_uses
+from sojourn.audit.lint.module import (
+    LAMBDA,
+    Function,
+    Module,
+    Scope,
+    declared,
+    last_name,
+    own_uses,
+)
 from sojourn.audit.lint.names import is_interactive
 from sojourn.audit.lint.owned import dies_with_its_owner
 from sojourn.audit.lint.problem import Problem
@@ -84,6 +92,8 @@ class _Planner:
     def plan(self) -> ClosingPlan | None:
         if self.site is None or isinstance(self.scope, ast.ClassDef):
             return None
+        if isinstance(self.scope, Function) and self.scope.type_comment == LAMBDA:
+            return None  # no statement goes inside
         if self.site.is_stored:
             return None  # what it was put into is used later
         statement = self.statement

@@ -26,6 +26,7 @@ class Program(Definitions):
         self.effort = 0  # how many uses the question at hand has led to
         # Functions that return one among other things: how many things, and which of them.
         self.tuple_factories: dict[ast.AST, tuple[int, int]] = {}
+        self.fetched: dict[Function, frozenset[str]] = {}  # the parameters that a function fetches
         self._answers: dict[tuple[str, ast.AST], bool] = {}
         self._share_tensorflow()
 
@@ -82,11 +83,28 @@ class Program(Definitions):
                 yield other
 
     def calls_of(self, function: Function) -> Iterator[tuple[Module, ast.Call]]:
-        """Every call that surely is one of this function."""
-        for module, call in self.calls_named(function.name):
-            found = self.definition(module, call.func)
-            if found is not None and found.node is function:
-                yield module, call
+        """Every call that surely is one of this function; of a constructor, what makes objects."""
+        for name in {function.name, *self.aliases.get(function.name, ())}:
+            for module, call in self.calls_named(name):
+                found = self.callee(module, call)
+                if found is not None and found.node is function:
+                    yield module, call
+        for name in self._makers_of(function):
+            for module, call in self.calls_named(name):
+                found = self.definition(module, call.func)
+                if found is None or not isinstance(found.node, ast.ClassDef):
+                    continue
+                made = self.constructor(found)
+                if made is not None and made.node is function:
+                    yield module, call
+
+    def _makers_of(self, function: Function) -> set[str]:
+        """The classes whose objects this function may be the constructor of, by name."""
+        if function.name != "__init__":
+            return set()
+        classes = [c for m in self.modules.values() for c in m.all_classes]
+        owners = {c.name for c in classes if function in c.body}
+        return owners | {c.name for c, above in self._ancestors.items() if above & owners}
 
     @cached_property
     def _mentions(self) -> dict[str, set[str]]:

@@ -10,6 +10,7 @@ from sojourn.audit.lint.conditions import (
     Comprehension,
     Loop,
     Turns,
+    as_branch,
     asked_parameter,
     binds,
     default_of,
@@ -32,6 +33,7 @@ _FRESH = frozenset({"tensorflow.Graph", "tensorflow.reset_default_graph"})
 _CASES = 10  # of a test
 _FEW = 3  # turns of a literal loop that are a handful of cases, not a repetition
 _DEEP = 4  # calls that are followed
+_ASIDE = frozenset({"Thread", "Process", "Timer", "submit", "apply_async"})
 _NOTHING: Mapping[str, bool] = MappingProxyType({})
 
 
@@ -44,7 +46,9 @@ def loops_around(module: Module, node: ast.AST) -> Iterator[Loop]:
     ):
         if isinstance(parent, ast.If) and child is not parent.test:
             branches.append((parent, child))
-        elif isinstance(parent, ast.ExceptHandler | ast.IfExp | ast.BoolOp):
+        elif isinstance(parent, ast.IfExp | ast.BoolOp):
+            branches += as_branch(parent, child)
+        elif isinstance(parent, ast.ExceptHandler):
             return
         elif isinstance(parent, Loop) and _repeats(parent, child) and not _is_short(module, parent):
             turns = [turns_of(*branch, parent) for branch in branches]
@@ -83,7 +87,9 @@ def function_around(
         if isinstance(parent, ast.If) and child is not parent.test:
             if not is_either_way(parent):
                 branches.append((parent, child))
-        elif isinstance(parent, ast.ExceptHandler | ast.IfExp | ast.Lambda | ast.BoolOp):
+        elif isinstance(parent, ast.IfExp | ast.BoolOp):
+            branches += as_branch(parent, child)
+        elif isinstance(parent, ast.ExceptHandler | ast.Lambda):
             return None
         elif isinstance(parent, Loop):
             # `if batch == 0:` of its own counter: once on each call.
@@ -118,13 +124,17 @@ def calls_in_loops(
         loops: list[ast.AST] = [
             loop
             for loop in loops_around(caller, call)
-            if not makes_graphs(caller, loop) and not leaves_after(caller, call, loop)
+            if not makes_graphs(caller, loop)
+            and not leaves_after(caller, call, loop)
+            and (function.name != "__init__" or is_used_up(caller, call, loop))
         ]
         if loops:
             yield caller, call, loops
         elif depth < _DEEP:
             outer = function_around(caller, call)
             if outer is None or outer is function or outer.decorator_list:
+                continue
+            if function.name == "__init__" != outer.name and not is_used_up(caller, call, outer):
                 continue
             if not makes_graphs(caller, outer):
                 yield from calls_in_loops(caller, outer, depth=depth + 1)
@@ -135,7 +145,8 @@ def _gives(module: Module, call: ast.Call, function: Function, name: str, is_giv
     found = module.program.definition(module, call.func)
     if found is None or any(keyword.arg is None for keyword in call.keywords):
         return False
-    given = argument_for(call, name, parameters(function)[found.is_bound :])
+    is_bound = found.is_bound or isinstance(found.node, ast.ClassDef)
+    given = argument_for(call, name, parameters(function)[is_bound:])
     if given is None and not any(isinstance(a, ast.Starred) for a in call.args):
         given = default_of(function, name)
     return given is not None and is_unset(given) is not is_given
@@ -212,7 +223,24 @@ def _is_graph_of_its_own(module: Module, owner: ast.expr, node: ast.AST) -> bool
         return owner.value.id != "self" or binds(node, owner.attr)
     if not isinstance(owner, ast.Name):
         return True
-    return isinstance(node, Function) or binds(node, owner.id)
+    if not isinstance(node, Function):
+        return binds(node, owner.id)
+    return module.home_of(owner) is not module.tree and not _is_given_one(module, owner, node)
+
+
+def _is_given_one(module: Module, graph: ast.Name, function: Function) -> bool:
+    """Whether every call gives this parameter a graph that was made outside of all loops."""
+    calls = list(module.program.calls_of(function))
+    names = parameters(function)[module.class_of(function) is not None :]
+    given = [(caller, argument_for(call, graph.id, names)) for caller, call in calls]
+    made = [(m, m.values_of(g)) for m, g in given if isinstance(g, ast.Name)]
+    return len(made) == len(given) > 0 and all(
+        len(values) == 1
+        and isinstance(values[0], ast.Call)
+        and last_name(values[0].func) == "Graph"
+        and not any(True for _ in loops_around(m, values[0]))
+        for m, values in made
+    )
 
 
 def runs_steps(module: Module, node: ast.AST) -> bool:
@@ -223,13 +251,37 @@ def runs_steps(module: Module, node: ast.AST) -> bool:
 def _runs_steps(module: Module, node: ast.AST) -> bool:
     nodes = own_nodes(node) if isinstance(node, Function) else ast.walk(node)
     calls = [n for n in nodes if isinstance(n, ast.Call)]
-    if any(is_step(module, call) and not is_eager(module, call) for call in calls):
+    return any(_is_step_of(module, call) for call in calls)
+
+
+def is_used_up(module: Module, made: ast.Call, region: ast.AST) -> bool:
+    """Whether an object that a loop or function makes runs steps in there, and goes nowhere else.
+
+    `net = Net(rate); net.fit(data)`. A list of them, or a thread for each, is made once.
+    """
+    parent = module.parents[made]
+    target = parent.targets[0] if isinstance(parent, ast.Assign) else None
+    target = parent.optional_vars if isinstance(parent, ast.withitem) else target
+    nodes = list(ast.walk(region))
+    calls = [n for n in nodes if isinstance(n, ast.Call)]
+    if any(last_name(call.func) in _ASIDE for call in calls):
+        return False
+    uses: list[ast.AST] = [made]
+    if isinstance(target, ast.Name):
+        uses = [n for n in nodes if isinstance(n, ast.Name) and n.id == target.id]
+        uses = [n for n in uses if isinstance(n.ctx, ast.Load)]  # type: ignore[attr-defined]
+    parents = [module.parents[use] for use in uses]
+    steps = {n for call in calls if _is_step_of(module, call) for n in ast.walk(call)}
+    return all(isinstance(p, ast.Attribute) for p in parents) and any(p in steps for p in parents)
+
+
+def _is_step_of(module: Module, call: ast.Call) -> bool:
+    """Whether a call runs a step, itself or by a function of the program."""
+    if is_step(module, call) and not is_eager(module, call):
         return True
-    found = [module.program.callee(module, call) for call in calls]
-    return any(
-        f is not None and isinstance(f.node, Function) and runs_steps(f.module, f.node)
-        for f in found
-    )
+    found = module.program.callee(module, call)
+    is_function = found is not None and isinstance(found.node, Function)
+    return is_function and runs_steps(found.module, found.node)  # type: ignore[union-attr]
 
 
 def leaves_after(module: Module, node: ast.AST, loop: Loop) -> bool:
@@ -273,7 +325,7 @@ def _repeats(loop: Loop, child: ast.AST) -> bool:
     if isinstance(loop, Comprehension):
         tests = [test for g in loop.generators for test in g.ifs]
         return child in tests[:1] or (not tests and not isinstance(child, ast.comprehension))
-    return child in loop.body
+    return child in loop.body or (isinstance(loop, ast.While) and child is loop.test)
 
 
 def _is_reached_always(function: Function, statement: ast.AST) -> bool:

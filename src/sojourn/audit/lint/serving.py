@@ -35,6 +35,19 @@ _SUBSCRIBING = {
     "MessageHandler": "message",
     "FuncAnimation": "frame",
     "setMouseCallback": "event",
+    "connect": "event",
+    "mpl_connect": "event",
+    "bind": "event",
+    "Button": "event",
+    "add_command": "event",
+    # What looks for the best arguments of a function.
+    "fmin": "trial",
+    "fmin_l_bfgs_b": "trial",
+    "fmin_bfgs": "trial",
+    "fmin_cg": "trial",
+    "gp_minimize": "trial",
+    "minimize": "trial",
+    "optimize": "trial",
 }
 # What Keras calls on a callback, and what for.
 _HOOKS = {
@@ -90,8 +103,11 @@ def _own_occasion(module: Module, function: Function) -> str:
     if any(base.endswith("RunHook") for base in bases) and function.name.endswith("_run"):
         return "step"
     subscribing = [c for c in module.calls if last_name(c.func) in _SUBSCRIBING]
-    given = [last_name(c.func) for c in subscribing if _hands_over(c, function)]
-    return _SUBSCRIBING[given[0]] if given else ""
+    for call in subscribing:
+        if _hands_over(module, call, function):
+            found = _SUBSCRIBING[last_name(call.func)]
+            return "" if found == "event" and _is_set_up(function) else found
+    return ""
 
 
 def occasion(module: Module, function: Function, depth: int = 0) -> str:
@@ -107,9 +123,10 @@ def occasion(module: Module, function: Function, depth: int = 0) -> str:
     return ""
 
 
-def _hands_over(call: ast.Call, function: Function) -> bool:
+def _hands_over(module: Module, call: ast.Call, function: Function) -> bool:
     given = [*call.args, *(keyword.value for keyword in call.keywords)]
-    return any(last_name(argument) == function.name for argument in given)
+    found = [module.program.definition(module, g) for g in given if last_name(g) == function.name]
+    return any(definition and definition.node is function for definition in found)
 
 
 def _answers(module: Module, function: Function, given: set[str]) -> bool:

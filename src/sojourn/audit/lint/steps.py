@@ -6,7 +6,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from sojourn.audit.lint.module import Module, last_name
+from sojourn.audit.lint.definitions import argument_for
+from sojourn.audit.lint.module import Function, Module, last_name, own_nodes, parameters
 from sojourn.audit.lint.ops import ASSIGNING, MAKING, backend_name, is_tensor_call
 
 _SESSION_NAME = re.compile(r"(?:^|_)(?:mon_?)?sess(?:ion)?(?:_|\d|$)", re.IGNORECASE)
@@ -22,6 +23,11 @@ _FOR_GRAPHS = frozenset(
     {"tensorflow.placeholder", "tensorflow.gradients", "tensorflow.disable_v2_behavior"}
     | {"tensorflow.disable_eager_execution", "tensorflow.get_default_session"}
 )
+_VARIABLES = frozenset(
+    f"tensorflow.{name}"
+    for name in "trainable_variables global_variables all_variables local_variables "
+    "model_variables moving_average_variables get_collection".split()
+)
 _ORDER = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 
 
@@ -33,6 +39,8 @@ def looks_like_session(node: ast.expr) -> bool:
 
 def is_step(module: Module, call: ast.Call) -> bool:
     """Whether this call surely runs a step of TensorFlow."""
+    if _handed_on(module, call):
+        return True
     if _is_backend_function(module, call.func) or _is_backend_eval(module, call):
         return _has_graphs(module)
     if not isinstance(call.func, ast.Attribute):
@@ -56,6 +64,34 @@ def is_step(module: Module, call: ast.Call) -> bool:
         is_fed = isinstance(given, ast.Dict) or "feed" in last_name(given)
         return is_fed or looks_like_session(given)
     return not _has(module, "torch")
+
+
+def taken(module: Module, call: ast.Call) -> list[ast.expr]:
+    """The parts of a call that are run, or fed, by a step; nothing if it surely runs none."""
+    return _handed_on(module, call) or ([call] if is_step(module, call) else [])
+
+
+def _handed_on(module: Module, call: ast.Call) -> list[ast.expr]:
+    """What a function of the program is given here that it fetches: `self.evaluate(tf.norm(x))`."""
+    found = module.program.callee(module, call)
+    if found is None or not isinstance(found.node, Function):
+        return []
+    filled = parameters(found.node)[found.is_bound :]
+    given = [argument_for(call, name, filled) for name in _fetched(found.module, found.node)]
+    return [value for value in given if value is not None]
+
+
+def _fetched(module: Module, function: Function) -> frozenset[str]:
+    """The parameters that a function fetches."""
+    known = module.program.fetched
+    if function not in known:
+        known[function] = frozenset()  # a circle adds nothing
+        steps = [n for n in own_nodes(function) if isinstance(n, ast.Call) and is_step(module, n)]
+        names = {last_name(f) for s in steps for f in fetches(module, s) if isinstance(f, ast.Name)}
+        names &= {*parameters(function)} - {"self", "cls"}
+        # `op = self.ops[op]` makes something else of it first.
+        known[function] = frozenset(n for n in names if len(module.bindings[function, n]) == 1)
+    return known[function]
 
 
 def _is_saver(module: Module, node: ast.expr) -> bool:
@@ -102,15 +138,18 @@ def can_run(module: Module, node: ast.expr) -> bool:
 
 def fetches(module: Module, call: ast.Call) -> Iterator[ast.expr]:
     """What a step fetches: the parts of the first argument of `run`, or what `.eval()` is of."""
-    if not isinstance(call.func, ast.Attribute):
-        return  # what `K.function` returned
-    if _is_backend_eval(module, call):
-        yield from call.args[:1]
-        return
-    if not looks_like_session(call.func.value) and not module.is_session(call.func.value):
-        yield call.func.value
-        return
-    given = [k.value for k in call.keywords if k.arg == "fetches"] + call.args[:1]
+    given = _handed_on(module, call)
+    if not given:
+        if not isinstance(call.func, ast.Attribute):
+            return  # what `K.function` returned
+        owner = call.func.value
+        given = [k.value for k in call.keywords if k.arg == "fetches"] + call.args[:1]
+        if _is_backend_eval(module, call):
+            yield from call.args[:1]
+            return
+        if not looks_like_session(owner) and not module.is_session(owner):
+            yield owner
+            return
     while given:
         node = given.pop()
         if isinstance(node, ast.List | ast.Tuple):
@@ -137,7 +176,14 @@ def makes_op(module: Module, fetch: ast.expr) -> bool:
     That it is fetched says that it is a tensor; arithmetic that only tensors know then made it.
     """
     if isinstance(fetch, ast.BinOp):
-        return isinstance(fetch.op, _SURELY_TENSORS) or is_tensor(module, fetch)
+        sides = (fetch.left, fetch.right)
+        if isinstance(fetch.op, _SURELY_TENSORS) or is_tensor(module, fetch):
+            return True
+        # No text or list is added to a number, or taken 0.5 times.
+        number = int | float if isinstance(fetch.op, ast.Add) else float
+        if any(isinstance(s, ast.Constant) and isinstance(s.value, number) for s in sides):
+            return True
+        return any(isinstance(s, ast.BinOp) and makes_op(module, s) for s in sides)
     if isinstance(fetch, ast.UnaryOp):
         return isinstance(fetch.op, ast.USub | ast.Invert)
     if isinstance(fetch, ast.Compare):
@@ -163,7 +209,7 @@ def is_tensor(
     if isinstance(node, ast.Call):
         if isinstance(node.func, ast.Attribute) and node.func.attr == "get_tensor_by_name":
             return True
-        return is_tensor_call(module.names, node)
+        return is_tensor_call(module.names, node) or _returns_tensor(module, node, None)
     if isinstance(node, ast.BinOp):
         return is_tensor(module, node.left, seen) or is_tensor(module, node.right, seen)
     if isinstance(node, ast.UnaryOp):
@@ -177,7 +223,55 @@ def is_tensor(
             module = owner.module
             values = module.bindings.get((owner.node, node.attr), [])
     values = [v for v in values if not _is_none(v)]
+    if values == [None] and isinstance(node, ast.Name):
+        parts = module.unpacked.get((module.home_of(node), node.id), [])
+        return len(parts) == 1 and _is_tensor_part(module, parts[0])
     return bool(values) and all(is_tensor(module, v, seen) for v in values)
+
+
+def _is_tensor_part(module: Module, part: ast.expr) -> bool:
+    """Whether an item, or one of several things that were assigned at once, is a tensor."""
+    if isinstance(part, ast.Starred):
+        return _are_variables(module, part.value)
+    if isinstance(part, ast.Subscript) and isinstance(part.slice, ast.Constant):
+        made = part.value
+        return isinstance(made, ast.Call) and _returns_tensor(module, made, part.slice.value)
+    return is_tensor(module, part)
+
+
+def _are_variables(module: Module, node: ast.expr, depth: int = 0) -> bool:
+    """`tf.trainable_variables()`, or some of them, whatever they are called."""
+    if isinstance(node, ast.ListComp):
+        is_item = ast.unparse(node.elt) == ast.unparse(node.generators[0].target)
+        return is_item and _are_variables(module, node.generators[0].iter, depth + 1)
+    if isinstance(node, ast.Call):
+        return module.names.meaning(node.func) in _VARIABLES
+    values = module.values_of(node)
+    if values == [None] and isinstance(node, ast.Name):
+        values = [*module.unpacked.get((module.home_of(node), node.id), ())]
+    is_known = len(values) > 0 and depth < 3
+    return is_known and all(v and _are_variables(module, v, depth + 1) for v in values)
+
+
+def _returns_tensor(module: Module, call: ast.Call, place: object) -> bool:
+    """Whether a function of the program returns one tensor, or has one at this place of several."""
+    found = module.program.callee(module, call)
+    if found is None or not isinstance(found.node, Function):
+        return False
+    function, there = found.node, found.module
+
+    def answer() -> bool:
+        if function.decorator_list or any(isinstance(n, ast.Yield) for n in own_nodes(function)):
+            return False
+        given = [n.value for n in own_nodes(function) if isinstance(n, ast.Return)]
+        if place is not None:
+            given = [
+                v.elts[place] if isinstance(v, ast.Tuple) and place < len(v.elts) else None  # type: ignore[call-overload,operator]
+                for v in given
+            ]
+        return bool(given) and all(is_tensor(there, v) for v in given)
+
+    return module.program.once(f"returns a tensor {place}", function, answer)
 
 
 def _is_none(node: ast.expr | None) -> bool:
