@@ -275,6 +275,21 @@ print("closed", session._closed)
 """
 
 
+def test_a_report_is_written_of_a_program_whose_name_is_no_text(stand_in: Path) -> None:
+    folder = stand_in / os.fsdecode(b"d\xff")
+    program = write(folder / os.fsdecode(b"p\xff.py"), STEP.replace("session.close()", ""))
+    page = folder / "report.html"
+    command = [sys.executable, "-m", "sojourn.cli.main", "audit", "--tf2", "--html", str(page)]
+    done = subprocess.run(
+        [*command, str(program), os.fsdecode(b"\xfe")],
+        capture_output=True,
+        env={**os.environ, "PYTHONPATH": f"{stand_in}:{os.environ.get('PYTHONPATH', '')}"},
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    assert "p\\udcff.py" in page.read_text()
+
+
 @pytest.fixture
 def stand_in(tmp_path: Path) -> Path:
     """A folder with a TensorFlow that takes no time to import."""

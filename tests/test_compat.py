@@ -250,7 +250,7 @@ def test_a_dead_worker_is_reported_with_how_it_died(graph: Any) -> None:
 def test_files_are_where_the_caller_is(tmp_path: Any, monkeypatch: Any) -> None:
     with tf.Graph().as_default(), Session() as s:
         write = tf.io.write_file("here.txt", "text")
-        for folder in ("one", "two", "three", "four", "five"):
+        for folder in ("one", "two", "three", "four", os.fsdecode(b"\xff")):
             (tmp_path / folder).mkdir()
             monkeypatch.chdir(tmp_path / folder)
             s.run(write)

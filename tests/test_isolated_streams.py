@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -224,3 +226,43 @@ def test_a_training_loop_shows_its_progress_epoch_by_epoch() -> None:
     seen = list(losses(4))
     assert len(seen) == 4
     assert seen[-1] < seen[0]
+
+
+@sojourn.isolated
+def slowly(limit: int) -> Any:
+    for i in range(limit):
+        time.sleep(0.2)
+        yield i
+
+
+def test_threads_that_ask_one_stream_at_a_time_lose_no_item_and_no_worker() -> None:
+    stream, got = slowly(6), []
+    refused: list[str] = []
+
+    def ask() -> None:
+        try:
+            got.append(next(stream))
+        except ValueError as error:
+            refused.append(str(error))
+
+    for _ in range(2):  # also as it begins
+        threads = [threading.Thread(target=ask) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert got + list(stream) == list(range(6))
+    assert refused == ["generator already executing"] * (6 - len(got))
+    wait_until_no_worker_is_left()
+
+
+def test_tasks_that_ask_one_stream_at_a_time_lose_no_item() -> None:
+    async def main() -> None:
+        stream = slowly(3)
+        first, refused = await asyncio.gather(anext(stream), anext(stream), return_exceptions=True)
+        assert first == 0
+        assert isinstance(refused, ValueError)
+        assert [item async for item in stream] == [1, 2]
+
+    asyncio.run(main())
+    wait_until_no_worker_is_left()

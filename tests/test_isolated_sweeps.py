@@ -646,6 +646,21 @@ def test_two_sweeps_do_not_write_one_file_at_a_time(tmp_path: Path) -> None:
     assert isolated.map([1, 2], results=file) == [1, 4]
 
 
+def test_a_fork_that_stays_does_not_keep_the_file_in_use(tmp_path: Path) -> None:
+    file = tmp_path / "sweep.results"
+    isolated = sojourn.isolated(square)
+    for _ in isolated.sweep([1], results=file, quiet=True):
+        child = os.fork()
+        if child == 0:
+            signal.pause()
+            os._exit(0)
+    try:
+        assert isolated.map([1, 2], results=file, quiet=True) == [1, 4]
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
 def test_equal_items_have_equal_keys_and_others_have_others() -> None:
     shared = "a" * 3
     equal = [

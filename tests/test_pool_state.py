@@ -347,6 +347,26 @@ def test_tasks_lease_wait_and_time_out(pool):
     assert "0 leased" in repr(pool)
 
 
+def test_tasks_that_share_one_alease_do_not_give_back_each_others_lease(pool):
+    pool.register("mine", models.adder)
+    shared = pool.alease("mine")
+
+    async def use(i: int) -> int:
+        async with shared as session:
+            await asyncio.sleep(0.05)
+            return int(session.run("output", {"a": i, "b": 1}))
+
+    async def main() -> None:
+        done, refused = await asyncio.gather(use(1), use(2), return_exceptions=True)
+        assert done == 2
+        assert isinstance(refused, RuntimeError)
+        assert "one block at a time" in str(refused)
+        assert await use(3) == 4
+
+    asyncio.run(main())
+    assert "0 leased" in repr(pool)
+
+
 def test_a_task_that_was_offered_a_copy_as_the_pool_closed_is_refused(pool):
     pool.register("mine", models.adder, exclusive=True)
 

@@ -194,7 +194,7 @@ def test_many_sessions_share_the_lane_of_their_line_and_long_lines_are_thinned()
 
 
 def test_the_command_writes_page_and_picture_from_real_events(tmp_path, zygote):
-    events = tmp_path / "events.jsonl"
+    events = tmp_path / os.fsdecode(b"events\xff.jsonl")
     stop = sojourn.events.write_lines(str(events))
     with sojourn.open(models.holding(16), name="real") as session:
         for _ in range(3):
@@ -202,10 +202,10 @@ def test_the_command_writes_page_and_picture_from_real_events(tmp_path, zygote):
     stop()
     # In a process of its own: matplotlib keeps its fonts open.
     program = [sys.executable, "-m", "sojourn.cli.main", "report", str(events)]
-    done = subprocess.run(program, capture_output=True, text=True, check=False)
+    done = subprocess.run(program, capture_output=True, text=True, errors="replace", check=False)
     assert done.returncode == 0, done.stderr
     assert "1 session in" in done.stdout
-    page, picture = tmp_path / "events.html", tmp_path / "events.png"
+    page, picture = events.with_suffix(".html"), events.with_suffix(".png")
     assert "real" in "".join(_Page(page.read_text()).words)
     assert picture.read_bytes().startswith(b"\x89PNG")
     plain = json.loads(CliRunner().invoke(main, ["report", str(events), "--json"]).output)

@@ -23,7 +23,7 @@ def page(
     """The page: a heading with tiles, the sections, and what its timeline reads out."""
     version = escape(__version__)
     plain = json.dumps([[round(at, 3), size] for at, size in samples])
-    return f"""<!doctype html>
+    text = f"""<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
@@ -49,6 +49,8 @@ const samples = {plain};{SCRIPT}</script>
 </body>
 </html>
 """
+    # Names of files may hold bytes that are no text, and none may keep the page from being written.
+    return text.encode(errors="backslashreplace").decode()
 
 
 def tiles_of(tiles: Iterable[tuple[str, str, bool]]) -> str:

@@ -9,6 +9,7 @@ import click
 
 from sojourn.audit.event_report.story import Story, read
 from sojourn.cli.options import Data, data_options, file_option
+from sojourn.cli.terminal import plain
 from sojourn.values import format_bytes, format_seconds
 
 
@@ -41,16 +42,17 @@ def command(events: Path, page: Path | None, picture: Path | None, data: Data) -
     data.give(story.to_dict())
     if not data.is_printed:
         click.echo(_summary(story))
+    title = plain(events.name)
     try:
         if page is not None:
             from sojourn.audit.event_report.page import render
 
-            page.write_text(render(story, events.name), encoding="utf-8")
+            page.write_text(render(story, title), encoding="utf-8")
             click.echo(f"page: {page}", err=data.is_printed)
         if picture is not None:
             from sojourn.audit.event_report.picture import draw
 
-            draw(story, picture, events.name)
+            draw(story, picture, title)
             click.echo(f"picture: {picture}", err=data.is_printed)
     except ImportError:
         click.echo("The picture needs matplotlib: pip install 'sojourn[plot]'", err=True)

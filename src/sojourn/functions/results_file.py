@@ -70,7 +70,7 @@ class ResultsFile:
     @contextmanager
     def writing(self) -> Iterator[dict[bytes, list[Any]]]:
         """Within the block, `append` works, and no other sweep writes. Gives what it contains."""
-        is_new = not os.path.exists(self.path)
+        is_new, owner = not os.path.exists(self.path), os.getpid()
         fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             try:
@@ -86,6 +86,8 @@ class ResultsFile:
             yield results
         finally:
             self._fd = -1
+            if os.getpid() == owner:
+                fcntl.flock(fd, fcntl.LOCK_UN)  # a fork of ours may have it open for long
             os.close(fd)
 
     def append(self, key: bytes, value: Any) -> None:

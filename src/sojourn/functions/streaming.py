@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ class Stream(Generator[Any, Any, Any]):
         self._call: Call | None = call
         self._begin = begin  # makes the parcel of the call; None once the generator exists
         self._name = call.name
+        self._turn = threading.Lock()
         self._when_gone: weakref.finalize[..., Any] | None = None
         if begin is None:
             self._has_begun(call)
@@ -59,23 +61,34 @@ class Stream(Generator[Any, Any, Any]):
             _close(call)
 
     def _resume(self, how: str, arrays: Sequence[np.ndarray]) -> Any:
-        call = self._call
-        if call is None:
-            raise StopIteration
+        with self._alone():
+            call = self._call
+            if call is None:
+                raise StopIteration
+            try:
+                if self._begin is not None:
+                    self._start(call)
+                kind, value = call.ask("resume", {"how": how}, arrays)
+            except BaseException as error:
+                self._let_go()
+                # An error of the function's own leaves a worker that ends by itself.
+                call.end(abruptly=not is_own(error))
+                raise
+            if kind == STREAM_ENDED:
+                self._let_go()
+                call.end()
+                raise StopIteration(value)
+            return value
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Refuse a second thread or task that asks while one waits, as any generator does."""
+        if not self._turn.acquire(blocking=False):
+            raise ValueError("generator already executing")
         try:
-            if self._begin is not None:
-                self._start(call)
-            kind, value = call.ask("resume", {"how": how}, arrays)
-        except BaseException as error:
-            self._let_go()
-            # An error of the function's own leaves a worker that ends by itself.
-            call.end(abruptly=not is_own(error))
-            raise
-        if kind == STREAM_ENDED:
-            self._let_go()
-            call.end()
-            raise StopIteration(value)
-        return value
+            yield
+        finally:
+            self._turn.release()
 
     def _start(self, call: Call) -> None:
         assert self._begin is not None
@@ -95,22 +108,23 @@ class Stream(Generator[Any, Any, Any]):
 
     async def __anext__(self) -> Any:
         """Its next item, while the event loop goes on."""
-        call = self._call
-        if call is None:
-            raise StopAsyncIteration
-        try:
-            if self._begin is not None:
-                await self._astart(call)
-            kind, value = await call.aask("resume", {"how": NEXT}, ())
-        except BaseException as error:
-            self._let_go()
-            await call.aend(error)
-            raise
-        if kind == STREAM_ENDED:
-            self._let_go()
-            await call.aend()
-            raise StopAsyncIteration
-        return value
+        with self._alone():
+            call = self._call
+            if call is None:
+                raise StopAsyncIteration
+            try:
+                if self._begin is not None:
+                    await self._astart(call)
+                kind, value = await call.aask("resume", {"how": NEXT}, ())
+            except BaseException as error:
+                self._let_go()
+                await call.aend(error)
+                raise
+            if kind == STREAM_ENDED:
+                self._let_go()
+                await call.aend()
+                raise StopAsyncIteration
+            return value
 
     async def _astart(self, call: Call) -> None:
         assert self._begin is not None

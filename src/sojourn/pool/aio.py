@@ -34,8 +34,20 @@ class AsyncLease:
         self._timeout = timeout
         self._place = place
         self._lease: PoolLease | None = None
+        self._is_in_use = False
 
     async def __aenter__(self) -> PoolLease:
+        if self._is_in_use:
+            raise RuntimeError(f"{self._model}: alease() is for one block at a time: call it again")
+        self._is_in_use = True
+        try:
+            self._lease = await self._take()
+        except BaseException:
+            self._is_in_use = False
+            raise
+        return self._lease
+
+    async def _take(self) -> PoolLease:
         task = asyncio.current_task()
         assert task is not None
         loop = asyncio.get_running_loop()
@@ -54,10 +66,7 @@ class AsyncLease:
         got = driver.at_door(self._model, self._version, holder, self._pool)
         if got is None:
             got = driver.ask(Wish(self._model, holder, self._pool, self._version), ring)
-        if isinstance(got, Waiter):
-            got = await self._wait(got, deadline, bell)
-        self._lease = got
-        return self._lease
+        return await self._wait(got, deadline, bell) if isinstance(got, Waiter) else got
 
     async def __aexit__(
         self,
@@ -65,7 +74,7 @@ class AsyncLease:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        lease = self._lease
+        lease, self._lease, self._is_in_use = self._lease, None, False
         if lease is None:
             return
         if lease.is_broken:

@@ -41,7 +41,7 @@ class WorkerLink(Link):
         self._ship_lock = threading.Lock()
         self._functions: FunctionCalls | None = None
         self._dead_callables: list[int] = []
-        self._folder: str | None = None
+        self._folder: bytes | None = None
         limit = None if memory is None else arguments.memory("memory", memory)
         choice = devices_for(config)
 
@@ -61,7 +61,7 @@ class WorkerLink(Link):
     def _follow(self) -> None:
         """Relative paths mean what they mean to the caller now, not when the session was opened."""
         try:
-            folder = os.getcwd()
+            folder = os.getcwdb()  # its name may be no text
         except OSError:
             return  # it has been removed
         if folder != self._folder:
