@@ -57,7 +57,7 @@ def examined(entry: Path, **facts: Any) -> Examined:
 
 def kept(key: str = KEY) -> Examined:
     with cache.NewEntry(key, no_pause) as entry:
-        return entry.keep(examined(entry.path, only_finite=True))
+        return entry.keep(examined(entry.path, most=1e8))
 
 
 def conversion(path: Path | None, wanted: str = "litert") -> Conversion:
@@ -90,7 +90,7 @@ def test_no_flipped_bit_of_a_verdict_or_file_is_trusted() -> None:
     folder = Path(kept().folder)
     found = cache.find(KEY)
     assert found is not None
-    assert found.of("litert").only_finite
+    assert found.of("litert").most == 1e8
     for file in folder.iterdir():
         content = file.read_bytes()
         for place in range(0, len(content), 3):

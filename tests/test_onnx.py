@@ -284,6 +284,20 @@ def test_a_second_place_for_the_same_weights_does_not_hide_the_first(tmp_path: P
     assert inspect_model(path).assets == ("../secret", "inside.bin")
 
 
+@pytest.mark.parametrize("kind", [5, 10, 22, 23])
+def test_weights_in_attributes_and_in_their_defaults_are_found(tmp_path: Path, kind: int) -> None:
+    tensor = onnx.weight("w", onnx.WEIGHTS, "../secret")
+    attribute = field(1, "value"), field(kind, tensor if kind < 22 else field(1, tensor))
+    node = onnx.node("Constant", [], ["c"])
+    function = field(25, field(1, "F"), field(7, node), field(11, *attribute), field(10, "own"))
+    for content in (
+        onnx.model([node + field(5, *attribute)], [], []),
+        onnx.model([onnx.node("F", [], ["c"], "own")], [], []) + function,
+    ):
+        [finding] = inspect_model(written(tmp_path / "m.onnx", content)).findings
+        assert (finding.severity, finding.name) == ("danger", "../secret")
+
+
 def test_ops_inside_of_loops_and_functions_are_found(tmp_path: Path) -> None:
     body = field(1, onnx.node("Foo", [], ["z"], "my"))
     loop = onnx.node("Loop", ["x"], ["y"]) + field(5, field(1, "body"), field(6, body))

@@ -159,6 +159,17 @@ def test_an_output_that_turns_out_to_be_empty_is_an_empty_array(folder: Path, na
             assert found["all"].tolist() == (given * 2).tolist()
 
 
+@needs_engine
+@pytest.mark.parametrize("name", ["words", "words_beside"])
+def test_text_and_bytes_go_in_and_bytes_come_out(folder: Path, name: str) -> None:
+    with sojourn.open(folder / f"{name}.tflite", signature="same") as session:
+        a, b = ["ö", "a", b"\0\xff", ""], [b"\xc3\xb6", "b", b"\0\xff", "x"]
+        found = session.run(None, {"a": a, "b": b})
+        assert found["same"].tolist() == [True, False, True, False]
+        assert found["column"].tolist() == [[b"\xc3\xb6"], [b"a"], [b"\0\xff"], [b""]]
+        assert session.run("column", {"a": a[:0], "b": b[:0]}).shape == (0, 1)
+
+
 @pytest.mark.parametrize(
     ("name", "told"), [("custom", "custom op MatrixDeterminant"), ("flex", "MatrixDeterminant")]
 )

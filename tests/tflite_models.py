@@ -55,12 +55,18 @@ def main(folder: str) -> None:
         def found(self, x: Any) -> Any:
             return {"values": tf.boolean_mask(x, x > 0), "places": tf.where(x > 0), "all": x * 2.0}
 
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string)] * 2)
+        def same(self, a: Any, b: Any) -> Any:
+            return {"same": tf.equal(a, b), "column": tf.reshape(a, [-1, 1])}
+
     two, counter, odd = Two(), Counter(), Odd()
     write("found", odd, {"found": odd.found})
     write("found_beside", odd, {"found": odd.found, "next": odd.next})
     write("two", two, {"dense": two.dense, "add": two.add})
     write("one", two, {"dense": two.dense})
     write("counter", counter, {"add": counter.add})
+    write("words", odd, {"same": odd.same})
+    write("words_beside", odd, {"same": odd.same, "next": odd.next})
     write("row", odd, {"row": odd.row})
     write("next", odd, {"next": odd.next})
     write("custom", odd, {"det": odd.det}, allow_custom_ops=True)

@@ -1,14 +1,16 @@
 """What a model that was converted does as TensorFlow does it, whatever its engine is used to.
 
 Only the very file that was proven is loaded. Numbers too small to be normal are zero. NaN and
-infinity, or inputs without elements, are refused where the engine was seen to give other answers
-than TensorFlow for them, or to crash.
+infinity, floats that are too large, or inputs without elements, are refused where the engine was
+seen to give other answers than TensorFlow for them, or to crash.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import os
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -56,7 +58,8 @@ class _ConvertedPlan:
         self._feeds = list(feeds)
         self._engine = KINDS[load.kind].engine
         floats = [i for i, spec in enumerate(plan.inputs) if "float" in spec.dtype]
-        self._finite = floats if load.only_finite else []
+        self._most = math.inf if load.most is None else load.most
+        self._limited = [] if load.most is None else floats
         self._some = load.only_some
 
     def __getattr__(self, name: str) -> Any:
@@ -64,11 +67,11 @@ class _ConvertedPlan:
 
     def run(self, arrays: Arrays) -> Sequence[np.ndarray]:
         denormals.flush_here()
-        for i in self._finite:
-            # A sum says so much faster. It may overflow.
-            total = np.add.reduce(arrays[i], axis=None)
-            if not np.isfinite(total) and not np.isfinite(arrays[i]).all():
-                raise self._refusal(i, "values that are not finite")
+        for i in self._limited:
+            highest = float(np.maximum.reduce(arrays[i], axis=None, initial=0.0))
+            lowest = float(np.minimum.reduce(arrays[i], axis=None, initial=0.0))
+            if not -self._most <= lowest <= highest <= self._most:  # nor if one of them is NaN
+                raise self._refusal(i, self._beyond)
         if self._some:
             for i, array in enumerate(arrays):
                 if not array.size:
@@ -76,8 +79,13 @@ class _ConvertedPlan:
         results: Sequence[np.ndarray] = self._run(arrays)
         return results
 
+    @property
+    def _beyond(self) -> str:
+        is_any = self._most == sys.float_info.max
+        return "values that are not finite" + ("" if is_any else f", or beyond {self._most:.0e}")
+
     def _refusal(self, i: int, what: str) -> InputError:
         return InputError(
-            f"input {self._feeds[i]!r} has {what}, for which {self._engine} gives other answers "
+            f"input {self._feeds[i]!r} has {what}, for which {self._engine} may give other answers "
             'than TensorFlow; open the model with engine="tensorflow"'
         )

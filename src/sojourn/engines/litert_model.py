@@ -26,6 +26,7 @@ from sojourn.probes.model_files.tflite_files import parse_tflite
 from sojourn.values import Signature, TensorSpec
 from sojourn.values.dtypes import BY_NAME, name_of
 
+_DTYPES = (*BY_NAME, "string")
 _DEFAULT = "serving_default"
 _CUSTOM_OP = re.compile(r"unresolved custom op: (\w+)")
 _FLEX_OP = re.compile(r"\(Flex(\w+)\) failed to prepare")
@@ -87,7 +88,7 @@ class LiteRtEngine:
             self._free.append(runner)
 
     def plan(self, feeds: Sequence[str], fetches: Sequence[str]) -> EnginePlan:
-        require_names(feeds, fetches, self.signature.inputs, self.signature.outputs, BY_NAME)
+        require_names(feeds, fetches, self.signature.inputs, self.signature.outputs, _DTYPES)
         made: EnginePlan = as_tensorflow(LiteRtPlan(self, feeds, fetches), feeds, self._load)
         return made
 

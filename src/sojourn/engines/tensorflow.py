@@ -123,6 +123,7 @@ class GraphEngine:
             "restore": self._restore,
             "placement": self._placement,
             "convert": self._convert,
+            "loops": self._loops,
         }
 
     def close(self) -> None:
@@ -165,6 +166,10 @@ class GraphEngine:
         outputs = {name: t for name, t in self._outputs.items() if not is_operation(t)}
         made = converting.convert(self.session, self._inputs, outputs, arguments["to"])
         return None, [np.frombuffer(made, np.uint8)]
+
+    def _loops(self, arguments: dict[str, Any], arrays: Arrays) -> tuple[Any, Arrays]:
+        fetches = [t for t in self._outputs.values() if not is_operation(t)]
+        return step_facts(self.graph, list(self._inputs.values()), fetches, ()).loops, ()
 
     def _placement(self, arguments: dict[str, Any], arrays: Arrays) -> tuple[Any, Arrays]:
         return self._placements.counts(), ()

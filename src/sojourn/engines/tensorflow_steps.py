@@ -40,6 +40,7 @@ _CONTROL_FLOW = frozenset(
     "StatelessWhile If StatelessIf Case StatelessCase For PartitionedCall StatefulPartitionedCall "
     "RemoteCall SymbolicGradient MapDefun".split()
 )
+_LOOPS = frozenset("While StatelessWhile For NextIteration RefNextIteration".split())
 # A call is what its function does: TensorFlow puts the body in its place.
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 _PRINTING_PARTS = ("Print", "PyFunc", "Logging")
@@ -61,6 +62,7 @@ class StepFacts:
     prints: bool
     unfed: tuple[str, ...]  # placeholders that it cannot do without
     changes_state: bool  # a variable or a table may be another one afterwards
+    loops: bool  # for as long as its inputs say, perhaps
     ops: int
 
 
@@ -98,6 +100,7 @@ def step_facts(graph: Any, feeds: Sequence[Any], fetches: Any, targets: Any) -> 
         # In a branch that is not taken a placeholder need not be fed.
         unfed=() if in_graph & SWITCHES else tuple(unfed),
         changes_state=any_has(CHANGING_PARTS),
+        loops=bool(types & _LOOPS),
         ops=len(seen),
     )
 

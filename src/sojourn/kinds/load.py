@@ -37,7 +37,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     packed: Packed | None = None  # a live model that was packed by the caller
     config: bytes = b""  # of a drop-in session
     sha256: str = ""  # of the file, if it was converted from a model of TensorFlow
-    only_finite: bool = False  # it takes neither NaN nor infinity
+    most: float | None = None  # the largest float that it takes; None for any, NaN too
     only_some: bool = False  # it takes no input without elements
     # Of one that is run by two engines: the models, and who runs what.
     parts: list[Load] | None = None

@@ -168,9 +168,8 @@ def _walk(model: OnnxModel, pending: list[memoryview]) -> None:
                 pending += _node(model, value)
             elif part == 5:
                 _weight(model, value)
-            elif part == 15:  # a sparse one: its values and where they are
-                for _, tensor in (f for f in fields(message(value)) if f[0] in (1, 2)):
-                    _weight(model, tensor)
+            elif part == 15:
+                _sparse_weight(model, value)
 
 
 def _function(model: OnnxModel, value: Value) -> None:
@@ -183,6 +182,8 @@ def _function(model: OnnxModel, value: Value) -> None:
             domain = text(inner)
         elif part == 7:
             inside += _node(model, inner)
+        elif part == 11:  # what its nodes have unless the one that calls it says otherwise
+            inside += _attribute(model, inner)
     model.functions.add(_qualified(domain, name))
     _walk(model, inside)
 
@@ -198,18 +199,33 @@ def _node(model: OnnxModel, value: Value) -> list[memoryview]:
         elif part == 7:
             domain = text(inner)
         elif part == 5:
-            for kind, held in fields(message(inner)):
-                if kind in (6, 11):  # a graph, or several: the bodies of loops and conditions
-                    model.count()
-                    graphs.append(message(held))
-                elif kind in (5, 10):  # a constant
-                    _weight(model, held)
+            graphs += _attribute(model, inner)
     model.ops[_qualified(domain, op)] += 1
+    return graphs
+
+
+def _attribute(model: OnnxModel, value: Value) -> list[memoryview]:
+    """Count the weights in it; the graphs that it holds."""
+    graphs: list[memoryview] = []
+    for kind, held in fields(message(value)):
+        if kind in (6, 11):  # a graph, or several: the bodies of loops and conditions
+            model.count()
+            graphs.append(message(held))
+        elif kind in (5, 10):  # a constant
+            _weight(model, held)
+        elif kind in (22, 23):
+            _sparse_weight(model, held)
     return graphs
 
 
 def _qualified(domain: str, name: str) -> str:
     return name if domain in ("", "ai.onnx") else f"{domain}::{name}"
+
+
+def _sparse_weight(model: OnnxModel, value: Value) -> None:
+    """Its values, and where they are."""
+    for _, tensor in (f for f in fields(message(value)) if f[0] in (1, 2)):
+        _weight(model, tensor)
 
 
 def _weight(model: OnnxModel, value: Value) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ from sojourn.session.conversion import cache, proof
 from sojourn.session.conversion.attempt import Attempt
 from sojourn.session.conversion.candidates import ENGINES, TENSORFLOW, Candidate, Examined
 from sojourn.session.conversion.inputs import (
+    HUGE,
     NOT_FINITE,
     Feeds,
     batch_of,
@@ -37,6 +39,7 @@ from sojourn.values import Signature
 _TIMING_SECONDS = 0.5  # for each batch size
 _TURN_SECONDS = 0.02  # after one another, as a caller runs them: whoever waits spins for a while
 _LEAST_STEPS_IN_TURN, _MOST_STEPS_IN_TURN = 3, 50
+_PATIENCE_SECONDS = 30.0  # with one step of a model that loops: some inputs have no end
 _LONG_STEP_SECONDS = 0.02  # what takes as long is worth every core
 
 # Of a worker that was not killed by somebody else.
@@ -85,7 +88,10 @@ def examine(
         if "convert" not in reference._stay.keeping.operations:
             raise ModelError("only models of TensorFlow can be converted, not a plain function")
         signature = reference.signature
-        tried, refusal = _tried(opener.attempt, reference, samples)
+        try:
+            tried, refusal = _tried(opener.attempt, reference, samples)
+        except _EndlessError:
+            tried, refusal = _NOTHING, "it loops without an end for an input: give samples="
         is_passing = False
         if not refusal and tolerance is None:
             try:
@@ -113,6 +119,15 @@ class Tried(NamedTuple):
     refused: list[tuple[Feeds, str]]  # and why
     not_finite: list[tuple[Feeds, Outputs | None]]  # None where they are refused
     empty: list[tuple[Feeds, Outputs | None]]
+    huge: list[tuple[Feeds, Outputs | None]]  # of the sizes in HUGE
+    loops: bool
+
+
+_NOTHING = Tried([], [], [], [], [], False)
+
+
+class _EndlessError(Exception):
+    """A step that takes too long, of a model that loops."""
 
 
 def _tried(
@@ -122,13 +137,22 @@ def _tried(
 
     Not every input that can be made is one that the model takes.
     """
-    tried = Tried([], [], [], [])
+    loops, _ = reference._stay.call("loops", {}, timeout=attempt.seconds_left, counts=False)
+    tried = Tried([], [], [], [], [], loops)
     too_large: BudgetExceeded | None = None
 
     def run(feeds: Feeds) -> Outputs | str:
+        left = attempt.seconds_left
+        if loops:
+            left = _PATIENCE_SECONDS if left is None else min(left, _PATIENCE_SECONDS)
         try:
-            return reference.run(None, feeds, timeout=attempt.seconds_left)
-        except (SessionBroken, StepTimeout, BudgetExceeded):
+            return reference.run(None, feeds, timeout=left)
+        except StepTimeout:
+            attempt.check()
+            if not loops:
+                raise
+            raise _EndlessError from None
+        except (SessionBroken, BudgetExceeded):
             attempt.check()
             raise
         except Exception as error:  # TensorFlow's own, of any type
@@ -164,6 +188,8 @@ def _tried(
         {name: np.asarray(array) for name, array in by_batch[batch].items()}
         for batch in sorted(by_batch)[:2]
     ]
+    if loops:  # they may have no end for what is odd
+        return tried, ""
     odd = [(tried.empty, without_rows(given[0], reference.signature))]
     if any(array.dtype.kind == "f" for array in given[0].values()):
         # Not always at the same places: a maximum may depend on whether NaN comes first.
@@ -172,10 +198,21 @@ def _tried(
             for first, feeds in enumerate(given)
             for values in NOT_FINITE
         ]
+        odd += [(tried.huge, spoilt(given[-1], (size, -size, size / 3))) for size in HUGE]
     for found, feeds in odd:
-        outputs = run(feeds)
+        try:
+            outputs = run(feeds)
+        except BudgetExceeded as error:
+            outputs = str(error)
         found.append((feeds, None if isinstance(outputs, str) else outputs))
     return tried, ""
+
+
+def _usual(tried: Tried) -> float:
+    """The largest magnitude of a float that was answered."""
+    arrays = (np.asarray(array) for _, feeds, _ in tried.answered for array in feeds.values())
+    floats = (array for array in arrays if array.dtype.kind == "f" and array.size)
+    return max((float(np.abs(array).max()) for array in floats), default=0.0)
 
 
 def _recorded(attempt: Attempt, reference: Session) -> list[tuple[int, Feeds]]:
@@ -292,11 +329,20 @@ def _proven(
                 for feeds, expected in odd
             )
 
-        only_finite = are_unlike(tried.not_finite)
+        def largest() -> float | None:
+            agreed = 0.0
+            for size, one in zip(HUGE, tried.huge, strict=False):
+                if are_unlike([one]):
+                    return agreed or _usual(tried)
+                agreed = size
+            is_for_all = not tried.loops and not are_unlike(tried.not_finite)
+            return None if is_for_all else sys.float_info.max
+
+        most = largest()
         ratios = _ratios(opener.attempt, reference, session, tried)
         held_bytes = session.footprint().host_bytes
         try:
-            only_some = are_unlike(tried.empty)
+            only_some = tried.loops or are_unlike(tried.empty)
         except SessionBroken:  # at the end, because that is what may happen
             only_some = True
         return _candidate(
@@ -305,7 +351,7 @@ def _proven(
             sha256=made.sha256,
             threads=threads,
             checks=len(tried.answered),
-            only_finite=only_finite,
+            most=most,
             only_some=only_some,
             worst=worst,
             tolerance=tolerance,
