@@ -137,12 +137,17 @@ def test_what_is_not_there_is_not_found(model):
             for ref, named in (
                 (ModelRef("n"), "Latest(n)"),
                 (ModelRef("m", 2), "Specific(m, 2)"),
-                (ModelRef("m", label="canary"), "Label(m, canary)"),
+                (ModelRef("n", label="canary"), "Label(n, canary)"),
             ):
                 with pytest.raises(Refused) as refused:
                     catalogue.resolve(ref)
                 assert str(refused.value) == f"Servable not found for request: {named}"
                 assert refused.value.status is Status.NOT_FOUND
+            with pytest.raises(
+                Refused, match="Unrecognized servable version label: canary"
+            ) as error:
+                catalogue.resolve(ModelRef("m", label="canary"))
+            assert error.value.status is Status.INVALID_ARGUMENT  # as TensorFlow Serving has it
             for operation in (catalogue.load, catalogue.unload):
                 with pytest.raises(Refused, match=r"Latest\(n\)"):
                     await operation("n")

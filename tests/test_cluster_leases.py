@@ -22,7 +22,7 @@ import pool_models
 import sojourn
 from cluster_stand_in import StandIn, copies_of, stand_in
 from faults.tools import wait_until
-from sojourn.cluster import Cluster, handle, links
+from sojourn.cluster import Cluster, controller, handle, links
 from sojourn.cluster.links import NodeLost
 from sojourn.cluster.terms import AgentFacts, Epoch, StaleEpoch
 from sojourn.cluster.wire import frames, words
@@ -104,6 +104,20 @@ def test_a_model_that_cannot_be_opened_says_why(everywhere: Cluster) -> None:
         everywhere.lease("broken", timeout=30)
     with pytest.raises(sojourn.ModelError, match="no model 'other' is registered"):
         everywhere.lease("other", timeout=5)
+
+
+def test_a_model_that_fits_nowhere_is_not_waited_for_for_ever(
+    everywhere: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controller, "_HOPELESS_SECONDS", 0.5)
+    everywhere.register("huge", models.adder, memory="64GiB")
+    with pytest.raises(sojourn.PoolTimeout, match=r"within 0.1 s; 'huge' needs 64 GiB; the room"):
+        everywhere.lease("huge", timeout=0.1)
+    with pytest.raises(sojourn.BudgetExceeded, match=r"'huge' needs 64 GiB; the roomiest node"):
+        everywhere.lease("huge")
+    everywhere.register("drawing", models.adder, device="gpu")
+    with pytest.raises(sojourn.DeviceError, match="no node has one"):
+        everywhere.lease("drawing", timeout=20)
 
 
 def test_copies_are_on_different_nodes_and_leases_are_spread(everywhere: Cluster) -> None:

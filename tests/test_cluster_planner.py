@@ -313,6 +313,35 @@ def test_a_model_that_need_not_stay_any_more_leaves_a_node_that_is_too_full() ->
     assert [type(order) for order in orders] == [Close]
 
 
+def test_a_model_that_is_open_nowhere_says_what_it_lacks() -> None:
+    script = Script(4, 2)
+    script.model("pinned", 2, pinned=True)
+    script.model("large", 3)
+    script.model("small", 2)
+    script.model("huge", 5)
+    script.model("drawing", 1, device="gpu")
+    for name in ("large", "small", "huge", "drawing"):
+        script.demand(name)
+
+    def lack(name: str) -> str:
+        error = script.planner.lack(name)
+        return f"{type(error).__name__}: {error}"
+
+    script.model("other", 2)
+    script.demand("other")
+    for name in ("small", "other"):
+        assert script.planner.lack(name) is None
+        for copy in script.planner.books.entries[name].copies.values():
+            script.planner.on_holders(copy.id, 1, script.now)
+    script.model("waiting", 2)
+    script.demand("waiting", after=0.1)
+    assert lack("waiting").startswith("PoolTimeout: 'waiting' needs 2.0 GiB; at most 0 B ")
+    pinned = "the roomiest node has 4.0 GiB, of which 2.0 GiB are pinned"
+    assert lack("large") == f"BudgetExceeded: 'large' needs 3.0 GiB; {pinned}"
+    assert lack("huge").startswith("BudgetExceeded: 'huge' needs 5.0 GiB; ")
+    assert lack("drawing") == "DeviceError: 'drawing' needs a gpu, and no node has one for it"
+
+
 def test_a_drained_node_hands_its_copies_over() -> None:
     script = Script(4, 4, has_shared_storage=True)
     script.model("m", 2)

@@ -131,7 +131,7 @@ def test_a_signature_and_some_outputs_may_be_named(client):
     [
         (spec("none"), "NOT_FOUND"),
         (spec(version=9), "NOT_FOUND"),
-        (spec(label="none"), "NOT_FOUND"),
+        (spec(label="none"), "INVALID_ARGUMENT"),
         (spec(signature="none"), "FAILED_PRECONDITION"),
         (spec(""), "INVALID_ARGUMENT"),
     ],

@@ -385,17 +385,17 @@ def test_sighup_changes_models_and_tokens_and_says_what_needs_a_restart(folder: 
             with pytest.raises(ServerError):
                 server.infer(model, **shown)
         file.write_text("memory = nonsense\n")
-        told = server.client(**new).ask("POST", "/admin/reload")["messages"]
-        assert told[0].startswith(f"nothing was changed: {file}:1: ")
+        assert refused_reload(server, **new).startswith(f"nothing was changed: {file}:1: ")
         file.write_text('tokens = "tokens"\npaths = ["not-there"]\n')
-        told = server.client(**new).ask("POST", "/admin/reload")["messages"]
-        assert told[0].startswith("nothing was changed: ")
-        assert "not-there" in told[0]
+        told = refused_reload(server, **new)
+        assert told.startswith("nothing was changed: ")
+        assert "not-there" in told
         assert server.infer("thrice", **new) == [12.0]
         log = server.log.read_text()
         assert "reload: model thrice: new" in log
         assert "reload: model times: removed" in log
         assert "memory: '2GiB' instead of '1GiB'; this takes a restart" in log
+        assert "reload: the tokens were read again" in log
         assert re.search(r"model.unloaded times: .* clean=True", log)
         assert server.end() == 0
         assert remaining(server.process.pid) == []
@@ -406,6 +406,14 @@ def test_a_model_that_appears_in_the_folder_is_served(folder: Path) -> None:
         served_models.write_version(folder / "models" / "five", 5)
         wait_until(lambda: answers(server, "five") == [20.0])
         assert server.end() == 0
+
+
+def refused_reload(server: Served, **more: Any) -> str:
+    """Why the configuration cannot be used."""
+    with pytest.raises(ServerError) as refused:
+        server.client(**more).ask("POST", "/admin/reload")
+    assert refused.value.status == 400
+    return refused.value.message
 
 
 def answers(server: Served, model: str, **more: Any) -> Any:

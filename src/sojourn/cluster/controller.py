@@ -32,6 +32,7 @@ _TICK_SECONDS = 0.2
 _REPORT_SECONDS = 10.0  # an agent that died is known at once; this is for one that is silent
 MEET_SECONDS = 30.0  # for the other agents to start once one has; the rest joins later
 _END_SECONDS = 20.0
+_HOPELESS_SECONDS = 10.0  # without a node that could ever have room for a model
 _GO_SECONDS = 30.0  # for the copies of a model that is let go
 
 
@@ -166,6 +167,7 @@ class Controller(Orders):
         deadline = None if timeout is None else time.monotonic() + timeout
         await self._ready()
         self._failures.pop(name, None)
+        hopeless_at: float | None = None
         while True:
             if name not in self._sources:
                 known = ", ".join(sorted(self._sources)) or "none"
@@ -178,11 +180,19 @@ class Controller(Orders):
             if failure is not None:
                 raise failure
             self._perform(self._planner.on_demand(name, time.monotonic()))
-            left = 1.0 if deadline is None else min(1.0, deadline - time.monotonic())
+            now, lack = time.monotonic(), self._planner.lack(name)
+            if lack is None or isinstance(lack, PoolTimeout):
+                hopeless_at = None
+            elif hopeless_at is None:
+                hopeless_at = now + _HOPELESS_SECONDS  # a node may be about to join
+            elif now >= hopeless_at:
+                raise lack
+            left = 1.0 if deadline is None else min(1.0, deadline - now)
             if left <= 0:
-                trouble = "".join(f"; {text}" for text in self._trouble.values())
+                troubles = [*([] if lack is None else [str(lack)]), *self._trouble.values()]
+                trouble = "".join(f"; {text}" for text in troubles)
                 raise PoolTimeout(
-                    f"{name!r} was not open on any node within {timeout:g} s{trouble}"
+                    f"{name!r} was not open on any node within {timeout:.3g} s{trouble}"
                 )
             await self._wait_for_change(left)
 

@@ -21,7 +21,7 @@ from sojourn.service import folders
 from sojourn.service.rules import ModelRules
 from sojourn.service.settings import PREFIX, SETTINGS, Setting, Settings
 
-_HEADER = re.compile(r"\s*\[\s*([^\[\]]+?)\s*\]\s*(?:#.*)?")
+_HEADER = re.compile(r"\s*\[\[?\s*([^\[\]]+?)\s*\]\]?\s*(?:#.*)?")
 _KEY = re.compile(r"\s*((?:[A-Za-z0-9_-]+|\"[^\"]*\"|'[^']*')(?:\s*\.\s*[^=\s]+)*)\s*=")
 _PART = re.compile(r"\"([^\"]*)\"|'([^']*)'|([A-Za-z0-9_-]+)")
 _NAME = re.compile(r"[^/:\s][^/:]*")
@@ -99,7 +99,7 @@ class _Reader:
     def read_file(self) -> None:
         assert self._file is not None
         try:
-            with open(self._file, encoding="utf-8") as opened:
+            with open(self._file, encoding="utf-8-sig") as opened:  # some editors mark it
                 text = opened.read()
             content = _toml().loads(text)
         except OSError as error:
@@ -169,9 +169,11 @@ class _Reader:
         where: Path,
         defaults: Mapping[str, Any] | None = None,
     ) -> Any:
-        """A struct of these values, or None with the problems noted."""
+        """A struct of these values, or None with the problems noted: what is wrong is left out, so
+        that it hides nothing else."""
         fields = {found.name: found for found in msgspec.structs.fields(struct)}
         before = len(self._problems)
+        left: dict[str, Any] = {}
         for name, value in values.items():
             path = (*where, name)
             if name not in fields:
@@ -181,15 +183,20 @@ class _Reader:
                 msgspec.convert(value, fields[name].type)
             except msgspec.ValidationError as error:
                 self._add(path, f"{name}: {_plain(error)}")
-        if len(self._problems) > before:
-            return None
-        try:
-            return msgspec.convert({**(defaults or {}), **values}, struct)
-        except msgspec.ValidationError as error:
-            words = _plain(error)
-            named = words.split(" ", 1)[0].rstrip(":")
-            self._add((*where, named) if named in fields else where, words)
-            return None
+            else:
+                left[name] = value
+        while True:
+            try:
+                built = msgspec.convert({**(defaults or {}), **left}, struct)
+            except msgspec.ValidationError as error:
+                words = _plain(error)
+                named = next((word for word in re.findall(r"\w+", words) if word in left), None)
+                self._add(where if named is None else (*where, named), words)
+                if named is None:
+                    return None
+                del left[named]
+            else:
+                return built if len(self._problems) == before else None
 
     def _table(self, value: Any, where: Path) -> dict[str, Any]:
         if isinstance(value, dict):

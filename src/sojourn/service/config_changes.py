@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,8 @@ from sojourn.service import folders
 from sojourn.service.config import Config
 from sojourn.service.rules import ModelRules
 from sojourn.service.settings import SETTINGS, Settings
+
+_UNCHANGED = "nothing was changed: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,16 @@ class Changes:
         lines += self.settings
         lines += [f"{what}; this takes a restart" for what in self.need_restart]
         return "\n".join(lines) or "nothing has changed"
+
+
+def unchanged(error: Exception) -> list[str]:
+    """What is told of a configuration that cannot be used."""
+    return [_UNCHANGED + line for line in (str(error) or type(error).__name__).splitlines()]
+
+
+def is_unchanged(told: Sequence[str]) -> bool:
+    """Whether this is told of such a one."""
+    return bool(told) and all(line.startswith(_UNCHANGED) for line in told)
 
 
 def check(config: Config) -> Check:

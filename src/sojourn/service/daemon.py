@@ -29,7 +29,7 @@ from sojourn.service.access_log import timestamp
 from sojourn.service.addresses import parsed
 from sojourn.service.catalogue import Catalogue
 from sojourn.service.config import Config
-from sojourn.service.config_changes import changes
+from sojourn.service.config_changes import changes, unchanged
 from sojourn.service.descriptors import connections
 from sojourn.service.folders import frameworks_of
 from sojourn.service.http.limits import Limits
@@ -188,7 +188,7 @@ class Daemon:
             try:
                 config, entries, known = await asyncio.to_thread(self._read_again)
             except (SojournError, ValueError, OSError) as error:
-                told = [f"nothing was changed: {line}" for line in str(error).splitlines()]
+                told = unchanged(error)
                 for line in told:
                     _log.error("%s", line)
                 return told
@@ -200,6 +200,8 @@ class Daemon:
         if self._tls is not None:
             server.reload_certificates()
             told.append("the certificate was read again")
+        if config.settings.tokens is not None:
+            told.append("the tokens were read again")
         for line in told:
             _log.info("reload: %s", line)
         if config.settings.watch_seconds != before.settings.watch_seconds:

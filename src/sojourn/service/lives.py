@@ -106,7 +106,12 @@ def not_found(ref: ModelRef, model: Model | None, is_started: bool) -> Refused:
         return Refused(Status.UNAVAILABLE, f"{ref.name} is being loaded", 1.0)
     if model is None or not model.known:
         return Refused(Status.NOT_FOUND, missing)
-    version = ref.version if ref.label is None else model.labels.get(ref.label, 0)
+    if ref.label is not None and ref.label not in model.labels:
+        # As TensorFlow Serving has it, whose clients can tell it from a version that is not there.
+        return Refused(
+            Status.INVALID_ARGUMENT, f"Unrecognized servable version label: {ref.label[:100]}"
+        )
+    version = ref.version if ref.label is None else model.labels[ref.label]
     served = model.known.get(max(model.known) if version is None else version)
     if served is None:
         return Refused(Status.NOT_FOUND, missing)

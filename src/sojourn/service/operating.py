@@ -10,6 +10,8 @@ from typing import Any
 
 from sojourn._version import __version__
 from sojourn.service.access_log import AccessLog
+from sojourn.service.config_changes import is_unchanged
+from sojourn.service.failures import Refused, Status
 from sojourn.service.handler import Handler
 from sojourn.service.http.admin import Admin
 from sojourn.service.http.gate import Gate
@@ -46,7 +48,7 @@ class Operating:
 
     def __init__(self, handler: Handler, operation: Operation) -> None:
         if (reload := operation.reload) is not None:
-            operation = replace(operation, reload=lambda: handler.finish(reload()))
+            operation = replace(operation, reload=lambda: _reloaded(handler.finish(reload())))
         self.gate = Gate(operation.tokens)
         self._handler = handler
         self._operation = operation
@@ -131,3 +133,11 @@ class Operating:
             "addresses": self.addresses,
             "needs_tokens": self.gate.tokens.are_wanted,
         }
+
+
+async def _reloaded(told: Awaitable[list[str]]) -> list[str]:
+    """What became of a configuration. Refused if it cannot be used: who asks for it must notice."""
+    lines = await told
+    if is_unchanged(lines):
+        raise Refused(Status.FAILED_PRECONDITION, "\n".join(lines))
+    return lines

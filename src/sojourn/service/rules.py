@@ -130,7 +130,7 @@ class ModelRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
                 listed = ", ".join(filter(None, known))
                 raise ValueError(f"{what} must be one of {listed}, not {getattr(self, what)!r}")
         for label, version in self.labels.items():
-            arguments.whole(f"the version of label {label!r}", version)
+            arguments.whole(f"labels: the version of {label!r}", version)
         arguments.device("device", self.device)
 
     @property

@@ -89,6 +89,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 _address(what, getattr(self, what))
         if self.admin not in ("on", "off"):
             _address("admin", self.admin)
+        listened: dict[tuple[str, int], str] = {}
+        for what in ("http", "grpc", "admin"):
+            if getattr(self, what) not in ("", "on", "off"):
+                where = parsed(getattr(self, what))
+                if where[1] and listened.setdefault(where, what) != what:
+                    raise ValueError(f"{what} must not be at the address of {listened[where]}")
         if self.memory is not None:
             arguments.memory("memory", self.memory)
         arguments.memory("max_body", self.max_body)

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 from sojourn.cluster.planner.books import Books, Entry, Place
 from sojourn.cluster.planner.terms import Rules
+from sojourn.errors import BudgetExceeded, DeviceError, PoolTimeout, SojournError
 from sojourn.pool.decisions.eviction import Candidate, choose_victims, weight
 from sojourn.pool.decisions.terms import CopyId, Room
+from sojourn.values import format_bytes
 
 
 class Placing:
@@ -61,6 +63,29 @@ class Placing:
             if best is None or loss < best:
                 best, found, leaving = loss, place, victims
         return found, leaving
+
+    def lack(self, entry: Entry) -> SojournError:
+        """Why no node has room for a model: a PoolTimeout if those who have leased it may leave."""
+        model, home = entry.model, entry.parked.get(0)
+        places = [
+            place
+            for place in self._books.places.values()
+            if not place.is_draining
+            and model.device in place.node.devices
+            and (not home or place.node.name == home)
+        ]
+        if not places:
+            return DeviceError(f"{model.name!r} needs a {model.device}, and no node has one for it")
+        need = f"{model.name!r} needs {format_bytes(entry.bytes)}"
+        roomiest = max(places, key=lambda place: place.node.budget_bytes - place.pinned_bytes)
+        budget, pinned = roomiest.node.budget_bytes, roomiest.pinned_bytes
+        if budget - pinned < entry.bytes:
+            taken = f", of which {format_bytes(pinned)} are pinned" if pinned else ""
+            return BudgetExceeded(f"{need}; the roomiest node has {format_bytes(budget)}{taken}")
+        free = format_bytes(max(0, *(place.free_bytes for place in places)))
+        return PoolTimeout(
+            f"{need}; at most {free} are free on a node, and what is open there is leased or new"
+        )
 
     def _promising(self, entry: Entry, now: float) -> list[Place]:
         """A few nodes that hold what the whole cluster can spare best."""

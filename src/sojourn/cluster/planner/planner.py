@@ -19,6 +19,7 @@ from itertools import islice
 from sojourn.cluster.planner.books import Books, Copy, Entry, Place
 from sojourn.cluster.planner.placing import Placing
 from sojourn.cluster.planner.terms import Close, Lost, Model, Move, Node, Open, Order, Park, Rules
+from sojourn.errors import SojournError
 from sojourn.pool.decisions.eviction import choose_victims
 from sojourn.pool.decisions.terms import CopyId, Room
 
@@ -283,6 +284,12 @@ class Planner:
             is_waited_for = self._forget_due(copy_id.model)
             self._later[copy_id.model] = now + self.rules.retry_seconds, is_waited_for
         return self.plan(now)
+
+    def lack(self, name: str) -> SojournError | None:
+        """Why a model that is asked for is open nowhere: a PoolTimeout if that may pass by itself,
+        None if it is about to be."""
+        entry = self.books.entries[name]
+        return None if entry.copies or name in self._due else self._placing.lack(entry)
 
     # -- planning ------------------------------------------------------------------------------
 

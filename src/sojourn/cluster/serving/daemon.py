@@ -11,7 +11,7 @@ from sojourn.cluster.orders import Settings
 from sojourn.cluster.serving.fronts import Fronts
 from sojourn.errors import SojournError
 from sojourn.service import notices
-from sojourn.service.config_changes import changes
+from sojourn.service.config_changes import changes, unchanged
 from sojourn.service.daemon import Daemon, Serving
 from sojourn.values import arguments
 
@@ -41,7 +41,7 @@ class ClusterDaemon(Daemon):
         try:
             config, entries, known = self._read_again()
         except (SojournError, ValueError, OSError) as error:
-            told = [f"nothing was changed: {line}" for line in str(error).splitlines()]
+            told = unchanged(error)
             for line in told:
                 _log.error("%s", line)
             self._fronts.tell_reloaded(told)
