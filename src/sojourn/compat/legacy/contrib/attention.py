@@ -294,7 +294,9 @@ class DynamicAttentionWrapper(AttentionWrapper):
         return DynamicAttentionWrapperState(state.cell_state, state.attention)
 
     def call(self, inputs: Any, state: Any) -> Any:
-        whole = AttentionWrapperState(*state, tf.zeros([], tf.int32), (), (), None)
+        whole = AttentionWrapperState(
+            state.cell_state, state.attention, tf.zeros([], tf.int32), (), (), None
+        )
         output, later = super().call(inputs, whole)
         return output, DynamicAttentionWrapperState(later.cell_state, later.attention)
 

@@ -16,7 +16,7 @@ from tensorflow.python.training.checkpoint_utils import (
 from sojourn.compat.legacy import removed
 from sojourn.compat.legacy.contrib import layer_utils as utils
 from sojourn.compat.legacy.contrib import layers as _layers
-from sojourn.compat.legacy.contrib import slim_learning
+from sojourn.compat.legacy.contrib import slim_data, slim_learning
 from sojourn.compat.legacy.contrib.framework import (
     add_arg_scope,
     arg_scope,
@@ -43,6 +43,14 @@ from sojourn.compat.legacy.contrib.framework import (
     variable,
 )
 from sojourn.compat.legacy.contrib.layers import *  # noqa: F403
+from sojourn.compat.legacy.contrib.slim_data import (
+    data_provider,
+    dataset,
+    dataset_data_provider,
+    parallel_reader,
+    queues,
+    tfexample_decoder,
+)
 from sojourn.compat.legacy.contrib.streaming import (
     STREAMING,
     aggregate_metric_map,
@@ -128,6 +136,7 @@ metrics = Namespace(
     },
 )
 model_analyzer = types.SimpleNamespace(analyze_vars=analyze_vars)
+prefetch_queue = types.SimpleNamespace(prefetch_queue=slim_data.prefetch_queue)
 
 __all__ = [
     *_layers.__all__,
@@ -139,6 +148,9 @@ __all__ = [
     "assign_from_values_fn",
     "create_global_step",
     "current_arg_scope",
+    "data_provider",
+    "dataset",
+    "dataset_data_provider",
     "evaluation",
     "filter_variables",
     "get_global_step",
@@ -146,11 +158,11 @@ __all__ = [
     "get_model_variables",
     "get_or_create_global_step",
     "get_trainable_variables",
+    "get_unique_variable",
     "get_variables",
     "get_variables_by_name",
     "get_variables_by_suffix",
     "get_variables_to_restore",
-    "get_unique_variable",
     "has_arg_scope",
     "layers",
     "learning",
@@ -159,6 +171,10 @@ __all__ = [
     "metrics",
     "model_analyzer",
     "model_variable",
+    "parallel_reader",
+    "prefetch_queue",
+    "queues",
+    "tfexample_decoder",
     "utils",
     "variable",
 ]
