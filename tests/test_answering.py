@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from sojourn.process.callbacks import Answering, Asking
-from sojourn.transport import board, lane
+from sojourn.transport import board, lane, server_lane
 from sojourn.transport.segment import Segment
 
 
@@ -26,14 +26,14 @@ class Both:
         self.answering: Answering | None = None
         self.given_up = threading.Event()
 
-    def open_lane(self) -> lane.ServerLane:
+    def open_lane(self) -> server_lane.ServerLane:
         rows = board.rows(self.memory, len(self.callers))
         theirs, ours = socket.socketpair()
         bells = (lane.new_bell(), lane.new_bell())
         caller = lane.CallerLane(len(self.callers), rows, theirs, bells, self.pidfd)
         self.callers.append(caller)
         self.asking.add(caller)
-        return lane.ServerLane(rows, ours, (os.dup(bells[0]), os.dup(bells[1])))
+        return server_lane.ServerLane(rows, ours, (os.dup(bells[0]), os.dup(bells[1])))
 
     def start(self) -> None:
         self.answering = Answering(
@@ -102,7 +102,7 @@ def test_where_the_first_thread_does_not_start_the_worker_hears_of_no_lane(both,
 
 @pytest.mark.parametrize("error", [OSError(24, "too many open files"), KeyboardInterrupt()])
 def test_a_lane_that_cannot_be_opened_leaves_no_thread(both, monkeypatch, error):
-    def refuse() -> lane.ServerLane:
+    def refuse() -> server_lane.ServerLane:
         raise error
 
     with monkeypatch.context() as context:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from sojourn.process import callbacks
-from sojourn.transport import board, cores, frames, lane, messages, strings
+from sojourn.transport import board, cores, frames, lane, messages, server_lane, strings
 from sojourn.transport.messages import Inbox, Outbox, ProtocolError
 from sojourn.transport.segment import F_ADD_SEALS, F_SEAL_GROW, F_SEAL_SHRINK, Segment, SegmentError
 from sojourn.values.dtypes import BY_NAME, name_of
@@ -388,7 +388,7 @@ class Lanes:
         self.peer = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
         self.pidfd = os.pidfd_open(self.peer.pid)
         self.caller = lane.CallerLane(0, rows, ours, bells, self.pidfd)
-        self.server = lane.ServerLane(rows, theirs, (os.dup(bells[0]), os.dup(bells[1])))
+        self.server = server_lane.ServerLane(rows, theirs, (os.dup(bells[0]), os.dup(bells[1])))
 
     def step(self) -> None:
         """Send a request, have it answered, and take the answer, all on this thread."""
@@ -499,22 +499,23 @@ def test_a_server_that_has_moved_uses_what_cores_its_container_is_given_later(mo
 
 def test_a_server_that_is_brought_back_stays_for_a_while(lanes, monkeypatch):
     moves = []
-    monkeypatch.setattr(lane, "current_core", lambda: 1)
-    monkeypatch.setattr(lane, "leave_core", lambda core: moves.append(core) or True)
+    for end in (lane, server_lane):
+        monkeypatch.setattr(end, "current_core", lambda: 1)
+    monkeypatch.setattr(server_lane, "leave_core", lambda core: moves.append(core) or True)
     for _ in range(20):
         lanes.step()
-    assert moves == [1] * lane.MOVES_IN_A_ROW
-    time.sleep(2 * lane.STAY_SECONDS)
+    assert moves == [1] * cores.MOVES_IN_A_ROW
+    time.sleep(2 * cores.STAY_SECONDS)
     lanes.step()
-    assert len(moves) == lane.MOVES_IN_A_ROW + 1
+    assert len(moves) == cores.MOVES_IN_A_ROW + 1
 
 
 def test_a_caller_does_not_look_for_the_answer_of_a_server_on_its_own_core(lanes, monkeypatch):
-    monkeypatch.setattr(lane, "leave_core", lambda core: False)  # a sandbox may refuse
+    monkeypatch.setattr(server_lane, "leave_core", lambda core: False)  # a sandbox may refuse
     for core, looks in ((1, False), (2, True)):
         monkeypatch.setattr(lane, "current_core", lambda: 1)
         lanes.caller.send(b"m", [])
-        monkeypatch.setattr(lane, "current_core", lambda core=core: core)
+        monkeypatch.setattr(server_lane, "current_core", lambda core=core: core)
         lanes.server.answer(0, lanes.server.wait()[0], [])
         blocked: list[object] = []
         monkeypatch.setattr(lanes.caller, "_block", lambda *asked, all=blocked: all.append(asked))

@@ -32,7 +32,7 @@ def with_its_lane(act: Any) -> Any:
             import gc
             import time
 
-            from sojourn.transport.lane import ServerLane
+            from sojourn.transport.server_lane import ServerLane
 
             if int(number) == 1:
                 for lane in [o for o in gc.get_objects() if type(o) is ServerLane]:
@@ -141,7 +141,8 @@ def lying(tell: Any) -> Any:
             import gc
 
             from sojourn.transport import messages
-            from sojourn.transport.lane import ServerLane, ring
+            from sojourn.transport.lane import ring
+            from sojourn.transport.server_lane import ServerLane
 
             def answer(lane: Any, status: int, meta: bytes, arrays: Any) -> None:
                 lane.outbox._layouts.clear()  # so that it has a header

@@ -13,8 +13,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from sojourn.errors import SessionBusy
-from sojourn.transport.lane import CallerLane, LaneRefused, PeerGone, ServerLane
+from sojourn.transport.lane import CallerLane, LaneRefused, PeerGone
 from sojourn.transport.messages import ProtocolError
+from sojourn.transport.server_lane import ServerLane
 
 Answer = Callable[[bytes, Sequence[np.ndarray]], tuple[int, bytes, Sequence[np.ndarray]]]
 

@@ -29,12 +29,12 @@ from sojourn.transport.lane import (
     CallerLane,
     LaneRefused,
     PeerGone,
-    ServerLane,
     new_bell,
     ring,
 )
 from sojourn.transport.messages import SEQUENCE
 from sojourn.transport.segment import Segment
+from sojourn.transport.server_lane import ServerLane
 from sojourn.values.rows import Rows
 
 T = TypeVar("T")

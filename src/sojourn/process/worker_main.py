@@ -47,8 +47,9 @@ from sojourn.process.protocol import (
 from sojourn.process.surroundings import Surroundings
 from sojourn.transport import board, frames
 from sojourn.transport.attachments import MappedFiles
-from sojourn.transport.lane import CallerLane, ServerLane
+from sojourn.transport.lane import CallerLane
 from sojourn.transport.segment import Segment
+from sojourn.transport.server_lane import ServerLane
 
 _call_decoder = msgspec.msgpack.Decoder(Call)
 _pid = 0  # of the worker, as soon as this is one
