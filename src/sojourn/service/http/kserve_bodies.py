@@ -7,6 +7,7 @@ that were seen are remembered.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, cast
 
 import msgspec
@@ -205,7 +206,7 @@ _heads_before: dict[Any, bytes] = {}
 
 def response(answer: Answer, asked: Asked) -> Response:
     """The outputs, each where the client wants it."""
-    outputs = {name: np.asarray(array) for name, array in answer.outputs.items()}
+    outputs = answer.outputs
     pieces = {
         name: datatypes.to_raw(array) for name, array in outputs.items() if asked.is_raw(name)
     }
@@ -231,7 +232,7 @@ def response(answer: Answer, asked: Asked) -> Response:
 
 
 def _head(
-    answer: Answer, outputs: dict[str, np.ndarray], asked: Asked, pieces: dict[str, bytes]
+    answer: Answer, outputs: Mapping[str, np.ndarray], asked: Asked, pieces: dict[str, bytes]
 ) -> bytes:
     entries: list[dict[str, Any]] = []
     is_plain = True
