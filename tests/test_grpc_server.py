@@ -19,7 +19,7 @@ from sojourn.service.catalogue import Catalogue
 from sojourn.service.grpc import tensors
 from sojourn.service.grpc.messages import KSERVE, TENSORS, TFSERVING
 from sojourn.service.rules import ModelRules
-from web import serving
+from web import ask, serving
 
 KS = "inference.GRPCInferenceService"
 TFS = "tensorflow.serving.PredictionService"
@@ -124,6 +124,22 @@ def test_a_signature_and_some_outputs_may_be_named(client):
     outputs = client(f"{TFS}/Predict", asked).outputs
     assert list(outputs) == ["letters"]
     assert list(outputs["letters"].int64_val) == [6, 3]
+
+
+def one_word() -> Any:
+    return lambda x: {"y": b"a\x00\xff\x00"}
+
+
+def test_a_single_string_is_an_output_like_others_in_every_protocol(zygote: None):
+    with sojourn.Pool() as pool:
+        pool.register("word", one_word, outputs=["y"])
+        with serving(pool, grpc="127.0.0.1:0") as server, client_of(server) as client:
+            got = predict(client, spec("word"), x=X)["y"]
+            assert (got.shape, got.item()) == ((), b"a\x00\xff\x00")
+            response = client(f"{KS}/ModelInfer", infer_request(X, "word"))
+            assert list(response.raw_output_contents) == [b"\x04\x00\x00\x00a\x00\xff\x00"]
+            told = ask(server, "/v1/models/word:predict", {"inputs": [1]}).json
+            assert told == {"outputs": {"b64": "YQD/AA=="}}
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -46,6 +47,17 @@ class Answer:
     version: int
     outputs: Mapping[str, np.ndarray] = field(default_factory=dict)
     signature: str = ""  # by which it was asked
+
+
+def as_array(value: Any) -> np.ndarray:
+    """One output of a model. Of a single string numpy would drop the zeros at its end."""
+    if isinstance(value, np.ndarray):
+        return value
+    if not isinstance(value, bytes | str):
+        return np.asarray(value)
+    array = np.empty((), object)
+    array[()] = value
+    return array
 
 
 # A client that asks for these wants another answer than it would get. Other parameters are hints.

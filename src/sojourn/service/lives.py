@@ -122,9 +122,8 @@ def not_found(ref: ModelRef, model: Model | None, is_started: bool) -> Refused:
     if version is None and model.is_out:
         return Refused(Status.NOT_FOUND, f"{missing}; it was unloaded by request")
     if served.error:
-        wait = served.retry_at - clock()
         words = f"{served} cannot be loaded: {served.troubles()}"
-        return Refused(Status.UNAVAILABLE, words, wait if wait > 0 else None)
+        return Refused(Status.UNAVAILABLE, words, served.seconds_to_retry() or None)
     return Refused(Status.NOT_FOUND, f"{missing}; {served.left_because}")
 
 

@@ -18,7 +18,7 @@ from sojourn.errors import OutOfMemory, SessionBroken, StepTimeout
 from sojourn.service.batching import Costs, Line
 from sojourn.service.catalogue import Catalogue
 from sojourn.service.failures import Refused, Status, refusal
-from sojourn.service.inference import Inference
+from sojourn.service.inference import Inference, as_array
 from sojourn.service.joining import NoRows, feeds_of, split
 from sojourn.service.proving import Outputs, agree
 from sojourn.service.served import Served
@@ -335,7 +335,7 @@ class ModelQueue:
             if target.is_pure and self._joins:  # what came before that was known goes together too
                 self._line.regroup(lambda ask: ask.rekey(target))
         if len(batch) == 1:
-            return [dict(zip(target.names, values, strict=True))]
+            return [dict(zip(target.names, map(as_array, values), strict=True))]
         try:
             answers = split(target, values, sizes)
             if not target.proof.is_complete and (two := target.proof.to_compare(requests)):

@@ -130,12 +130,15 @@ class Served:
         now = clock()
         return self.trouble.retry_at - now if self.trouble.is_hopeless(now) else 0.0
 
+    def seconds_to_retry(self) -> float:
+        """Until what could not be brought into service is tried again by itself; 0: it is not."""
+        return max(0.0, self.retry_at - clock()) if self.error else 0.0
+
     def troubles(self) -> str:
         """What a client is told while it is left alone, or while its last attempt failed."""
         if self.error:
-            wait = self.retry_at - clock()
-            again = f"; it is tried again in {format_seconds(wait)}" if wait > 0 else ""
-            return self.error + again
+            wait = self.seconds_to_retry()
+            return self.error + (f"; it is tried again in {format_seconds(wait)}" if wait else "")
         if not self.trouble.count:
             return ""
         wait = self.retry_seconds()
@@ -158,7 +161,7 @@ class Served:
             uses=self.uses,
             generation=self.generation,
             failures=self.trouble.count,
-            retry_seconds=self.retry_seconds(),
+            retry_seconds=self.retry_seconds() or self.seconds_to_retry(),
             keep_seconds=self.keep_seconds,
         )
 

@@ -7,6 +7,7 @@ that were seen are remembered.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, cast
 
 import msgspec
@@ -202,11 +203,10 @@ _heads_before: dict[Any, tuple[bytes, dict[str, str]]] = {}
 
 def response(answer: Answer, asked: Asked) -> Response:
     """The outputs, each where the client wants it."""
-    outputs: dict[str, np.ndarray] = {}
+outputs = answer.outputs
     pieces: dict[str, bytes] = {}
     key: list[Any] = [answer.model, answer.version]
-    for name, value in answer.outputs.items():
-        outputs[name] = array = np.asarray(value)
+    for name, array in outputs.items():
         if asked.is_raw(name):
             pieces[name] = raw = datatypes.to_raw(array)
             key.append((name, array.dtype, array.shape, len(raw)))
@@ -231,7 +231,7 @@ def _head_before(head: bytes) -> tuple[bytes, dict[str, str]]:
 
 
 def _head(
-    answer: Answer, outputs: dict[str, np.ndarray], asked: Asked, pieces: dict[str, bytes]
+    answer: Answer, outputs: Mapping[str, np.ndarray], asked: Asked, pieces: dict[str, bytes]
 ) -> bytes:
     entries: list[dict[str, Any]] = []
     is_plain = True

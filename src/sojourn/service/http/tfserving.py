@@ -90,7 +90,7 @@ class TfServing:
                 keep_alive=keep_alive_of(asked.keep_alive),
             )
         )
-        outputs = {name: np.asarray(array) for name, array in answer.outputs.items()}
+        outputs = answer.outputs
         told = {"predictions": _as_rows(outputs)} if in_rows else {"outputs": _as_columns(outputs)}
         is_plain = all(map(json_arrays.is_plain, outputs.values()))
         return Response(200, json_arrays.encoded(told, is_plain))
