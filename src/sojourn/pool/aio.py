@@ -50,23 +50,11 @@ class AsyncLease:
     async def _take(self) -> PoolLease:
         task = asyncio.current_task()
         assert task is not None
-        loop = asyncio.get_running_loop()
-        bell = asyncio.Event()
-
-        def ring() -> None:
-            try:
-                loop.call_soon_threadsafe(bell.set)
-            except RuntimeError:
-                pass  # the loop is closed, and nobody waits any more
-
         holder = Holder(task, self._place, task.get_name())
-        driver = self._pool._driver
-        deadline = deadline_after(self._timeout)
-        got: PoolLease | Waiter | None
-        got = driver.at_door(self._model, self._version, holder, self._pool)
-        if got is None:
-            got = driver.ask(Wish(self._model, holder, self._pool, self._version), ring)
-        return await self._wait(got, deadline, bell) if isinstance(got, Waiter) else got
+        lease = self._pool._driver.at_door(self._model, self._version, holder, self._pool)
+        if lease is None:
+            lease = await self._ask(Wish(self._model, holder, self._pool, self._version))
+        return lease
 
     async def __aexit__(
         self,
@@ -81,6 +69,20 @@ class AsyncLease:
             await aside(lease.close)  # it waits until the pool knows what is left: nothing
         else:
             lease.close()
+
+    async def _ask(self, wish: Wish) -> PoolLease:
+        loop = asyncio.get_running_loop()
+        bell = asyncio.Event()
+
+        def ring() -> None:
+            try:
+                loop.call_soon_threadsafe(bell.set)
+            except RuntimeError:
+                pass  # the loop is closed, and nobody waits any more
+
+        deadline = deadline_after(self._timeout)
+        got = self._pool._driver.ask(wish, ring)
+        return await self._wait(got, deadline, bell) if isinstance(got, Waiter) else got
 
     async def _wait(self, waiter: Waiter, deadline: float | None, bell: asyncio.Event) -> PoolLease:
         driver = self._pool._driver

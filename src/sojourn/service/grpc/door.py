@@ -306,10 +306,9 @@ class GrpcDoor:
         seen.metadata = metadata
         seen.peer = unquote(context.peer())  # of IPv6 the brackets come encoded
         seen.request_id = access_log.request_id(metadata.get("x-request-id"))
-        if role is not Role.ANYBODY:
-            if role is Role.ADMIN and not self._for_admins:
-                raise Refused(Status.PERMISSION_DENIED, f"{seen.path} is not offered here")
-            self._gate.admit(role, seen.path, metadata, seen.peer)
+        if role is Role.ADMIN and not self._for_admins:
+            raise Refused(Status.PERMISSION_DENIED, f"{seen.path} is not offered here")
+        self._gate.admit(role, seen.path, metadata, seen.peer)
         remaining = context.time_remaining()
         deadline = None if remaining is None else time.monotonic() + remaining
         return Call(deadline, seen.request_id, lambda count: self._hold(count, seen), seen.peer)

@@ -26,14 +26,14 @@ class Gate:
 
     def check(self, request: Request, route: Route) -> None:
         """Raise Refused unless this request may have this route."""
-        if route.role is Role.INFER and not self.tokens.are_wanted:
-            return  # everybody may
-        if route.role is not Role.ANYBODY:
+        if not self._is_for_all(route.role):
             what = f"{route.method} {route.pattern}"
             self.admit(route.role, what, request.headers, request.peer)
 
     def admit(self, needed: Role, what: str, headers: Mapping[str, str], peer: str | None) -> None:
         """Raise Refused unless who sent these headers from there may have what needs this role."""
+        if self._is_for_all(needed):
+            return
         tokens = self.tokens
         token = bearer(headers.get("authorization"))
         if not tokens.are_wanted and not _is_direct(headers):
@@ -46,6 +46,9 @@ class Gate:
             raise Refused(Status.UNAUTHENTICATED, f"a bearer token {lack}")
         why = "this token may only infer" if tokens.are_wanted else "it needs an admin's token"
         raise Refused(Status.PERMISSION_DENIED, f"{what}: {why}")
+
+    def _is_for_all(self, needed: Role) -> bool:
+        return needed is Role.ANYBODY or (needed is Role.INFER and not self.tokens.are_wanted)
 
 
 def _is_direct(headers: Mapping[str, str]) -> bool:

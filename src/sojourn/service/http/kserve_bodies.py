@@ -203,7 +203,7 @@ _heads_before: dict[Any, tuple[bytes, dict[str, str]]] = {}
 
 def response(answer: Answer, asked: Asked) -> Response:
     """The outputs, each where the client wants it."""
-outputs = answer.outputs
+    outputs = answer.outputs
     pieces: dict[str, bytes] = {}
     key: list[Any] = [answer.model, answer.version]
     for name, array in outputs.items():
