@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -400,6 +401,26 @@ def test_a_close_on_the_loops_own_thread_waits_for_what_the_loop_awaits(run, zyg
         assert receipt.runs == 2
         assert receipt.clean == (isolation == "process")
         assert await running == LONG
+
+    run(main())
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.3], ids=["under way", "answered"])
+def test_steps_that_wait_as_their_loops_own_thread_cuts_them_off_were_closed(run, zygote, seconds):
+    async def main() -> None:
+        troubles: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, what: troubles.append(what))
+        session = await sojourn.aopen(doubling)
+        await asyncio.gather(*[session.arun("y", {"x": [0.0]}) for _ in range(80)])
+        steps = [asyncio.ensure_future(session.arun("y", {"x": [i]})) for i in range(40)]
+        await asyncio.sleep(0)
+        time.sleep(seconds)
+        session.close(timeout=0)
+        outcomes = await asyncio.gather(*steps, return_exceptions=True)
+        refused = [outcome for outcome in outcomes if not isinstance(outcome, np.ndarray)]
+        assert refused
+        assert {type(outcome) for outcome in refused} == {sojourn.SessionClosed}
+        assert not troubles
 
     run(main())
 

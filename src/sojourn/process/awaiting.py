@@ -189,7 +189,8 @@ class AwaitedLanes:
             return False
         except Exception as error:
             self._lanes.abandon(lane)
-            bundle.fail(_giving(error))
+            is_gone = self._lanes.is_closed and isinstance(error, OSError | ValueError)
+            bundle.fail(lane.peer_gone if is_gone else _giving(error))
             return False
         for request in bundle.requests:
             request.lane = lane
@@ -242,9 +243,10 @@ class AwaitedLanes:
         while self._waiting and self._taken() < self._width:
             following = next_bundle(self._waiting, int(_TOGETHER_SECONDS / (self._seconds + 1e-6)))
             if following is not None:
-                if self._send(following, lane):
-                    return
-                lane = self._lanes.acquire() or lane  # it was refused, and nothing was sent
+                if not self._send(following, lane):
+                    self._unwatch(lane)
+                    self._go_on()  # over another
+                return
         self._unwatch(lane)
         self._lanes.give_back(lane)
 

@@ -105,7 +105,7 @@ class Lanes:
             raise self.refusal_of(lane) from None
         except BaseException as error:
             self.abandon(lane)
-            if self._board is None and isinstance(error, OSError | ValueError):
+            if self.is_closed and isinstance(error, OSError | ValueError):
                 # A handler of a signal has closed the session in the midst of this.
                 raise lane.peer_gone() from None
             raise
@@ -222,6 +222,11 @@ class Lanes:
         return CallerLane(
             index, rows, ours, bells, self.pidfd, self._most_bytes, hands_over=self._is_trusted
         )
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether what a lane raises tells of that, and of nothing else."""
+        return self._board is None
 
     def has_peer_ended(self) -> bool:
         """Whether the worker has ended."""
