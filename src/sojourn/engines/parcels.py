@@ -61,7 +61,18 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return _cached, (value.__wrapped__, value.cache_parameters())
         if type(value) is functools.cached_property:
             return _cached_property, (value.func, value.attrname)
-        return super().reducer_override(value)
+        reduced = super().reducer_override(value)
+        if isinstance(value, type) and "__slots__" in vars(value) and reduced is not NotImplemented:
+            _keep_slots(value, reduced)
+        return reduced
+
+
+def _keep_slots(cls: type, reduced: tuple[Any, ...]) -> None:
+    """cloudpickle makes the class without its slots. What its objects then have in a `__dict__`
+    cannot be put into those of the class at home."""
+    make, parts, *_ = reduced
+    if make.__name__ == "_make_skeleton_class":
+        parts[3]["__slots__"] = cls.__slots__  # type: ignore[attr-defined]
 
 
 _LRU_CACHE = type(functools.lru_cache(len))
