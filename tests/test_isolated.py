@@ -11,7 +11,7 @@ import sys
 import threading
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -282,15 +282,20 @@ def test_objects_with_slots_cross_with_a_class_that_travels_by_value() -> None:
         def get(self) -> int:
             return self.__value
 
+    class Pair(NamedTuple):
+        one: int
+        other: int = 2
+
     @sojourn.isolated
     def report(given: Any) -> Any:
         assert not hasattr(given, "__dict__")
-        return given, Loss(0.5), Private(3)
+        return given, Loss(0.5), Private(3), Pair(1)
 
     named = Named(0.1)
     named.name = "first"
-    given, made, private = report(named)
+    given, made, private, pair = report(named)
     assert made == Loss(0.5)
+    assert (type(pair), pair.other) == (Pair, 2)
     assert (type(given), given.value, given.name) == (Named, 0.1, "first")
     assert not hasattr(given, "_kept")
     assert private.get() == 3
