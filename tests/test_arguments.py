@@ -46,6 +46,11 @@ def test_a_seed_is_a_whole_number(seed: Any, error: type[Exception]) -> None:
         sojourn.isolated(seed=seed)(adder)
 
 
+def test_an_amount_of_memory_may_be_a_number_of_numpys() -> None:
+    amount: Any = np.int64(2**30)
+    assert repr(sojourn.isolated(memory=amount)(adder)) == "<isolated 'adder' | memory 1.0 GiB>"
+
+
 def test_deterministic_ops_need_a_seed() -> None:
     with pytest.raises(ValueError, match="deterministic=True needs a seed"):
         sojourn.open(adder, deterministic=True)

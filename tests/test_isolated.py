@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib.util
 import os
@@ -10,7 +11,7 @@ import sys
 import threading
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -261,6 +262,44 @@ def test_a_variable_that_cannot_travel_is_named() -> None:
         sojourn.isolated(lambda: helper() + rate, name="outer")()
     with pytest.raises(sojourn.InputError, match=r"^argument 1 \(a lock\) of 'len' cannot be sent"):
         sojourn.isolated(len)(lock)  # type: ignore[arg-type]
+
+
+def test_objects_with_slots_cross_with_a_class_that_travels_by_value() -> None:
+    @dataclasses.dataclass(slots=True)
+    class Loss:
+        value: float
+        epoch: int = 0
+
+    class Named(Loss):
+        __slots__ = ("_kept", "name")
+
+    class Private:
+        __slots__ = ("__value",)
+
+        def __init__(self, value: int) -> None:
+            self.__value = value
+
+        def get(self) -> int:
+            return self.__value
+
+    class Pair(NamedTuple):
+        one: int
+        other: int = 2
+
+    @sojourn.isolated
+    def report(given: Any) -> Any:
+        assert not hasattr(given, "__dict__")
+        return given, Loss(0.5), Private(3), Pair(1)
+
+    named = Named(0.1)
+    named.name = "first"
+    given, made, private, pair = report(named)
+    assert made == Loss(0.5)
+    assert (type(pair), pair.other) == (Pair, 2)
+    assert (type(given), given.value, given.name) == (Named, 0.1, "first")
+    assert not hasattr(given, "_kept")
+    assert private.get() == 3
+    assert report(Private(4))[0].get() == 4
 
 
 def test_an_error_keeps_its_type_its_attributes_and_its_traceback() -> None:

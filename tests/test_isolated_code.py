@@ -5,8 +5,11 @@ from __future__ import annotations
 import importlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import threading
+import time
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +20,7 @@ import pytest
 
 import sojourn
 from sojourn import imported
+from sojourn.functions.sending import pack_call
 
 pytestmark = pytest.mark.usefixtures("zygote")
 
@@ -397,3 +401,32 @@ def test_a_cached_function_of_a_module_stays_the_modules_own(project: Write) -> 
     project("cached.py", "import functools\n@functools.cache\ndef f(x):\n    return [x]\n")
     module = importlib.import_module("cached")
     assert sojourn.isolated(lambda: module.f)() is module.f
+
+
+class Slow:
+    """Takes its time to be pickled, and says when it has begun."""
+
+    def __init__(self) -> None:
+        self.has_begun = threading.Event()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        self.has_begun.set()
+        time.sleep(0.5)
+        return int, ()
+
+
+def test_a_fork_in_the_middle_of_a_call_can_call_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("made_here")  # in no file: its functions travel by value
+    exec("def same(x): return x", vars(module))
+    monkeypatch.setitem(sys.modules, "made_here", module)
+    slow = Slow()
+    caller = threading.Thread(target=pack_call, args=(module.same, (slow,), {}, "same"))
+    caller.start()
+    assert slow.has_begun.wait(10)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(10)  # what waits for ever ends
+        pack_call(module.same, (1,), {}, "same")
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    caller.join()

@@ -589,6 +589,21 @@ def test_results_are_found_again_though_the_bound_object_changes_meanwhile(tmp_p
     assert again.results == {0: 1, 1: 2, 2: 3}
 
 
+def test_results_are_found_again_though_their_items_change_meanwhile(tmp_path: Path) -> None:
+    def choices() -> list[Any]:
+        common: dict[str, Any] = {"depth": 2}
+        return [{"rate": rate, "common": common} for rate in (1, 2, 3)]
+
+    isolated, file = sojourn.isolated(rate_of), tmp_path / "sweep.results"
+    for done in isolated.sweep(choices(), workers=1, results=file, quiet=True):
+        done.item["common"]["best"] = done.item["loss"] = done.value
+    assert isolated.sweep(choices(), results=file).results == {0: 1, 1: 2, 2: 3}
+
+
+def rate_of(item: Any) -> Any:
+    return item["rate"]
+
+
 def pick(_: Any, item: Any) -> Any:
     return item
 

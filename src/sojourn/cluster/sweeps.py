@@ -78,7 +78,7 @@ class RemoteCall(Call):
             self.name,
             self._label,
             options.timeout,
-            options.memory,
+            options.memory_bytes,
             options.device,
             options.seed,
             options.deterministic,

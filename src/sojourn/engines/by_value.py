@@ -63,3 +63,12 @@ def _origin(name: str) -> str | None:
         if spec is not None:
             return spec.origin
     return None
+
+
+def _after_fork_in_child() -> None:
+    global _registering
+    _registering = threading.Lock()  # a thread that does not exist here may hold the other one
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

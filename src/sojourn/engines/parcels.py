@@ -10,6 +10,7 @@ import functools
 import io
 import pickle
 import sys
+from abc import ABCMeta
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -61,7 +62,20 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return _cached, (value.__wrapped__, value.cache_parameters())
         if type(value) is functools.cached_property:
             return _cached_property, (value.func, value.attrname)
-        return super().reducer_override(value)
+        reduced = super().reducer_override(value)
+        is_plain = type(value) in (type, ABCMeta) and reduced is not NotImplemented
+        if is_plain and "__slots__" in vars(value):
+            _keep_slots(value, reduced)
+        return reduced
+
+
+def _keep_slots(cls: type, reduced: tuple[Any, ...]) -> None:
+    """cloudpickle makes the class without its slots. What its objects then have in a `__dict__`
+    cannot be put into those of the class at home."""
+    make, parts, *_ = reduced
+    # A tuple's are empty, and `NamedTuple` makes them itself.
+    if make.__name__ == "_make_skeleton_class" and not issubclass(cls, tuple):
+        parts[3]["__slots__"] = vars(cls)["__slots__"]
 
 
 _LRU_CACHE = type(functools.lru_cache(len))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import partial
 
 from sojourn.kinds import Load
 from sojourn.probes import gpu
 from sojourn.session.devices import Choice, choose, everything
-from sojourn.values import arguments, format_bytes, parse_bytes
+from sojourn.values import arguments, format_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,19 +24,22 @@ class Options:
     deterministic: bool = False
 
     def __post_init__(self) -> None:
-        if self.timeout is not None and arguments.seconds("timeout", self.timeout) == 0:
-            raise ValueError(f"timeout must be a positive number of seconds, not {self.timeout!r}")
+        # Plain numbers from here on, whatever came: they are sent, to other machines too.
+        settle = partial(object.__setattr__, self)
+        if self.timeout is not None:
+            settle("timeout", arguments.seconds("timeout", self.timeout))
+            if self.timeout == 0:
+                raise ValueError("timeout must be a positive number of seconds, not 0")
         arguments.device("device", self.device)
-        arguments.seed(self.seed, self.deterministic)
+        settle("seed", arguments.seed(self.seed, self.deterministic))
         if self.name is not None:
             arguments.text("name", self.name)
-        if self.memory is not None:
-            arguments.memory("memory", self.memory)
+        _ = self.memory_bytes  # what is wrong with it is said now
 
     @property
     def memory_bytes(self) -> int | None:
         """The most the worker may allocate."""
-        return None if self.memory is None else parse_bytes(self.memory)
+        return None if self.memory is None else arguments.memory("memory", self.memory)
 
     def choice(self) -> Choice:
         """Where the call runs. A function may use several devices, so `"auto"` hides none."""
@@ -47,7 +51,7 @@ class Options:
         """What the engine needs before the call."""
         return Load(
             kind="calling",
-            seed=arguments.seed(self.seed),
+            seed=self.seed,
             deterministic=self.deterministic,
             device=self.device,
         )
@@ -56,8 +60,8 @@ class Options:
         parts = []
         if self.timeout is not None:
             parts.append(f"timeout {self.timeout:g} s")
-        if self.memory is not None:
-            parts.append(f"memory {format_bytes(parse_bytes(self.memory))}")
+        if self.memory_bytes is not None:
+            parts.append(f"memory {format_bytes(self.memory_bytes)}")
         if self.device != "auto":
             parts.append(f"on {self.device}")
         if self.seed is not None:

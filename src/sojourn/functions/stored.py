@@ -35,6 +35,7 @@ class Stored:
             ) from error
         self._found: dict[bytes, list[Any]] = {}
         self._used: Counter[bytes] = Counter()
+        self._keys: dict[int, bytes] = {}  # of items that have no result yet, as they were then
 
     def read(self) -> None:
         """Learn what is in the file."""
@@ -46,17 +47,21 @@ class Stored:
         with self._file.writing() as self._found:
             yield
 
-    def recall(self, item: Item) -> list[Any]:
-        """The result of an item, alone in a list; an empty list if there is none."""
-        known = self._key(item)
+    def recall(self, index: int, item: Item) -> list[Any]:
+        """The result of an item, alone in a list; an empty list if there is none. What changes of
+        the item from now on does not matter."""
+        known = self._keys.get(index) or self._key(item)
         place = self._used[known]
         found = self._found.get(known, [])[place : place + 1]
         self._used[known] += len(found)
+        self._keys[index] = known
+        if found:
+            del self._keys[index]
         return found
 
-    def add(self, item: Item, value: Any) -> None:
-        """Add the result of an item. It is on the disk when this returns."""
-        known = self._key(item)
+    def add(self, index: int, value: Any) -> None:
+        """Add the result of an item that had none. It is on the disk when this returns."""
+        known = self._keys.pop(index)
         self._used[known] += 1
         self._file.append(known, value)
 

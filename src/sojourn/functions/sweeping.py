@@ -261,15 +261,15 @@ class Sweep(Generic[R]):
         value = flight.futures[index].result()
         flight.forget(index)
         self.results[index] = value
-        item = self._open.pop(index)
+        del self._open[index]
         if self._stored is not None:
             self._unstored += 1
-            self._stored.add(item, value)
+            self._stored.add(index, value)
             self._unstored -= 1
 
     def _recall(self, index: int) -> bool:
         """Whether an earlier run has left a result."""
-        found = [] if self._stored is None else self._stored.recall(self._open[index])
+        found = [] if self._stored is None else self._stored.recall(index, self._open[index])
         if found:
             [self.results[index]] = found
             del self._open[index]
