@@ -56,6 +56,7 @@ class Module:
         self.methods: dict[str, list[Function]] = {}
         self.classes: dict[str, ast.ClassDef] = {}
         self.all_classes: list[ast.ClassDef] = []
+        self.inner: dict[tuple[ast.AST, str], list[Function | ast.ClassDef]] = {}  # by their scope
         self.calls: list[ast.Call] = []
         self.attributes: dict[str, list[ast.Attribute]] = {}
         self._bound: dict[Function, set[str]] = {}
@@ -63,6 +64,8 @@ class Module:
         for parent in ast.walk(tree):
             for child in ast.iter_child_nodes(parent):
                 self.parents[child] = parent
+                if isinstance(child, Function | ast.ClassDef):
+                    self.inner.setdefault((self.scope_of(child), child.name), []).append(child)
                 if isinstance(child, ast.Attribute):
                     self.attributes.setdefault(child.attr, []).append(child)
                 elif isinstance(child, ast.Call):
