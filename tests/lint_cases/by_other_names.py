@@ -263,3 +263,37 @@ def keeping_the_best(sess, batches):
     for batch in batches:
         best.offer(sess, sess.run(v, {x: batch}))
         best.resize(sess, batch.shape)
+
+
+class Trainer:
+    def __init__(self, sess):
+        self.sess = sess
+
+    def train(self, epochs):
+        for _ in range(epochs):
+            self.train_epoch()
+
+    def train_epoch(self):
+        raise NotImplementedError
+
+
+class Growing(Trainer):
+    def train_epoch(self):
+        self.sess.run(tf.assign_add(v, 1.0))  # expect: SOJ004
+
+
+class Other:
+    def train_epoch(self, sess):
+        sess.run(tf.assign_add(v, 1.0))
+
+
+def by_a_method_that_has_a_name(sess, batches, parts):
+    run = sess.run
+    for batch in batches:
+        print(run(tf.reduce_max(x), {x: batch}))  # expect: SOJ004
+        print(parts["model"].run(batch))
+
+
+def by_a_session_in_a_dict(parts, batches):
+    for batch in batches:
+        parts["sess"].run(tf.reduce_max(x), {x: batch})  # expect: SOJ004
