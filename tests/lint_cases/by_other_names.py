@@ -230,3 +230,70 @@ def looked_up(sess, fetched):
 def by_a_function_that_looks_up_what_it_is_given(sess, count):
     for index in range(count):
         print(looked_up(sess, index + 1))
+
+
+def read(path):
+    return tf.data.TextLineDataset(path).make_one_shot_iterator().get_next()
+
+
+def once_more_from_the_start(sess, path, epochs):
+    for _ in range(epochs):
+        line = read(path)  # expect: SOJ004
+        while True:
+            print(sess.run(line))
+
+
+class Best:
+    def __init__(self):
+        self.score, self.shape = 0.0, None
+
+    def offer(self, sess, score):
+        if score > self.score:
+            self.score = score
+            tf.train.Saver().save(sess, "best")  # expect: SOJ004
+
+    def resize(self, sess, shape):
+        if shape != self.shape:
+            self.shape = shape
+            sess.run(tf.zeros(shape))
+
+
+def keeping_the_best(sess, batches):
+    best = Best()
+    for batch in batches:
+        best.offer(sess, sess.run(v, {x: batch}))
+        best.resize(sess, batch.shape)
+
+
+class Trainer:
+    def __init__(self, sess):
+        self.sess = sess
+
+    def train(self, epochs):
+        for _ in range(epochs):
+            self.train_epoch()
+
+    def train_epoch(self):
+        raise NotImplementedError
+
+
+class Growing(Trainer):
+    def train_epoch(self):
+        self.sess.run(tf.assign_add(v, 1.0))  # expect: SOJ004
+
+
+class Other:
+    def train_epoch(self, sess):
+        sess.run(tf.assign_add(v, 1.0))
+
+
+def by_a_method_that_has_a_name(sess, batches, parts):
+    run = sess.run
+    for batch in batches:
+        print(run(tf.reduce_max(x), {x: batch}))  # expect: SOJ004
+        print(parts["model"].run(batch))
+
+
+def by_a_session_in_a_dict(parts, batches):
+    for batch in batches:
+        parts["sess"].run(tf.reduce_max(x), {x: batch})  # expect: SOJ004

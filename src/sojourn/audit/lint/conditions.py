@@ -50,7 +50,8 @@ def turns_of(branch: ast.If, child: ast.AST, region: Loop | Function) -> Turns:
     if isinstance(region, Function):
         # `if shape != self.shape:` may be there so that the rest happens once.
         is_asked = any(_is_asked(part, region) for part in ast.walk(test))
-        return Turns.AGAIN if _is_repeating(test) or is_asked else Turns.UNKNOWN
+        is_again = is_asked or _is_repeating(test) or _is_new_best(branch, child)
+        return Turns.AGAIN if is_again else Turns.UNKNOWN
     if _comes_again(test) or _is_every_other_turn(branch, child) or _is_there(branch, child):
         return Turns.AGAIN
     if _is_fixed(test, region):
@@ -162,6 +163,16 @@ def _is_repeating(test: ast.expr) -> bool:
 
 def _is_random(func: ast.expr) -> bool:
     return "random" in ast.unparse(func) or last_name(func) in ("rand", "randint", "randn")
+
+
+def _is_new_best(branch: ast.If, child: ast.AST) -> bool:
+    """`if score > self.best:`, in a branch that sets `self.best`: at each new one."""
+    test = branch.test
+    if child not in branch.body or not isinstance(test, ast.Compare):
+        return False
+    sides = [s for s in (test.left, test.comparators[0]) if isinstance(s, ast.Attribute)]
+    is_order = isinstance(test.ops[0], _ORDER) and len(sides) == 1
+    return is_order and any(binds(part, sides[0].attr) for part in branch.body)
 
 
 def _is_every_other_turn(branch: ast.If, child: ast.AST) -> bool:

@@ -114,11 +114,12 @@ class Definitions:
         if last_name(value.func) == "partial":
             return self.definition(module, value.args[0]) if value.args else None
         made = self.definition(module, value.func)
-        if made is None or not isinstance(made.node, Function):
+        if made is None or not any(isinstance(n, Function) for n in made.node.body):
             return None
         given = [n.value for n in own_nodes(made.node) if isinstance(n, ast.Return)]
         found = self.definition(made.module, given[0]) if len(given) == 1 and given[0] else None
-        return found if found and made.module.scope_of(found.node) is made.node else None
+        is_inner = found is not None and found.node in made.node.body
+        return found if is_inner else None
 
     @cached_property
     def aliases(self) -> dict[str, set[str]]:
@@ -169,11 +170,7 @@ class Definitions:
             is_made = any(last_name(d) == "classmethod" for d in home.decorator_list)
             return Definition(module, owner) if owner is not None and is_made else None
         if home is not module.tree:
-            inner = [
-                n
-                for n in own_nodes(home)
-                if isinstance(n, Function | ast.ClassDef) and n.name == node.id
-            ]
+            inner = module.inner.get((home, node.id), [])
             if len(inner) == 1 and (home, node.id) not in module.bindings:
                 return Definition(module, inner[0])
             if node.id not in module.names.imports or (home, node.id) in module.bindings:

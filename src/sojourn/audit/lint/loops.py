@@ -136,8 +136,12 @@ class Loops:
             return False
         if call.func.attr in ASSIGNING:
             return is_tensor(module, call.func.value)
+        if call.func.attr in ("make_one_shot_iterator", "make_initializable_iterator"):
+            return True
         if call.func.attr == "get_next":
-            return not call.args and "iter" in last_name(call.func.value).lower()
+            owner = call.func.value
+            owner = owner.func if isinstance(owner, ast.Call) else owner
+            return not call.args and "iter" in last_name(owner).lower()
         is_training = call.func.attr in ("minimize", "apply_gradients", "compute_gradients")
         return is_training and _is_optimizer(module, call.func.value)
 

@@ -56,6 +56,7 @@ class Module:
         self.methods: dict[str, list[Function]] = {}
         self.classes: dict[str, ast.ClassDef] = {}
         self.all_classes: list[ast.ClassDef] = []
+        self.inner: dict[tuple[ast.AST, str], list[Function | ast.ClassDef]] = {}  # by their scope
         self.calls: list[ast.Call] = []
         self.attributes: dict[str, list[ast.Attribute]] = {}
         self._bound: dict[Function, set[str]] = {}
@@ -63,6 +64,8 @@ class Module:
         for parent in ast.walk(tree):
             for child in ast.iter_child_nodes(parent):
                 self.parents[child] = parent
+                if isinstance(child, Function | ast.ClassDef):
+                    self.inner.setdefault((self.scope_of(child), child.name), []).append(child)
                 if isinstance(child, ast.Attribute):
                     self.attributes.setdefault(child.attr, []).append(child)
                 elif isinstance(child, ast.Call):
@@ -289,25 +292,31 @@ class Module:
 def _name_lambdas(tree: ast.Module) -> None:
     """Make `predict = lambda x: sess.run(y, {inputs: x})` a function like others.
 
-    Unless something else has the same name.
+    Unless something else of the same scope has that name.
     """
-    stores = [n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and not _is_load(n)]
-    for parent in ast.walk(tree):
-        for block in ("body", "orelse"):
-            statements = getattr(parent, block, None)
-            if isinstance(parent, ast.ClassDef) or not isinstance(statements, list):
-                continue
-            for place, node in enumerate(statements):
+    if not any(isinstance(n, ast.Lambda) for n in ast.walk(tree)):
+        return
+    for scope in [n for n in ast.walk(tree) if isinstance(n, ast.Module | Function)]:
+        nodes = [scope, *own_nodes(scope)]
+        stores = [n.id for n in nodes if isinstance(n, ast.Name) and not _is_load(n)]
+        outer = declared(scope, ast.Global) | declared(scope, ast.Nonlocal)
+        own = [n for n in nodes if n is scope or not isinstance(n, _SCOPES)]
+        for block in (getattr(n, key, None) for n in own for key in ("body", "orelse")):
+            for place, node in enumerate(block if isinstance(block, list) else ()):
                 if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Lambda):
                     continue
-                target = node.targets[0]
-                if isinstance(target, ast.Name) and stores.count(target.id) == 1:
-                    body = ast.copy_location(ast.Return(node.value.body), node.value.body)
-                    made = ast.parse("def f(): pass").body[0]
-                    assert isinstance(made, ast.FunctionDef)
-                    made.name, made.args, made.body = target.id, node.value.args, [body]
-                    made.type_comment = LAMBDA
-                    statements[place] = ast.copy_location(made, node)
+                name = last_name(node.targets[0])
+                is_plain = isinstance(node.targets[0], ast.Name) and name not in outer
+                if is_plain and stores.count(name) == 1:
+                    block[place] = _as_function(name, node, node.value)  # type: ignore[index]
+
+
+def _as_function(name: str, node: ast.Assign, value: ast.Lambda) -> ast.FunctionDef:
+    made = ast.parse("def f(): pass").body[0]
+    assert isinstance(made, ast.FunctionDef)
+    made.name, made.args, made.type_comment = name, value.args, LAMBDA
+    made.body = [ast.copy_location(ast.Return(value.body), value.body)]
+    return ast.copy_location(made, node)
 
 
 def _has_tests(node: ast.ClassDef) -> bool:

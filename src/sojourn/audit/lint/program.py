@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 
-from sojourn.audit.lint.definitions import Definitions
+from sojourn.audit.lint.definitions import Definition, Definitions
 from sojourn.audit.lint.groups import groups
 from sojourn.audit.lint.module import Function, Module, is_self, last_name, own_uses
 from sojourn.audit.lint.problem import Problem
@@ -87,7 +87,9 @@ class Program(Definitions):
         for name in {function.name, *self.aliases.get(function.name, ())}:
             for module, call in self.calls_named(name):
                 found = self.callee(module, call)
-                if found is not None and found.node is function:
+                if found is not None and (
+                    found.node is function or self._is_overridden(module, call, found, function)
+                ):
                     yield module, call
         for name in self._makers_of(function):
             for module, call in self.calls_named(name):
@@ -97,6 +99,17 @@ class Program(Definitions):
                 made = self.constructor(found)
                 if made is not None and made.node is function:
                     yield module, call
+
+    def _is_overridden(
+        self, module: Module, call: ast.Call, found: Definition, function: Function
+    ) -> bool:
+        """`self.train_epoch()` of a base class, whose method this function is in a class below."""
+        is_own = isinstance(call.func, ast.Attribute) and is_self(call.func.value)
+        base = module.class_of(call)
+        if not is_own or base is None or found.node.name != function.name:
+            return False
+        below = [c for c, above in self._ancestors.items() if base.name in above]
+        return any(function in c.body for c in below)
 
     def _makers_of(self, function: Function) -> set[str]:
         """The classes whose objects this function may be the constructor of, by name."""

@@ -33,6 +33,8 @@ _ORDER = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 
 def looks_like_session(node: ast.expr) -> bool:
     """Whether a name says that it is a session: `sess`, `self.session`, `get_session()`."""
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+        return bool(_SESSION_NAME.search(str(node.slice.value)))  # `config["sess"]`
     named = node.func if isinstance(node, ast.Call) else node
     return bool(_SESSION_NAME.search(last_name(named)))
 
@@ -43,9 +45,10 @@ def is_step(module: Module, call: ast.Call) -> bool:
         return True
     if _is_backend_function(module, call.func) or _is_backend_eval(module, call):
         return _has_graphs(module)
-    if not isinstance(call.func, ast.Attribute):
+    func = _called(module, call)
+    if not isinstance(func, ast.Attribute):
         return False
-    name, owner = call.func.attr, call.func.value
+    name, owner = func.attr, func.value
     keywords = {keyword.arg for keyword in call.keywords}
     if name == "run":
         if looks_like_session(owner) or module.is_session(owner):
@@ -64,6 +67,13 @@ def is_step(module: Module, call: ast.Call) -> bool:
         is_fed = isinstance(given, ast.Dict) or "feed" in last_name(given)
         return is_fed or looks_like_session(given)
     return not _has(module, "torch")
+
+
+def _called(module: Module, call: ast.Call) -> ast.expr:
+    """What a call calls: `sess.run` for `run` where it is nothing else."""
+    values = module.values_of(call.func) if isinstance(call.func, ast.Name) else []
+    is_method = len(values) == 1 and isinstance(values[0], ast.Attribute)
+    return values[0] if is_method and values[0] is not None else call.func
 
 
 def taken(module: Module, call: ast.Call) -> list[ast.expr]:
@@ -140,9 +150,10 @@ def fetches(module: Module, call: ast.Call) -> Iterator[ast.expr]:
     """What a step fetches: the parts of the first argument of `run`, or what `.eval()` is of."""
     given = _handed_on(module, call)
     if not given:
-        if not isinstance(call.func, ast.Attribute):
+        func = _called(module, call)
+        if not isinstance(func, ast.Attribute):
             return  # what `K.function` returned
-        owner = call.func.value
+        owner = func.value
         given = [k.value for k in call.keywords if k.arg == "fetches"] + call.args[:1]
         if _is_backend_eval(module, call):
             yield from call.args[:1]
