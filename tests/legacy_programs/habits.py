@@ -40,6 +40,7 @@ joined = tf.concat_v2([[1], [2]], 0)
 sparse = tf.SparseTensor(indices=[[0, 1]], values=[3.0], shape=[2, 2])
 assert isinstance(sparse, tf.SparseTensor)
 dense = tf.sparse_tensor_to_dense(sparse)
+assert tf.pywrap_tensorflow.NewCheckpointReader
 stacked = tf.TensorArray(tf.float32, 2).unpack(tf.constant([1.0, 2.0])).pack()
 normal = ds.Normal(mu=0.0, sigma=2.0)
 together = ds.MultivariateNormalDiag([0.0, 0.0], [2.0, 2.0])
