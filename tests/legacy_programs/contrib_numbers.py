@@ -71,4 +71,27 @@ with tf.Session() as sess:
     np.testing.assert_allclose(sess.run(relaxed.log_prob(at)), [np.log(density)], atol=1e-4)
     likely = sess.run(hard.log_prob([[0, 1, 0]]))
     np.testing.assert_allclose(likely, [np.log(SHARES[1])], atol=1e-5)
+
+# A moving mean without bias is the mean of the batches so far, the later ones counting for more.
+tf.reset_default_graph()
+slim = tf.contrib.slim
+seen, is_training = tf.placeholder(tf.float32, [None, 2]), tf.placeholder(tf.bool)
+normed = slim.batch_norm(
+    seen, 0.9, is_training=is_training, updates_collections=None, zero_debias_moving_mean=True
+)
+(mean,) = tf.contrib.framework.get_variables("BatchNorm/moving_mean")
+names = {variable.op.name for variable in tf.global_variables()}
+assert "BatchNorm/BatchNorm/moving_mean/biased" in names
+deep = slim.conv3d_transpose(tf.ones([1, 2, 2, 2, 3]), 4, 2, 2)
+assert slim.avg_pool3d(slim.max_pool3d(deep, 2), [2, 2, 2]).shape.as_list() == [1, 1, 1, 1, 4]
+with tf.Session() as sess:
+    sess.run(tf.global_variables_initializer())
+    one = np.array([[1.0, 2.0], [3.0, 4.0]])
+    sess.run(normed, {seen: one, is_training: False})
+    assert not sess.run(mean).any()
+    sess.run(normed, {seen: one, is_training: True})
+    assert np.allclose(sess.run(mean), [2, 3], atol=1e-4)
+    sess.run(normed, {seen: one * 2, is_training: True})
+    weighed = (0.09 * one + 0.1 * one * 2).mean(0) / (1 - 0.81)
+    assert np.allclose(sess.run(mean), weighed, atol=1e-3)
 print("fine")

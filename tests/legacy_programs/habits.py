@@ -40,9 +40,13 @@ joined = tf.concat_v2([[1], [2]], 0)
 sparse = tf.SparseTensor(indices=[[0, 1]], values=[3.0], shape=[2, 2])
 assert isinstance(sparse, tf.SparseTensor)
 dense = tf.sparse_tensor_to_dense(sparse)
+assert tf.pywrap_tensorflow.NewCheckpointReader
 stacked = tf.TensorArray(tf.float32, 2).unpack(tf.constant([1.0, 2.0])).pack()
 normal = ds.Normal(mu=0.0, sigma=2.0)
 together = ds.MultivariateNormalDiag([0.0, 0.0], [2.0, 2.0])
+pairs = [(mu, [sd] * 2) for mu, sd in (([0.0, 1.0], 2.0), ([1.0, 3.0], 0.5))]
+apart = ds.kl_divergence(*[ds.MultivariateNormalDiag(*pair) for pair in pairs])
+each = ds.kl_divergence(*[ds.Normal(*pair) for pair in pairs])
 table = tf.contrib.lookup.index_table_from_tensor(mapping=tf.constant(["a", "b"]))
 found = table.lookup(tf.constant(["b"]))
 grouped = tf.contrib.layers.maxout(tf.constant([[1.0, 5.0, 2.0, 3.0]]), 2)
@@ -68,6 +72,7 @@ with tf.Session() as sess:
     one, pair = sess.run([normal.log_pdf(1.0), together.log_prob([1.0, 1.0])])
     assert np.isclose(2 * one, pair)
     assert sess.run(together.sample(3)).shape == (3, 2)
+    assert np.isclose(sess.run(apart), sess.run(each).sum())
     assert sess.run(found).tolist() == [1]
     assert sess.run(grouped).tolist() == [[5, 3]]
 print("fine")

@@ -32,9 +32,7 @@ assert sequences.shape.as_list() == [None, 5, 8]
 assert len(states) == 4
 outer = tf.keras.Model(rows, [sequences, steps(rows)])
 again = tf.keras.Sequential([layers.Bidirectional(layers.LSTM(4), input_shape=(5, 3))])
-copied = tf.keras.Sequential.from_config(
-    again.get_config(), {"Bidirectional": layers.Bidirectional}
-)
+copied = tf.keras.Sequential.from_config(again.get_config())
 assert copied.output_shape == (None, 8)
 data = np.random.RandomState(1).rand(2, 5, 3).astype(np.float32)
 _, spread = outer.predict(data)
@@ -52,4 +50,30 @@ tokens = tf.keras.preprocessing.text.Tokenizer(num_words=10)
 tokens.fit_on_texts(["a b c", "a b"])
 padded = tf.keras.preprocessing.sequence.pad_sequences(tokens.texts_to_sequences(["a c"]), 3)
 assert padded.tolist() == [[0, 1, 3]]
+
+# Every layer that a model may have is found when it is loaded, also as TensorFlow 1 described it.
+kinds = [
+    layers.BatchNormalization(gamma_regularizer=tf.keras.regularizers.l2(0.1)),
+    layers.TimeDistributed(layers.Dense(4)),
+    layers.LayerNormalization(),
+    layers.GaussianNoise(0.1),
+    layers.Bidirectional(layers.LSTM(3, return_sequences=True)),
+    layers.CuDNNGRU(2),
+]
+saved = tf.keras.Sequential([layers.Dense(3, input_shape=(5, 3)), *kinds])
+saved.compile("sgd", "mse")
+saved.save("model.h5")
+loaded = tf.keras.models.load_model("model.h5")
+assert np.allclose(saved.predict(data), loaded.predict(data), atol=1e-6)
+described = {
+    "axis": [2],
+    "beta_initializer": {"class_name": "Ones", "config": {"dtype": "float32"}},
+    "gamma_regularizer": {"class_name": "L1L2", "config": {"l1": 0.0, "l2": 0.5}},
+    "beta_constraint": None,
+    "renorm": False,
+}
+old = tf.keras.layers.deserialize({"class_name": "BatchNormalization", "config": described})
+old.build((None, 5, 3))
+assert old.get_weights()[1].tolist() == [1, 1, 1]
+assert len(old.losses) == 1
 print("fine")

@@ -8,6 +8,7 @@ with graphs (data sets, preprocessing, `to_categorical`) comes from Keras 3.
 from __future__ import annotations
 
 import importlib
+import types
 from typing import Any
 
 from sojourn.compat.legacy.namespaces import Namespace
@@ -28,9 +29,8 @@ def namespace() -> Namespace:
     return Namespace(
         "tensorflow.keras",
         (kept,),
-        {"__version__": _VERSION},
+        {"__version__": _VERSION, "layers": _layers()},
         lazy={
-            "layers": _layers,
             "optimizers": _optimizers,
             "utils": _utils,
             "backend": _backend,
@@ -73,11 +73,20 @@ def _layers() -> Namespace:
     from sojourn.compat.legacy.layers import Normalizes
 
     kept = importlib.import_module(f"{_KEPT}.layers")
+    kept_parts = importlib.import_module(_KEPT)  # initializers, regularizers, constraints
     recurrent = importlib.import_module(f"{_KEPT}.layers.recurrent")
     backend = importlib.import_module(f"{_KEPT}.backend")
 
     class BatchNormalization(Normalizes, kept.Layer):  # type: ignore[misc, name-defined]
         """The layer of `tf.keras`: Keras runs its updates, and its learning phase switches it."""
+
+        def __init__(self, *args: Any, **named: Any) -> None:
+            # Those of a model that is loaded are described, not objects.
+            for name, value in named.items():
+                module = getattr(kept_parts, name.rpartition("_")[2] + "s", None)
+                if value is not None and module is not None:
+                    named[name] = module.get(value)
+            super().__init__(*args, **named)
 
         def call(self, inputs: Any, training: Any = None) -> Any:
             return super().call(inputs, backend.learning_phase() if training is None else training)
@@ -86,18 +95,24 @@ def _layers() -> Namespace:
             names = ("axis", "momentum", "epsilon", "center", "scale")
             return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
+    ours = {
+        "CuDNNLSTM": _plain(recurrent.LSTM),
+        "CuDNNGRU": _plain(recurrent.GRU),
+        "BatchNormalization": BatchNormalization,
+        **{layer.__name__: layer for layer in MISSING},
+    }
+    # Where a model that is loaded looks for its layers, after what its program names.
+    known: Any = importlib.import_module(f"{_KEPT}.layers.serialization")
+    known.ALL_MODULES = (*known.ALL_MODULES, types.SimpleNamespace(**ours))
     here = Namespace(
         "tensorflow.keras.layers",
         (kept,),
         {
             "LSTM": recurrent.LSTM,
             "GRU": recurrent.GRU,
-            "CuDNNLSTM": _plain(recurrent.LSTM),
-            "CuDNNGRU": _plain(recurrent.GRU),
             "LSTMCell": recurrent.LSTMCell,
             "GRUCell": recurrent.GRUCell,
-            "BatchNormalization": BatchNormalization,
-            **{layer.__name__: layer for layer in MISSING},
+            **ours,
         },
         shown_as="tf.keras.layers",
     )
@@ -114,7 +129,8 @@ def _plain(layer: Any) -> Any:
             named.setdefault("reset_after", True)
         layer.__init__(self, units, **named)
 
-    return type(f"CuDNN{layer.__name__}", (layer,), {"__init__": __init__})
+    # Its class's name tells Keras how its weights lie in a file: those of cuDNN are turned.
+    return type(layer.__name__, (layer,), {"__init__": __init__})
 
 
 def _optimizers() -> Namespace:

@@ -67,6 +67,7 @@ def namespace(session: Namespace, *, as_tensorflow: bool) -> Namespace:
             "tpu": _tpu,
             "keras": keras.namespace,
             "core": lambda: importlib.import_module("tensorflow.core"),
+            "pywrap_tensorflow": module("tensorflow.python.training.py_checkpoint_reader"),
         },
         shown_as="tf",
     )

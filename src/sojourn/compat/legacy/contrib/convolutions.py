@@ -77,27 +77,34 @@ def _convolution(kind: str, default: str) -> Any:
 conv1d = convolution1d = _convolution("Conv1D", "Conv")
 conv2d = convolution2d = convolution = _convolution("Conv2D", "Conv")
 conv3d = convolution3d = _convolution("Conv3D", "Conv")
-_transpose2d = _convolution("Conv2DTranspose", "Conv2d_transpose")
 
 
-@add_arg_scope
-def conv2d_transpose(
-    inputs: Any,
-    num_outputs: int,
-    kernel_size: Any,
-    stride: Any = 1,
-    padding: str = "SAME",
-    data_format: str | None = "NHWC",
-    activation_fn: Any = tf.nn.relu,
-    **kwargs: Any,
-) -> Any:
-    """A transposed convolution; it has no `rate` among its arguments."""
-    return _transpose2d(
-        inputs, num_outputs, kernel_size, stride, padding, data_format, 1, activation_fn, **kwargs
-    )
+def _transposed(made: Any, name: str) -> Any:
+    def call(
+        inputs: Any,
+        num_outputs: int,
+        kernel_size: Any,
+        stride: Any = 1,
+        padding: str = "SAME",
+        data_format: str | None = None,
+        activation_fn: Any = tf.nn.relu,
+        *rest: Any,
+        **kwargs: Any,
+    ) -> Any:
+        some = (inputs, num_outputs, kernel_size, stride, padding, data_format)
+        return made(*some, 1, activation_fn, *rest, **kwargs)
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = "A transposed convolution; it has no `rate` among its arguments."
+    return add_arg_scope(call)
 
 
-convolution2d_transpose = conv2d_transpose
+conv2d_transpose = convolution2d_transpose = _transposed(
+    _convolution("Conv2DTranspose", "Conv2d_transpose"), "conv2d_transpose"
+)
+conv3d_transpose = convolution3d_transpose = _transposed(
+    _convolution("Conv3DTranspose", "Conv3d_transpose"), "conv3d_transpose"
+)
 
 
 @add_arg_scope
@@ -161,38 +168,29 @@ def separable_conv2d(
 separable_convolution2d = separable_conv2d
 
 
-@add_arg_scope
-def max_pool2d(
-    inputs: Any,
-    kernel_size: Any,
-    stride: Any = 2,
-    padding: str = "VALID",
-    data_format: str = "NHWC",
-    outputs_collections: Any = None,
-    scope: Any = None,
-) -> Any:
-    """The largest value of each window."""
-    pooled = _core.max_pooling2d(
-        inputs, kernel_size, stride, padding.lower(), _order(data_format), scope
-    )
-    return collect(pooled, outputs_collections, pooled.op.name.rpartition("/")[0])
+def _pooling(function: Any, default_name: str) -> Any:
+    def call(
+        inputs: Any,
+        kernel_size: Any,
+        stride: Any = 2,
+        padding: str = "VALID",
+        data_format: str = "",
+        outputs_collections: Any = None,
+        scope: Any = None,
+    ) -> Any:
+        order = _order(data_format)
+        pooled = function(inputs, kernel_size, stride, padding.lower(), order, scope)
+        return collect(pooled, outputs_collections, pooled.op.name.rpartition("/")[0])
+
+    call.__name__ = call.__qualname__ = default_name
+    call.__doc__ = "One number for each window."
+    return add_arg_scope(call)
 
 
-@add_arg_scope
-def avg_pool2d(
-    inputs: Any,
-    kernel_size: Any,
-    stride: Any = 2,
-    padding: str = "VALID",
-    data_format: str = "NHWC",
-    outputs_collections: Any = None,
-    scope: Any = None,
-) -> Any:
-    """The mean of each window."""
-    pooled = _core.average_pooling2d(
-        inputs, kernel_size, stride, padding.lower(), _order(data_format), scope
-    )
-    return collect(pooled, outputs_collections, pooled.op.name.rpartition("/")[0])
+max_pool2d = _pooling(_core.max_pooling2d, "max_pool2d")
+avg_pool2d = _pooling(_core.average_pooling2d, "avg_pool2d")
+max_pool3d = _pooling(_core.max_pooling3d, "max_pool3d")
+avg_pool3d = _pooling(_core.average_pooling3d, "avg_pool3d")
 
 
 def _order(data_format: str) -> str:

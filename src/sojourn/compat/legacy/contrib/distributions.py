@@ -85,6 +85,15 @@ class MultivariateNormalDiag:
     pdf, log_pdf, mode = prob, log_prob, mean
 
 
+def _kl_of_diagonals(a: Any, b: Any, name: Any = None) -> Any:
+    ratio = tf.square(a.scale / b.scale)
+    apart = tf.square((a.loc - b.loc) / b.scale)
+    return tf.reduce_sum(ratio + apart - 1 - tf.log(ratio), -1) / 2
+
+
+_kept.RegisterKL(MultivariateNormalDiag, MultivariateNormalDiag)(_kl_of_diagonals)
+
+
 class OneHotCategorical(Categorical):  # type: ignore[misc, valid-type]
     """One of several classes, as a vector with a one in its place."""
 

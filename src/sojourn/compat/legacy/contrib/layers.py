@@ -27,16 +27,20 @@ from sojourn.compat.legacy.contrib.building import (  # noqa: F401
 )
 from sojourn.compat.legacy.contrib.convolutions import (  # noqa: F401
     avg_pool2d,
+    avg_pool3d,
     conv1d,
     conv2d,
     conv2d_transpose,
     conv3d,
+    conv3d_transpose,
     convolution,
     convolution1d,
     convolution2d,
     convolution2d_transpose,
     convolution3d,
+    convolution3d_transpose,
     max_pool2d,
+    max_pool3d,
     separable_conv2d,
     separable_convolution2d,
 )

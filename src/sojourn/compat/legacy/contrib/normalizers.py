@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import tensorflow.compat.v1 as tf
+from tensorflow.python.framework.smart_cond import smart_cond
+from tensorflow.python.training.moving_averages import assign_moving_average
 
 from sojourn.compat.legacy import layers as tf_layers
 from sojourn.compat.legacy.contrib.building import (
@@ -46,7 +48,8 @@ def batch_norm(
     penalty = param_regularizers or {}
     with tf.variable_scope(scope, "BatchNorm", [inputs], reuse=reuse) as here:
         inputs = tf.convert_to_tensor(inputs)
-        layer = tf_layers.BatchNormalization(
+        kind = _Debiased if zero_debias_moving_mean else tf_layers.BatchNormalization
+        layer = kind(
             axis=1 if data_format in CHANNELS_FIRST else -1,
             momentum=decay,
             epsilon=epsilon,
@@ -78,6 +81,20 @@ def batch_norm(
                 for update in updates:
                     tf.add_to_collection(updates_collections, update)
         return finish(outputs, None, None, activation_fn, outputs_collections)
+
+
+class _Debiased(tf_layers.BatchNormalization):
+    """The moving mean is that of the batches so far, not drawn towards what it started with."""
+
+    def _moved(self, average: Any, value: Any, training: Any) -> Any:
+        if average is not self.moving_mean:
+            return super()._moved(average, value, training)
+        kept, value = self.momentum, tf.stop_gradient(value)
+        return smart_cond(
+            training,
+            lambda: assign_moving_average(average, value, kept, zero_debias=True),
+            lambda: tf.identity(average),
+        )
 
 
 @add_arg_scope

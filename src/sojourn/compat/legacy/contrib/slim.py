@@ -51,6 +51,7 @@ from sojourn.compat.legacy.contrib.slim_data import (
     queues,
     tfexample_decoder,
 )
+from sojourn.compat.legacy.contrib.slim_nets import nets, resnet_utils, resnet_v1, resnet_v2, vgg
 from sojourn.compat.legacy.contrib.streaming import (
     STREAMING,
     aggregate_metric_map,
@@ -171,11 +172,16 @@ __all__ = [
     "metrics",
     "model_analyzer",
     "model_variable",
+    "nets",
     "parallel_reader",
     "prefetch_queue",
     "queues",
+    "resnet_utils",
+    "resnet_v1",
+    "resnet_v2",
     "tfexample_decoder",
     "utils",
     "variable",
+    "vgg",
 ]
 __getattr__ = removed.missing_name("tf.contrib.slim")
