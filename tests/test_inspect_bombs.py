@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tracemalloc
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,8 @@ from sojourn.probes.model_files import graphs, inspect_model, meta_graphs
 from sojourn.probes.model_files.checkpoints import parse_index
 from sojourn.probes.model_files.graphs import parse_graph
 from sojourn.probes.model_files.meta_graphs import parse_saved_model
+from sojourn.probes.model_files.onnx_files import parse_onnx
+from sojourn.probes.model_files.ops import judge
 from test_inspect_attacks import FILL, TABLE, dangers, told
 from wire_writer import asset, collection, field, index_of, node, saved_model, signature
 
@@ -34,6 +38,55 @@ def test_what_is_counted_is_counted_before_it_is_kept(monkeypatch: pytest.Monkey
     ):
         with pytest.raises(ModelError, match="100 names"):
             parse_saved_model(memoryview(saved_model(content)))
+
+
+_OF_A_PRINT = [
+    field(5) * 20_000,  # attributes
+    field(5, field(1, "a"), field(2) * 20_000),  # parts of one
+    field(5, field(2, field(1, field(9) * 20_000))),  # functions in one
+    field(5, field(2, field(10, field(2) * 20_000))),  # attributes of a function in one
+]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(saved_model(field(2, field(1, field(2, "PrintV2"), more))) for more in _OF_A_PRINT),
+        saved_model(
+            field(
+                4, field(1, "saved_model_assets"), field(2, field(5, field(1, field(2) * 20_000)))
+            )
+        ),
+    ],
+)
+def test_what_is_empty_takes_no_more_memory_than_it_has_bytes(
+    content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(graphs, "_MOST_ATTRIBUTES", 100)
+    assert _peak(_judged, content) < 5 * len(content) + 100_000
+
+
+@pytest.mark.parametrize("content", [field(7, field(11, field(2) * 20_000)), field(7) * 20_000])
+def test_parts_of_an_onnx_model_take_no_more_memory_than_they_have_bytes(content: bytes) -> None:
+    assert _peak(parse_onnx, content) < 5 * len(content)
+
+
+def _judged(content: memoryview) -> None:
+    for meta in parse_saved_model(content):
+        judge(meta)
+
+
+def _peak(read: Callable[[memoryview], object], content: bytes) -> int:
+    """What it takes at most to read this, or to refuse it."""
+    tracemalloc.start()
+    try:
+        read(memoryview(content))
+    except ModelError:
+        pass
+    finally:
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    return peak
 
 
 def test_many_signatures_of_a_large_graph_are_walked_once(

@@ -193,6 +193,14 @@ def test_state_and_devices_that_it_has_not_are_refused(dense: Path, tmp_path: Pa
         (onnx.integer(1, 99) + onnx.dense()[2:], "of ONNX version 99"),
         (onnx.dense("gone.bin"), "keeps weights in .*gone.bin.*, which is not there"),
         (onnx.dense("gone" * 25_000), "ONNX Runtime cannot load"),  # told in a moment
+        (
+            onnx.model(
+                [onnx.node("SequenceConstruct", ["x"], ["y"])],
+                [onnx.value("x", onnx.FLOAT, [1])],
+                [onnx.sequence("y")],
+            ),
+            r"no output of .* is a tensor: it gives 'y' seq\(tensor\(float\)\)",
+        ),
         (onnx.dense()[:-20], "ONNX Runtime cannot load"),
         (b"\x08\x09nonsense", "ONNX Runtime cannot load"),
     ],

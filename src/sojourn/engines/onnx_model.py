@@ -69,6 +69,9 @@ class OnnxEngine:
         self._inputs = renamed(self._inputs, load.inputs)
         self._outputs = renamed(self._outputs, load.outputs)
         tensors = {n: spec for n, spec in self._outputs.items() if not spec.dtype.startswith("(")}
+        if self._outputs and not tensors:
+            given = ", ".join(f"{n!r} {spec.dtype[1:-1]}" for n, spec in self._outputs.items())
+            raise ModelError(f"no output of {path} is a tensor: it gives {given}")
         self.signature = Signature(self._inputs, tensors)
 
     @classmethod

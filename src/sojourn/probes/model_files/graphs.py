@@ -6,15 +6,28 @@ occurs twice is kept twice: nothing that TensorFlow could take may be hidden by 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from sojourn.errors import ModelError
 from sojourn.probes.model_files.wire import Value, entry, fields, message, raw, text
 
+T = TypeVar("T")
+
 # Far above any model. Two bytes of a hostile file make one, which takes hundreds here.
 _MOST_NODES = 1_000_000  # and functions
 _MOST_INPUTS = 10_000_000
+_MOST_ATTRIBUTES = 10_000  # of one node
+_MOST_NAMED = 100_000  # functions or texts in the attributes of one node
+
+
+def _at_most(most: int, found: Iterator[T]) -> Iterator[T]:
+    """As many of these as an honest op has."""
+    yield from itertools.islice(found, most)
+    if next(found, None) is not None:
+        raise ModelError(f"more than {most:,} attributes, names or texts in one op")
 
 
 @dataclass(slots=True)
@@ -29,17 +42,20 @@ class Node:
 
     def attributes(self) -> Iterator[tuple[bytes, memoryview]]:
         """The names and the serialised values of its attributes."""
-        return (entry(value) for part, value in fields(self.serialised) if part == 5)
+        found = (entry(value) for part, value in fields(self.serialised) if part == 5)
+        return _at_most(_MOST_ATTRIBUTES, found)
 
     def texts(self, name: str) -> list[str]:
         """A text attribute, or a list of them."""
-        found: list[str] = []
-        for part, value in fields(dict(self.attributes()).get(name.encode(), memoryview(b""))):
-            if part == 2:
-                found.append(text(value))
-            elif part == 1:
-                found += [text(v) for p, v in fields(message(value)) if p == 2]
-        return found
+
+        def found() -> Iterator[str]:
+            for part, value in fields(dict(self.attributes()).get(name.encode(), memoryview(b""))):
+                if part == 2:
+                    yield text(value)
+                elif part == 1:
+                    yield from (text(v) for p, v in fields(message(value)) if p == 2)
+
+        return list(_at_most(_MOST_NAMED, found()))
 
     def has_placeholder(self, name: str) -> bool:
         """Whether an attribute is said where the function that this is in is called."""
@@ -49,7 +65,8 @@ class Node:
     def calls(self) -> tuple[bytes, ...]:
         """The functions that it calls: its op may be one, its attributes may name more."""
         if self._called is None:
-            self._called = (self.op, *(function for _, function in self.named_functions()))
+            named = (function for _, function in self.named_functions())
+            self._called = (self.op, *_at_most(_MOST_NAMED, named))
         return self._called
 
     def named_functions(self) -> Iterator[tuple[bytes, bytes]]:
@@ -59,14 +76,16 @@ class Node:
         while pending:
             name, attribute = pending.pop()
             for part, value in fields(attribute):
-                functions = [value] if part == 10 else []
+                functions: Iterable[Value] = [value] if part == 10 else ()
                 if part == 1:
-                    functions = [v for p, v in fields(message(value)) if p == 9]
+                    functions = (v for p, v in fields(message(value)) if p == 9)
                 for inner, content in (f for v in functions for f in fields(message(v))):
                     if inner == 1:
                         yield name, raw(content)
                     elif inner == 2:  # a function is given attributes, which may be functions
                         pending.append((b"", entry(content)[1]))
+                        if len(pending) > _MOST_ATTRIBUTES:
+                            raise ModelError(f"more than {_MOST_ATTRIBUTES:,} in one op")
 
 
 @dataclass(slots=True)

@@ -125,9 +125,12 @@ def _collected_assets(meta: MetaGraph, content: memoryview) -> list[Asset]:
             found = []
             continue
         for wrapped in (message(v) for p, v in fields(message(value)) if p == 1):
-            parts = [message(v) for p, v in fields(wrapped) if p == 2]
-            if parts:
-                found.append(_asset(meta, parts[-1]))
+            last = None
+            for inner, asset in fields(wrapped):
+                if inner == 2:
+                    last = message(asset)
+            if last is not None:
+                found.append(_asset(meta, last))
     return found
 
 

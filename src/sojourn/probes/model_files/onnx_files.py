@@ -20,9 +20,9 @@ from sojourn.probes.model_files.contents import content
 from sojourn.probes.model_files.ops import READS, RUNS_CODE
 from sojourn.probes.model_files.summary import Finding, ModelSummary, Weight
 from sojourn.probes.model_files.wire import (
+    Parts,
     Value,
     fields,
-    merged,
     message,
     number,
     text,
@@ -124,7 +124,7 @@ def files_of(path: str) -> list[str]:
 def parse_onnx(data: memoryview) -> OnnxModel:
     """A ModelProto."""
     model = OnnxModel()
-    producer, version, graphs = "", "", []
+    producer, version, graph, has_graph = "", "", Parts(), False
     for part, value in fields(data):
         if part == 1:
             model.ir_version = number(value)
@@ -133,17 +133,18 @@ def parse_onnx(data: memoryview) -> OnnxModel:
         elif part == 3:
             version = text(value)
         elif part == 7:
-            graphs.append(message(value))
+            has_graph = True
+            graph.add(value)
         elif part == 8:
             model.count()
             domain, opset = _opset(value)
             model.opsets["" if domain == "ai.onnx" else domain] = opset
         elif part == 25:
             _function(model, value)
-    if not graphs:
+    if not has_graph:
         raise ModelError("it holds no graph")
     model.producer = f"{producer} {version}".strip()
-    _graph(model, merged(graphs))
+    _graph(model, graph.whole())
     return model
 
 
@@ -173,6 +174,7 @@ def _walk(model: OnnxModel, pending: list[memoryview]) -> None:
 
 
 def _function(model: OnnxModel, value: Value) -> None:
+    model.count()
     name = domain = ""
     inside: list[memoryview] = []
     for part, inner in fields(message(value)):
@@ -285,13 +287,13 @@ def _opset(value: Value) -> tuple[str, int]:
 
 
 def _value_info(value: Value) -> tuple[str, TensorSpec]:
-    name, types = "", []
+    name, types = "", Parts()
     for part, inner in fields(message(value)):
         if part == 1:
             name = text(inner)
         elif part == 2:
-            types.append(message(inner))
-    for part, inner in fields(merged(types)) if types else ():
+            types.add(inner)
+    for part, inner in fields(types.whole()):
         if part == 1:
             return name, _tensor_type(message(inner))
     return name, TensorSpec("not a tensor", None)  # a sequence, a map
