@@ -450,3 +450,9 @@ def test_results_outlive_their_session(zygote):
     assert (result == 2).all()
     result[0] = 9
     assert sys.getrefcount(result) == 2
+
+
+@pytest.mark.parametrize("size", [10**14, 10**18, 10**19, 10**30])
+def test_an_array_that_no_memory_can_hold_is_refused_as_numpy_does(size):
+    with pytest.raises(MemoryError, match=rf"shape \({size},\) and dtype float32 takes .*B, more"):
+        sojourn.empty(size)

@@ -7,6 +7,7 @@ nobody maps it any more.
 
 from __future__ import annotations
 
+import errno
 import math
 import operator
 import os
@@ -17,6 +18,7 @@ import numpy as np
 
 from sojourn.transport.mapping import Mapping, address_of, punch
 from sojourn.transport.segment import checked_size, sealed_file
+from sojourn.values import format_bytes
 from sojourn.values.dtypes import NUMBER_OF_DTYPE
 
 _ALIGNMENT = 64
@@ -87,7 +89,13 @@ def empty(shape: int | tuple[int, ...], dtype: Any = "float32") -> np.ndarray:
         raise ValueError(f"dimensions must not be negative, got {dims}")
     if nbytes == 0 or not hasattr(os, "memfd_create"):
         return np.zeros(dims, dtype)
-    file, offset = _place(nbytes)
+    try:
+        file, offset = _place(nbytes)
+    except (OSError, OverflowError) as error:
+        if isinstance(error, OSError) and error.errno not in (errno.ENOMEM, errno.EFBIG):
+            raise
+        asked = f"an array of shape {dims} and dtype {dtype} takes {format_bytes(nbytes)}"
+        raise MemoryError(f"{asked}, more than can be placed in shared memory") from None
     return file.array(offset, dims, dtype)
 
 
