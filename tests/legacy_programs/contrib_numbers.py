@@ -94,4 +94,17 @@ with tf.Session() as sess:
     sess.run(normed, {seen: one * 2, is_training: True})
     weighed = (0.09 * one + 0.1 * one * 2).mean(0) / (1 - 0.81)
     assert np.allclose(sess.run(mean), weighed, atol=1e-3)
+
+# One label an example, of either width, or several of them.
+with tf.Graph().as_default(), tf.Session() as sess:
+    chances = tf.constant([[0.1, 0.7, 0.2], [0.6, 0.3, 0.1]])
+    pairs = [
+        slim.metrics.streaming_recall_at_k(chances, tf.constant([2, 2], kind), 2)
+        for kind in (tf.int32, tf.int64)
+    ]
+    labels = tf.constant([[2, 1], [2, 1]], tf.int64)
+    pairs.append(tf.contrib.metrics.streaming_sparse_recall_at_k(chances, labels, 2))
+    sess.run(tf.local_variables_initializer())
+    sess.run([update for _, update in pairs])
+    assert sess.run([value for value, _ in pairs]) == [0.5, 0.5, 0.75]
 print("fine")

@@ -25,6 +25,21 @@ STREAMING = {
     for name in dir(tf.metrics)
     if not name.startswith("_")
 }
+# What `tf.metrics` has of that name takes several labels an example, and was called sparse here.
+for _name in ("recall_at_k", "precision_at_k", "average_precision_at_k"):
+    STREAMING[f"streaming_sparse_{_name}"] = STREAMING[f"streaming_{_name}"]
+
+
+def recall_at_k(
+    predictions: Any, labels: Any, k: int, weights: Any = None, *named: Any, **rest: Any
+) -> Any:
+    """How often the one label of an example is among its `k` likeliest classes."""
+    with tf.name_scope(f"recall_at_{k}"):
+        is_among = tf.cast(tf.nn.in_top_k(predictions, labels, k), tf.float32)
+        return tf.metrics.mean(is_among, weights, *named, **rest)
+
+
+STREAMING["streaming_recall_at_k"] = recall_at_k
 
 
 def accuracy(predictions: Any, labels: Any, weights: Any = None, name: Any = None) -> Any:
