@@ -60,6 +60,7 @@ def test_a_pool_says_which_setting_is_wrong(
     [
         (3, {}, TypeError, "a model's name must be a string, not 3"),
         ("", {}, ValueError, "must not be empty"),
+        ("m", {"copies": 10**9}, ValueError, "m: copies must be at most 4096, not 1000000000"),
         ("m", {"copies": 0}, ValueError, "m: copies must be a whole number of at least 1, not 0"),
         (
             "m",

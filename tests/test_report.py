@@ -150,7 +150,12 @@ def test_fates_are_told_apart():
 @pytest.mark.parametrize(
     "damage",
     ["", "null", "[]", "{", '{"kind": 3}', '{"kind": "x"}', LIFE[1][:30], "\x00\ufffd",
-     line("session.steps", 1, histogram="no"), line("session.receipt", 1, receipt=3)],
+     line("session.steps", 1, histogram="no"), line("session.receipt", 1, receipt=3),
+     line("session.ready", 1, pid="x"), line("session.ready", 1, pid=[1]),
+     line("session.ready", 1, runs="many"), line("session.ready", 1, host_bytes={}),
+     line("session.ready", 1, serial=[]), line("session.ready", 1, wall=10**400), "[" * 100_000,
+     line("session.receipt", 1, receipt={"held_bytes": "much", "seconds": []}),
+     line("session.receipt", 1, receipt={"held_bytes": 1, "residue": 3})],
 )  # fmt: skip
 def test_damaged_lines_are_counted_and_passed_over(damage):
     story = tell([*LIFE[:3], damage, *LIFE[3:]])

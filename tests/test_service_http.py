@@ -100,6 +100,16 @@ def test_a_chunked_body_is_put_together() -> None:
         assert read_response(sock).json["body"] == "abcdefg"
 
 
+@pytest.mark.parametrize("coding", [b"gzip, chunked", b"chunked, chunked", b"identity, chunked"])
+def test_a_body_in_a_coding_that_is_not_understood_is_refused(coding: bytes) -> None:
+    with echoing() as server, connected(server) as sock:
+        sock.sendall(
+            b"POST /echo HTTP/1.1\r\nhost: t\r\ntransfer-encoding: " + coding + b"\r\n\r\n"
+        )
+        assert read_response(sock).status == 400
+        assert is_closed(sock)
+
+
 def test_a_client_that_expects_to_be_told_to_go_on_is() -> None:
     with echoing() as server, connected(server) as sock:
         sock.sendall(

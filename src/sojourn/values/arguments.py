@@ -39,12 +39,14 @@ def flag(what: str, value: Any) -> bool:
     return value
 
 
-def whole(what: str, value: Any, least: int = 1) -> int:
+def whole(what: str, value: Any, least: int = 1, most: int | None = None) -> int:
     """A whole number of something."""
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError(f"{what} must be a whole number of at least {least}, not {value!r}")
     if value < least:
         raise ValueError(f"{what} must be a whole number of at least {least}, not {value!r}")
+    if most is not None and int(value) > most:
+        raise ValueError(f"{what} must be at most {most}, not {value!r}")
     return int(value)
 
 

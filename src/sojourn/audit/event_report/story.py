@@ -2,17 +2,43 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from sojourn.probes.status_page import BUCKETS, quantile
 from sojourn.values import format_bytes, format_seconds
 
 Sample = tuple[float, int]
+_Whole = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+_Number = _Whole | float | None  # floats of JSON proper: no infinity
+
+
+class _ReceiptFacts(msgspec.Struct):
+    """What the story and its page compute with."""
+
+    held_bytes: _Number = None
+    returned_bytes: _Number = None
+    seconds: _Number = None
+    residue: dict[str, Any] | None = None
+
+
+class _EventFacts(msgspec.Struct):
+    """The same of an event. What does not fit in here is no event of ours."""
+
+    kind: str
+    wall: float
+    serial: _Whole | None = None
+    pid: _Whole | None = None
+    runs: _Whole | None = None
+    host_bytes: _Number = None
+    receipt: _ReceiptFacts | None = None
+
+
 _INCIDENTS = frozenset(
     {"worker.died", "worker.stuck", "session.broken", "session.forgotten", "lease.overdue"}
     | {"pool.overrun", "pool.park_failed", "pool.state_lost", "pool.close_failed"}
@@ -203,7 +229,7 @@ def tell(lines: Iterable[str]) -> Story:
     newest: dict[tuple[str, int, int], SessionStory] = {}
     for event in events:
         story.counts[event["kind"]] += 1
-        if isinstance(event.get("serial"), int):
+        if event.get("serial") is not None:
             _take(story.sessions, newest, event, event["wall"] - story.began)
         if event["kind"] in _INCIDENTS or event.get("error"):
             story.incidents.append(_incident(event, event["wall"] - story.began))
@@ -213,12 +239,11 @@ def tell(lines: Iterable[str]) -> Story:
 
 def _event(line: str) -> dict[str, Any] | None:
     try:
-        event = json.loads(line)
-    except ValueError:
+        event: dict[str, Any] = msgspec.json.decode(line)
+        msgspec.convert(event, _EventFacts)
+    except (ValueError, RecursionError):
         return None
-    if not isinstance(event, dict) or not isinstance(event.get("kind"), str):
-        return None
-    return event if isinstance(event.get("wall"), int | float) else None
+    return event
 
 
 def _incident(event: Mapping[str, Any], at: float) -> Incident:
@@ -279,7 +304,7 @@ def _take(
     elif kind == "session.closed":
         session.closed_at = at
         session.held.append((at, 0))
-    elif kind == "session.receipt" and isinstance(event.get("receipt"), dict):
+    elif kind == "session.receipt" and event.get("receipt") is not None:
         session.receipt = event["receipt"]
         _add_what_was_held_at_the_end(session)
 

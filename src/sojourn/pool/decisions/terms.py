@@ -11,6 +11,7 @@ from typing import NamedTuple
 from sojourn.values import Place, arguments
 
 _LIKE_A_KEY = re.compile(r"@\d+$")
+_MOST_COPIES = 4096  # each is a process, and has its place in the books from the start
 UNLIMITED = 2**62  # more bytes or sessions than any machine has; keeps the arithmetic in integers
 
 
@@ -40,7 +41,7 @@ class Model:
         arguments.whole(f"{self.name}: version", self.version)
         if _LIKE_A_KEY.search(self.name):
             raise ValueError(f"a model's name must not end like a version: {self.name!r}")
-        arguments.whole(f"{self.name}: copies", self.copies)
+        arguments.whole(f"{self.name}: copies", self.copies, most=_MOST_COPIES)
         for what, least in (("max_runs", 1), ("memory_bytes", 0), ("max_growth_bytes", 0)):
             value = getattr(self, what)
             if value is not None:

@@ -204,6 +204,8 @@ class Connection(asyncio.Protocol):
         length = headers.get("content-length")
         if length is not None and int(length) > limits.body_bytes:
             raise self._too_large()
+        if headers.get("transfer-encoding", "chunked").lower() != "chunked":
+            raise _Refusal(400, "the only transfer coding that is understood is chunked")
         if "expect" in headers:
             if headers["expect"].lower() != "100-continue":
                 raise _Refusal(417, "the only expectation that can be met is 100-continue")
