@@ -159,6 +159,29 @@ def test_requests_that_come_together_go_together_and_get_their_own_rows(pool: so
     run(pool, work)
 
 
+def test_requests_that_trickle_in_go_together_once_there_are_many(pool: sojourn.Pool) -> None:
+    pool.register("lookup", lookup)
+
+    async def trickle(desk: Desk, count: int) -> dict[int, int]:
+        before = desk.steps("lookup")
+        asked = []
+        for n in range(count):
+            asked.append(asyncio.create_task(desk.ask("lookup", i=[n % 10])))
+            for _ in range(5):
+                await asyncio.sleep(0)
+        await asyncio.gather(*asked)
+        after = desk.steps("lookup")
+        return {size: n - before.get(size, 0) for size, n in after.items()}
+
+    async def work(desk: Desk) -> None:
+        await desk.ask("lookup", i=[0])
+        assert (await trickle(desk, 1))[1] == 1  # waits for nobody
+        await asyncio.gather(*(desk.ask("lookup", i=[n]) for n in range(9)))  # now there are many
+        assert max(size for size, n in (await trickle(desk, 6)).items() if n) >= 4
+
+    run(pool, work)
+
+
 def test_a_burst_on_a_model_that_is_still_being_opened_goes_together(pool: sojourn.Pool) -> None:
     pool.register("lookup", lookup)
 
