@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import runpy
 import socket
 import struct
 import subprocess
@@ -11,7 +12,8 @@ import threading
 import time
 
 import ml_dtypes
-import msgspec
+import msgspecfrom types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -522,3 +524,10 @@ def test_a_caller_does_not_look_for_the_answer_of_a_server_on_its_own_core(lanes
         lanes.caller.wait()
         lanes.caller.take()
         assert bool(blocked) is not looks
+
+
+def test_where_the_system_does_not_say_each_process_has_a_core_of_its_own(monkeypatch):
+    silent = SimpleNamespace(sched_getcpu=lambda: -1)  # as in a sandbox that refuses it
+    monkeypatch.setattr("ctypes.PyDLL", lambda name: silent)
+    known = runpy.run_path(cores.__file__)
+    assert known["current_core"]() == 2**32 + os.getpid()

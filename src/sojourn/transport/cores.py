@@ -15,9 +15,16 @@ MOVES_IN_A_ROW = 4
 STAY_SECONDS = 0.01
 _EVERY_CORE = range(1024)
 
-# Without the system's word each process has a core of its own, by a number that no core has. The
-# interpreter lock is kept: giving it away would cost more than the call.
-current_core = getattr(ctypes.PyDLL(None), "sched_getcpu", lambda: 2**32 + os.getpid())
+# The interpreter lock is kept: giving it away would cost more than the call.
+_of_the_system = getattr(ctypes.PyDLL(None), "sched_getcpu", lambda: -1)
+
+
+def _of_this_process() -> int:
+    """Without the system's word each process has a core of its own, which no other one has."""
+    return 2**32 + os.getpid()
+
+
+current_core = _of_the_system if _of_the_system() >= 0 else _of_this_process
 
 
 def leave_core(core: int) -> bool:
