@@ -10,10 +10,10 @@ import struct
 import subprocess
 import threading
 import time
+from types import SimpleNamespace
 
 import ml_dtypes
-import msgspecfrom types import SimpleNamespace
-
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
