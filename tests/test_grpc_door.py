@@ -21,7 +21,6 @@ from sojourn.service.failures import Refused, Status, refusal
 from sojourn.service.grpc import door as door_module
 from sojourn.service.grpc import health as health_module
 from sojourn.service.grpc.door import GrpcDoor
-from sojourn.service.grpc.health import Health
 from sojourn.service.grpc.messages import HEALTH, KSERVE, REFLECTION, REFLECTION_ALPHA, TFSERVING
 from sojourn.service.http.gate import Gate
 from sojourn.service.http.limits import Limits
@@ -49,6 +48,13 @@ def door():
 def client(door, handler):
     with opened(door, handler) as address, connected(address) as client:
         yield client
+
+
+def wait_until(condition, seconds=20):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def refused(client, path, request, **options):
@@ -332,23 +338,22 @@ def test_what_a_message_does_not_carry_is_filled_up_only_if_it_fits_and_within_l
         assert codes == ["NOT_FOUND", *["INVALID_ARGUMENT"] * 2, "RESOURCE_EXHAUSTED"]
         assert peak < 2**24
         assert not handler.asked
-        door._held_bytes = 2**21 - 2**10
+        door.common.held_bytes = 2**21 - 2**10
         assert refused(client, f"{TFS}/Predict", ask("double", x=(2**10, 2)))[0] == "UNAVAILABLE"
-        door._held_bytes = 0
+        door.common.held_bytes = 0
         outputs = client(f"{TFS}/Predict", ask("double", x=(2, 2))).outputs
         assert list(outputs["y"].float_val) == [4.0, 6.0, 6.0, 6.0]
-        assert door._held_bytes == 0
+        assert door.common.held_bytes == 0
 
 
-def test_compressed_messages_are_taken_only_where_grpc_unfolds_them_within_limits(
-    client, handler, monkeypatch
-):
-    gzip = {"compression": grpc.Compression.Gzip}
-    assert client(f"{KS}/ModelInfer", infer_request(X), **gzip).model_name == "double"
-    monkeypatch.setattr(door_module, "_UNFOLDS_IN_BOUNDS", False)
-    with opened(GrpcDoor("127.0.0.1:0"), handler) as address, connected(address) as other:
-        assert refused(other, f"{KS}/ModelInfer", infer_request(X), **gzip)[0] == "UNIMPLEMENTED"
-        assert other(f"{KS}/ModelInfer", infer_request(X)).model_name == "double"
+@pytest.mark.parametrize("compression", [grpc.Compression.Gzip, grpc.Compression.Deflate])
+def test_messages_may_be_compressed(client, handler, compression):
+    small, large = X, np.ones((50_000, 2), np.float32)  # the large one unfolds on a thread
+    for x in (small, large):
+        client(f"{KS}/ModelInfer", infer_request(x), compression=compression)
+        assert np.array_equal(handler.asked[-1].inputs["x"], x)
+    answers = client(f"{KS}/ModelStreamInfer", iter([infer_request(X)]), compression=compression)
+    assert len(answers) == 1
 
 
 def test_connections_over_the_limit_are_refused_and_the_others_stay(handler):
@@ -424,34 +429,18 @@ def test_every_call_is_reported(handler):
     assert 'model="",protocol="kserve-grpc",code="5"} 1' in counted
 
 
-def test_a_stream_that_its_client_has_left_is_reported_without_asking_grpc(handler):
-    """gRPC has freed the call by then: a question about it ends the whole server."""
-
-    class Freed:
-        is_freed = False
-
-        def peer(self) -> str:
-            assert not self.is_freed
-            return "ipv4:127.0.0.1:7"
-
-        def invocation_metadata(self) -> None:
-            pass
-
-        time_remaining = invocation_metadata
-
-    async def leave() -> None:
-        context = Freed()
-        health = Health(handler.is_ready, (), asyncio.Event()).service()
-        stream = door._many("/h/Watch", health.methods["Watch"], HEALTH.HealthCheckRequest)
-        answers = stream(b"", context)
-        await anext(answers)
-        context.is_freed = True
-        await answers.aclose()
-
+def test_a_stream_that_its_client_has_left_is_reported(handler):
     told = []
-    door = GrpcDoor("127.0.0.1:0", reports=SimpleNamespace(of_grpc=lambda *a, **k: told.append(k)))
-    asyncio.run(leave())
-    assert [one["peer"] for one in told] == ["ipv4:127.0.0.1:7"]
+    reports = SimpleNamespace(of_grpc=lambda *a, **k: told.append((a, k)))
+    with opened(GrpcDoor("127.0.0.1:0", reports=reports), handler) as address:
+        with connected(address) as client:
+            watch = client.channel.unary_stream("/grpc.health.v1.Health/Watch")(b"", timeout=20)
+            next(watch)
+            watch.cancel()
+        wait_until(lambda: told)
+    [((path, model, code, _), facts)] = told
+    assert (path, model, code) == ("/grpc.health.v1.Health/Watch", "", Status.CANCELLED.grpc)
+    assert facts["peer"].startswith("ipv4:127.0.0.1:")
 
 
 @pytest.mark.parametrize(("given", "to"), [("[::1]:0", "[::1]"), (":0", "127.0.0.1")])
@@ -519,24 +508,25 @@ def test_a_call_that_may_not_be_made_is_refused_before_its_message_is_read(handl
 def test_messages_are_refused_when_all_together_are_too_large(handler):
     door = GrpcDoor("127.0.0.1:0", limits=Limits(body_bytes=1000, bodies_bytes=1000))
     with opened(door, handler) as address, connected(address) as client:
-        door._held_bytes = 990
+        door.common.held_bytes = 990
         assert refused(client, f"{KS}/ModelInfer", infer_request(X))[0] == "UNAVAILABLE"
-        door._held_bytes = 0
+        door.common.held_bytes = 0
         client(f"{KS}/ModelInfer", infer_request(X))
-        assert door._held_bytes == 0
+        assert door.common.held_bytes == 0
 
 
 def test_messages_of_a_stream_count_for_as_long_as_they_wait(handler):
     door = GrpcDoor("127.0.0.1:0", limits=Limits(body_bytes=1000, bodies_bytes=1000))
-    size = infer_request(X).ByteSize()
+    size = 5 + infer_request(X).ByteSize()
     held = []
-    handler.error = lambda: held.append(door._held_bytes) or Refused(Status.NOT_FOUND, "no")
+    handler.error = lambda: held.append(door.common.held_bytes) or Refused(Status.NOT_FOUND, "no")
     with opened(door, handler) as address, connected(address) as client:
         client(f"{KS}/ModelStreamInfer", iter([infer_request(X)] * 3))
-        assert held == [size] * 3
-        assert door._held_bytes == 0
-        door._held_bytes = 1000 - size + 1
+        assert len(held) == 3
+        assert held[2] == size  # the last: those before it have been let go of
+        assert door.common.held_bytes == 0
+        door.common.held_bytes = 1000 - size + 1
         call = client.channel.stream_stream(f"/{KS}/ModelStreamInfer")
         refused = call(iter([infer_request(X).SerializeToString()]), timeout=20)
         assert refused.code().name == "UNAVAILABLE"  # raised, it would refer to itself and to us
-        assert door._held_bytes == 1000 - size + 1
+        assert door.common.held_bytes == 1000 - size + 1

@@ -24,9 +24,9 @@ import sojourn
 from sojourn.service import server as server_module
 from sojourn.service.failures import Refused, Status
 from sojourn.service.http.connection import Connection
-from sojourn.service.http.limits import Limits
+from sojourn.service.http.heads import KnownHeads
+from sojourn.service.http.limits import Common, Limits
 from sojourn.service.http.messages import Request, Response, json_response
-from sojourn.service.http.phases import Common
 from sojourn.service.http.router import Role
 from sojourn.service.operating import Operation
 from sojourn.service.tokens import Tokens
@@ -397,8 +397,8 @@ def test_a_compressed_body_counts_as_what_it_unfolds_to(folded_bytes: int) -> No
 
 
 def test_a_body_of_tiny_chunks_is_held_as_what_it_is() -> None:
-    common = Common()
-    connection = Connection(None, Limits(), None, None, common, None, None)  # type: ignore[arg-type]
+    common = Common(Limits())
+    connection = Connection(None, None, None, common, KnownHeads(), None, None)  # type: ignore[arg-type]
     sent = [b"x" * 2_000, *[b"ab"] * 10_000, b"y" * 2_000, *[b"cd"] * 10_000]
     for piece in sent:
         connection.on_body(piece)

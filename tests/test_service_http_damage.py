@@ -156,7 +156,7 @@ def test_a_head_that_is_known_is_read_as_one_that_is_new(seed: int) -> None:
     async def answers(server: sojourn.Server, heads: KnownHeads) -> list[bytes]:
         draw = random.Random(seed)
         door: Any = server._doors["http"]
-        door._common.heads = heads
+        door._heads = heads
         written = [b"".join(await talk(door, draw)) for _ in range(CONNECTIONS // 3)]
         assert door._common.held_bytes == 0
         return [re.sub(rb"x-request-id: \S+", b"", each) for each in written]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar
 
 from sojourn.pool import Pool
 from sojourn.service.catalogue import Catalogue
@@ -41,14 +42,6 @@ class Door(Protocol):
         """Take nothing new, and give what is under way `grace` seconds."""
 
 
-@runtime_checkable
-class Renews(Protocol):
-    """A door that reads its certificate by itself."""
-
-    def reload_certificates(self) -> None:
-        """Read it again."""
-
-
 class Server:
     """The models of a pool, behind HTTP and gRPC. It serves until `close()`, best by `with`.
 
@@ -73,7 +66,8 @@ class Server:
         self.router = Router()
         KServe(self.handler).add_to(self.router)
         TfServing(self.handler).add_to(self.router)
-        self._tls = None if tls is None else (tls, tls.context())
+        self._tls = tls
+        self._contexts: list[ssl.SSLContext] = []  # of the doors
         self._limits = limits
         operation = operation or Operation()
         if http is None and not isinstance(operation.admin, str):
@@ -91,7 +85,7 @@ class Server:
 
             self._doors["grpc"] = GrpcDoor(
                 grpc,
-                tls,
+                self._context("h2"),
                 self.operating.gate,
                 limits=limits,
                 reports=self.operating.reports,
@@ -166,12 +160,9 @@ class Server:
 
     def reload_certificates(self) -> None:
         """Have new connections get the certificate that is in its file now."""
-        if self._tls is not None:
-            files, context = self._tls
-            files.reload(context)
-            for door in self._doors.values():
-                if isinstance(door, Renews):
-                    door.reload_certificates()
+        for context in self._contexts:
+            assert self._tls is not None
+            self._tls.reload(context)
 
     def __enter__(self) -> Server:
         self.start()
@@ -196,10 +187,21 @@ class Server:
             self._loop.close()
 
     def _http_door(self, address: str, router: Router) -> HttpDoor:
-        context = None if self._tls is None else self._tls[1]
-        door = HttpDoor(address, router, limits=self._limits, tls=context, gate=self.operating.gate)
+        door = HttpDoor(
+            address,
+            router,
+            limits=self._limits,
+            tls=self._context("http/1.1"),
+            gate=self.operating.gate,
+        )
         door.observers.append(self.operating.reports.of_http)
         return door
+
+    def _context(self, protocol: str) -> ssl.SSLContext | None:
+        if self._tls is None:
+            return None
+        self._contexts.append(self._tls.context(protocol))
+        return self._contexts[-1]
 
     async def _open(self) -> None:
         self.operating.open()

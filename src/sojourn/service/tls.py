@@ -20,11 +20,11 @@ class Tls:
         """Raise ValueError or OSError if the server could not start with them."""
         self.context()
 
-    def context(self) -> ssl.SSLContext:
-        """For HTTP: TLS 1.2 or later."""
+    def context(self, protocol: str = "http/1.1") -> ssl.SSLContext:
+        """For a door that speaks this protocol: TLS 1.2 or later."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.set_alpn_protocols(["http/1.1"])
+        context.set_alpn_protocols([protocol])
         self.reload(context)
         if self.client_ca is not None:
             try:
@@ -52,21 +52,10 @@ class Tls:
                 f"{error.reason or error}"
             ) from None
 
-    def parts(self) -> tuple[bytes, bytes, bytes | None]:
-        """For gRPC: certificate chain, key, and the authority of the clients."""
-        self.check()
-        authority = None if self.client_ca is None else _bytes(self.client_ca)
-        return _bytes(self.certificate), _bytes(self.key), authority
-
 
 def _existing(path: str) -> str:
     os.stat(path)  # OpenSSL's own error does not name the file
     return path
-
-
-def _bytes(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read()
 
 
 def _no_password() -> str:

@@ -2,34 +2,63 @@
 
 from __future__ import annotations
 
+import asyncio
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+from sojourn.process.aside import aside
 from sojourn.service.failures import Refused, Status
-from sojourn.service.http.messages import Request
 
 _MOST_PARTS = 10_000  # bgzip makes one of 64 KiB
+_FOLDED_BYTES = 2**14  # from here on a body is decompressed on a thread: it may be much larger
+_MOST_UNFOLDING = 4  # at once
 _FED_BYTES = 2**12  # at once; they may unfold to a thousand times as much
 _SOME_BYTES = 2**22
 _WINDOW_BITS = {"gzip": 31, "x-gzip": 31, "deflate": 15}
 
 
-def decompressed(request: Request, most_bytes: int) -> Iterator[bytes]:
-    """The body as it was before its client compressed it, in pieces."""
-    coding = request.headers["content-encoding"].strip().lower()
-    if coding in ("", "identity"):
-        yield request.body
-        return
-    bits = _WINDOW_BITS.get(coding)
-    if bits is None:
-        raise Refused(Status.INVALID_ARGUMENT, f"Content-Encoding {coding!r} is not supported")
-    try:
-        yield from _unfolded(request.body, bits, most_bytes)
-    except zlib.error as error:
-        raise Refused(Status.INVALID_ARGUMENT, f"the body is not {coding}: {error}") from None
+class Unfolding:
+    """Decompresses the bodies of a door: the large ones on threads, and not many of them at once,
+    because what each has not told yet is not counted."""
+
+    def __init__(self, most_bytes: int, too_large: Status = Status.INVALID_ARGUMENT) -> None:
+        self._most_bytes = most_bytes
+        self._too_large = too_large  # how a body is refused that unfolds to more
+        self._has_room = asyncio.Semaphore(_MOST_UNFOLDING)
+
+    async def whole(self, body: bytes, coding: str, hold: Callable[[int], None]) -> bytes:
+        """The body as it was before its client compressed it. `hold` is told of its bytes as they
+        come: a client need not send much to have a lot."""
+        unfolding = self._decompressed(body, coding)
+        is_small = len(body) < _FOLDED_BYTES
+        pieces: list[bytes] = []
+        while True:
+            if is_small:
+                some = _some(unfolding)
+            else:
+                async with self._has_room:
+                    some = await aside(lambda: _some(unfolding))
+            if not some:
+                return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            pieces += some
+            hold(sum(map(len, some)))
+
+    def _decompressed(self, body: bytes, coding: str) -> Iterator[bytes]:
+        """The same, in pieces."""
+        coding = coding.strip().lower()
+        if coding in ("", "identity"):
+            yield body
+            return
+        bits = _WINDOW_BITS.get(coding)
+        if bits is None:
+            raise Refused(Status.INVALID_ARGUMENT, f"Content-Encoding {coding!r} is not supported")
+        try:
+            yield from _unfolded(body, bits, self._most_bytes, self._too_large)
+        except zlib.error as error:
+            raise Refused(Status.INVALID_ARGUMENT, f"the body is not {coding}: {error}") from None
 
 
-def some(pieces: Iterator[bytes]) -> list[bytes]:
+def _some(pieces: Iterator[bytes]) -> list[bytes]:
     """The next few MiB of them; nothing at the end."""
     found: list[bytes] = []
     size = 0
@@ -41,7 +70,7 @@ def some(pieces: Iterator[bytes]) -> list[bytes]:
     return found
 
 
-def _unfolded(body: bytes, bits: int, most_bytes: int) -> Iterator[bytes]:
+def _unfolded(body: bytes, bits: int, most_bytes: int, too_large: Status) -> Iterator[bytes]:
     at, parts, left = 0, 0, most_bytes
     while at < len(body):  # a gzip body may be several, one behind the other
         parts += 1
@@ -59,8 +88,6 @@ def _unfolded(body: bytes, bits: int, most_bytes: int) -> Iterator[bytes]:
             piece = unfolding.decompress(fed, left + 1)
             left -= len(piece)
             if left < 0:
-                raise Refused(
-                    Status.INVALID_ARGUMENT, f"the body unfolds to more than {most_bytes} bytes"
-                )
+                raise Refused(too_large, f"the body unfolds to more than {most_bytes} bytes")
             yield piece
         at -= len(unfolding.unused_data)

@@ -18,13 +18,14 @@ from sojourn.service.http.heads import (
     BODILESS,
     NAMES,
     UNASKED_BYTES,
+    KnownHeads,
     head_of,
     new_name,
     plain_head,
 )
-from sojourn.service.http.limits import Limits
+from sojourn.service.http.limits import Common, Pace
 from sojourn.service.http.messages import Request, Response, json_response
-from sojourn.service.http.phases import Common, Phase
+from sojourn.service.http.phases import Phase
 
 Answering = Callable[[Request], Awaitable[Response]]
 
@@ -44,18 +45,19 @@ class Connection(asyncio.Protocol):
     def __init__(
         self,
         answer: Answering,
-        limits: Limits,
         gone: Callable[[Connection], None],
         is_welcome: Callable[[Connection], bool],
         common: Common,
+        heads: KnownHeads,
         refused: Callable[[Request, Response], None],
         admit: Callable[[Request], None],
     ) -> None:
         self._answer = answer
-        self._limits = limits
+        self._limits = common.limits
         self._gone = gone
         self._is_welcome = is_welcome
         self._common = common
+        self._heads = heads
         self._refused = refused  # told of requests that could not be read
         self._admit = admit  # raises Refused for those whose sender may send nothing large
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
@@ -80,8 +82,7 @@ class Connection(asyncio.Protocol):
         self._serving: asyncio.Task[None] | None = None
         self._is_draining = False
         self._can_write: asyncio.Event | None = None  # while the client does not read
-        self._unread_since = 0.0
-        self._unread_bytes = 0
+        self._unread: Pace | None = None  # at the same time
 
     # -- the transport's calls -------------------------------------------------------------------
 
@@ -110,7 +111,7 @@ class Connection(asyncio.Protocol):
             return
         is_between = before is Phase.IDLE or before is Phase.ANSWER
         try:
-            if is_between and (known := self._common.heads.whole(data)) is not None:
+            if is_between and (known := self._heads.whole(data)) is not None:
                 self._url, request = known
                 request.peer = self._peer
                 self._hold(request.size)
@@ -118,7 +119,7 @@ class Connection(asyncio.Protocol):
                 return
             self._feed(data)
             if is_between and self.phase is Phase.ANSWER and self._parser.should_keep_alive():
-                self._common.heads.note(data, self._url, self._request(), self._body_bytes)
+                self._heads.note(data, self._url, self._request(), self._body_bytes)
         except httptools.HttpParserUpgrade:
             self._refuse(400, "Malformed request: this is no proxy to CONNECT through")
         except _Refusal as refusal:
@@ -160,13 +161,12 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._can_write = asyncio.Event()
-        self._unread_since = self._common.now
-        self._unread_bytes = self._transport.get_write_buffer_size()
+        self._unread = Pace(self._common.now, -self._transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
         if self._can_write is not None:
             self._can_write.set()
-            self._can_write = None
+            self._can_write = self._unread = None
 
     # -- the parser's calls ----------------------------------------------------------------------
 
@@ -301,16 +301,16 @@ class Connection(asyncio.Protocol):
 
     def _hold(self, count: int) -> None:
         """So many bytes of bodies more are held."""
-        limits, common = self._limits, self._common
         self._held_bytes += count
-        common.held_bytes += count
-        if common.held_bytes > limits.bodies_bytes and common.held_bytes > limits.body_bytes:
-            raise _Refusal(503, "the server holds as many requests as it can")
+        try:
+            self._common.hold(count)
+        except Refused as refused:
+            raise _Refusal(refused.status.http, str(refused)) from None
 
     def _give_back(self, count: int) -> None:
         """So many bytes of bodies are not held any more."""
         self._held_bytes -= count
-        self._common.held_bytes -= count
+        self._common.give_back(count)
 
     def _write(self, request: Request, response: Response, body: bytes, keeps: bool) -> None:
         head = head_of(request, response, keeps, len(body))
@@ -397,8 +397,9 @@ class Connection(asyncio.Protocol):
         """Cut the client off if it takes too long."""
         limits = self._limits
         seconds = now - self._since
-        if self._can_write is not None:
-            self._look_at_unread(now)
+        if self._unread is not None:
+            if self._unread.is_too_slow(now, -self._transport.get_write_buffer_size(), limits):
+                self.abort()
         elif self.phase is Phase.HEAD and seconds > limits.header_seconds:
             self._refuse(408, f"a head takes at most {limits.header_seconds:g} s")
         elif self.phase is Phase.BODY:
@@ -412,14 +413,6 @@ class Connection(asyncio.Protocol):
             self._enter(Phase.OVER)
             self._transport.close()
         elif self.phase is Phase.OVER and self._serving is None and seconds > _LINGER_SECONDS:
-            self.abort()
-
-    def _look_at_unread(self, now: float) -> None:
-        left = self._transport.get_write_buffer_size()
-        seconds = now - self._unread_since
-        if self._unread_bytes - left >= self._limits.slowest_bytes * seconds:
-            self._unread_since, self._unread_bytes = now, left
-        elif seconds > self._limits.stall_seconds:
             self.abort()
 
 

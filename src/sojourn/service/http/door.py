@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import ssl
 import time
 from collections.abc import Callable
 
-from sojourn.process.aside import aside
 from sojourn.service.access_log import request_id
-from sojourn.service.addresses import listening, name_of
-from sojourn.service.failures import Refused, Status, refusal
+from sojourn.service.failures import Status, refusal
 from sojourn.service.handler import Handler
-from sojourn.service.http import bodies
+from sojourn.service.http.bodies import Unfolding
 from sojourn.service.http.connection import Connection
 from sojourn.service.http.gate import Gate
-from sojourn.service.http.limits import Limits
+from sojourn.service.http.heads import KnownHeads
+from sojourn.service.http.limits import Common, Limits
 from sojourn.service.http.messages import Request, Response, json_response
-from sojourn.service.http.phases import Common
 from sojourn.service.http.router import Role, Route, Router
+from sojourn.service.listener import Listener
 
-_LOOK_SECONDS = 0.5
-_FOLDED_BYTES = 2**14  # from here on a body is decompressed on a thread: it may be much larger
-_MOST_UNFOLDING = 4  # at once: what each has not told yet is not counted
 _log = logging.getLogger("sojourn.service")
 
 Observer = Callable[[Request, Response, float], None]
@@ -41,91 +36,37 @@ class HttpDoor:
         tls: ssl.SSLContext | None = None,
         gate: Gate | None = None,
     ) -> None:
-        self._address = address
         self._router = router
-        self._limits = limits or Limits()
-        self._tls = tls
         self._gate = gate
-        self._server: asyncio.AbstractServer | None = None
-        self._connections: set[Connection] = set()
-        self._common = Common()
-        self._unfolding = asyncio.Semaphore(_MOST_UNFOLDING)
-        self._looking: asyncio.TimerHandle | None = None
-        self._everybody_left: asyncio.Event | None = None
+        self._common = Common(limits or Limits())
+        self._heads = KnownHeads()
+        self._unfolding = Unfolding(self._common.limits.body_bytes)
+        self._listener = Listener(address, self._common, tls, self._connection)
         self.observers: list[Observer] = []  # told of every answer and the seconds it took
 
     @property
     def connections(self) -> int:
         """How many clients are connected."""
-        return len(self._connections)
+        return len(self._listener.connections)
 
     async def start(self, handler: Handler) -> str:
         """Listen; returns the address, with the port that was picked."""
-        loop = asyncio.get_running_loop()
-        bound = listening(self._address)
-        try:
-            self._server = await loop.create_server(
-                self._connection,
-                sock=bound,
-                ssl=self._tls,
-                backlog=1024,
-                ssl_handshake_timeout=None if self._tls is None else self._limits.header_seconds,
-            )
-        except BaseException:
-            bound.close()
-            raise
-        self._look()
-        return name_of(bound)
+        return await self._listener.start()
 
     async def stop(self, grace: float) -> None:
         """Take no more requests, and give those that are under way `grace` seconds."""
-        if self._server is None:
-            return
-        await asyncio.sleep(0)  # those who have connected already are let in
-        self._server.close()
-        self._everybody_left = asyncio.Event()
-        for connection in list(self._connections):
-            connection.drain()
-        if self._connections:
-            try:
-                await asyncio.wait_for(self._everybody_left.wait(), grace)
-            except (TimeoutError, asyncio.TimeoutError):
-                pass
-        for connection in list(self._connections):
-            connection.abort()
-        while self._connections:
-            await asyncio.sleep(0)
-        await self._server.wait_closed()
-        if self._looking is not None:
-            self._looking.cancel()
-
-    # -- connections -----------------------------------------------------------------------------
+        await self._listener.stop(grace)
 
     def _connection(self) -> Connection:
         return Connection(
             self.answer,
-            self._limits,
-            self._leave,
-            self._is_welcome,
+            self._listener.left,
+            self._listener.welcome,
             self._common,
+            self._heads,
             self._refused,
             self._admit,
         )
-
-    def _is_welcome(self, connection: Connection) -> bool:
-        self._connections.add(connection)
-        return len(self._connections) <= self._limits.connections
-
-    def _leave(self, connection: Connection) -> None:
-        self._connections.discard(connection)
-        if self._everybody_left is not None and not self._connections:
-            self._everybody_left.set()
-
-    def _look(self) -> None:
-        self._common.now = now = time.monotonic()
-        for connection in list(self._connections):
-            connection.look(now)
-        self._looking = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look)
 
     # -- requests --------------------------------------------------------------------------------
 
@@ -169,34 +110,20 @@ class HttpDoor:
             observer(request, response, 0.0)
 
     async def _unfolded(self, request: Request, route: Route) -> Response:
-        """The response to a request whose body is to be decompressed. What it unfolds to counts as
-        held, as it comes: a client need not send much to have a lot."""
-        limits, common, held = self._limits, self._common, 0
-        unfolding = bodies.decompressed(request, limits.body_bytes)
-        is_small = len(request.body) < _FOLDED_BYTES
-        pieces: list[bytes] = []
+        """The response to a request whose body is to be decompressed."""
+        common, held = self._common, 0
+
+        def hold(count: int) -> None:
+            nonlocal held
+            held += count
+            common.hold(count, request.size)
+
+        coding = request.headers["content-encoding"]
         try:
-            while True:
-                if is_small:
-                    some = bodies.some(unfolding)
-                else:
-                    async with self._unfolding:
-                        some = await aside(lambda: bodies.some(unfolding))
-                if not some:
-                    break
-                pieces += some
-                count = sum(map(len, some))
-                held += count
-                common.held_bytes += count
-                if common.held_bytes - request.size > max(limits.bodies_bytes, limits.body_bytes):
-                    raise Refused(
-                        Status.UNAVAILABLE, "the server holds as many requests as it can", 1.0
-                    )
-            request.body = pieces.pop() if len(pieces) == 1 else b"".join(pieces)
-            pieces.clear()
+            request.body = await self._unfolding.whole(request.body, coding, hold)
             return await route.answer(request)
         finally:
-            common.held_bytes -= held
+            common.give_back(held)
 
     def _unknown(self, request: Request) -> Response:
         methods = self._router.methods(request.path)

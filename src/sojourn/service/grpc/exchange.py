@@ -1,0 +1,284 @@
+"""One call, from its head to its last byte: it is read, answered, and told of, whatever happens."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sojourn.service.failures import Refused, Status, refusal
+from sojourn.service.grpc import framing
+from sojourn.service.grpc.calls import Call, Method
+from sojourn.service.grpc.calls import Stream as Streaming
+from sojourn.service.grpc.elements import invalid
+from sojourn.service.grpc.messages import DecodeError
+from sojourn.service.http2.stream import Stream
+
+if TYPE_CHECKING:
+    from sojourn.service.grpc.door import GrpcDoor
+
+_OK = 0
+_MOST_WAITING = 16  # messages of a stream that wait for those before them
+_MOST_WAITING_BYTES = 2**20
+_log = logging.getLogger("sojourn.service")
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """What is called by a path."""
+
+    path: str
+    method: Method | Streaming
+    asked: Any  # the class of its messages
+    takes_many: bool
+    model_of: Callable[[Any], str]
+
+
+class Seen:
+    """What is told of a call when it is over."""
+
+    __slots__ = (
+        "began", "metadata", "model", "path", "peer", "received", "request_id", "sent", "status",
+    )  # fmt: skip
+
+    def __init__(self, path: str, peer: str, metadata: Mapping[str, str], request_id: str) -> None:
+        self.began = time.perf_counter()
+        self.path = path
+        self.peer = peer
+        self.metadata = metadata
+        self.request_id = request_id
+        self.model = ""
+        self.received = 0
+        self.sent = 0
+        self.status = _OK
+
+
+class Exchange:
+    """A call that may be made. It is the reader of its stream."""
+
+    def __init__(self, door: GrpcDoor, stream: Stream, route: Route, seen: Seen) -> None:
+        self._door = door
+        self._stream = stream
+        self._route = route
+        self._seen = seen
+        self._held = 0  # bytes that count as held
+        self._task: asyncio.Task[None] | None = None
+        self._cut: Refused | None = None  # why it ends before its time
+        self._is_left = False  # by its client
+        self._has_begun = False  # to be answered
+        self._is_over = False
+        fields = stream.head.fields
+        self._coding = framing.coding_of(fields.get("grpc-encoding"))
+        self._messages = framing.Messages(door.common.limits.body_bytes)
+        self._more = asyncio.Event()  # of the messages of a stream, or their end
+        seconds = framing.seconds_of(fields.get("grpc-timeout"))
+        deadline = None if seconds is None else time.monotonic() + seconds
+        self._call = Call(deadline, seen.request_id, self.hold, seen.peer)
+        self._timer: asyncio.TimerHandle | None = None
+        if seconds is not None:
+            late = Refused(Status.DEADLINE_EXCEEDED, "the call took longer than its client gave it")
+            self._timer = asyncio.get_running_loop().call_later(seconds, self.cut, late)
+        if route.takes_many:
+            self._start(self._answer_many(self._requests()))
+
+    # -- what comes ------------------------------------------------------------------------------
+
+    def data(self, piece: bytes) -> bool:
+        try:
+            self._count(len(piece))
+            self._messages.feed(piece)
+        except Refused as refused:
+            self.cut(refused)
+            return True
+        if not self._route.takes_many:
+            return True
+        waiting = self._messages.whole
+        if waiting:
+            self._more.set()
+        size = sum(len(body) for _, body in waiting) if len(waiting) > 1 else 0
+        return len(waiting) < _MOST_WAITING and size < _MOST_WAITING_BYTES
+
+    def end(self) -> None:
+        if self._is_over:
+            return
+        if not self._messages.is_between:
+            self.cut(invalid("the message is cut short"))
+        elif self._route.takes_many:
+            self._more.set()
+        elif len(self._messages.whole) != 1:
+            count = "more than one" if self._messages.whole else "no"
+            self.cut(invalid(f"the call has {count} message"))
+        else:
+            self._start(self._answer_one())
+
+    def lost(self) -> None:
+        if self._is_over:
+            return
+        self._is_left = True
+        self._seen.status = Status.CANCELLED.grpc
+        if self._task is not None:
+            self._task.cancel()
+        else:
+            self._finish()
+
+    def is_busy(self) -> bool:
+        return not self._is_over and self._task is not None
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether its message has not come for longer than a client may stall."""
+        stall = self._door.common.limits.stall_seconds
+        return self._task is None and time.perf_counter() - self._seen.began > stall
+
+    def stop(self) -> None:
+        """The server stops: a stream that is silent must not hold that up."""
+        self._more.set()
+
+    def cut(self, why: Refused) -> None:
+        """End it before its time."""
+        if self._is_over or self._is_left or self._cut is not None:
+            return
+        self._cut = why
+        if self._task is not None:
+            self._task.cancel()
+        else:
+            self._fail(why)
+
+    # -- what it holds ---------------------------------------------------------------------------
+
+    def hold(self, count: int) -> None:
+        """So many bytes more are held for it, until it ends."""
+        most = self._door.common.limits.body_bytes
+        if count > most:
+            raise Refused(Status.RESOURCE_EXHAUSTED, f"a request has at most {most} bytes")
+        self._count(count)
+
+    def _count(self, count: int) -> None:
+        self._held += count
+        self._door.common.hold(count)
+
+    def _give_back(self, count: int) -> None:
+        self._held -= count
+        self._door.common.give_back(count)
+
+    # -- answering -------------------------------------------------------------------------------
+
+    def _start(self, answering: Coroutine[Any, Any, None]) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run(answering))
+
+    async def _run(self, answering: Coroutine[Any, Any, None]) -> None:
+        try:
+            await answering
+        except Exception as error:
+            self._fail(refusal(error))
+        except asyncio.CancelledError:
+            if self._cut is not None:
+                self._fail(self._cut)
+            elif not self._is_left:
+                raise
+        finally:
+            self._finish()
+
+    async def _answer_one(self) -> None:
+        seen, route = self._seen, self._route
+        request = await self._next()
+        if not isinstance(route.method, Method):
+            await self._answer_many(request)
+            return
+        seen.model = route.model_of(request)
+        response = await route.method.answer(request, self._call)
+        sent = bytes(response.SerializeToString())
+        seen.sent = len(sent)
+        self._finish()
+        self._stream.answer(framing.HEAD, framing.prefixed(sent), framing.OK)
+
+    async def _answer_many(self, given: Any) -> None:
+        """`given`: a message, or all that come."""
+        stream = self._stream
+        assert isinstance(self._route.method, Streaming)
+        answers = self._route.method.answer(given, self._call)
+        async with contextlib.aclosing(answers):  # type: ignore[type-var]
+            async for response in answers:
+                sent = bytes(response.SerializeToString())
+                self._seen.sent += len(sent)
+                self._begin()
+                stream.send(framing.prefixed(sent))
+                await stream.sent()
+        self._begin()
+        self._finish()
+        stream.finish(framing.OK)
+
+    def _begin(self) -> None:
+        if not self._has_begun:
+            self._has_begun = True
+            self._stream.begin(framing.HEAD)
+
+    async def _requests(self) -> AsyncIterator[Any]:
+        """The messages of a stream, until the client ends it or the server stops."""
+        while True:
+            if self._messages.whole:
+                held = self._held - framing.PREFIX_BYTES - len(self._messages.whole[0][1])
+                request = await self._next()
+                self._stream.taken()
+                yield request
+                self._give_back(self._held - held)
+            elif self._stream.has_ended or self._door.is_stopping:
+                return
+            else:
+                self._more.clear()
+                await self._more.wait()
+
+    async def _next(self) -> Any:
+        """The message that came first."""
+        is_compressed, body = self._messages.whole.popleft()
+        self._seen.received += len(body)
+        if is_compressed:
+            if self._coding == "identity":
+                raise invalid("the message is compressed, and its call does not say how")
+            body = await self._door.unfolding.whole(body, self._coding, self._count)
+        asked = self._route.asked
+        try:
+            return asked.FromString(body)
+        except DecodeError:
+            raise invalid(f"the message is not a {asked.DESCRIPTOR.full_name}") from None
+
+    # -- ends ------------------------------------------------------------------------------------
+
+    def _fail(self, told: Refused) -> None:
+        """Say how the call ends."""
+        if self._is_over:
+            return
+        seen = self._seen
+        if told.status is Status.INTERNAL and told.__cause__ is not None:
+            _log.error("request %s: %s", seen.request_id, seen.path, exc_info=told.__cause__)
+        seen.status = told.status.grpc
+        self._finish()
+        refuse(self._stream, told, seen.request_id, has_begun=self._has_begun)
+
+    def _finish(self) -> None:
+        """Nothing is held any more, and the call is told of, before its client has the last word."""
+        if self._is_over:
+            return
+        self._is_over = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._give_back(self._held)
+        self._task = self._stream.reader = None
+        self._door.over(self, self._seen)
+        self._stream.left()
+
+
+def refuse(stream: Stream, told: Refused, request_id: str, *, has_begun: bool = False) -> None:
+    """End a call by this."""
+    more = [("x-request-id", request_id)]
+    if told.retry_after is not None:
+        more.append(("grpc-retry-pushback-ms", str(round(told.retry_after * 1000))))
+    trailers = framing.failed(told.status, str(told), *more)
+    if has_begun:
+        stream.finish(trailers)
+    else:
+        stream.answer(framing.HEAD + trailers, (), b"")

@@ -1,0 +1,108 @@
+"""gRPC in terms of HTTP/2: messages in the bytes of a stream, and how a call begins and ends."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections import deque
+from urllib.parse import quote
+
+from sojourn.service.failures import Refused, Status
+from sojourn.service.grpc.elements import invalid
+from sojourn.service.http2.heads import block
+
+CODINGS = ("identity", "deflate", "gzip")  # of messages that come; ours go as they are
+_PREFIX = struct.Struct(">BI")  # of a message: whether it is compressed, and its size
+PREFIX_BYTES = _PREFIX.size
+_STATUS_200 = b"\x88"
+_BEGIN = block(
+    ("content-type", "application/grpc"), ("grpc-accept-encoding", ",".join(CODINGS))
+)  # fmt: skip
+HEAD = _STATUS_200 + _BEGIN
+OK = block(("grpc-status", "0"))
+NO_GRPC = block((":status", "415"))  # what came is HTTP/2, and no call
+_TIMEOUT = re.compile(r"([0-9]{1,8})([HMSmun])")
+_UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
+_PLAIN = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
+_MOST_WORDS = 1000  # characters
+_MOST_ENCODED = 6000  # clients refuse trailers of more than 8 KiB
+
+
+def prefixed(message: bytes) -> tuple[bytes, bytes]:
+    """What is sent of a message."""
+    return _PREFIX.pack(0, len(message)), message
+
+
+def failed(status: Status, words: str, *more: tuple[str, str]) -> bytes:
+    """Trailers that say how a call has failed."""
+    told = quote(words[:_MOST_WORDS], safe=_PLAIN)
+    if len(told) > _MOST_ENCODED:
+        told = quote(words[: _MOST_WORDS // 2], safe=_PLAIN)
+    return block(("grpc-status", str(status.grpc)), ("grpc-message", told), *more)
+
+
+def seconds_of(timeout: str | None) -> float | None:
+    """What a client gives its call, by its `grpc-timeout`."""
+    if timeout is None:
+        return None
+    match = _TIMEOUT.fullmatch(timeout)
+    if match is None:
+        raise invalid(f"grpc-timeout must be digits and one of HMSmun, not {timeout[:30]!r}")
+    return int(match[1]) * _UNITS[match[2]]
+
+
+def coding_of(encoding: str | None) -> str:
+    """How the messages of a call are compressed, by its `grpc-encoding`."""
+    coding = "identity" if encoding is None else encoding.lower()
+    if coding not in CODINGS:
+        raise Refused(
+            Status.UNIMPLEMENTED, f"messages come as {', '.join(CODINGS)}, not {coding[:30]!r}"
+        )
+    return coding
+
+
+class Messages:
+    """Puts the messages of a call together, from bytes as they come."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self.whole: deque[tuple[bool, bytes]] = deque()  # whether it is compressed, and its bytes
+        self._most_bytes = most_bytes
+        self._prefix = b""
+        self._pieces: list[bytes] = []
+        self._missing = 0
+
+    @property
+    def is_between(self) -> bool:
+        """Whether there is no message that has begun and is not whole."""
+        return not self._prefix
+
+    def feed(self, piece: bytes) -> None:
+        """Take some bytes. Raises Refused for a message that cannot be taken."""
+        at = 0
+        while at < len(piece):
+            if len(self._prefix) < PREFIX_BYTES:
+                begins = at
+                at += PREFIX_BYTES - len(self._prefix)
+                self._prefix += piece[begins:at]
+                if len(self._prefix) < PREFIX_BYTES:
+                    return
+                self._begin()
+            else:
+                part = piece[at : at + self._missing]
+                at += len(part)
+                self._missing -= len(part)
+                self._pieces.append(part)
+            if not self._missing:
+                pieces = self._pieces
+                body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+                self.whole.append((bool(self._prefix[0]), body))
+                self._prefix, self._pieces = b"", []
+
+    def _begin(self) -> None:
+        flag, self._missing = _PREFIX.unpack(self._prefix)
+        if flag > 1:
+            raise invalid("a message begins with 0 or 1")
+        if self._missing > self._most_bytes:
+            raise Refused(
+                Status.RESOURCE_EXHAUSTED, f"a request has at most {self._most_bytes} bytes"
+            )

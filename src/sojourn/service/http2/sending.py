@@ -1,0 +1,193 @@
+"""What goes to one client: as much as it has said it can take, of each stream and of all.
+
+What does not fit stays with its stream, in the order in which it is to go. Control frames are small
+and take no room, so they go at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from sojourn.service.http.limits import Common, Pace
+from sojourn.service.http2 import frames
+from sojourn.service.http2.frames import (
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    HEADERS,
+    LARGEST_WINDOW,
+    Code,
+    Http2Error,
+    StreamError,
+    frame_head,
+)
+
+if TYPE_CHECKING:
+    from sojourn.service.http2.stream import Stream
+
+Piece = bytes | memoryview
+_FIRST_WINDOW = 2**16 - 1  # that every connection begins with
+_LARGE_BYTES = 2**16  # from here on what goes together is not copied together
+
+
+class Sender:
+    """The sending half of a connection."""
+
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        common: Common,
+        stream_window: int,
+        over: Callable[[Stream, bool], None],
+    ) -> None:
+        """`over` is told of each stream that we have ended, and whether by all of its answer."""
+        self._transport = transport
+        self._common = common
+        self._over = over
+        self.stream_window = stream_window  # what the client may send on each stream
+        self.initial = _FIRST_WINDOW  # what it takes of each stream
+        self._takes = _FIRST_WINDOW  # what it takes of all streams together
+        self._largest = frames.SMALLEST_FRAME
+        self.waiting: dict[Stream, None] = {}  # streams that have more than the client takes
+        self.is_full = False  # the client does not read
+        self.count = 0  # frames with bytes that were sent
+        host, port = (transport.get_extra_info("peername") or ("", 0))[:2]
+        self.peer = f"ipv6:[{host}]:{port}" if ":" in host else f"ipv4:{host}:{port}"
+
+    def write(self, data: bytes) -> None:
+        """Send frames that take no room."""
+        if not self._transport.is_closing():
+            self._transport.write(data)
+
+    def grant(self, stream: int, count: int) -> None:
+        """Let the client send so many bytes more."""
+        self.write(frames.window_update(stream, count))
+
+    # -- streams ---------------------------------------------------------------------------------
+
+    def begin(self, stream: Stream, head: bytes) -> None:
+        """Send the head of an answer, and what fits of its bytes."""
+        is_all = not stream.unsent and stream.trailers == b""
+        flags = END_HEADERS | END_STREAM if is_all else END_HEADERS
+        parts: list[Piece] = [frame_head(len(head), HEADERS, flags, stream.number), head]
+        if is_all:
+            self._write_parts(parts)
+            self._over(stream, True)
+        else:
+            self._send(stream, parts)
+
+    def go_on(self, stream: Stream) -> None:
+        """Send what fits of a stream."""
+        self._send(stream, [])
+
+    def reset(self, stream: Stream, code: Code) -> None:
+        """End a stream without the rest of it."""
+        self.write(frames.reset(stream.number, code))
+        self._over(stream, False)
+
+    def _send(self, stream: Stream, parts: list[Piece]) -> None:
+        unsent = stream.unsent
+        while unsent:
+            room = min(stream.takes, self._takes, self._largest)
+            if room <= 0:
+                break
+            # What is together in a frame is read together.
+            picked, size = [], 0
+            while unsent and size < room:
+                piece = unsent.popleft()
+                if len(piece) > room - size:
+                    unsent.appendleft(piece[room - size :])
+                    piece = piece[: room - size]
+                picked.append(piece)
+                size += len(piece)
+            stream.takes -= size
+            self._takes -= size
+            self.count += 1
+            parts.append(frame_head(size, DATA, 0, stream.number))
+            parts += picked
+        if unsent:
+            self._wait(stream)
+        elif self.waiting:
+            self.waiting.pop(stream, None)
+        is_whole = not unsent and stream.trailers is not None
+        if is_whole:
+            trailers = stream.trailers or b""
+            flags = END_HEADERS | END_STREAM
+            parts += [frame_head(len(trailers), HEADERS, flags, stream.number), trailers]
+        self._write_parts(parts)
+        if is_whole:
+            self._over(stream, True)
+
+    def _write_parts(self, parts: list[Piece]) -> None:
+        if parts and not self._transport.is_closing():
+            if sum(map(len, parts)) < _LARGE_BYTES:
+                self._transport.write(b"".join(parts))
+            else:
+                self._transport.writelines(parts)
+
+    def _wait(self, stream: Stream) -> None:
+        if stream not in self.waiting:
+            self.waiting[stream] = None
+            stream.pace = Pace(self._common.now, -sum(map(len, stream.unsent)))
+
+    # -- what the client says of its room --------------------------------------------------------
+
+    def more_room(self, count: int, stream: Stream | None) -> None:
+        """The client takes so many bytes more; None: of all streams together."""
+        if stream is not None:
+            if not count:
+                raise StreamError(Code.PROTOCOL_ERROR, "a window grows by something")
+            if stream.takes + count > LARGEST_WINDOW:
+                raise StreamError(Code.FLOW_CONTROL_ERROR, "the window is too large")
+            stream.takes += count
+            self._continue(stream)
+            return
+        if not count:
+            raise Http2Error(Code.PROTOCOL_ERROR, "a window grows by something")
+        if self._takes + count > LARGEST_WINDOW:
+            raise Http2Error(Code.FLOW_CONTROL_ERROR, "the window is too large")
+        self._takes += count
+        for waiting in list(self.waiting):
+            if self._takes <= 0:
+                break
+            self._continue(waiting)
+
+    def larger_frames(self, size: int) -> None:
+        """The client takes frames of this size."""
+        if not frames.SMALLEST_FRAME <= size <= frames.LARGEST_FRAME:
+            raise Http2Error(Code.PROTOCOL_ERROR, "no frame may have this size")
+        self._largest = size
+
+    def resize(self, initial: int, streams: list[Stream]) -> None:
+        """The client takes so many bytes of each stream, also of those that there are."""
+        if initial > LARGEST_WINDOW:
+            raise Http2Error(Code.FLOW_CONTROL_ERROR, "the window is too large")
+        more, self.initial = initial - self.initial, initial
+        for stream in streams:
+            if stream.takes + more > LARGEST_WINDOW:
+                raise Http2Error(Code.FLOW_CONTROL_ERROR, "the window is too large")
+            stream.takes += more
+        for stream in list(self.waiting):
+            self._continue(stream)
+
+    def _continue(self, stream: Stream) -> None:
+        if stream in self.waiting:
+            self._send(stream, [])
+            stream.wake()
+
+    def forget(self, stream: Stream) -> None:
+        """The stream is over: nothing more of it goes."""
+        self.waiting.pop(stream, None)
+        stream.unsent.clear()
+
+    def too_slow(self, now: float) -> list[Stream]:
+        """Streams whose client takes too long to take what is there."""
+        limits = self._common.limits
+        return [
+            stream
+            for stream in self.waiting
+            if stream.pace is not None
+            and stream.pace.is_too_slow(now, -sum(map(len, stream.unsent)), limits)
+        ]

@@ -1,0 +1,112 @@
+"""What every door does: it listens, keeps its connections in bounds, and lets them end."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
+
+from sojourn.service.addresses import listening, name_of
+from sojourn.service.http.limits import Common
+
+_LOOK_SECONDS = 0.5
+
+
+class Client(Protocol):
+    """A connection."""
+
+    def look(self, now: float) -> None:
+        """Cut the client off if it takes too long."""
+
+    def drain(self) -> None:
+        """Leave when what has begun is answered."""
+
+    def abort(self) -> None:
+        """End now."""
+
+
+C = TypeVar("C", bound=Client)
+
+
+class Listener(Generic[C]):
+    """Listens at `address`, such as `127.0.0.1:8501`, from `start` to `stop`."""
+
+    def __init__(
+        self,
+        address: str,
+        common: Common,
+        tls: ssl.SSLContext | None,
+        connection: Callable[[], C],
+        look: Callable[[float], None] | None = None,
+    ) -> None:
+        """`connection` makes one; `look` is called whenever time is looked at."""
+        self._address = address
+        self._common = common
+        self._tls = tls
+        self._connection = connection
+        self._look_too = look
+        self._server: asyncio.AbstractServer | None = None
+        self.connections: set[C] = set()
+        self._looking: asyncio.TimerHandle | None = None
+        self._everybody_left: asyncio.Event | None = None
+
+    async def start(self) -> str:
+        """Listen; returns the address, with the port that was picked."""
+        limits = self._common.limits
+        bound = listening(self._address)
+        try:
+            self._server = await asyncio.get_running_loop().create_server(
+                self._connection,  # type: ignore[arg-type]
+                sock=bound,
+                ssl=self._tls,
+                backlog=1024,
+                ssl_handshake_timeout=None if self._tls is None else limits.header_seconds,
+            )
+        except BaseException:
+            bound.close()
+            raise
+        self._look()
+        return name_of(bound)
+
+    async def stop(self, grace: float) -> None:
+        """Take no more requests, and give those that are under way `grace` seconds."""
+        if self._server is None:
+            return
+        await asyncio.sleep(0)  # those who have connected already are let in
+        self._server.close()
+        self._everybody_left = asyncio.Event()
+        for connection in list(self.connections):
+            connection.drain()
+        if self.connections:
+            try:
+                await asyncio.wait_for(self._everybody_left.wait(), grace)
+            except (TimeoutError, asyncio.TimeoutError):
+                pass
+        for connection in list(self.connections):
+            connection.abort()
+        while self.connections:
+            await asyncio.sleep(0)
+        await self._server.wait_closed()
+        if self._looking is not None:
+            self._looking.cancel()
+
+    def welcome(self, connection: C) -> bool:
+        """A client has come. Whether there is room for it; if not, it is to leave."""
+        self.connections.add(connection)
+        return len(self.connections) <= self._common.limits.connections
+
+    def left(self, connection: C) -> None:
+        """A client has gone."""
+        self.connections.discard(connection)
+        if self._everybody_left is not None and not self.connections:
+            self._everybody_left.set()
+
+    def _look(self) -> None:
+        self._common.now = now = time.monotonic()
+        for connection in list(self.connections):
+            connection.look(now)
+        if self._look_too is not None:
+            self._look_too(now)
+        self._looking = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look)
