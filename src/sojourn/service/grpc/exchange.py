@@ -69,6 +69,7 @@ class Exchange:
         self._task: asyncio.Task[None] | None = None
         self._cut: Refused | None = None  # why it ends before its time
         self._is_left = False  # by its client
+        self._is_entered = False  # its task has come to run
         self._has_begun = False  # to be answered
         self._is_over = False
         fields = stream.head.fields
@@ -83,7 +84,7 @@ class Exchange:
             late = Refused(Status.DEADLINE_EXCEEDED, "the call took longer than its client gave it")
             self._timer = asyncio.get_running_loop().call_later(seconds, self.cut, late)
         if route.takes_many:
-            self._start(self._answer_many(self._requests()))
+            self._start(self._answer_all)
 
     # -- what comes ------------------------------------------------------------------------------
 
@@ -113,16 +114,14 @@ class Exchange:
             count = "more than one" if self._messages.whole else "no"
             self.cut(invalid(f"the call has {count} message"))
         else:
-            self._start(self._answer_one())
+            self._start(self._answer_one)
 
     def lost(self) -> None:
         if self._is_over:
             return
         self._is_left = True
         self._seen.status = Status.CANCELLED.grpc
-        if self._task is not None:
-            self._task.cancel()
-        else:
+        if not self._call_off():
             self._finish()
 
     def is_busy(self) -> bool:
@@ -143,9 +142,7 @@ class Exchange:
         if self._is_over or self._is_left or self._cut is not None:
             return
         self._cut = why
-        if self._task is not None:
-            self._task.cancel()
-        else:
+        if not self._call_off():
             self._fail(why)
 
     # -- what it holds ---------------------------------------------------------------------------
@@ -167,12 +164,20 @@ class Exchange:
 
     # -- answering -------------------------------------------------------------------------------
 
-    def _start(self, answering: Coroutine[Any, Any, None]) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._run(answering))
+    def _start(self, answer: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run(answer))
 
-    async def _run(self, answering: Coroutine[Any, Any, None]) -> None:
+    def _call_off(self) -> bool:
+        """Cancel its task; whether the task will end the call. One that has not come to run yet is
+        over without having run a line."""
+        if self._task is not None:
+            self._task.cancel()
+        return self._is_entered
+
+    async def _run(self, answer: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._is_entered = True
         try:
-            await answering
+            await answer()
         except Exception as error:
             self._fail(refusal(error))
         except asyncio.CancelledError:
@@ -195,6 +200,9 @@ class Exchange:
         seen.sent = len(sent)
         self._finish()
         self._stream.answer(framing.HEAD, framing.prefixed(sent), framing.OK)
+
+    async def _answer_all(self) -> None:
+        await self._answer_many(self._requests())
 
     async def _answer_many(self, given: Any) -> None:
         """`given`: a message, or all that come."""
@@ -260,7 +268,7 @@ class Exchange:
         refuse(self._stream, told, seen.request_id, has_begun=self._has_begun)
 
     def _finish(self) -> None:
-        """Nothing is held any more, and the call is told of, before its client has the last word."""
+        """Hold nothing any more and report the call, before its client has the last word."""
         if self._is_over:
             return
         self._is_over = True
