@@ -476,8 +476,11 @@ def test_frames_that_say_nothing_are_bounded(address, client, door, what):
     client.send(client.head(1, fields(STREAM)))
     for _ in range(60):
         client.send(FLOODS[what] * 1000)
-    content = client.next(GOAWAY)[3]
-    assert int.from_bytes(content[4:8], "big") == Code.ENHANCE_YOUR_CALM
+    # The kernel may drop the last words to a client that is still sending.
+    last = [content for kind, _, _, content in client.frames() if kind == GOAWAY]
+    assert not last or int.from_bytes(last[0][4:8], "big") == Code.ENHANCE_YOUR_CALM
+    client.send(FLOODS[what])
+    assert list(client.frames()) == []
     assert_nothing_is_held(door)
 
 
@@ -552,6 +555,7 @@ def test_a_client_that_does_not_read_is_cut_off(handler):
         while door._listener.connections:
             assert time.monotonic() < deadline
             time.sleep(0.01)
+    handler.asked.clear()  # which remembers the message
 
 
 @pytest.mark.parametrize("sent", [b"", PREFACE[:5], PREFACE, PREFACE + settings({}) + b"\0\0\x09"])
@@ -570,6 +574,7 @@ def test_a_connection_that_is_idle_is_ended_whatever_it_pings(handler):
         assert client.answer(1)[0]["grpc-status"] == "0"
         kind = PING
         while kind != GOAWAY:
+            time.sleep(0.01)  # a client that pings all the time is told to calm down
             client.send(frame(PING, 0, 0, bytes(8)))
             kind, _, _, content = client.next(PING, GOAWAY)
         assert int.from_bytes(content[4:8], "big") == Code.NO_ERROR

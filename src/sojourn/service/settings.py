@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, get_type_hints
 
@@ -173,23 +172,19 @@ def _address(what: str, value: str) -> None:
 def _settings(
     struct: type[msgspec.Struct], section: str, names: tuple[str, ...] | None = None
 ) -> list[Setting]:
-    helps = _helps(struct)
+    helps, types = _helps(struct), get_type_hints(struct)
     found = {}
     for field in msgspec.structs.fields(struct):
         made = field.default_factory() if callable(field.default_factory) else field.default
         found[field.name] = Setting(
             field.name,
-            _plain_type(struct)[field.name],
+            types[field.name],
             made,
             helps.get(field.name, ""),
             section,
             (section or field.name) in _LIVE,
         )
     return [found[name] for name in names or found]
-
-
-def _plain_type(struct: type[msgspec.Struct]) -> Mapping[str, Any]:
-    return get_type_hints(struct)
 
 
 def _helps(struct: type[msgspec.Struct]) -> dict[str, str]:
