@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import gc
 import importlib
 import os
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -36,6 +39,16 @@ COMMANDS = {
 _RUN_PROGRAMS = ("audit", "run")  # whose streams and errors are their own
 
 
+@contextlib.contextmanager
+def loading() -> Iterator[None]:
+    """While modules are imported, none is garbage: the collector need not look."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
 class _Lazy(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -54,7 +67,8 @@ class _Lazy(click.Group):
             return None
         if name not in _RUN_PROGRAMS:
             _show_what_can_be_shown()
-        command = importlib.import_module(f"sojourn.cli.{name}").command
+        with loading():
+            command = importlib.import_module(f"sojourn.cli.{name}").command
         assert isinstance(command, click.Command)
         return command
 

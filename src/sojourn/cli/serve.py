@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from typing import Any, NoReturn
 import click
 import msgspec
 
+from sojourn.cli.main import loading
 from sojourn.cli.options import Data, data_options
 from sojourn.cli.terminal import plain
 from sojourn.service.config import Config, ConfigError, read_config
@@ -125,15 +127,17 @@ def _run(read: Callable[[], Config], cluster: str | None) -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     extra = "serve" if cluster is None else "ray"
     try:
-        from sojourn.service.daemon import Daemon
+        with loading():
+            from sojourn.service.daemon import Daemon
 
-        kind = Daemon
-        if cluster is not None:
-            from sojourn.cluster.serving.daemon import ClusterDaemon
+            kind = Daemon
+            if cluster is not None:
+                from sojourn.cluster.serving.daemon import ClusterDaemon
 
-            kind = ClusterDaemon
+                kind = ClusterDaemon
     except ImportError as error:
         _fail(f"{error}; pip install 'sojourn[{extra}]'")
+    gc.freeze()  # no request waits for the collector to go through what stays anyway
     from sojourn.errors import SojournError
 
     try:
