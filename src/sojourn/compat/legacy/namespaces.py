@@ -49,7 +49,7 @@ class Namespace(types.ModuleType):
         raise removed.RemovedName(removed.describe(path), name=name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        super().__setattr__(name, value)
+        super().__setattr__(name, value)  # says to mypy that any name may be set
 
     def __dir__(self) -> list[str]:
         names = {n for n in self.__dict__ if n not in ("_below", "_lazy", "_shown_as")}
@@ -61,6 +61,35 @@ class Namespace(types.ModuleType):
     @property
     def __all__(self) -> list[str]:
         return [name for name in dir(self) if not name.startswith("_")]
+
+
+def adopt(names: dict[str, Any], *modules: Any) -> list[str]:
+    """Add the public classes and functions that `modules` define to `names`, a module's globals.
+
+    Returns their names, for `__all__`.
+    """
+    taken = {
+        name: value
+        for module in modules
+        for name, value in vars(module).items()
+        if not name.startswith("_") and getattr(value, "__module__", None) == module.__name__
+    }
+    names.update(taken)
+    return list(taken)
+
+
+def starred(names: Mapping[str, Any]) -> list[str]:
+    """What `from ... import *` gives of a part of contrib, from its globals.
+
+    Not the modules that it uses itself: the program has a `tf` of its own.
+    """
+    parts = f"{__package__}.contrib."
+    return [
+        name
+        for name, value in names.items()
+        if not name.startswith("_")
+        and not (isinstance(value, types.ModuleType) and not value.__name__.startswith(parts))
+    ]
 
 
 def module(name: str) -> Callable[[], Any]:

@@ -14,34 +14,9 @@ from tensorflow.python.training.checkpoint_utils import (
 )
 
 from sojourn.compat.legacy import removed
+from sojourn.compat.legacy.contrib import framework, slim_data, slim_learning
 from sojourn.compat.legacy.contrib import layer_utils as utils
 from sojourn.compat.legacy.contrib import layers as _layers
-from sojourn.compat.legacy.contrib import slim_data, slim_learning
-from sojourn.compat.legacy.contrib.framework import (
-    add_arg_scope,
-    arg_scope,
-    assign_from_checkpoint,
-    assign_from_checkpoint_fn,
-    assign_from_values,
-    assign_from_values_fn,
-    create_global_step,
-    current_arg_scope,
-    filter_variables,
-    get_global_step,
-    get_local_variables,
-    get_model_variables,
-    get_or_create_global_step,
-    get_trainable_variables,
-    get_unique_variable,
-    get_variables,
-    get_variables_by_name,
-    get_variables_by_suffix,
-    get_variables_to_restore,
-    has_arg_scope,
-    local_variable,
-    model_variable,
-    variable,
-)
 from sojourn.compat.legacy.contrib.layers import *  # noqa: F403
 from sojourn.compat.legacy.contrib.slim_data import (
     data_provider,
@@ -57,7 +32,7 @@ from sojourn.compat.legacy.contrib.streaming import (
     aggregate_metric_map,
     aggregate_metrics,
 )
-from sojourn.compat.legacy.namespaces import Namespace
+from sojourn.compat.legacy.namespaces import Namespace, adopt
 
 
 def _logits_first(function: Any) -> Any:
@@ -139,39 +114,25 @@ metrics = Namespace(
 model_analyzer = types.SimpleNamespace(analyze_vars=analyze_vars)
 prefetch_queue = types.SimpleNamespace(prefetch_queue=slim_data.prefetch_queue)
 
+create_global_step = tf.train.create_global_step
+get_global_step = tf.train.get_global_step
+get_or_create_global_step = tf.train.get_or_create_global_step
+
 __all__ = [
     *_layers.__all__,
-    "add_arg_scope",
-    "arg_scope",
-    "assign_from_checkpoint",
-    "assign_from_checkpoint_fn",
-    "assign_from_values",
-    "assign_from_values_fn",
+    *adopt(globals(), framework),
     "create_global_step",
-    "current_arg_scope",
     "data_provider",
     "dataset",
     "dataset_data_provider",
     "evaluation",
-    "filter_variables",
     "get_global_step",
-    "get_local_variables",
-    "get_model_variables",
     "get_or_create_global_step",
-    "get_trainable_variables",
-    "get_unique_variable",
-    "get_variables",
-    "get_variables_by_name",
-    "get_variables_by_suffix",
-    "get_variables_to_restore",
-    "has_arg_scope",
     "layers",
     "learning",
-    "local_variable",
     "losses",
     "metrics",
     "model_analyzer",
-    "model_variable",
     "nets",
     "parallel_reader",
     "prefetch_queue",
@@ -181,7 +142,6 @@ __all__ = [
     "resnet_v2",
     "tfexample_decoder",
     "utils",
-    "variable",
     "vgg",
 ]
 __getattr__ = removed.missing_name("tf.contrib.slim")
