@@ -54,7 +54,7 @@ class AgentActor:
         return self._facts
 
     async def _watch(self) -> None:
-        """End if no controller is heard of any more: nobody is left who would."""
+        """End if no controller has been heard of: nothing else would end this actor."""
         while time.monotonic() - self._heard_at < _ALONE_SECONDS:
             await asyncio.sleep(1.0)
         await self._agent.end()
@@ -105,7 +105,7 @@ class RayNodes:
         self._settings = settings
 
     def alive(self) -> dict[str, Mapping[str, Any]]:
-        """Those that take part: a head that was told to have no processors does not."""
+        """Those that take part. A head started with no processors does not."""
         nodes = (node for node in ray.nodes() if node["Alive"])
         return {node["NodeID"]: node for node in nodes if node["Resources"].get("CPU", 0) > 0}
 

@@ -129,7 +129,7 @@ class Agent:
         for end in list(self._ends):
             end.abort()
         self._calls.cut_off_all()
-        self._leases.end_all("its node was let go")
+        self._leases.end_all("its node was released")
         await asyncio.to_thread(self._pool.close, timeout=0)
         shutil.rmtree(self._folder, ignore_errors=True)
         if self._folder_fd >= 0:
@@ -232,7 +232,7 @@ class Agent:
             del self._copies[copy.model]
 
     def _unregister(self, name: str, timeout: float) -> None:
-        with contextlib.suppress(ModelError):  # it is let go already
+        with contextlib.suppress(ModelError):  # it is unregistered already
             self._pool.unregister(name, timeout=timeout)
 
     def _park_now(self, copy: CopyId, stay: Stay) -> bool:
@@ -344,7 +344,7 @@ class Agent:
         except SojournError:
             if copy in self._open:
                 raise
-            return words.Moved(self._plan, [])  # it was let go meanwhile
+            return words.Moved(self._plan, [])  # it was unregistered meanwhile
         stay = held.lease._terms.stay
         opened, mark = self._open.get(copy, (None, ""))
         if stay is not opened:  # the pool has opened it anew

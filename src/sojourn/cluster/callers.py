@@ -35,7 +35,7 @@ class Callers:
         return bool(holders)
 
     def holds(self, name: str) -> bool:
-        """Whether anybody holds this model."""
+        """Whether any caller holds this model."""
         return name in self._holders
 
     def leave(self, caller: str) -> None:

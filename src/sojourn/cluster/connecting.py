@@ -89,7 +89,7 @@ def _nothing() -> None:
 
 
 def look(address: str | None = "auto", **ray_options: Any) -> dict[str, Any] | None:
-    """Nodes, budgets and copies of the cluster at this address; None if nobody is connected.
+    """Nodes, budgets and copies of the cluster at this address; None if no program is connected.
 
     Nothing is started.
     """

@@ -33,7 +33,7 @@ _REPORT_SECONDS = 10.0  # an agent that died is known at once; this is for one t
 MEET_SECONDS = 30.0  # for the other agents to start once one has; the rest joins later
 _END_SECONDS = 20.0
 _HOPELESS_SECONDS = 10.0  # without a node that could ever have room for a model
-_GO_SECONDS = 30.0  # for the copies of a model that is let go
+_GO_SECONDS = 30.0  # for the copies of an unregistered model
 
 
 class Controller(Orders):
@@ -44,7 +44,7 @@ class Controller(Orders):
         self._joining: dict[str, asyncio.Task[None]] = {}
         self._agents: dict[str, Any] = {}  # of all nodes, also of those that have yet to answer
         self._callers = Callers(settings.client_seconds)
-        self._going: dict[str, asyncio.Task[None]] = {}  # models that are being let go
+        self._going: dict[str, asyncio.Task[None]] = {}  # models that are being unregistered
         self._started_at = 0.0
         self._ending: asyncio.Task[None] | None = None
         self._started: asyncio.Task[None] | None = None
@@ -52,7 +52,7 @@ class Controller(Orders):
     # -- callers ---------------------------------------------------------------------------------
 
     async def attach(self, client: str, holds: Iterable[str] = ()) -> Table:
-        """A caller is there, and stays for as long as it says so again now and then.
+        """A caller has connected, and counts as long as it repeats this now and then.
 
         Models that it holds stay registered with it.
         """
@@ -133,7 +133,7 @@ class Controller(Orders):
             del self._going[name]
 
     async def evict(self, name: str, timeout: float) -> bool:
-        """Have the copies of a model closed once nobody has leased them; whether they are."""
+        """Have the copies of a model closed once their leases have ended; whether they are."""
         await self._ready()
         deadline = time.monotonic() + timeout
         while name in self._sources and self._planner.books.entries[name].copies:
@@ -211,7 +211,7 @@ class Controller(Orders):
     # -- nodes -----------------------------------------------------------------------------------
 
     async def _start(self) -> None:
-        """Take over from whoever was before: models and copies are as the agents have them."""
+        """Take over from the controller before: models and copies are as the agents have them."""
         alive = await asyncio.to_thread(self._nodes.alive)
         meetings = [self._spawn(self._meet(node, takes_over=True)) for node in alive.values()]
         await _wait_for_most(meetings)
@@ -240,7 +240,7 @@ class Controller(Orders):
         self._spawn(self._watch_nodes())
 
     async def _meet(self, node: Mapping[str, Any], *, takes_over: bool = False) -> Member:
-        """The agent of a node, which from now on takes orders from nobody before us."""
+        """The agent of a node, which from now on refuses the orders of earlier controllers."""
         agent = self._agents[node["NodeID"]] = await asyncio.to_thread(self._nodes.agent, node)
         facts = await agent.start.remote()
         while (seen := await agent.adopt.remote(self._epoch)) != self._epoch:
@@ -363,7 +363,7 @@ class Controller(Orders):
         self._take_parked(node_id, report.parked)  # also by an order of the controller before us
         for copy in report.copies:
             there = planner.books.copies.get(copy.copy)
-            if there is None and copy.is_open:  # nobody knows of it any more
+            if there is None and copy.is_open:  # no caller knows of it any more
                 self._begin_close(copy.copy, node_id, parks=copy.copy.model in self._sources)
             if there is None or not there.is_open or not copy.is_open:
                 continue
@@ -377,7 +377,7 @@ class Controller(Orders):
     # -- the end ---------------------------------------------------------------------------------
 
     def _end(self) -> asyncio.Future[None]:
-        """Nobody is there any more. Whoever notices first, it is done once."""
+        """No caller is left. This is done once, whoever notices first."""
         if self._ending is None:
             self._ending = self._spawn(self._end_all())
         return asyncio.shield(self._ending)

@@ -27,7 +27,7 @@ from sojourn.errors import ModelError, SojournError
 
 _CHUNK_BYTES = 16 * 2**20
 _CHUNK_SECONDS = 60.0  # after which a node that sends or takes one is not waited for
-_SENT_SECONDS = 600.0  # after which a parcel that nobody has registered is not kept
+_SENT_SECONDS = 600.0  # after which a parcel without a registration is removed
 SENT_TO = 2  # nodes, so that one of them may be lost
 
 

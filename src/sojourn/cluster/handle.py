@@ -223,7 +223,7 @@ class Cluster:
         try:
             lease.link.ask(words.GiveBack(lease.number), (), time.monotonic() + _ANSWER_SECONDS)
         except Exception:
-            pass  # its node is lost, or ends it by itself when nobody renews it
+            pass  # its node is lost, or ends the lease when it is not renewed
 
     def _renew(self) -> None:
         """Say now and then to the agents that our leases are still wanted."""
@@ -256,7 +256,7 @@ class Cluster:
                 self._hold_again(table)
 
     def _hold_again(self, table: Any) -> None:
-        """What we hold was let go: for a while we were not heard of."""
+        """What we hold was released, because the cluster did not hear from us for a while."""
         with self._lock:
             gone = [source for name, source in self._holds.items() if name not in table.routes]
         for source in gone:
@@ -268,7 +268,7 @@ class Cluster:
         try:
             reply, _ = link.ask(ask, (), time.monotonic() + _ANSWER_SECONDS)
         except Exception:
-            link.cut()  # those who wait for it are told; it is asked for anew
+            link.cut()  # waiting callers get an error; it is requested again
             with self._lock:
                 for node, known in list(self._links.items()):
                     if known is link:

@@ -319,7 +319,7 @@ class RemoteLease(Usable):
 
     def __del__(self) -> None:
         if self.__dict__.get("ended", "") is None and not sys.is_finalizing():
-            # The garbage collector waits for no answer: its node ends it when nobody renews it.
+            # The garbage collector waits for no answer: its node ends it when it is not renewed.
             self.end("its handle was garbage-collected")
             warnings.warn(
                 f"a lease of {self._model!r} in the cluster, taken at {self._holder}, was never "

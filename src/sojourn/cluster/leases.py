@@ -129,4 +129,4 @@ class Leases:
             now = time.monotonic()
             for held in list(self._held.values()):
                 if now > held.until and not held.running:
-                    self.end(held.number, f"nobody renewed it for {held.keep_seconds:g} s")
+                    self.end(held.number, f"it was not renewed for {held.keep_seconds:g} s")

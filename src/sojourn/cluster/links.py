@@ -108,7 +108,7 @@ class Link:
         return _checked(answer)
 
     def cut(self) -> None:
-        """It is of no use any more: whoever waits for an answer is told so."""
+        """It is of no use any more: whoever waits for an answer gets an error."""
         with self._lock:
             self.is_cut = True
             idle, self._idle = self._idle, []
@@ -141,7 +141,7 @@ class Link:
         with self._lock:
             self._busy.add(line)
             is_cut = self.is_cut
-        if is_cut:  # while it was connected: nobody would cut this one
+        if is_cut:  # while it was connected: nothing else would cut this one
             self._put_back(line, False)
             raise NodeLost(f"node {self.node} is lost")
         return line

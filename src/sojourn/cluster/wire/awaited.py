@@ -307,7 +307,7 @@ class CallerEnd(FrameReader):
             if not waiting.done():
                 waiting.set_exception(error)
         if not self.ready.cancelled():
-            self.ready.exception()  # nobody may be waiting for it
+            self.ready.exception()  # perhaps nothing waits for it
 
 
 async def stop_listening(server: asyncio.Server) -> None:
