@@ -1,4 +1,4 @@
-"""`sojourn doctor`: is this machine fit, and what would cure it."""
+"""`sojourn doctor`: whether this machine is fit, and what to do if not."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def _write(fixes: dict[str, Fixed]) -> None:
     for path, fixed in fixes.items():
         try:
             if Path(path).read_bytes() != fixed.before:  # an editor has saved it since
-                raise OSError("it has changed meanwhile, fix it again")
+                raise OSError("it has changed meanwhile; run --fix again")
             replace_file(path, fixed.after)
         except OSError as error:
             raise click.ClickException(f"{path} is as it was: {error}") from None

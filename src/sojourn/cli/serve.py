@@ -43,7 +43,7 @@ def _option(setting: Setting) -> Callable[[Callable[..., Any]], Callable[..., An
 @click.argument("paths", nargs=-1, metavar="[FOLDER | MODEL | NAME=PATH]...")
 @click.option("--config", metavar="FILE", envvar=f"{PREFIX}CONFIG",
               help=f"Settings and models, in TOML. [{PREFIX}CONFIG]")  # fmt: skip
-@click.option("--check", "is_check", is_flag=True, help="Say what it would do, or what is wrong.")
+@click.option("--check", "is_check", is_flag=True, help="Only check, and say what it would do.")
 @_with_settings
 @data_options
 def command(
@@ -87,7 +87,7 @@ def command(
 
 
 def _value(name: str, text: Any) -> Any:
-    """What a flag's text stands for; what is wrong is found with everything else."""
+    """The value of a flag; a wrong one is reported with all other mistakes."""
     if not isinstance(text, str):
         return text
     [setting] = [one for one in SETTINGS if one.name == name]

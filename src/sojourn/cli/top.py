@@ -36,9 +36,9 @@ _NEEDS_TEXTUAL = "The live view needs textual: pip install 'sojourn[top]'\n"
     type=click.FloatRange(min=0.1, max=3600),
     default=1.0,
     show_default=True,
-    help="Seconds between two looks of the live view.",
+    help="Seconds between two updates of the live view.",
 )
-@click.option("--server", is_flag=True, help="Show a server instead: that of --url, or of here.")
+@click.option("--server", is_flag=True, help="Show a server: that at --url, or the one here.")
 @server_options
 def command(
     once: bool,
