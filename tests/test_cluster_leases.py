@@ -44,7 +44,7 @@ def test_a_lease_is_used_as_one_of_a_pool(everywhere: Cluster) -> None:
         assert session(x=ONES.tolist()).shape == (2, 10)
         assert session.footprint().held_bytes > 0
         assert session.runs == 4
-    with pytest.raises(sojourn.LeaseExpired, match="given back"):
+    with pytest.raises(sojourn.LeaseExpired, match="returned"):
         session.run("y", {"x": ONES})
 
 

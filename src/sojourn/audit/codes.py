@@ -101,17 +101,3 @@ CODES: Mapping[str, Code] = MappingProxyType(
         )
     }
 )
-
-__all__ = [
-    "BORROWED_DEFAULT",
-    "CODES",
-    "GRAPH_GROWS",
-    "INTERACTIVE_LEFT",
-    "MEMORY_KEPT",
-    "NEVER_CLOSED",
-    "OPEN_AT_EXIT",
-    "REPLACED",
-    "SESSION_PER_CALL",
-    "USED_AFTER_CLOSE",
-    "Code",
-]

@@ -1,4 +1,4 @@
-"""Findings that the source itself asks not to hear about: `# noqa` and `# noqa: SOJ001`."""
+"""Findings that the source itself silences: `# noqa` and `# noqa: SOJ001`."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def connect(
 
 
 def joined(settings: Settings, leave: Callable[[], None] | None = None) -> Cluster:
-    """The same in a program that is connected to Ray."""
+    """The same, in a program that is already connected to Ray."""
     caller = _Caller(actors.controller(settings), settings)
     return Cluster(Control(caller.call, leave or _nothing))
 

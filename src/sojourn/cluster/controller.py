@@ -37,7 +37,7 @@ _GO_SECONDS = 30.0  # for the copies of an unregistered model
 
 
 class Controller(Orders):
-    """One for a cluster. It lives while there are callers; then nothing is left of it."""
+    """There is one for each cluster. It lives while there are callers."""
 
     def __init__(self, nodes: Nodes, settings: Settings) -> None:
         super().__init__(nodes, settings)
@@ -71,7 +71,7 @@ class Controller(Orders):
         await asyncio.shield(self._started)
 
     async def detach(self, client: str) -> bool:
-        """A caller is gone; whether it was the last, so that everything has ended."""
+        """A caller is gone; returns whether it was the last, so that everything has ended."""
         self._callers.leave(client)
         if self._callers:
             return False
@@ -103,8 +103,8 @@ class Controller(Orders):
         self._perform(orders)
 
     async def unregister(self, name: str, client: str) -> None:
-        """Let a model go: its copies are closed, and callers are refused. One that other callers
-        hold as well stays."""
+        """Unregister a model: its copies are closed, and callers are refused. A model that other
+        callers hold stays."""
         await self._ready()
         source = self._sources.get(name)
         if source is None:
@@ -113,7 +113,7 @@ class Controller(Orders):
             await asyncio.wait({self._let_go(source)}, timeout=_GO_SECONDS)
 
     def _let_go(self, source: ModelSource) -> asyncio.Task[None]:
-        """It is unregistered from now on. The task ends when nothing is left of it anywhere."""
+        """Unregister it now. The task ends when nothing is left of it on any node."""
         name = source.name
         del self._sources[name]
         self._failures.pop(name, None)
@@ -163,7 +163,7 @@ class Controller(Orders):
         self._perform(self._planner.on_rules(name, now, pinned=source.pinned, keep_seconds=keep))
 
     async def locate(self, name: str, timeout: float | None) -> Table:
-        """Have a model opened if it is not; the table once it is open somewhere."""
+        """Open a model if it is not open; returns the table once it is open somewhere."""
         deadline = None if timeout is None else time.monotonic() + timeout
         await self._ready()
         self._failures.pop(name, None)
@@ -250,7 +250,7 @@ class Controller(Orders):
         return Member(agent, facts, await agent.report.remote())
 
     async def _join(self, node: Mapping[str, Any]) -> None:
-        """A node is new, or was taken for lost: then what it still has open is closed."""
+        """A node is new, or was believed lost: what it still has open is closed."""
         member = await self._meet(node)
         await self._order(member, "remember", self._sources, True)
         for copy in member.report.copies:
@@ -268,7 +268,7 @@ class Controller(Orders):
         self._perform(self._planner.on_node(as_node(member.facts), time.monotonic()))
 
     async def _watch(self) -> None:
-        """Look at agents and callers, whether or not Ray's head answers."""
+        """Watch agents and callers, whether or not Ray's head answers."""
         while True:
             await asyncio.sleep(_TICK_SECONDS)
             now = time.monotonic()
@@ -294,7 +294,7 @@ class Controller(Orders):
                     self._joining[node_id] = self._spawn(self._join_later(node_id, node))
 
     def _look_at_callers(self, now: float) -> None:
-        """Forget those that are not heard of any more, and what they alone held."""
+        """Forget silent callers, and the models that only they held."""
         self._callers.expire(now)
         if now - self._started_at <= self._settings.client_seconds:
             return  # one that has just started anew is not known to its callers yet
@@ -327,7 +327,7 @@ class Controller(Orders):
             pass  # it is gone with its node
 
     async def _look_at(self, node_id: str, member: Member) -> None:
-        """Take what an agent says for the truth."""
+        """Ask an agent what it has, and update the books."""
         try:
             answer = _reply(member.agent.report.remote())
             report = await asyncio.wait_for(answer, _REPORT_SECONDS)

@@ -83,7 +83,7 @@ class Leases:
         return words.Results(names, is_single, [value is not None for value in values]), found
 
     def keep(self, numbers: Sequence[int], seconds: float) -> dict[int, str]:
-        """Renew these; those that have ended, and why."""
+        """Renew these; returns those that have ended, and why."""
         until = time.monotonic() + seconds
         ended = {}
         for number in numbers:

@@ -1,7 +1,7 @@
 """Has the agents carry out the plan: opens, closes, and messages to callers.
 
 Every order carries the controller's epoch. An agent that has seen a later one refuses, and then
-this controller ends: nothing that it knows of is its own any more.
+this controller ends, because another one is in charge.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Settings:
     memory_bytes: int | None = None  # of each node; None: what Ray says that it has
     storage: str | None = None
     gpus: int | None = None  # of each node; None: all of them
-    client_seconds: float = 10.0  # after which a caller that is not heard of is gone
+    client_seconds: float = 10.0  # after which a silent caller counts as gone
 
 
 class Nodes(Protocol):
@@ -41,10 +41,10 @@ class Nodes(Protocol):
     def forget(self, agent: Any) -> None: ...
 
     def end(self) -> None:
-        """It is over: have it gone for good."""
+        """End it for good."""
 
     def step_down(self) -> None:
-        """A later one has taken over: only this process is to go."""
+        """A later one has taken over: only this process ends."""
 
 
 @dataclass(slots=True, eq=False)
@@ -255,16 +255,16 @@ def as_model(source: ModelSource) -> Model:
 
 
 def is_same(one: ModelSource, other: ModelSource) -> bool:
-    """Whether they are one model, whatever became of its rules since."""
+    """Whether they are the same model, even if its rules have changed since."""
     return replace(one, pinned=other.pinned, keep_seconds=other.keep_seconds) == other
 
 
 def cause_of(error: Exception) -> Exception:
-    """What the agent raised, out of what Ray makes of it."""
+    """The agent's own error, unwrapped from Ray's."""
     cause = getattr(error, "cause", None)
     return cause if isinstance(cause, Exception) else error
 
 
 def is_gone(error: Exception) -> bool:
-    """Whether this was said by Ray, and not by the agent."""
+    """Whether this error comes from Ray, not from the agent."""
     return cause_of(error) is error and not isinstance(error, SojournError)
