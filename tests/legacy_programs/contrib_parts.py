@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow.contrib.slim as slim
 from tensorflow.contrib import crf, legacy_seq2seq, rnn
+from tensorflow.contrib.estimator import *  # noqa: F403
 from tensorflow.contrib.framework import *  # noqa: F403
 from tensorflow.contrib.framework import arg_scope
 from tensorflow.contrib.framework.python.ops import variables as contrib_variables

@@ -63,33 +63,33 @@ class Namespace(types.ModuleType):
         return [name for name in dir(self) if not name.startswith("_")]
 
 
-def adopt(names: dict[str, Any], *modules: Any) -> list[str]:
-    """Add the public classes and functions that `modules` define to `names`, a module's globals.
+def adopt(names: dict[str, Any], *modules: Any) -> None:
+    """Add the public classes and functions that `modules` define to `names`, a module's globals."""
+    for module in modules:
+        names |= {
+            name: value
+            for name, value in vars(module).items()
+            if not name.startswith("_") and getattr(value, "__module__", None) == module.__name__
+        }
 
-    Returns their names, for `__all__`.
+
+def limit_star(part: Any) -> None:
+    """Have `from part import *` leave out the modules that a part of contrib uses itself.
+
+    The program has a `tf` of its own.
     """
-    taken = {
-        name: value
-        for module in modules
-        for name, value in vars(module).items()
-        if not name.startswith("_") and getattr(value, "__module__", None) == module.__name__
-    }
-    names.update(taken)
-    return list(taken)
-
-
-def starred(names: Mapping[str, Any]) -> list[str]:
-    """What `from ... import *` gives of a part of contrib, from its globals.
-
-    Not the modules that it uses itself: the program has a `tf` of its own.
-    """
-    parts = f"{__package__}.contrib."
-    return [
+    own = f"{__package__}.contrib."
+    names = [
         name
-        for name, value in names.items()
+        for name, value in vars(part).items()
         if not name.startswith("_")
-        and not (isinstance(value, types.ModuleType) and not value.__name__.startswith(parts))
+        and (
+            not isinstance(value, types.ModuleType)
+            or isinstance(value, Namespace)
+            or value.__name__.startswith(own)
+        )
     ]
+    vars(part).setdefault("__all__", names)
 
 
 def module(name: str) -> Callable[[], Any]:

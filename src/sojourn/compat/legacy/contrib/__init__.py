@@ -9,7 +9,7 @@ import importlib
 from typing import Any
 
 from sojourn.compat.legacy import removed
-from sojourn.compat.legacy.namespaces import Namespace, starred
+from sojourn.compat.legacy.namespaces import Namespace
 
 _HERE = (
     "crf",
@@ -35,9 +35,7 @@ _SETS = ("size", "difference", "intersection", "union")
 
 def __getattr__(name: str) -> Any:
     if name in _HERE:
-        part = importlib.import_module(f"{__name__}.{name}")
-        vars(part).setdefault("__all__", starred(vars(part)))
-        return part
+        return importlib.import_module(f"{__name__}.{name}")
     made = _elsewhere(name)
     if made is not None:
         globals()[name] = made

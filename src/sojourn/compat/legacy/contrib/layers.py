@@ -31,7 +31,7 @@ from sojourn.compat.legacy.contrib.building import (  # noqa: F401
 from sojourn.compat.legacy.contrib.feature_columns import *  # noqa: F403
 from sojourn.compat.legacy.contrib.framework import add_arg_scope
 from sojourn.compat.legacy.contrib.summaries import OPTIMIZER_SUMMARIES  # noqa: F401
-from sojourn.compat.legacy.namespaces import adopt, starred
+from sojourn.compat.legacy.namespaces import adopt
 
 _core = tf_layers.namespace()
 
@@ -296,5 +296,4 @@ linear = functools.partial(fully_connected, activation_fn=None)
 elu = functools.partial(fully_connected, activation_fn=tf.nn.elu)
 
 adopt(globals(), convolutions, normalizers, _regularizers, _summaries)
-__all__ = starred(globals())
 __getattr__ = removed.missing_name("tf.contrib.layers")

@@ -152,17 +152,5 @@ transpose_batch_time = swap_batch_and_time
 core_rnn_cell = core_rnn = core_rnn_cell_impl = sys.modules[__name__]
 
 globals().update(cells.CELLS)
-__all__ = [
-    *(name for name in cells.CELLS if name.endswith(("Cell", "Wrapper", "Tuple"))),
-    *adopt(globals(), fused_rnn, rnn_cells),
-    "GRUBlockCell",
-    "GRUBlockCellV2",
-    "LSTMBlockCell",
-    "LayerNormBasicLSTMCell",
-    "stack_bidirectional_dynamic_rnn",
-    "static_bidirectional_rnn",
-    "static_rnn",
-    "static_state_saving_rnn",
-    "transpose_batch_time",
-]
+adopt(globals(), fused_rnn, rnn_cells)
 __getattr__ = removed.missing_name("tf.contrib.rnn")

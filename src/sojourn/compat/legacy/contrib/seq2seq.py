@@ -36,8 +36,5 @@ def sequence_loss(
         return losses
 
 
-__all__ = [
-    "sequence_loss",
-    *adopt(globals(), attention, beams, decoder_fns, decoding, scheduled),
-]
+adopt(globals(), attention, beams, decoder_fns, decoding, scheduled)
 __getattr__ = removed.missing_name("tf.contrib.seq2seq")

@@ -15,10 +15,10 @@ from tensorflow.python.training.checkpoint_utils import (
 
 from sojourn.compat.legacy import removed
 from sojourn.compat.legacy.contrib import framework, slim_data, slim_learning
-from sojourn.compat.legacy.contrib import layer_utils as utils
+from sojourn.compat.legacy.contrib import layer_utils as utils  # noqa: F401
 from sojourn.compat.legacy.contrib import layers as _layers
 from sojourn.compat.legacy.contrib.layers import *  # noqa: F403
-from sojourn.compat.legacy.contrib.slim_data import (
+from sojourn.compat.legacy.contrib.slim_data import (  # noqa: F401
     data_provider,
     dataset,
     dataset_data_provider,
@@ -26,7 +26,13 @@ from sojourn.compat.legacy.contrib.slim_data import (
     queues,
     tfexample_decoder,
 )
-from sojourn.compat.legacy.contrib.slim_nets import nets, resnet_utils, resnet_v1, resnet_v2, vgg
+from sojourn.compat.legacy.contrib.slim_nets import (  # noqa: F401
+    nets,
+    resnet_utils,
+    resnet_v1,
+    resnet_v2,
+    vgg,
+)
 from sojourn.compat.legacy.contrib.streaming import (
     STREAMING,
     aggregate_metric_map,
@@ -118,30 +124,5 @@ create_global_step = tf.train.create_global_step
 get_global_step = tf.train.get_global_step
 get_or_create_global_step = tf.train.get_or_create_global_step
 
-__all__ = [
-    *_layers.__all__,
-    *adopt(globals(), framework),
-    "create_global_step",
-    "data_provider",
-    "dataset",
-    "dataset_data_provider",
-    "evaluation",
-    "get_global_step",
-    "get_or_create_global_step",
-    "layers",
-    "learning",
-    "losses",
-    "metrics",
-    "model_analyzer",
-    "nets",
-    "parallel_reader",
-    "prefetch_queue",
-    "queues",
-    "resnet_utils",
-    "resnet_v1",
-    "resnet_v2",
-    "tfexample_decoder",
-    "utils",
-    "vgg",
-]
+adopt(globals(), framework)
 __getattr__ = removed.missing_name("tf.contrib.slim")

@@ -87,9 +87,15 @@ class Head(abc.ABC):
     def _numbers(self, labels: Any, logits: Any) -> Any:
         """The labels as the loss takes them."""
 
-    @abc.abstractmethod
     def _losses(self, labels: Any, logits: Any) -> Any:
         """The loss of each example."""
+        if self._loss_fn is not None:
+            return self._loss_fn(labels=labels, logits=logits)
+        return self._default_losses(labels, logits)
+
+    @abc.abstractmethod
+    def _default_losses(self, labels: Any, logits: Any) -> Any:
+        """The same without a function of the program's."""
 
     @abc.abstractmethod
     def _metrics(self, labels: Any, predictions: Any, weights: Any, each: Any) -> dict[str, Any]:
@@ -98,6 +104,9 @@ class Head(abc.ABC):
     @abc.abstractmethod
     def _export_outputs(self, predictions: dict[str, Any]) -> dict[str, Any]:
         """What a served model gives."""
+
+    def _served(self, kind: str, main: Any, predictions: dict[str, Any]) -> dict[str, Any]:
+        return {DEFAULT: main, kind: main, "predict": export.PredictOutput(predictions)}
 
     def _weights(self, features: Any) -> Any:
         column = self._weight_column
@@ -138,9 +147,7 @@ class RegressionHead(Head):
         labels = tf.cast(the_one(labels), tf.float32)
         return two_dimensional(labels, self.logits_dimension)
 
-    def _losses(self, labels: Any, logits: Any) -> Any:
-        if self._loss_fn is not None:
-            return self._loss_fn(labels=labels, logits=logits)
+    def _default_losses(self, labels: Any, logits: Any) -> Any:
         return tf.math.squared_difference(logits, labels)
 
     def _metrics(self, labels: Any, predictions: Any, weights: Any, each: Any) -> dict[str, Any]:
@@ -152,9 +159,8 @@ class RegressionHead(Head):
         }
 
     def _export_outputs(self, predictions: dict[str, Any]) -> dict[str, Any]:
-        regression = export.RegressionOutput(predictions["predictions"])
-        named = export.PredictOutput(predictions)
-        return {DEFAULT: regression, "regression": regression, "predict": named}
+        main = export.RegressionOutput(predictions["predictions"])
+        return self._served("regression", main, predictions)
 
 
 def the_one(labels: Any) -> Any:
