@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -214,7 +214,9 @@ class Controller(Orders):
         """Take over from the controller before: models and copies are as the agents have them."""
         alive = await asyncio.to_thread(self._nodes.alive)
         meetings = [self._spawn(self._meet(node, takes_over=True)) for node in alive.values()]
-        await _wait_for_most(meetings)
+        if meetings:  # wait for all, but once one is done not much longer for the others
+            await asyncio.wait(meetings, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(meetings, timeout=MEET_SECONDS)
         members = [m.result() for m in meetings if m.done() and m.exception() is None]
         for meeting in meetings:
             meeting.cancel()  # one that has yet to answer joins later
@@ -329,8 +331,7 @@ class Controller(Orders):
     async def _look_at(self, node_id: str, member: Member) -> None:
         """Ask an agent what it has, and update the books."""
         try:
-            answer = _reply(member.agent.report.remote())
-            report = await asyncio.wait_for(answer, _REPORT_SECONDS)
+            report = await asyncio.wait_for(member.agent.report.remote(), _REPORT_SECONDS)
         except Exception:
             # Its process died, or its node does not answer. If Ray starts it again, or it answers
             # after all, it joins as a new one.
@@ -341,9 +342,9 @@ class Controller(Orders):
             return
         if report.incarnation != member.facts.incarnation:  # Ray has started it again
             self._lose(node_id)
-            return
-        member.report = report
-        self._take(node_id, member, report)
+        else:
+            member.report = report
+            self._take(node_id, member, report)
 
     def _lose(self, node_id: str) -> None:
         del self._members[node_id]
@@ -394,14 +395,3 @@ class Controller(Orders):
         for agent in self._agents.values():
             self._forget(agent)
         asyncio.get_running_loop().call_later(0.05, self._nodes.end)
-
-
-async def _reply(reference: Any) -> Any:
-    return await reference
-
-
-async def _wait_for_most(meetings: Collection[asyncio.Task[Any]]) -> None:
-    """Wait for all, but once one is done not much longer for the others."""
-    if meetings:
-        await asyncio.wait(meetings, return_when=asyncio.FIRST_COMPLETED)
-        await asyncio.wait(meetings, timeout=MEET_SECONDS)

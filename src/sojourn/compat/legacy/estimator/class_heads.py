@@ -8,13 +8,7 @@ import tensorflow.compat.v1 as tf
 from tensorflow.python.ops import lookup_ops
 
 from sojourn.compat.legacy.estimator import export
-from sojourn.compat.legacy.estimator.heads import (
-    MEAN,
-    Head,
-    for_metric,
-    the_one,
-    two_dimensional,
-)
+from sojourn.compat.legacy.estimator.heads import MEAN, Head, for_metric, the_one, two_dimensional
 
 
 class _Classes(Head):
@@ -106,7 +100,7 @@ class MultiClassHead(_Classes):
             **self._every(logits),
         }
 
-    def _numbers(self, labels: Any, logits: Any) -> Any:
+    def _numbers(self, labels: Any) -> Any:
         return self._ids(labels)
 
     def _default_losses(self, labels: Any, logits: Any) -> Any:
@@ -153,7 +147,7 @@ class BinaryClassHead(_Classes):
             **self._every(logits),
         }
 
-    def _numbers(self, labels: Any, logits: Any) -> Any:
+    def _numbers(self, labels: Any) -> Any:
         return tf.cast(self._ids(labels), tf.float32)
 
     def _default_losses(self, labels: Any, logits: Any) -> Any:
@@ -209,7 +203,7 @@ class MultiLabelHead(Head):
     def predictions(self, logits: Any, keys: Any = None) -> dict[str, Any]:
         return {"logits": logits, "probabilities": tf.sigmoid(logits, name="probabilities")}
 
-    def _numbers(self, labels: Any, logits: Any) -> Any:
+    def _numbers(self, labels: Any) -> Any:
         labels = the_one(labels)
         if isinstance(labels, tf.SparseTensor):
             values = labels.values

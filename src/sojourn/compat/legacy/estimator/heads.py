@@ -35,7 +35,7 @@ class Head(abc.ABC):
 
     def create_loss(self, features: Any, mode: str, logits: Any, labels: Any) -> Any:
         """The loss over the batch."""
-        labels = self._numbers(labels, logits)
+        labels = self._numbers(labels)
         weights = self._weights(features)
         return self._reduced(self._losses(labels, logits), weights)
 
@@ -60,7 +60,7 @@ class Head(abc.ABC):
             if mode == ModeKeys.PREDICT:
                 outputs = self._export_outputs(predictions)
                 return EstimatorSpec(mode, predictions, export_outputs=outputs)
-            labels = self._numbers(labels, logits)
+            labels = self._numbers(labels)
             weights = self._weights(features)
             each = self._losses(labels, logits)
             loss = self._reduced(each, weights)
@@ -84,7 +84,7 @@ class Head(abc.ABC):
         """What a prediction holds."""
 
     @abc.abstractmethod
-    def _numbers(self, labels: Any, logits: Any) -> Any:
+    def _numbers(self, labels: Any) -> Any:
         """The labels as the loss takes them."""
 
     def _losses(self, labels: Any, logits: Any) -> Any:
@@ -143,7 +143,7 @@ class RegressionHead(Head):
             return {"predictions": logits}
         return {"predictions": self._inverse_link_fn(logits), "logits": logits}
 
-    def _numbers(self, labels: Any, logits: Any) -> Any:
+    def _numbers(self, labels: Any) -> Any:
         labels = tf.cast(the_one(labels), tf.float32)
         return two_dimensional(labels, self.logits_dimension)
 
