@@ -13,7 +13,7 @@ from typing import Any, overload
 from sojourn.audit.facts import Facts
 from sojourn.audit.finding import Finding
 from sojourn.audit.judge import judge
-from sojourn.audit.silence import heard
+from sojourn.audit.noqa import heard
 from sojourn.audit.watch import Watch, join_watch, leave_watch
 
 

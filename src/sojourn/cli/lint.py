@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from sojourn.audit.codes import CODES
-from sojourn.audit.explain import explain as explain_code
+from sojourn.audit.codes import explain as explain_code
 from sojourn.audit.lint import Outcome, Settings, check_paths
 from sojourn.audit.lint.fix import Fixed, FixerMissing, fix_source, require_libcst
 from sojourn.audit.lint.formats import FORMATS, as_json, as_text
