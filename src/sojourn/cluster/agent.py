@@ -156,7 +156,7 @@ class Agent:
         self.require(epoch)
         name = copy.model
         if name in self._copies:
-            raise SessionBusy(f"{self._copies[name]} is here already")
+            raise SessionBusy(f"{self._copies[name]} is open here already")
         self._copies[name] = copy
         opening = self._opening[copy] = asyncio.get_running_loop().create_future()
         try:

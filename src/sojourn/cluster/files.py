@@ -105,7 +105,7 @@ class Files:
                 return have
             try:
                 if _checksum(part) != digest:
-                    raise ModelError("a model that was sent along did not arrive as it was")
+                    raise ModelError("a model that was sent along arrived damaged")
                 os.replace(part, whole)
             except BaseException:
                 os.unlink(part)
@@ -208,7 +208,7 @@ def _pull(link: Link, digest: str, target: str) -> None:
             if file.tell() >= reply.have:
                 break
     if _checksum(target) != digest:
-        raise ModelError("a model that was sent along did not arrive as it was")
+        raise ModelError("a model that was sent along arrived damaged")
 
 
 def _soon() -> float:

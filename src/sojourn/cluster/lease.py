@@ -330,7 +330,7 @@ class RemoteLease(Usable):
 
     def __getattr__(self, name: str) -> Any:
         if name == "_stay":  # what the rest of `Usable` asks
-            raise AttributeError("this cannot be asked of a session on another node")
+            raise AttributeError("a session on another node does not offer this")
         raise AttributeError(f"a lease has no attribute {name!r}")
 
     def __repr__(self) -> str:
@@ -375,7 +375,7 @@ class RemoteLease(Usable):
             is_same = self.mark == mark
         if not is_same:
             self.close()
-            raise SessionBroken(f"{self._model!r} was registered anew meanwhile")
+            raise SessionBroken(f"{self._model!r} was registered again meanwhile")
 
     def _lost(self, error: Exception) -> SessionBroken:
         why = f"node {self.node} is lost" if isinstance(error, NodeLost) else "its worker died"

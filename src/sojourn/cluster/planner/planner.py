@@ -75,7 +75,7 @@ class Planner:
     def on_node(self, node: Node, now: float) -> tuple[Order, ...]:
         """A node has joined, with nothing open on it."""
         if node.name in self.books.places:
-            raise ValueError(f"node {node.name!r} is there already")
+            raise ValueError(f"node {node.name!r} is known already")
         self.books.add_node(node)
         self._retry(now + self.rules.retry_seconds)
         return self.plan(now)

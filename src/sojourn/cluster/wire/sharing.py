@@ -161,7 +161,7 @@ class Sharing:
         opened = os.open(f"/proc/{self._pid}/fd/{fd}", os.O_RDWR | os.O_CLOEXEC)
         if os.fstat(opened).st_ino != inode:
             os.close(opened)
-            raise SegmentError("the peer's memory is another than it says")
+            raise SegmentError("the peer's memory is not what it announced")
         return opened
 
     def close(self) -> None:
