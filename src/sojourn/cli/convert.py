@@ -67,8 +67,8 @@ def command(
 ) -> None:
     """Convert a TensorFlow model for other engines, and compare them with TensorFlow.
 
-    PATH is a SavedModel folder, a .keras or .h5 file, a frozen .pb, or a checkpoint. What comes of
-    it is kept, and found by `sojourn.open(PATH, engine=...)` with the same samples and tolerance.
+    PATH is a SavedModel folder, a .keras or .h5 file, a frozen .pb, or a checkpoint. The result is
+    kept and found by `sojourn.open(PATH, engine=...)` with the same samples and tolerance.
     The exit code is 1 when no engine can be used.
     """
     if path is None and not clear:

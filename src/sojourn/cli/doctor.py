@@ -22,7 +22,7 @@ _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 def command(data: Data) -> None:
     """Check Python, TensorFlow, GPUs, the kernel's features, limits and stale processes.
 
-    Features are tried, not looked up. Every line is ok, a warning or a problem, with the cure.
+    Features are tried, not looked up. Every line is ok, a warning or a problem with advice.
     The exit code is 1 if there is a problem. TensorFlow is not imported.
     """
     from sojourn.probes import doctor, machine

@@ -43,8 +43,8 @@ def command(
         sojourn predict double '{"instances": [1]}'   a body for TensorFlow Serving, sent as it is
         sojourn predict double < request.json
 
-    DATA is JSON, the name of a .json or .npy file, or - for standard input. Values become what
-    the model takes; an array of a .npy file is sent as it is.
+    DATA is JSON, the name of a .json or .npy file, or - for standard input. Values are
+    converted to the model's dtypes; an array of a .npy file is sent as it is.
     """
     given = _given(data_given)
     client = wanted.client()

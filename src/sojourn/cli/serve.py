@@ -57,11 +57,12 @@ def command(
         sojourn serve --config serve.toml --check
         sojourn serve --cluster auto models/               on every node that Ray knows
 
-    Each model runs in workers of its own: loaded when it is first asked for, closed when room is
-    needed. A flag wins over its environment variable (in brackets, before its default), and that
-    over the file. SIGTERM and Ctrl-C answer what is under way and end; SIGHUP reads the
-    configuration again. --json and --output are for what --check finds. Exit code 0 when it has
-    ended so, 1 if it could not start, 2 if it was called or configured wrongly.
+    Each model runs in workers of its own. It is loaded at its first request and closed when its
+    memory is needed. A flag overrides its environment variable (in brackets, before its default),
+    which overrides the file. On SIGTERM or Ctrl-C the server finishes the requests under way and
+    ends; on SIGHUP it reads the configuration again. --json and --output print what --check finds.
+    The exit code is 0 after such a signal, 1 if the server could not start, 2 if it was called or
+    configured wrongly.
     """
     if data.is_wanted and not is_check:
         raise click.UsageError("--json and --output need --check.")

@@ -169,8 +169,8 @@ def batch_normalization(
     **named: Any,
 ) -> Any:
     """The layer, with these settings, as a function; `training` may be a boolean tensor."""
-    layer = BatchNormalization(*settings, name=name, _reuse=reuse, _scope=name, **named)
-    return layer(inputs, training=training)
+    named |= {"name": name, "_reuse": reuse, "_scope": name}
+    return BatchNormalization(*settings, **named)(inputs, training=training)
 
 
 def namespace() -> Namespace:
