@@ -1,4 +1,4 @@
-"""`sojourn predict`: ask a model of a running server."""
+"""`sojourn predict`: send a request to a model of a running server."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _PREDICT, _INFER = ":predict", "/infer"
 @click.command(name="predict")
 @click.argument("model")
 @click.argument("data_given", metavar="[DATA]...", nargs=-1)
-@click.option("--version", type=click.IntRange(min=1), help="This version; else the latest.")
+@click.option("--version", type=click.IntRange(min=1), help="This version. Default: the latest.")
 @server_options
 @data_options
 def command(
     model: str, data_given: tuple[str, ...], version: int | None, wanted: Wanted, data: Data
 ) -> None:
-    """Ask MODEL of a running server, and print its outputs.
+    """Send a request to MODEL on a running server, and print its outputs.
 
     \b
         sojourn predict double '[1, 2, 3]'            the only input
@@ -43,8 +43,8 @@ def command(
         sojourn predict double '{"instances": [1]}'   a body for TensorFlow Serving, sent as it is
         sojourn predict double < request.json
 
-    DATA is JSON, the name of a .json or .npy file, or - for standard input. Values become what
-    the model takes; an array of a .npy file is sent as it is.
+    DATA is JSON, the name of a .json or .npy file, or - for standard input. Values are
+    converted to the model's dtypes; an array of a .npy file is sent as it is.
     """
     given = _given(data_given)
     client = wanted.client()
@@ -138,7 +138,7 @@ def _asked(client: Client, model: str, version: int | None, given: Any) -> dict[
 
 
 def _array(name: str, value: Any, spec: dict[str, Any] | None) -> np.ndarray:
-    """JSON becomes what the model takes, by the rules of the server's REST doors."""
+    """Convert JSON to the model's dtypes, as the server's REST API does."""
     dtype = datatypes.DTYPES.get(spec["datatype"]) if spec else None
     try:
         return as_anything(value, name) if dtype is None else as_array(value, dtype, name)
