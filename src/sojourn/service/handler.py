@@ -49,18 +49,18 @@ class Handler:
             served = self.catalogue.resolve(inference.model)
             outputs = await self._queue(served).run(inference)
         except Refused as error:  # see `refusing`, which is too slow here
-            self._note(inference, error)
+            self._note(inference.model, error)
             raise
         except Exception as error:
             refused = refusal(error)
-            self._note(inference, refused)
+            self._note(inference.model, refused)
             raise refused from error
         signature = inference.signature or next(iter(served.signatures), "")
         return Answer(served.name, served.version, outputs, signature)
 
-    def _note(self, inference: Inference, refused: Refused) -> None:
-        name = inference.model.name[:200]
-        self.failures.append(Failure(time.time(), name, refused.status.name, str(refused)[:1000]))
+    def _note(self, ref: ModelRef, refused: Refused) -> None:
+        name, words = ref.name[:200], str(refused)[:1000]
+        self.failures.append(Failure(time.time(), name, refused.status.name, words))
 
     def _queue(self, served: Served) -> ModelQueue:
         before = self._queues.get((served.name, served.version))
@@ -80,8 +80,17 @@ class Handler:
     ) -> tuple[CallSignature, float | None]:
         """One signature of a model: the one that is named, or the model's own choice. Also by when
         the request that needs it must be answered: the model may be opened to know it."""
-        with refusing():
-            return await self._signature(self.catalogue.resolve(ref), name, deadline)
+        try:
+            with refusing():
+                served = self.catalogue.resolve(ref)
+                try:
+                    return await self._signature(served, name, deadline)
+                except Exception as error:  # the request ends here, before `infer`
+                    self._queue(served).note_failure(error)
+                    raise
+        except Refused as refused:
+            self._note(ref, refused)
+            raise
 
     async def _signature(
         self, served: Served, name: str | None, deadline: float | None
