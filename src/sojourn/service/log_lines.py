@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from collections.abc import AsyncIterator
@@ -19,15 +20,19 @@ class LogLines(logging.Handler):
         self._loop: asyncio.AbstractEventLoop | None = None  # of those who follow
         self._lines: deque[str] = deque(maxlen=KEPT_LINES)
         self._followers: set[asyncio.Queue[str | None]] = set()
+        self._is_over = False
 
     def emit(self, record: logging.LogRecord) -> None:
         line = self.format(record)
         self._lines.append(line)
         if self._followers and self._loop is not None:
-            self._loop.call_soon_threadsafe(self._pass_on, line)
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody reads
+                self._loop.call_soon_threadsafe(self._pass_on, line)
 
     def end_following(self) -> None:
-        """Let those who follow read what there is, and no more: the server stops."""
+        """Let those who follow read what there is, and no more, also those who come to follow
+        from now on: the server stops."""
+        self._is_over = True
         self._pass_on(None)
 
     def last(self, count: int) -> list[str]:
@@ -43,7 +48,7 @@ class LogLines(logging.Handler):
         try:
             for line in self.last(count):
                 yield line
-            while (new := await queue.get()) is not None:
+            while not (self._is_over and queue.empty()) and (new := await queue.get()) is not None:
                 yield new
         finally:
             self._followers.discard(queue)
