@@ -152,6 +152,11 @@ class Catalogue(Lives):
         of_pool = (name for name in self._driver.names() if name not in self.second_names)
         return tuple(dict.fromkeys((*ours, *of_pool)))
 
+    def is_known(self, name: str, version: int) -> bool:
+        """Whether this version is in service, or left not long ago."""
+        model = self._models.get(name)
+        return model is not None and version in model.known
+
     def copies(self, served: Served) -> int:
         """How many sessions of it there may be."""
         return self._driver.copies(served.pool_name, served.version)

@@ -69,7 +69,13 @@ class Handler:
         # One that came back after it was unloaded, or whose rules were changed, is another, under
         # the same number.
         queue = ModelQueue(self.catalogue, served)
-        if before is not None:
+        if before is None:  # of versions that are long gone nothing is kept: there may be very many
+            self._queues = {
+                key: one
+                for key, one in self._queues.items()
+                if self.catalogue.is_known(*key) or not one.is_idle
+            }
+        else:
             queue.statistics = before.statistics
             self._leaving = [old for old in (*self._leaving, before) if not old.is_idle]
         self._queues[served.name, served.version] = queue
@@ -122,7 +128,7 @@ class Handler:
             return False
 
     def statistics(self, name: str | None = None) -> tuple[ModelStatistics, ...]:
-        """What each version has done so far, those that have left included."""
+        """What each version has done so far, those included that left not long ago."""
         found = [queue for (model, _), queue in self._queues.items() if name in (None, model)]
         for queue in found:
             queue.statistics.waiting = queue.waiting
