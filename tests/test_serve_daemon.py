@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+import web  # noqa: F401  # libuv keeps what it makes with its first loop
 from served import models
 from sojourn.service.config import read_config
 from sojourn.service.daemon import Daemon
@@ -29,7 +30,14 @@ class FakeServer:
         self.operating = SimpleNamespace(gate=SimpleNamespace(tokens=None))
         self.grace_seconds = 0.0
         self.served: list[Any] = []
-        self.handler = SimpleNamespace(reload=self._reload)
+        self.can_watch = asyncio.Event()
+        self.watches = asyncio.Event()
+        catalogue = SimpleNamespace(watch=self._watch)
+        self.handler = SimpleNamespace(reload=self._reload, catalogue=catalogue)
+
+    async def _watch(self, seconds: float) -> None:
+        self.watches.set()
+        await self.can_watch.wait()
 
     async def _reload(self, entries: Any) -> None:
         self.served.append(sorted(entries))
@@ -64,6 +72,23 @@ def test_what_is_said_to_be_taken_over_is(daemon: Daemon, file: Path) -> None:
     assert asyncio.run(daemon._reload()) == ["grace: 5.0 instead of 30.0"]
     assert server.grace_seconds == 5.0
     assert server.served == [["thrice", "times"]]
+
+
+def test_the_last_configuration_has_the_last_word(daemon: Daemon, file: Path) -> None:
+    server: Any = daemon._server
+
+    async def twice() -> None:
+        file.write_text('paths = ["models"]\nwatch = 60\n')
+        first = asyncio.create_task(daemon._reload())
+        await server.watches.wait()  # for a look at the folders that is under way
+        file.write_text('paths = ["models/times"]\nwatch = 60\n')
+        second = asyncio.create_task(daemon._reload())
+        await asyncio.wait([second], timeout=0.2)
+        server.can_watch.set()
+        await asyncio.gather(first, second)
+
+    asyncio.run(twice())
+    assert server.served == [["thrice", "times"], ["times"]]
 
 
 @pytest.mark.parametrize(

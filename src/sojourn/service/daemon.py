@@ -194,18 +194,19 @@ class Daemon:
                 return told
             told = str(changes(before, config, self._entries, entries)).splitlines()
             self._config, self._entries, self._tokens = config, entries, known
-        server.operating.gate.tokens = known
-        server.grace_seconds = config.settings.grace_seconds
-        logging.getLogger("sojourn").setLevel(config.settings.log_level.upper())
-        if self._tls is not None:
-            server.reload_certificates()
-            told.append("the certificate was read again")
-        if config.settings.tokens is not None:
-            told.append("the tokens were read again")
-        for line in told:
-            _log.info("reload: %s", line)
-        if config.settings.watch_seconds != before.settings.watch_seconds:
-            await server.handler.catalogue.watch(config.settings.watch_seconds)
+            server.operating.gate.tokens = known
+            server.grace_seconds = config.settings.grace_seconds
+            logging.getLogger("sojourn").setLevel(config.settings.log_level.upper())
+            if self._tls is not None:
+                server.reload_certificates()
+                told.append("the certificate was read again")
+            if config.settings.tokens is not None:
+                told.append("the tokens were read again")
+            for line in told:
+                _log.info("reload: %s", line)
+            if config.settings.watch_seconds != before.settings.watch_seconds:
+                await server.handler.catalogue.watch(config.settings.watch_seconds)
+        # Loading may take long: the next configuration need not wait, and comes after this one.
         await server.handler.reload(entries)
         return told
 
