@@ -800,6 +800,15 @@ def test_a_server_on_a_closed_pool_does_not_start() -> None:
     server.close()
 
 
+def test_a_server_whose_pool_is_closed_meanwhile_is_alive_and_not_ready() -> None:
+    pool = sojourn.Pool()
+    with serving(pool) as server:
+        assert ask(server, "/readyz").status == 200
+        pool.close()
+        assert (ask(server, "/healthz").status, ask(server, "/readyz").status) == (200, 503)
+        assert ask(server, "/v2/health/ready").json["ready"] is False
+
+
 def test_an_address_in_use_is_told_and_nothing_is_left() -> None:
     with echoing() as server, sojourn.Pool() as pool:
         second = sojourn.Server(pool, http=server.http_address)

@@ -146,6 +146,15 @@ class Catalogue(Lives):
 
     # -- questions ------------------------------------------------------------------------------
 
+    @property
+    def is_open(self) -> bool:
+        """Whether its pool can be used: somebody may have closed it."""
+        try:
+            self._driver.require_open()
+        except SojournError:
+            return False
+        return True
+
     def names(self) -> tuple[str, ...]:
         """Every model that is known here, in service or not."""
         ours = (model.name for model in self._models.values() if not model.is_pools)

@@ -120,8 +120,10 @@ class Handler:
 
     def is_ready(self, ref: ModelRef | None = None) -> bool:
         """Whether the server, or this model, takes requests."""
-        if ref is None or self.is_stopping:
-            return self.catalogue.is_started and not self.is_stopping
+        if self.is_stopping or not self.catalogue.is_open:
+            return False
+        if ref is None:
+            return self.catalogue.is_started
         try:
             return self.catalogue.resolve(ref).state is VersionState.AVAILABLE
         except Refused:
