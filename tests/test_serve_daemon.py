@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import signal
 import threading
 import time
@@ -18,7 +19,7 @@ import pytest
 import web  # noqa: F401  # libuv keeps what it makes with its first loop
 from served import models
 from sojourn.service.config import read_config
-from sojourn.service.daemon import Daemon
+from sojourn.service.daemon import Daemon, _Form
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -101,6 +102,16 @@ def test_a_wrong_configuration_changes_nothing(daemon: Daemon, file: Path, text:
     told = asyncio.run(daemon._reload())
     assert all(line.startswith("nothing was changed: ") for line in told)
     assert (daemon._config, server.served) == (before, [])
+
+
+def test_no_name_and_no_last_words_can_fake_a_line_of_the_log() -> None:
+    words = "m\n2026-01-01T00:00:00.000Z INFO forged\x1b[31m\rover"
+    record = logging.makeLogRecord(
+        {"msg": "model.loaded %s", "args": (words,), "levelname": "INFO"}
+    )
+    first, second = _Form().format(record).split("\n")
+    assert first.endswith(" INFO model.loaded m")
+    assert second == "    2026-01-01T00:00:00.000Z INFO forged\\x1b[31m\\rover"
 
 
 def test_a_daemon_that_is_told_to_end_before_it_has_begun_ends_quietly(

@@ -23,6 +23,7 @@ from typing import Any, Protocol
 from sojourn import events
 from sojourn.errors import SessionClosed, SojournError
 from sojourn.pool import Pool
+from sojourn.process.plain import plain
 from sojourn.process.zygote import zygote_for
 from sojourn.service import notices, records, tokens, tracing
 from sojourn.service.access_log import timestamp
@@ -361,10 +362,14 @@ def _reachable(address: str) -> str:
 
 
 class _Form(logging.Formatter):
-    """A line without the place in the code: in a server that is always our own."""
+    """A line without the place in the code: in a server that is always our own. Names and the last
+    words of models are not trusted: they cannot fake a line, for only the first is not indented."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(message)s")
+
+    def format(self, record: logging.LogRecord) -> str:
+        return plain(super().format(record)).replace("\n", "\n    ")
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
         return timestamp(record.created)
