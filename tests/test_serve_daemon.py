@@ -19,7 +19,8 @@ import pytest
 import web  # noqa: F401  # libuv keeps what it makes with its first loop
 from served import models
 from sojourn.service.config import read_config
-from sojourn.service.daemon import Daemon, _Form
+from sojourn.service.daemon import Daemon
+from sojourn.service.log_lines import _Form
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
