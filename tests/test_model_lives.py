@@ -10,6 +10,7 @@ import random
 import shutil
 import signal
 import struct
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -815,6 +816,25 @@ def test_versions_that_left_long_ago_are_forgotten_and_what_was_counted_of_them_
             assert [one.version for one in handler.statistics()] == [3, 4]
             assert page._done()["m"].requests == 1  # and not what is left of all of them
             await handler.close()
+
+    run(main)
+
+
+def test_evictions_that_wait_for_busy_models_hold_up_nothing_else(tmp_path, monkeypatch):
+    write_version(tmp_path / "m", 1)
+    is_free = threading.Event()
+
+    async def main() -> None:
+        async with serving({"m": str(tmp_path / "m")}) as catalogue:
+            handler = Handler(catalogue)
+            monkeypatch.setattr(catalogue.pool, "evict", lambda *_, **__: is_free.wait(60))
+            waiting = [asyncio.create_task(handler.evict("m")) for _ in range(40)]
+            try:
+                await asyncio.sleep(0)  # they have begun
+                assert await asyncio.wait_for(asyncio.to_thread(int), 20) == 0
+            finally:
+                is_free.set()
+            assert await asyncio.gather(*waiting) == [True] * 40
 
     run(main)
 

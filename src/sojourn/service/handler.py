@@ -7,8 +7,10 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
+from sojourn.process.aside import aside
 from sojourn.service.catalogue import Catalogue
 from sojourn.service.failures import Refused, refusal, refusing
 from sojourn.service.inference import Answer, Inference, ModelRef
@@ -19,6 +21,7 @@ from sojourn.service.signatures import CallSignature
 from sojourn.service.statistics import ModelStatistics
 from sojourn.values import Receipt
 
+EVICT_SECONDS = 30.0
 T = TypeVar("T")
 
 
@@ -160,6 +163,34 @@ class Handler:
     async def unload(self, name: str, *, version: int | None = None) -> tuple[Receipt, ...]:
         """Take a model out of service; returns when its memory is back."""
         return await self.finish(self.catalogue.unload(name, version=version))
+
+    def in_service(self, name: str, version: int | None = None) -> list[Served]:
+        """The versions in service, or the one that is named. Refused if there are none."""
+        found: list[int | None] = [
+            one.version
+            for one in self.statuses(name)
+            if one.state is VersionState.AVAILABLE and version in (None, one.version)
+        ]
+        return [self.catalogue.find(ModelRef(name, number)) for number in found or [version]]
+
+    async def evict(self, name: str, version: int | None = None) -> bool:
+        """Give the memory of a model back; it stays in service. False if it is in use for long."""
+        evict = self.catalogue.pool.evict
+        with refusing():
+            return all(
+                [
+                    await aside(
+                        partial(evict, one.pool_name, timeout=EVICT_SECONDS, version=one.version)
+                    )
+                    for one in self.in_service(name, version)
+                ]
+            )
+
+    def pin(self, name: str, pinned: bool, version: int | None = None) -> None:
+        """Never close a model to make room for others, or again."""
+        with refusing():
+            for one in self.in_service(name, version):
+                self.catalogue.pool.pin(one.pool_name, pinned, version=one.version)
 
     async def reload(self, entries: Mapping[str, ModelRules]) -> None:
         """Serve these models instead, by these rules."""
