@@ -306,6 +306,33 @@ def test_a_client_that_sends_on_can_read_why_it_was_refused() -> None:
         assert read_response(sock).status == 413
 
 
+def test_an_answer_is_read_to_its_end_although_the_next_request_was_refused() -> None:
+    size, refused = 8 * 2**20, asyncio.Event()
+
+    async def large(request: Request) -> Response:
+        await refused.wait()
+        return Response(200, bytes(size))
+
+    with echoing(TIGHT) as server, connected(server) as sock:
+        server.router.add("GET", "/large", large)
+        sock.sendall(b"GET /large HTTP/1.1\r\nhost: t\r\n\r\n" + post(bytes(20_000)))
+
+        async def until_refused() -> None:
+            connections = server._doors["http"]._listener.connections  # type: ignore[attr-defined]
+            while not any(c.phase is Phase.OVER for c in connections):
+                await asyncio.sleep(0)
+            refused.set()
+
+        server.call(until_refused)
+        with contextlib.suppress(ConnectionError):
+            for _ in range(50):
+                sock.sendall(bytes(1000))
+                got = sock.recv(1000, socket.MSG_PEEK)
+                assert got.startswith(b"HTTP/1.1 200")
+        got_all = read_response(sock)
+        assert (got_all.status, len(got_all.body)) == (200, size)
+
+
 def test_a_chunked_body_that_grows_too_large_is_refused() -> None:
     with echoing(TIGHT) as server, connected(server) as sock:
         sock.sendall(b"POST /echo HTTP/1.1\r\nhost: t\r\ntransfer-encoding: chunked\r\n\r\n")

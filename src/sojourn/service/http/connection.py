@@ -368,7 +368,7 @@ class Connection(asyncio.Protocol):
     def _finish(self) -> None:
         """Everything was said. What the client still sends is thrown away for a moment: else the
         kernel takes back what it has not read yet."""
-        is_reading = self.phase in (Phase.HEAD, Phase.BODY) or bool(self._waiting)
+        is_reading = self.phase not in (Phase.IDLE, Phase.ANSWER) or bool(self._waiting)
         self._enter(Phase.OVER)
         self._waiting.clear()
         self._pieces = []
