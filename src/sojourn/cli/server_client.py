@@ -7,7 +7,6 @@ import http.client
 import json
 import os
 import ssl
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -230,11 +229,6 @@ def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(*args, wanted=Wanted(url, token, ca, cert, key), **kwargs)
 
     return with_server  # fmt: skip
-
-
-def say(text: str) -> None:
-    """To the user, beside the data."""
-    click.echo(plain(text), file=sys.stderr)
 
 
 def _message(body: bytes) -> str:
