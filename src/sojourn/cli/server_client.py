@@ -200,8 +200,8 @@ def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @click.option(
         "--url",
-        envvar="SOJOURN_URL",
         callback=_readable_url,
+        envvar="SOJOURN_URL",
         help="The server, such as http://127.0.0.1:8501; else the one that runs here.",
     )
     @click.option("--token-file", type=file, help="A file with a token; else SOJOURN_TOKEN.")
