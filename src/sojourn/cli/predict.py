@@ -74,6 +74,8 @@ def _given(items: tuple[str, ...]) -> Any:
         name, separator, value = item.partition("=")
         if not separator:
             raise click.UsageError(f"Several inputs must be given as name=value, not {item!r}.")
+        if name in named:
+            raise click.UsageError(f"Input {name!r} is given twice.")
         named[name] = _read(value)
     return named
 
@@ -85,7 +87,7 @@ def _is_named(item: str) -> bool:
 def _read(item: str) -> Any:
     try:
         if item.endswith(".npy"):
-            return np.load(item, allow_pickle=False)
+            return _saved_array(item)
         if item == "-":
             text = sys.stdin.read()
         elif item.endswith(".json"):
@@ -97,6 +99,14 @@ def _read(item: str) -> Any:
         raise click.UsageError(f"{item}: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:
         raise click.UsageError(f"Data must be JSON or an array in a .npy file: {error}") from None
+
+
+def _saved_array(path: str) -> np.ndarray:
+    with open(path, "rb") as file:
+        try:
+            return np.lib.format.read_array(file, allow_pickle=False)
+        except Exception as error:  # of many kinds: it evaluates the file's head
+            raise ValueError(error) from None
 
 
 def _as_it_is(client: Client, model: str, version: int | None, body: dict[str, Any]) -> Any:

@@ -7,7 +7,6 @@ import http.client
 import json
 import os
 import ssl
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from sojourn.cli.terminal import plain
 from sojourn.service.records import Record, running
 
 _READ_BYTES = 2**16
+_URL_WANTED = "--url must be like http://127.0.0.1:8501, not {!r}"
 
 
 class ServerError(click.ClickException):
@@ -160,7 +160,7 @@ class Wanted:
         """A client for the one at this URL."""
         parts = urlsplit(url if "//" in url else f"http://{url}")
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise click.UsageError(f"--url must be like http://127.0.0.1:8501, not {url!r}")
+            raise click.UsageError(_URL_WANTED.format(url))
         return Client(
             f"{parts.scheme}://{parts.netloc}",
             self.token,
@@ -181,12 +181,26 @@ def _is_at(record: Record, url: str) -> bool:
     )
 
 
+def _readable_url(_ctx: Any, _parameter: Any, url: str | None) -> str | None:
+    """Refuse what is no URL before anything is asked."""
+    if url is not None:
+        try:
+            parts = urlsplit(url if "//" in url else f"//{url}")
+            is_one = parts.port != 0 and not set(url) & set(" \t\r\n")
+        except ValueError:
+            is_one = False
+        if not is_one:
+            raise click.UsageError(_URL_WANTED.format(url))
+    return url
+
+
 def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command `--url` and what goes with it; it gets them as `wanted`."""
     file = click.Path(exists=True, dir_okay=False)
 
     @click.option(
         "--url",
+        callback=_readable_url,
         envvar="SOJOURN_URL",
         help="The server, such as http://127.0.0.1:8501. Default: the one that runs here.",
     )
@@ -206,18 +220,15 @@ def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
         key: str | None,
         **kwargs: Any,
     ) -> Any:
-        token = os.environ.get("SOJOURN_TOKEN") or None
+        text = os.environ.get("SOJOURN_TOKEN", "")
         if token_file is not None:
-            words = Path(token_file).read_text(encoding="utf-8").split()
-            token = words[-1] if words else None  # a line `role TOKEN` will do
+            text = Path(token_file).read_text(encoding="utf-8", errors="replace")
+        token = next(reversed(text.split()), None)  # a line `role TOKEN` will do
+        if token is not None and not (token.isascii() and token.isprintable()):
+            raise click.UsageError("A token must be ASCII, without control characters.")
         return command(*args, wanted=Wanted(url, token, ca, cert, key), **kwargs)
 
     return with_server  # fmt: skip
-
-
-def say(text: str) -> None:
-    """To the user, beside the data."""
-    click.echo(plain(text), file=sys.stderr)
 
 
 def _message(body: bytes) -> str:

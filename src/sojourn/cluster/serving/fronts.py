@@ -18,7 +18,7 @@ from sojourn.cluster.orders import Settings
 from sojourn.cluster.serving.front import Front
 from sojourn.errors import SojournError
 from sojourn.service.config import Config
-from sojourn.service.daemon import logging_to
+from sojourn.service.log_lines import logging_to
 from sojourn.service.tokens import Tokens
 
 _FRONT = "front-"
