@@ -49,10 +49,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """With `-m quick` and `-m alone`, a module that never says so need not be imported at all."""
-    wanted = config.getoption("-m")
-    if wanted in ("quick", "alone") and collection_path.suffix == ".py":
-        return f"mark.{wanted}" not in collection_path.read_text() or None
+    """With `-m quick`, a module that never says so need not be imported at all."""
+    if config.getoption("-m") == "quick" and collection_path.suffix == ".py":
+        return "mark.quick" not in collection_path.read_text() or None
     return None
 
 
