@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -28,6 +29,7 @@ os.mkdir(os.environ["XDG_RUNTIME_DIR"])
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 invariants.mark_this_run()
 invariants.give_back_at_once()
+gc.disable()  # until everything is imported: all of it stays
 # Started in the background, we may have been told to ignore signals that the tests are about.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
