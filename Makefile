@@ -36,15 +36,14 @@ types: setup
 layers: setup
 	$(BIN)/lint-imports
 
-# First the tests that nothing beside them disturbs, a module at a time in each of several
-# processes; then, one after another, those that see or measure what others do. After each pass
-# what failed runs once more, alone. Modules come by name and not, as they would by themselves, by
-# how many tests they have: among those with a single test are the longest, which would end alone.
-PROCESSES ?= 2
+# A module at a time in each of several processes, two for a core: almost half of the time a test
+# waits for a process to start or to end. What failed runs once more, alone. Modules come by name
+# and not, as they would by themselves, by how many tests they have: among those with a single test
+# are the longest, which would end alone.
+PROCESSES ?= $(shell expr 2 \* $$(nproc))
 APART := -n $(PROCESSES) --dist loadfile --no-loadscope-reorder --durations 40 --durations-min 2
 pytest: setup clients
-	$(BIN)/python tests/steady.py $(APART) -m "not alone"
-	$(BIN)/python tests/steady.py -m alone
+	$(BIN)/python tests/steady.py $(APART)
 
 # Clients of the server that cannot be installed beside it, each in an environment of its own.
 CLIENTS := build/clients
@@ -92,8 +91,7 @@ fuzz: setup
 REPEATS ?= 20
 FAULTS := --faults --repeats $(REPEATS)
 faults: setup clients
-	$(BIN)/python -m pytest $(FAULTS) -n $(PROCESSES) --dist worksteal -m "not alone"
-	$(BIN)/python -m pytest $(FAULTS) -m alone || test $$? -eq 5 # there may be none to collect
+	$(BIN)/python -m pytest $(FAULTS) -n $(PROCESSES) --dist worksteal
 
 format: setup
 	$(BIN)/ruff check --fix .

@@ -5,17 +5,17 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import sojourn
+
 
 def build(folder: str) -> None:
-    """Every kind of model, made by TensorFlow itself, in a process of its own."""
+    """Every kind of model, made by TensorFlow itself, in a worker."""
     os.chdir(folder)
     tf: Any = importlib.import_module("tensorflow")
     keras: Any = importlib.import_module("keras")
@@ -88,23 +88,13 @@ def build(folder: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def models(zygote: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where they are. Each module that imports this asks; the first one has them made."""
     folder = tmp_path_factory.getbasetemp() / "inspected"
     if folder.exists():
         return folder
     folder.mkdir()
-    subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "import sys, inspected_models as m; m.build(sys.argv[1])",
-            str(folder),
-        ],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent), "TF_CPP_MIN_LOG_LEVEL": "3"},
-        check=True,
-        capture_output=True,
-    )
+    sojourn.isolated(build)(str(folder))
     return folder
 
 

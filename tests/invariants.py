@@ -64,6 +64,7 @@ def forget_what_is_loaded() -> None:
     code_capture.packed(models.adder)  # what each worker gets of all modules that are loaded
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def _draw_something() -> None:

@@ -19,10 +19,11 @@ import warnings
 
 def main() -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    import tensorflow as tf
+
+    gc.freeze()  # or each collection would look through all of TensorFlow
     told = {}
     for script in sys.argv[1:]:
-        import tensorflow as tf
-
         tf.compat.v1.reset_default_graph()
         sys.path.insert(0, os.path.dirname(script))
         out = io.StringIO()

@@ -20,7 +20,6 @@ from sojourn.probes import processes
 from sojourn.testing.snapshots import RUN
 
 pytest.importorskip("ray")
-pytestmark = pytest.mark.alone
 HERE = Path(__file__).parent
 
 

@@ -21,8 +21,6 @@ import sojourn
 from sojourn import events
 from sojourn.testing import Watch, leftovers, take_snapshot
 
-pytestmark = pytest.mark.alone  # it puts files into /dev/shm, where others look
-
 
 def seen(before) -> str:
     return "; ".join(leftovers(before, seconds=0.1))
@@ -69,10 +67,32 @@ def test_a_thread_is_caught():
 def test_a_file_is_caught(folder):
     before = take_snapshot()
     path = os.path.join(folder or tempfile.gettempdir(), "leaked-by-a-test")
-    with open(path, "w"):
-        pass
-    assert "leaked-by-a-test is left" in seen(before)
+    with open(path, "wb+") as file:
+        file.truncate(1)
+        with mmap.mmap(file.fileno(), 1):  # or tests beside us would wait for it to go
+            assert "leaked-by-a-test is left" in seen(before)
     os.unlink(path)
+
+
+def test_a_semaphore_of_a_program_beside_us_is_not_ours():
+    before = take_snapshot()
+    code = (
+        "import multiprocessing, sys\n"
+        "semaphore = multiprocessing.get_context('spawn').Semaphore()\n"
+        "print(semaphore._semlock.name, flush=True); sys.stdin.read()"
+    )
+    orphaned = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', sys.argv[1]])"
+    with subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", orphaned, code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as program:
+        name = program.stdout.readline().strip().replace("/", "sem.")
+        program.wait()
+        assert os.path.exists(f"/dev/shm/{name}")
+        assert name not in seen(before)
+        program.communicate()  # all of it has ended
 
 
 def test_memory_is_caught():

@@ -31,8 +31,7 @@ from sojourn.service.page.points import Point
 from sojourn.service.server import Server
 from sojourn.service.tokens import Tokens
 
-# A browser takes what memory and processors there are.
-pytestmark = [pytest.mark.alone, pytest.mark.usefixtures("zygote")]
+pytestmark = pytest.mark.usefixtures("zygote")
 SHOTS = Path(__file__).parent.parent / "build" / "page"
 AXE = (Path(__file__).parent / "axe" / "axe.min.js").read_text()
 NASTY = "<img src=x onerror='window.attacked=1'>\"'${1}"

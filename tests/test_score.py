@@ -12,8 +12,6 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.alone  # it puts files into /dev/shm, where others look
-
 PROJECT = Path(__file__).parent.parent
 SUITE = PROJECT / "benchmarks" / "leaves_nothing"
 SIDE = 2560  # 25 MiB of variables

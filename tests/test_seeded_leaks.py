@@ -8,10 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-pytestmark = pytest.mark.alone  # it puts files into /dev/shm, where others look
-
 TESTS = Path(__file__).parent
 
 GROWN = r"memory has grown by \d{7,8} bytes, the zygote's by "

@@ -7,12 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 LOSS = Path(__file__).parent.parent / "benchmarks" / "serving_loss.py"
 
 
-@pytest.mark.alone
 def test_every_request_gets_its_own_answer_whatever_is_killed() -> None:
     options = ["--seconds", "5", "--clients", "32", "--every", "0.5", "--json"]
     done = subprocess.run(

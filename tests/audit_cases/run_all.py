@@ -4,6 +4,7 @@ TensorFlow is imported once and each case is forked from there: a case takes a f
 second. Nothing of TensorFlow has run before the fork, so that it is safe.
 """
 
+import gc
 import json
 import os
 import runpy
@@ -42,6 +43,7 @@ def main(folder):
     """Print one JSON object: a case's name to its exit code, and its report."""
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     results = {}
+    gc.freeze()  # or each case would look through all of TensorFlow, and copy it, many times
     for case in sys.argv[2:]:
         output = os.path.join(folder, f"{case}.json")
         page = os.path.join(folder, f"{case}.html")

@@ -34,9 +34,9 @@ mount("none", "/", "none", PRIVATE)
 """
 
 
-def run_with_mounts(code: str, may_complain: bool = False) -> list[str]:
+def run_with_mounts(code: str) -> list[str]:
     """Run a program that may `mount`; the lines it told."""
     # Who is not root needs a namespace of users as well. It can be had only by a program with one
     # thread, and numpy would start others.
     with mock.patch.dict(os.environ, OPENBLAS_NUM_THREADS="1"):
-        return run_to_end(_MOUNTS + code, may_complain)
+        return run_to_end(_MOUNTS + code)

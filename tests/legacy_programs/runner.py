@@ -5,6 +5,7 @@ code. It runs no op itself, so that forking is safe.
 """
 
 import contextlib
+import gc
 import json
 import os
 import sys
@@ -34,5 +35,6 @@ def run(args: list[str], folder: str, out: str, err: str) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
+gc.freeze()  # or each program would look through all of TensorFlow, and copy it, many times
 for line in sys.stdin:
     print(run(**json.loads(line)), flush=True)

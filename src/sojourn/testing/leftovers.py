@@ -142,21 +142,37 @@ def _growth(before: Snapshot, after: Snapshot, growth_bytes: int, deadline: floa
         by_zygotes = snapshots.held_bytes(after.zygotes)
 
 
+_GONE = b""  # the place of a file that is no longer there
+
+
 def _without_those_of_others(names: frozenset[str]) -> list[str]:
     """Leave out the segments that another process has mapped: they are not ours."""
-    suspects = {name.encode(): name for name in names}
-    ours = {os.getpid(), *limits.descendants(os.getpid())} if suspects else set()
-    for pid in processes.pids() if suspects else ():
-        if pid in ours:
-            continue
-        try:
-            with open(f"/proc/{pid}/maps", "rb") as maps:
-                mapped = {line.partition(b"/dev/shm/")[2].rstrip() for line in maps}
-        except OSError:
-            continue  # another user's, or it has ended
-        for name in mapped:
-            suspects.pop(name, None)
-    return sorted(suspects.values())
+    ours = {os.getpid(), *limits.descendants(os.getpid())} if names else set()
+    others = [pid for pid in processes.pids() if pid not in ours] if names else []
+    mapped = {_GONE, *(place for pid in others for place in _mapped(pid))}
+    return sorted(name for name in names if _place(f"/dev/shm/{name}") not in mapped)
+
+
+def _mapped(pid: int) -> set[bytes]:
+    """The places of the segments that a process has mapped, under whatever name.
+
+    A semaphore is mapped before it gets the name by which others find it.
+    """
+    try:
+        with open(f"/proc/{pid}/maps", "rb") as maps:
+            return {b" ".join(line.split()[3:5]) for line in maps if b"/dev/shm/" in line}
+    except OSError:
+        return set()  # another user's, or it has ended
+
+
+def _place(path: str) -> bytes:
+    """A file's device and inode, as the kernel writes them in a list of mappings."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return _GONE
+    device = status.st_dev
+    return b"%02x:%02x %d" % (os.major(device), os.minor(device), status.st_ino)
 
 
 @contextlib.contextmanager
