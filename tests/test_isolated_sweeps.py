@@ -213,6 +213,26 @@ def test_an_interrupted_sweep_over_an_iterator_loses_no_item(tmp_path: Path) -> 
     assert sweep.run() == [0, 1, 2, 3, 4, 5]
 
 
+class Bar:
+    """Like a progress bar around an iterator, whose length it does not know either."""
+
+    def __init__(self, items: Any) -> None:
+        self._items = items
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+
+@pytest.mark.parametrize("items", [Bar(itertools.count()), range(2**70)])
+def test_items_that_cannot_be_counted_are_taken_one_by_one(items: Any) -> None:
+    sweep = sojourn.isolated(square).sweep(items, workers=1)
+    assert [done.value for done in itertools.islice(sweep, 3)] == [0, 1, 4]
+    assert len(sweep) == 3
+
+
 def test_a_sweep_whose_iterator_failed_does_not_pretend_to_be_whole() -> None:
     def broken() -> Iterator[int]:
         yield 1
@@ -299,6 +319,24 @@ def test_a_submitted_call_that_has_not_begun_can_be_cancelled(tmp_path: Path) ->
     assert futures[-1].cancel()
     gate.touch()
     assert [future.result(60) for future in futures[:-1]] == [None] * (len(futures) - 1)
+    _wait_until_no_thread_is_left()
+
+
+def test_a_callback_that_ends_its_thread_holds_up_no_other_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def leave(_: Any) -> None:
+        sys.exit("in a callback")
+
+    isolated = sojourn.isolated(add)
+    reported: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", reported.append)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+    first, second = isolated.submit(1), isolated.submit(2)
+    first.add_done_callback(leave)
+    assert second.result(timeout=60) == (2, 0, 0)
+    assert isolated.submit(3).result(timeout=60) == (3, 0, 0)
+    assert [args.exc_type for args in reported] == [SystemExit]
     _wait_until_no_thread_is_left()
 
 
@@ -722,6 +760,20 @@ def test_prints_of_parallel_calls_are_labelled(capsys: pytest.CaptureFixture[str
     assert sorted(shown.err.splitlines()) == ["[0: 7] aside", "[1: 8] aside"]
     sojourn.isolated(talk).map([7], workers=1)
     assert capsys.readouterr().out == "one\ntwo"
+
+
+def test_of_a_line_that_is_drawn_again_the_last_is_shown(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def draw(x: int) -> None:
+        for percent in (0, 50, 100):
+            sys.stderr.write(f"\r{percent}%")
+        sys.stderr.write("\nnext\r\n10%\r20%\r")
+
+    sojourn.isolated(draw).map([7, 8], workers=2)
+    lines = sorted(capsys.readouterr().err.split("\n")[:-1])
+    left = ("100%", "20%", "next")
+    assert lines == [f"{label} {text}" for label in ("[0: 7]", "[1: 8]") for text in left]
 
 
 class Terminal(io.StringIO):

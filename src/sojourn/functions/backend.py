@@ -44,11 +44,16 @@ class _LabelledOutput(Output):
     def write(self, text: str, target: TextIO) -> None:
         *lines, rest = (self._begun.pop(target, "") + text).split("\n")
         if rest:
-            self._begun[target] = rest
+            self._begun[target] = rest[max(0, rest.rfind("\r", 0, -1)) :]
         if lines:
-            super().write("".join(f"{self._label}{line}\n" for line in lines), target)
+            super().write("".join(f"{self._label}{_left(line)}\n" for line in lines), target)
 
     def show_rest(self) -> None:
         """What was printed last, if its line has not ended."""
         for target in list(self._begun):
             self.write("\n", target)
+
+
+def _left(line: str) -> str:
+    """What is left to see of a line that was drawn again and again, as progress bars do."""
+    return line.rstrip("\r").rpartition("\r")[2]
