@@ -322,6 +322,19 @@ def test_a_submitted_call_that_has_not_begun_can_be_cancelled(tmp_path: Path) ->
     _wait_until_no_thread_is_left()
 
 
+def test_another_system_says_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    isolated = sojourn.isolated(square)
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.delattr(os, "sched_getaffinity")
+    for call in (
+        lambda: isolated.map([1]),
+        lambda: isolated.sweep([1]),
+        lambda: isolated.submit(1),
+    ):
+        with pytest.raises(sojourn.PlatformError, match="needs Linux, and this is darwin"):
+            call()
+
+
 def test_a_callback_that_ends_its_thread_holds_up_no_other_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -19,6 +19,7 @@ from sojourn.functions.stored import Stored
 from sojourn.functions.streaming import Stream
 from sojourn.functions.submitting import submit
 from sojourn.functions.sweeping import Settings, Sweep
+from sojourn.probes.platform import require_process_isolation
 from sojourn.values import Place, Receipt, caller
 
 P = ParamSpec("P")
@@ -174,6 +175,7 @@ class Isolated(Generic[P, R]):
     def submit(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         """Call it in the background. As many such calls run at a time as there are processors."""
         self._require_plain("submit")
+        require_process_isolation()
         place = caller()
         return submit(lambda: self._run(self._new_call(place), args, kwargs, may_stream=False))
 
