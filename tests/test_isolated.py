@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import functools
 import importlib.util
@@ -163,6 +164,16 @@ def _load(file: Path) -> ModuleType:
     sys.modules[file.stem] = module
     spec.loader.exec_module(module)
     return module
+
+
+def test_an_argument_may_have_any_name() -> None:
+    @sojourn.isolated
+    def named(self: int, function: int) -> int:
+        return self - function
+
+    assert named(self=5, function=2) == 3
+    assert named.submit(self=5, function=2).result(60) == 3
+    assert asyncio.run(named.acall(self=5, function=2)) == 3
 
 
 def test_what_cannot_be_isolated_is_refused_when_it_is_decorated() -> None:

@@ -78,7 +78,7 @@ class Isolated(Generic[P, R]):
         self._name = options.name or str(getattr(function, "__name__", type(function).__name__))
         self._last = _Last()
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call it in a new worker, which is gone when this returns or raises."""
         function: Callable[..., Any] = self._function
         call = self._new_call(caller())
@@ -89,7 +89,7 @@ class Isolated(Generic[P, R]):
             )
         return self._run(call, args, kwargs)  # type: ignore[no-any-return]
 
-    async def acall(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    async def acall(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """The same, awaited: no thread waits for the function.
 
         Of a function that yields, loop over the call itself: `async for item in function(...)`.
@@ -172,7 +172,7 @@ class Isolated(Generic[P, R]):
         elsewhere = None if on is None else on.workers(self._options.device)
         return Settings.checked(self._name, workers, quiet, on_error, elsewhere)
 
-    def submit(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+    def submit(self, /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         """Call it in the background. As many such calls run at a time as there are processors."""
         self._require_plain("submit")
         require_process_isolation()
