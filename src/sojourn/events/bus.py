@@ -134,6 +134,9 @@ def emit(
     for subscriber in listeners:
         try:
             subscriber(event)
-        except Exception:
+        except BaseException as error:
+            is_main = threading.current_thread() is threading.main_thread()
+            if is_main and not isinstance(error, Exception):
+                raise  # perhaps a signal's; elsewhere it would end a thread that others wait for
             with contextlib.suppress(Exception):  # a handler of the user's, which failed just now
                 _log.exception("a subscriber failed on %s", kind)
