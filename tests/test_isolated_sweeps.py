@@ -7,6 +7,7 @@ import io
 import itertools
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import time
 import traceback
 from collections.abc import Iterator
 from contextlib import nullcontext
+from enum import Flag
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -736,13 +738,21 @@ def test_equal_items_have_equal_keys_and_others_have_others() -> None:
         (Path("a/b"), Path("a") / "b"),
         (np.float32(1.5), np.float32(1.5)),
         (Point(1), Point(1)),
+        (re.compile("a"), re.compile("a")),
+        (Sides(0), Sides.LEFT & Sides.RIGHT),
     ]
     for one, other in equal:
         assert items.key(one) == items.key(other)
     different: list[Any] = [1, 1.0, True, "1", b"1", [1], (1,), {1}, {1: 1}, None, np.int64(1)]
     different += [np.array([1]), np.array([[1]]), np.array([1.0]), Point(1), Point(2), Path("1")]
     different += [["a", "b"], ["ab"], [["a"], "b"], square, add]
+    different += [re.compile("a"), re.compile("a", re.I), Sides(0), Sides.LEFT, ~Sides(0)]
     assert len({items.key(value) for value in different}) == len(different)
+
+
+class Sides(Flag):
+    LEFT = 1
+    RIGHT = 2
 
 
 class Point:
