@@ -7,6 +7,7 @@ that stays here and is resumed item by item.
 from __future__ import annotations
 
 import builtins
+import contextlib
 import ctypes
 import inspect
 import io
@@ -89,6 +90,9 @@ class CallingEngine:
         except BaseException as error:
             if isinstance(error, MemoryError):
                 shortage.relieve(error)
+            if self._stream is not None:  # it may wait for an item that could not be sent
+                with contextlib.suppress(BaseException):
+                    self._stream.close()
             # It crosses as a plain record: the caller need not load TensorFlow, and a shortage of
             # memory is reported as one.
             if _is_tensorflows(error) or shortage.is_shortage(error):
