@@ -374,6 +374,8 @@ def test_items_of_a_grid_are_passed_by_keyword() -> None:
     assert isolated.map([{"a": 1}]) == [({"a": 1}, 0, 0)]  # a plain dict is an argument
     with pytest.raises(TypeError, match="'a', not 'text'"):
         sojourn.grid(a="text")
+    with pytest.raises(TypeError, match="an item has 'c' twice, from two grids"):
+        isolated.map(sojourn.grid(a=[1], c=[2]), sojourn.grid(c=[3]))
 
 
 # -- the results file --------------------------------------------------------------------------

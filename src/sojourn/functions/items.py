@@ -34,6 +34,8 @@ def as_call(item: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     kwargs: dict[str, Any] = {}
     for part in item:
         if isinstance(part, Keywords):
+            if twice := kwargs.keys() & part.keys():
+                raise TypeError(f"an item has {min(twice)!r} twice, from two grids")
             kwargs.update(part)
     return tuple(part for part in item if not isinstance(part, Keywords)), kwargs
 
