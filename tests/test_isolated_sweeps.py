@@ -787,6 +787,19 @@ def test_prints_of_parallel_calls_are_labelled(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().out == "one\ntwo"
 
 
+def test_a_stream_that_takes_nothing_costs_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    def talk(x: int) -> int:
+        print("one", end="")
+        return x
+
+    class Failing(io.StringIO):
+        def write(self, text: str) -> int:
+            raise RuntimeError("no")
+
+    monkeypatch.setattr(sys, "stdout", Failing())
+    assert sojourn.isolated(talk).map([7, 8], workers=2) == [7, 8]
+
+
 def test_of_a_line_that_is_drawn_again_the_last_is_shown(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

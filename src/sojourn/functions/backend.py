@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, TextIO
 
 from sojourn.process.output import Output
@@ -24,12 +25,9 @@ class CallBackend(WorkerBackend):
         if self.ends_abruptly:
             self.kill()  # without grace: the user has pressed Ctrl-C and waits
         account = super().end(held)
-        try:
-            self.worker.output.show()
-            if isinstance(self.worker.output, _LabelledOutput):
-                self.worker.output.show_rest()
-        except (OSError, ValueError):
-            pass  # the caller's own streams are closed
+        self.worker.output.show()
+        if isinstance(self.worker.output, _LabelledOutput):
+            self.worker.output.show_rest()
         return account
 
 
@@ -51,7 +49,8 @@ class _LabelledOutput(Output):
     def show_rest(self) -> None:
         """What was printed last, if its line has not ended."""
         for target in list(self._begun):
-            self.write("\n", target)
+            with suppress(Exception):  # a stream that takes nothing, as in `show`
+                self.write("\n", target)
 
 
 def _left(line: str) -> str:
