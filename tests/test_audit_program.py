@@ -320,6 +320,22 @@ def test_a_program_whose_folder_is_gone_gets_its_report(stand_in: Path) -> None:
     assert f"{stand_in}/leaves.py:3: SOJ006" in done.stderr, done.stderr
 
 
+@pytest.mark.parametrize("command", ["audit", "run"])
+@pytest.mark.parametrize("closed", [1, 2])
+@pytest.mark.parametrize("words", [[], ["--json"]])
+def test_a_program_runs_without_a_standard_stream(
+    tmp_path: Path, command: str, closed: int, words: list[str]
+) -> None:
+    write(tmp_path / "says.py", "import sys; open('said', 'w').write('hello')")
+    shell = f'"$0" -m sojourn.cli.main "$@" {closed}>&-'
+    arguments = [sys.executable, command, "--tf2", *words, "says.py"]
+    done = subprocess.run(
+        ["sh", "-c", shell, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, (tmp_path / "said").read_text()) == (0, "hello"), done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_a_page_that_cannot_be_written_costs_no_report(stand_in: Path) -> None:
     write(stand_in / "leaks.py", STEP.replace("session.close()", ""))
     done = audited(stand_in, "--html", "/proc/page.html", str(stand_in / "leaks.py"))

@@ -103,7 +103,7 @@ def _report_failures() -> Iterator[None]:
 @contextmanager
 def output_to_stderr(is_wanted: bool) -> Iterator[None]:
     """Send descriptor 1 to standard error, so that what comes after is alone on standard output."""
-    if not is_wanted:
+    if not is_wanted or sys.stdout is None:
         yield
         return
     sys.stdout.flush()
