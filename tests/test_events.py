@@ -425,3 +425,25 @@ def test_a_log_handler_that_fails_disturbs_nobody(zygote):
     finally:
         logger.setLevel(before)
         logger.removeHandler(handler)
+
+
+def test_a_log_handler_that_exits_ends_no_thread_of_ours():
+    class Exiting(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            sys.exit("mine")
+
+    handler, reached = Exiting(), []
+    logger = logging.getLogger("sojourn")
+
+    def work() -> None:
+        sojourn.events.emit("worker.died", "resnet")
+        reached.append(True)
+
+    logger.addHandler(handler)
+    try:
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join(60)
+    finally:
+        logger.removeHandler(handler)
+    assert reached

@@ -138,5 +138,6 @@ def emit(
             is_main = threading.current_thread() is threading.main_thread()
             if is_main and not isinstance(error, Exception):
                 raise  # perhaps a signal's; elsewhere it would end a thread that others wait for
-            with contextlib.suppress(Exception):  # a handler of the user's, which failed just now
+            # A handler of the user's may fail as well, or have failed just now.
+            with contextlib.suppress(Exception if is_main else BaseException):
                 _log.exception("a subscriber failed on %s", kind)

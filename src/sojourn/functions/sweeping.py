@@ -197,7 +197,7 @@ class Sweep(Generic[R]):
         )
         try:
             while True:
-                while flight.has_room(self._settings.workers):
+                while len(flight.calls) < self._settings.workers:
                     index = self._next(flight)
                     if index is None:
                         break
@@ -328,9 +328,6 @@ class _Flight(Generic[R]):
     threads: ThreadPoolExecutor
     calls: dict[int, Call] = field(default_factory=dict)
     futures: dict[int, Future[R]] = field(default_factory=dict)
-
-    def has_room(self, workers: int) -> bool:
-        return len(self.calls) < workers
 
     def wait(self) -> list[int]:
         """Those that are over, after at least one is, or a moment."""
