@@ -137,6 +137,9 @@ class Script:
     def died(self, copy: CopyId, words: str = "Segmentation fault") -> None:
         self.do(self.scheduler.on_died(copy, words, self.now))
 
+    def measured(self, copy: CopyId, held_bytes: int) -> None:
+        self.do(self.scheduler.on_measured(copy, held_bytes, self.now))
+
     def spare_made(self, size: float = 0.5) -> int:
         number = self.making.pop(0)
         self.do(self.scheduler.on_spare_ready(number, int(size * GiB), self.now))

@@ -134,6 +134,7 @@ def test_workers_of_multiprocessing_find_the_program_again(tmp_path: Path) -> No
         (["-m", "no_such_module"], "no module named 'no_such_module'"),
         ([], "Name a program to run"),
         (["--ignore", "SOJ999", "a.py"], "Unknown code: SOJ999"),
+        (["-m"], "Option '-m' requires an argument"),
     ],
 )
 def test_a_command_that_makes_no_sense_is_a_usage_error(arguments: list[str], message: str) -> None:
@@ -145,7 +146,8 @@ def test_a_command_that_makes_no_sense_is_a_usage_error(arguments: list[str], me
 def test_the_exit_code_of_a_program_that_fails_is_its_own(tmp_path: Path) -> None:
     write(tmp_path / "fails.py", "import sys; print(sys.argv); sys.exit(7)")
     audit = [sys.executable, "-m", "sojourn.cli.main", "audit"]
-    for arguments in (["fails.py", "-m", "--html"], ["-m", "fails", "-m", "--html"]):
+    programs = (["fails.py"], ["-m", "fails"], ["-mfails"], ["--tf2", "-mfails"])
+    for arguments in ([*program, "-m", "--html"] for program in programs):
         done = subprocess.run(
             [*audit, *arguments], capture_output=True, text=True, cwd=tmp_path, check=False
         )
@@ -162,6 +164,17 @@ def ran(folder: Path, command: str, *words: str) -> subprocess.CompletedProcess[
         cwd=folder,
         check=False,
     )
+
+
+@pytest.mark.parametrize("command", ["audit", "run"])
+def test_a_file_that_cannot_be_written_costs_no_report(tmp_path: Path, command: str) -> None:
+    write(tmp_path / "takes_days.py", "")
+    done = ran(tmp_path, command, "--output", "/proc/out.json", "takes_days.py")
+    assert done.returncode == 1
+    assert "0 sessions" in done.stderr or "opened no session" in done.stderr
+    assert "Error: " in done.stderr
+    assert "/proc/out.json" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("command", ["audit", "run"])
@@ -288,6 +301,48 @@ def test_a_report_is_written_of_a_program_whose_name_is_no_text(stand_in: Path) 
     )
     assert done.returncode == 1, done.stderr
     assert "p\\udcff.py" in page.read_text()
+
+
+def audited(stand_in: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "sojourn.cli.main", "audit", "--tf2", *words],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": f"{stand_in}:{os.environ.get('PYTHONPATH', '')}"},
+        check=False,
+    )
+
+
+def test_a_program_whose_folder_is_gone_gets_its_report(stand_in: Path) -> None:
+    leave = "import os, tempfile; os.chdir(tempfile.mkdtemp()); os.rmdir(os.getcwd())"
+    write(stand_in / "leaves.py", STEP.replace("session.close()", leave))
+    done = audited(stand_in, str(stand_in / "leaves.py"))
+    assert f"{stand_in}/leaves.py:3: SOJ006" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("command", ["audit", "run"])
+@pytest.mark.parametrize("closed", [1, 2])
+@pytest.mark.parametrize("words", [[], ["--json"]])
+def test_a_program_runs_without_a_standard_stream(
+    tmp_path: Path, command: str, closed: int, words: list[str]
+) -> None:
+    write(tmp_path / "says.py", "import sys; open('said', 'w').write('hello')")
+    shell = f'"$0" -m sojourn.cli.main "$@" {closed}>&-'
+    arguments = [sys.executable, command, "--tf2", *words, "says.py"]
+    done = subprocess.run(
+        ["sh", "-c", shell, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, (tmp_path / "said").read_text()) == (0, "hello"), done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_page_that_cannot_be_written_costs_no_report(stand_in: Path) -> None:
+    write(stand_in / "leaks.py", STEP.replace("session.close()", ""))
+    done = audited(stand_in, "--html", "/proc/page.html", str(stand_in / "leaks.py"))
+    assert done.returncode == 1
+    assert "leaks.py:3: SOJ006" in done.stderr, done.stderr
+    assert "/proc/page.html" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.fixture

@@ -170,6 +170,21 @@ class TestALife:
         stop()
         assert "a subscriber failed on session.opening" in caplog.text
 
+    def test_a_subscriber_that_exits_ends_no_thread_of_ours(self, caplog):
+        def leave(event):
+            if event.kind in ("session.ready", "session.closed"):
+                sys.exit("mine")
+
+        stop = sojourn.events.subscribe(leave)
+        with sojourn.Pool() as pool:
+            pool.register("sum", models.adder)
+            with pool.lease("sum", timeout=60) as session:
+                assert session.run(None, ADD)
+            assert pool.evict("sum", timeout=60)
+        stop()
+        assert "a subscriber failed on session.ready" in caplog.text
+        assert "a subscriber failed on session.closed" in caplog.text
+
     def test_the_log_is_quiet_unless_asked_and_its_records_have_fields(self, caplog):
         with (
             caplog.at_level(logging.INFO, "sojourn"),
@@ -410,3 +425,25 @@ def test_a_log_handler_that_fails_disturbs_nobody(zygote):
     finally:
         logger.setLevel(before)
         logger.removeHandler(handler)
+
+
+def test_a_log_handler_that_exits_ends_no_thread_of_ours():
+    class Exiting(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            sys.exit("mine")
+
+    handler, reached = Exiting(), []
+    logger = logging.getLogger("sojourn")
+
+    def work() -> None:
+        sojourn.events.emit("worker.died", "resnet")
+        reached.append(True)
+
+    logger.addHandler(handler)
+    try:
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join(60)
+    finally:
+        logger.removeHandler(handler)
+    assert reached

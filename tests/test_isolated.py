@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import functools
 import importlib.util
@@ -165,6 +166,16 @@ def _load(file: Path) -> ModuleType:
     return module
 
 
+def test_an_argument_may_have_any_name() -> None:
+    @sojourn.isolated
+    def named(self: int, function: int) -> int:
+        return self - function
+
+    assert named(self=5, function=2) == 3
+    assert named.submit(self=5, function=2).result(60) == 3
+    assert asyncio.run(named.acall(self=5, function=2)) == 3
+
+
 def test_what_cannot_be_isolated_is_refused_when_it_is_decorated() -> None:
     async def coroutine() -> None: ...
 
@@ -238,6 +249,34 @@ def test_a_result_outlives_its_worker_and_belongs_to_the_caller() -> None:
 def test_an_argument_that_cannot_travel_is_named() -> None:
     with pytest.raises(sojourn.InputError, match=r"argument 'lock' \(a lock\) of '<lambda>'"):
         sojourn.isolated(lambda a, lock: None)(1, lock=threading.Lock())
+
+
+class Guarded:
+    def __init__(self) -> None:
+        self.rate = 0.1
+        self.lock = threading.Lock()
+
+    def fit(self) -> float:
+        return self.rate
+
+    @sojourn.isolated
+    def fit_apart(self) -> float:
+        return self.rate
+
+    def __call__(self) -> float:
+        return self.rate
+
+
+def test_what_cannot_travel_of_an_object_is_named() -> None:
+    trainer = Guarded()
+    why = r"\(a Guarded, because of its 'lock'\)"
+    with pytest.raises(sojourn.InputError, match=rf"^argument 1 {why} of 'str'"):
+        sojourn.isolated(str)(trainer)
+    for function in (trainer.fit, trainer, functools.partial(trainer.fit)):
+        with pytest.raises(sojourn.InputError, match=rf"^the object {why} of "):
+            sojourn.isolated(function)()
+    with pytest.raises(sojourn.InputError, match=rf"^a bound argument {why} of 'fit_apart'"):
+        trainer.fit_apart()
 
 
 def test_a_result_that_cannot_travel_is_an_error_here() -> None:
@@ -345,6 +384,24 @@ def test_an_error_that_cannot_travel_at_all_is_described() -> None:
         sojourn.isolated(fail)()
 
 
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="there are no groups of errors")
+def test_a_group_of_errors_keeps_its_errors() -> None:
+    def fail() -> None:
+        raise ExceptionGroup(  # noqa: F821
+            "both", [Refused(3, "closed"), ExceptionGroup("inner", [KeyError(1)]),  # noqa: F821
+                     ValueError("locked", threading.Lock())]
+        )  # fmt: skip
+
+    with pytest.raises(ExceptionGroup, match="both") as caught:  # noqa: F821
+        sojourn.isolated(fail)()
+    refused, inner, described = caught.value.exceptions
+    assert isinstance(refused, Refused)
+    assert (str(refused), refused.code) == ("3: closed", 3)
+    assert isinstance(inner.exceptions[0], KeyError)
+    assert isinstance(described, sojourn.EngineError)
+    assert str(described).startswith("ValueError: ('locked'")
+
+
 def test_an_error_whose_message_fails_is_not_replaced_by_that_failure() -> None:
     class Wordless(Exception):
         def __str__(self) -> str:
@@ -443,6 +500,23 @@ def test_what_is_printed_appears_here_in_order(capsys: pytest.CaptureFixture[str
     shown = capsys.readouterr()
     assert shown.out == "line 0\nline 1\nline 2\nraw\nno newline"
     assert shown.err == "aside\n"
+
+
+class Tee:
+    """The least that `print` needs."""
+
+    def write(self, text: str) -> int:
+        return sys.__stdout__.write(text)
+
+
+@pytest.mark.parametrize("stream", [None, Tee()])
+def test_a_result_is_not_lost_to_what_a_function_prints_to(stream: Any) -> None:
+    def replace() -> int:
+        sys.stdout = stream
+        print("hello")
+        return 5
+
+    assert sojourn.isolated(replace)() == 5
 
 
 def test_output_is_shown_while_the_call_runs(

@@ -361,6 +361,52 @@ def test_a_class_made_on_the_spot_keeps_its_own_methods() -> None:
     assert (back.bump(), count) == (1, 1)
 
 
+def test_a_class_that_comes_back_is_not_made_again() -> None:
+    made: list[type] = []
+
+    class Registered:
+        def __init_subclass__(cls) -> None:
+            made.append(cls)
+
+    class Plugin(Registered):
+        pass
+
+    assert isinstance(sojourn.isolated(lambda p: p)(Plugin()), Plugin)
+    assert made == [Plugin]
+
+
+def test_the_lines_of_what_is_called_are_shown_though_it_is_no_plain_function(
+    tmp_path: Path,
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import functools, linecache, sojourn\n"
+        "cell = '\\n'.join([\n"
+        "    'class Called:',\n"
+        "    '    def __call__(self):',\n"
+        "    '        raise KeyError(1)',\n"
+        "    '@functools.cache',\n"
+        "    'def cached():',\n"
+        "    '    raise KeyError(2)'])\n"
+        "linecache.cache['<cell>'] = len(cell), None, cell.splitlines(True), '<cell>'\n"
+        "exec(compile(cell, '<cell>', 'exec'))\n"
+        "for function in (Called(), cached):\n"
+        "    try:\n"
+        "        sojourn.isolated(function)()\n"
+        "    except KeyError as error:\n"
+        "        print(error.__cause__)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(program)],
+        env={**os.environ, "SOJOURN_PRELOAD": "none"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert "    raise KeyError(1)" in done.stdout.splitlines(), done.stderr
+    assert "    raise KeyError(2)" in done.stdout.splitlines(), done.stderr
+
+
 def test_functions_and_properties_with_a_cache_travel_like_others(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(

@@ -46,6 +46,19 @@ def test_a_record_keeps_its_level_its_logger_and_its_facts(
     assert capsys.readouterr().err == "no newline"
 
 
+def test_a_record_arrives_whatever_a_function_prints_to(caplog: pytest.LogCaptureFixture) -> None:
+    class Tee:
+        def write(self, text: str) -> int:
+            return sys.__stderr__.write(text)
+
+    def work() -> None:
+        sys.stderr = Tee()  # type: ignore[assignment]
+        logging.getLogger("study").warning("got it")
+
+    sojourn.isolated(work)()
+    assert [r.getMessage() for r in caplog.records if r.name == "study"] == ["got it"]
+
+
 def test_records_of_a_sweep_and_of_a_session_arrive_too(caplog: pytest.LogCaptureFixture) -> None:
     def work(x: Any) -> Any:
         logging.getLogger("study").warning("got %s", int(x))

@@ -162,6 +162,21 @@ def test_an_error_in_the_middle_arrives_after_the_items_before_it() -> None:
     assert workers() == []
 
 
+def test_an_item_that_cannot_be_sent_lets_it_clean_up(capsys: pytest.CaptureFixture[str]) -> None:
+    @sojourn.isolated
+    def locks() -> Iterator[Any]:
+        try:
+            yield threading.Lock()
+        finally:
+            print("cleaning up")
+
+    stream = locks()
+    with pytest.raises(sojourn.InputError, match="of type lock, cannot be sent back"):
+        next(stream)
+    assert capsys.readouterr().out == "cleaning up\n"
+    assert (list(stream), workers()) == ([], [])
+
+
 def test_a_worker_that_dies_between_items_is_reported() -> None:
     @sojourn.isolated
     def pids() -> Iterator[int]:

@@ -7,6 +7,7 @@ import io
 import itertools
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import time
 import traceback
 from collections.abc import Iterator
 from contextlib import nullcontext
+from enum import Flag
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -213,6 +215,26 @@ def test_an_interrupted_sweep_over_an_iterator_loses_no_item(tmp_path: Path) -> 
     assert sweep.run() == [0, 1, 2, 3, 4, 5]
 
 
+class Bar:
+    """Like a progress bar around an iterator, whose length it does not know either."""
+
+    def __init__(self, items: Any) -> None:
+        self._items = items
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+
+@pytest.mark.parametrize("items", [Bar(itertools.count()), range(2**70)])
+def test_items_that_cannot_be_counted_are_taken_one_by_one(items: Any) -> None:
+    sweep = sojourn.isolated(square).sweep(items, workers=1)
+    assert [done.value for done in itertools.islice(sweep, 3)] == [0, 1, 4]
+    assert len(sweep) == 3
+
+
 def test_a_sweep_whose_iterator_failed_does_not_pretend_to_be_whole() -> None:
     def broken() -> Iterator[int]:
         yield 1
@@ -302,6 +324,37 @@ def test_a_submitted_call_that_has_not_begun_can_be_cancelled(tmp_path: Path) ->
     _wait_until_no_thread_is_left()
 
 
+def test_another_system_says_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    isolated = sojourn.isolated(square)
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.delattr(os, "sched_getaffinity")
+    for call in (
+        lambda: isolated.map([1]),
+        lambda: isolated.sweep([1]),
+        lambda: isolated.submit(1),
+    ):
+        with pytest.raises(sojourn.PlatformError, match="needs Linux, and this is darwin"):
+            call()
+
+
+def test_a_callback_that_ends_its_thread_holds_up_no_other_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def leave(_: Any) -> None:
+        sys.exit("in a callback")
+
+    isolated = sojourn.isolated(add)
+    reported: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", reported.append)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+    first, second = isolated.submit(1), isolated.submit(2)
+    first.add_done_callback(leave)
+    assert second.result(timeout=60) == (2, 0, 0)
+    assert isolated.submit(3).result(timeout=60) == (3, 0, 0)
+    assert [args.exc_type for args in reported] == [SystemExit]
+    _wait_until_no_thread_is_left()
+
+
 def _wait_until_no_thread_is_left() -> None:
     for thread in threading.enumerate():
         if thread.name == "sojourn-submit":
@@ -321,6 +374,8 @@ def test_items_of_a_grid_are_passed_by_keyword() -> None:
     assert isolated.map([{"a": 1}]) == [({"a": 1}, 0, 0)]  # a plain dict is an argument
     with pytest.raises(TypeError, match="'a', not 'text'"):
         sojourn.grid(a="text")
+    with pytest.raises(TypeError, match="an item has 'c' twice, from two grids"):
+        isolated.map(sojourn.grid(a=[1], c=[2]), sojourn.grid(c=[3]))
 
 
 # -- the results file --------------------------------------------------------------------------
@@ -685,13 +740,21 @@ def test_equal_items_have_equal_keys_and_others_have_others() -> None:
         (Path("a/b"), Path("a") / "b"),
         (np.float32(1.5), np.float32(1.5)),
         (Point(1), Point(1)),
+        (re.compile("a"), re.compile("a")),
+        (Sides(0), Sides.LEFT & Sides.RIGHT),
     ]
     for one, other in equal:
         assert items.key(one) == items.key(other)
     different: list[Any] = [1, 1.0, True, "1", b"1", [1], (1,), {1}, {1: 1}, None, np.int64(1)]
     different += [np.array([1]), np.array([[1]]), np.array([1.0]), Point(1), Point(2), Path("1")]
     different += [["a", "b"], ["ab"], [["a"], "b"], square, add]
+    different += [re.compile("a"), re.compile("a", re.I), Sides(0), Sides.LEFT, ~Sides(0)]
     assert len({items.key(value) for value in different}) == len(different)
+
+
+class Sides(Flag):
+    LEFT = 1
+    RIGHT = 2
 
 
 class Point:
@@ -722,6 +785,33 @@ def test_prints_of_parallel_calls_are_labelled(capsys: pytest.CaptureFixture[str
     assert sorted(shown.err.splitlines()) == ["[0: 7] aside", "[1: 8] aside"]
     sojourn.isolated(talk).map([7], workers=1)
     assert capsys.readouterr().out == "one\ntwo"
+
+
+def test_a_stream_that_takes_nothing_costs_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    def talk(x: int) -> int:
+        print("one", end="")
+        return x
+
+    class Failing(io.StringIO):
+        def write(self, text: str) -> int:
+            raise RuntimeError("no")
+
+    monkeypatch.setattr(sys, "stdout", Failing())
+    assert sojourn.isolated(talk).map([7, 8], workers=2) == [7, 8]
+
+
+def test_of_a_line_that_is_drawn_again_the_last_is_shown(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def draw(x: int) -> None:
+        for percent in (0, 50, 100):
+            sys.stderr.write(f"\r{percent}%")
+        sys.stderr.write("\nnext\r\n10%\r20%\r")
+
+    sojourn.isolated(draw).map([7, 8], workers=2)
+    lines = sorted(capsys.readouterr().err.split("\n")[:-1])
+    left = ("100%", "20%", "next")
+    assert lines == [f"{label} {text}" for label in ("[0: 7]", "[1: 8]") for text in left]
 
 
 class Terminal(io.StringIO):

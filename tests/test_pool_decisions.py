@@ -431,8 +431,8 @@ def test_a_session_that_grew_makes_idle_ones_leave():
     script.register("c")
     script.use("b")
     script.use("c")
-    held = script.take("a")
-    script.do(script.scheduler.on_measured(script.granted[held], 2 * GiB, script.now))
+    script.take("a")
+    script.measured(CopyId("a", 0, 1), 2 * GiB)
     script.settle()
     assert script.scheduler.charged_bytes == 3 * GiB
 
@@ -785,11 +785,13 @@ def test_growth_counts_only_when_repeated_readings_agree():
 def test_a_session_that_keeps_growing_is_recycled():
     script = Script(limit=8)
     script.register("a", max_growth_bytes=GiB, memory_bytes=None)
-    script.use("a", held_bytes=GiB)
+    script.use("a")
+    copy = CopyId("a", 0, 1)
+    script.measured(copy, GiB)
     for _ in range(GROWTH_READINGS):
         assert not script.closing
-        script.use("a", held_bytes=3 * GiB)
-    assert script.log[-1] == Close(CopyId("a", 0, 1), "grew by 2.0 GiB")
+        script.measured(copy, 3 * GiB)
+    assert script.log[-1] == Close(copy, "grew by 2.0 GiB")
 
 
 # -- deadlocks --------------------------------------------------------------------------------

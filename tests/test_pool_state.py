@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import random
 import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -404,6 +406,36 @@ def test_a_task_that_is_cancelled_as_it_is_offered_a_copy_ends(pool):
 
     for ticks in range(6):
         asyncio.run(main(ticks))
+
+
+@pytest.mark.parametrize("is_offered", [False, True])
+def test_tasks_whose_loop_is_closed_keep_no_lease(pool, is_offered):
+    pool.register("mine", models.adder, exclusive=True)
+    pool.preload("mine")
+    loop = asyncio.new_event_loop()
+
+    async def use() -> None:
+        async with pool.alease("mine"):
+            await asyncio.Event().wait()
+
+    async def begin(held: object) -> list[asyncio.Task[None]]:
+        tasks = [asyncio.create_task(use()), asyncio.create_task(use())]
+        while pool.stats().waiting < (2 if held else 1):
+            await asyncio.sleep(0)
+        return tasks
+
+    held = pool.lease("mine") if is_offered else None
+    tasks = loop.run_until_complete(begin(held))
+    if held is not None:
+        held.close()
+    loop.close()  # no task is cancelled by that
+    forgotten = (
+        nullcontext() if is_offered else pytest.warns(ResourceWarning, match="never returned")
+    )
+    with forgotten:
+        tasks.clear()
+        gc.collect()
+    assert "0 leased, 1 idle, 0 waiting" in repr(pool)
 
 
 def test_tasks_that_wait_for_each_other_are_reported(pool):

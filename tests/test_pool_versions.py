@@ -107,7 +107,7 @@ def test_an_update_that_fails_changes_nothing_and_says_why(pool):
     assert said(pool) == "one"
     with pytest.raises(ModelError):
         pool.update("m", lambda: 7)
-    with pytest.raises(sojourn.PoolTimeout, match="m@2 is still being opened"):
+    with pytest.raises(sojourn.PoolTimeout, match=r"m@2 is still being opened.*\)$"):
         pool.update("m", pool_models.slow_to_open("/no/such/file"), ready_seconds=0.1)
     with pytest.raises(ModelError, match="no model named 'n'"):
         pool.update("n", saying("two"))

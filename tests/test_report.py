@@ -170,6 +170,16 @@ def test_the_full_file_before_is_read_too(tmp_path):
     assert read(tmp_path / "e.jsonl").sessions[0].ready_at == 0.5
 
 
+@pytest.mark.parametrize("end_of_line", ["\u2028", "\x85", "\u2029"])
+def test_a_text_with_an_end_of_line_in_it_is_one_event(tmp_path, end_of_line):
+    events = (line("session.ready", 1), {"session": f"a{end_of_line}b"})
+    text = json.dumps({**json.loads(events[0]), **events[1]}, ensure_ascii=False)
+    (tmp_path / "e.jsonl").write_text(f"{text}\n{text}\n", encoding="utf-8")
+    story = read(tmp_path / "e.jsonl")
+    assert (story.counts["session.ready"], story.unreadable) == (2, 0)
+    assert story.sessions[0].name == f"a{end_of_line}b"
+
+
 def test_the_page_is_whole_shows_the_numbers_and_runs_nothing_of_others():
     lines = [text.replace("resnet", "<script>x</script>") for text in LIFE]
     text = render(tell(lines), "<b>&")

@@ -186,6 +186,14 @@ def test_a_name_cannot_move_the_cursor_and_a_place_is_kept_short():
     assert len(top_table.place("/long" * 30 + "/x.py:1")) == 36
 
 
+def test_places_are_shown_where_the_current_folder_is_gone(tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert top_table.place("/a/b.py:7") == "/a/b.py:7"
+
+
 def test_an_unknown_column_is_a_usage_error():
     assert CliRunner().invoke(main, ["top", "--sort", "nope"]).exit_code == 2
 

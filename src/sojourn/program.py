@@ -79,7 +79,7 @@ class Program:
         except KeyboardInterrupt as interrupt:
             _show(interrupt)  # and Python goes on: only the threads are not waited for
         atexit._run_exitfuncs()
-        _flush()
+        flush()
         sys.stdout, sys.stderr = self._before.get("streams", (sys.stdout, sys.stderr))
         # Threads that outlive the program would miss their globals.
         here = threading.current_thread()
@@ -171,14 +171,14 @@ def _exit_code(ending: SystemExit) -> int:
         return 0
     if isinstance(ending.code, int):
         return ending.code & 0xFF
-    _flush()
+    flush()
     print(ending.code, file=sys.stderr)
     return 1
 
 
 def _show(error: BaseException) -> None:
     """Print a traceback as Python would, without the lines of sojourn."""
-    _flush()
+    flush()
     seen: set[int] = set()
     todo: list[BaseException | None] = [error]
     while todo:
@@ -204,9 +204,10 @@ def without_own_lines(traceback: TracebackType | None) -> TracebackType | None:
     return rebuilt
 
 
-def _flush() -> None:
+def flush() -> None:
+    """Let out what was printed so far."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except Exception:  # a program may put anything there
+        except Exception:  # a program may close it, or put anything there
             pass

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import linecache
-import os
 from collections.abc import Sequence
 from typing import Any
 
 from sojourn.audit.facts import Facts, SessionRecord
 from sojourn.audit.finding import Finding
 from sojourn.values import Place, format_bytes, format_seconds
+from sojourn.values.places import relative
 
 _BOLD, _DIM, _RED, _GREEN, _CYAN = "1", "2", "1;31", "1;32", "36"
 
@@ -55,15 +55,7 @@ def short(place: Place) -> str:
     """The place as the user would type it: relative where that is shorter."""
     if place.cell is not None:
         return str(place)
-    return f"{short_file(place.file)}:{place.line}"
-
-
-def short_file(file: str) -> str:
-    """The file, relative to where we are if it is below."""
-    if file.startswith("<"):
-        return file
-    relative = os.path.relpath(file)
-    return file if relative.startswith("..") else relative
+    return f"{relative(place.file)}:{place.line}"
 
 
 def _one(finding: Finding, paint: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
 import click
@@ -16,6 +17,7 @@ from sojourn.cli.program_command import (
     output_to_stderr,
     program_options,
     reporting,
+    written,
 )
 from sojourn.cli.terminal import wants_colour
 
@@ -69,15 +71,15 @@ def command(chosen: Chosen, page: Path | None, data: Data, ignore: str) -> None:
                 found = audit.finish()
     found.findings = tuple(f for f in found if f.code not in ignored)
 
-    if page is not None:
-        found.write_html(page, chosen.title)
     value = {**found.to_dict(), "exit_code": exit_code}
-    data.write(value)
+    is_written = written(lambda: data.write(value))
+    has_page = page is not None and written(partial(found.write_html, page, chosen.title))
     with reporting():
         data.print(value)
         if not data.is_printed:
             colour = wants_colour(sys.stderr)
             click.echo("\n" + found.text(colour), err=True, color=colour)
-            if page is not None:
+            if has_page:
                 click.echo(f"report: {page}", err=True)
-    sys.exit(exit_code or (1 if found else 0))
+    has_failed = not is_written or has_page != (page is not None)
+    sys.exit(exit_code or int(bool(found) or has_failed))

@@ -43,18 +43,15 @@ class ProgramCommand(click.Command):
             for name in parameter.opts
         }
         at = 0
-        while at < len(args):
+        while at < len(args) and args[at].startswith("-"):
             token = args[at]
-            if token == "--" or not token.startswith("-"):
+            if token == "--":
+                return args
+            if "m" in token and not token.startswith("--"):  # -m module, -mmodule, -qm module
+                at += 1 if token.partition("m")[2] else 2
                 break
-            if token == "-m":
-                return [*args[: at + 2], "--", *args[at + 2 :]]
             at += 2 if token in takes_value else 1
-        else:
-            return args
-        if args[at] == "--":
-            return args
-        return [*args[:at], "--", *args[at:]]
+        return args if at > len(args) else [*args[:at], "--", *args[at:]]
 
 
 def program_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -106,7 +103,7 @@ def _report_failures() -> Iterator[None]:
 @contextmanager
 def output_to_stderr(is_wanted: bool) -> Iterator[None]:
     """Send descriptor 1 to standard error, so that what comes after is alone on standard output."""
-    if not is_wanted:
+    if not is_wanted or sys.stdout is None:
         yield
         return
     sys.stdout.flush()
@@ -125,6 +122,18 @@ def output_to_stderr(is_wanted: bool) -> Iterator[None]:
                 os.close(saved)
             if sys.stdout.closed:
                 sys.stdout = open(1, "w", encoding="utf-8", closefd=False)
+
+
+def written(write: Callable[[], None]) -> bool:
+    """Whether a file that was asked for could be written. If not, that is said, and the report is
+    shown all the same: the program may have run for days."""
+    try:
+        write()
+    except OSError as error:
+        with reporting():
+            click.echo(f"Error: {error}", err=True)
+        return False
+    return True
 
 
 def reporting() -> contextlib.AbstractContextManager[None]:

@@ -14,6 +14,7 @@ from sojourn.cli.program_command import (
     output_to_stderr,
     program_options,
     reporting,
+    written,
 )
 
 
@@ -58,9 +59,9 @@ def command(
         running.end()  # what its exit handlers close, it has closed
         ledger.program_ended()
     value = {**ledger.to_dict(), "era": verdict.era, "exit_code": exit_code}
-    data.write(value)
+    is_written = written(lambda: data.write(value))
     with reporting():
         data.print(value)
         if not quiet:
             click.echo(ledger.text(), err=True)
-    sys.exit(exit_code)
+    sys.exit(exit_code or int(not is_written))

@@ -11,7 +11,7 @@ def plain(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def wants_colour(stream: IO[Any]) -> bool:
+def wants_colour(stream: IO[Any] | None) -> bool:
     """Whether this is a terminal whose user has not asked for none (no-color.org: NO_COLOR is
     there, and is not empty)."""
-    return stream.isatty() and not os.environ.get("NO_COLOR")
+    return stream is not None and stream.isatty() and not os.environ.get("NO_COLOR")

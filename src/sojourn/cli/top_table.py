@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from sojourn.cli.terminal import plain
 from sojourn.session.listing import Listed
 from sojourn.values import format_bytes, format_seconds
+from sojourn.values.places import relative
 
 UNKNOWN = "-"
 
@@ -159,8 +159,7 @@ def device(session: Listed) -> str:
 def place(owner: str, most: int = 36) -> str:
     """The file and line, from the current folder if the file is below it, and not too long."""
     file, _, line = plain(owner).rpartition(":")
-    relative = os.path.relpath(file) if os.path.isabs(file) else file
-    text = f"{file if relative.startswith('..') else relative}:{line}"
+    text = f"{relative(file)}:{line}"
     return text if len(text) <= most else "…" + text[-(most - 1) :]
 
 

@@ -6,24 +6,27 @@ that stays here and is resumed item by item.
 
 from __future__ import annotations
 
+import builtins
+import contextlib
 import ctypes
 import inspect
 import io
 import pickle
-import sys
 import traceback
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
+from sojourn import program
 from sojourn.engines import code_serving, parcels, shortage
 from sojourn.engines.base import Arrays, EnginePlan, Operation
-from sojourn.errors import InputError
+from sojourn.errors import EngineError, InputError
 from sojourn.kinds import Load
 from sojourn.values import Signature
 from sojourn.values.texts import sendable
 
 VALUE, STREAM, STREAM_ENDED, ERROR = "value", "stream", "stream-ended", "error"
 NEXT, SEND, THROW, CLOSE = "next", "send", "throw", "close"
+_GROUP = getattr(builtins, "BaseExceptionGroup", ())  # Python 3.11
 
 
 class CallingEngine:
@@ -87,6 +90,9 @@ class CallingEngine:
         except BaseException as error:
             if isinstance(error, MemoryError):
                 shortage.relieve(error)
+            if self._stream is not None:  # it may wait for an item that could not be sent
+                with contextlib.suppress(BaseException):
+                    self._stream.close()
             # It crosses as a plain record: the caller need not load TensorFlow, and a shortage of
             # memory is reported as one.
             if _is_tensorflows(error) or shortage.is_shortage(error):
@@ -119,13 +125,29 @@ def _error(error: BaseException) -> tuple[Any, Arrays]:
             "".join(traceback.format_exception(type(error), error, inner)).rstrip()
         ),
     }
-    if _can_travel(error):
-        return outcome, parcels.pack(error)
-    state = {key: value for key, value in vars(error).items() if _can_travel(value)}
     try:
-        return outcome, parcels.pack(_Parts(type(error), error.args, state))
+        return outcome, parcels.pack(_travelling(error))
     except Exception:
         return outcome, ()  # then the description must do
+
+
+def _travelling(error: BaseException) -> BaseException | _Parts:
+    """The error, or what turns into it when it is unpickled."""
+    if _can_travel(error):
+        return error
+    args = error.args
+    if isinstance(error, _GROUP):
+        args = args[0], [_travelling_in_group(one) for one in error.exceptions]
+    state = {key: value for key, value in vars(error).items() if _can_travel(value)}
+    return _Parts(type(error), args, state)
+
+
+def _travelling_in_group(error: BaseException) -> BaseException | _Parts:
+    """The same; of one that cannot travel at all, its description."""
+    travelling = _travelling(error)
+    if _can_travel(travelling):
+        return travelling
+    return EngineError(f"{type(error).__name__}: {_words(error)}")
 
 
 def _words(error: BaseException) -> str:
@@ -182,9 +204,5 @@ def _is_tensorflows(error: BaseException) -> bool:
 
 def _flush() -> None:
     """What was printed so far must be there before the answer is, C's own streams included."""
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except (OSError, ValueError):
-            pass  # the function closed it
+    program.flush()
     ctypes.CDLL(None).fflush(None)

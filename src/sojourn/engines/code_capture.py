@@ -171,7 +171,7 @@ def _refused(name: str, file: str) -> ModuleCode:
 
 def _cells(function: Callable[..., Any]) -> dict[str, str]:
     """The text of notebook cells and prompts, which a worker cannot find on the disk."""
-    if getattr(plain(function), "__globals__", {}).get("__name__") != PROGRAM:
+    if getattr(plain(function), "__module__", None) != PROGRAM:
         return {}
     found: dict[str, str] = {}
     lines_left = _MAX_CELL_LINES

@@ -125,10 +125,12 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _skeleton(make: Callable[..., type], parts: tuple[Any, ...], known: set[type]) -> type:
-    """The class, noted as known if it has been here before."""
-    # Those that have travelled by value, from or to this process.
-    before = list(getattr(cloudpickle.cloudpickle, "_DYNAMIC_CLASS_TRACKER_BY_CLASS", ()))
-    cls = make(*parts)
-    if any(cls is other for other in before):
-        known.add(cls)
-    return cls
+    """The class, noted as known if it has been here before. Then it is not made again: that would
+    run its metaclass or its base's `__init_subclass__`, which may keep a list of classes."""
+    # Those that have travelled by value, from or to this process, by what identifies them.
+    travelled = getattr(cloudpickle.cloudpickle, "_DYNAMIC_CLASS_TRACKER_BY_ID", {})
+    cls = travelled.get(parts[-2])
+    if cls is None:
+        return make(*parts)
+    known.add(cls)
+    return cls  # type: ignore[no-any-return]

@@ -134,6 +134,10 @@ def emit(
     for subscriber in listeners:
         try:
             subscriber(event)
-        except Exception:
-            with contextlib.suppress(Exception):  # a handler of the user's, which failed just now
+        except BaseException as error:
+            is_main = threading.current_thread() is threading.main_thread()
+            if is_main and not isinstance(error, Exception):
+                raise  # perhaps a signal's; elsewhere it would end a thread that others wait for
+            # A handler of the user's may fail as well, or have failed just now.
+            with contextlib.suppress(Exception if is_main else BaseException):
                 _log.exception("a subscriber failed on %s", kind)

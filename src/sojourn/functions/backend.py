@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, TextIO
 
 from sojourn.process.output import Output
@@ -24,12 +25,9 @@ class CallBackend(WorkerBackend):
         if self.ends_abruptly:
             self.kill()  # without grace: the user has pressed Ctrl-C and waits
         account = super().end(held)
-        try:
-            self.worker.output.show()
-            if isinstance(self.worker.output, _LabelledOutput):
-                self.worker.output.show_rest()
-        except (OSError, ValueError):
-            pass  # the caller's own streams are closed
+        self.worker.output.show()
+        if isinstance(self.worker.output, _LabelledOutput):
+            self.worker.output.show_rest()
         return account
 
 
@@ -44,11 +42,17 @@ class _LabelledOutput(Output):
     def write(self, text: str, target: TextIO) -> None:
         *lines, rest = (self._begun.pop(target, "") + text).split("\n")
         if rest:
-            self._begun[target] = rest
+            self._begun[target] = rest[max(0, rest.rfind("\r", 0, -1)) :]
         if lines:
-            super().write("".join(f"{self._label}{line}\n" for line in lines), target)
+            super().write("".join(f"{self._label}{_left(line)}\n" for line in lines), target)
 
     def show_rest(self) -> None:
         """What was printed last, if its line has not ended."""
         for target in list(self._begun):
-            self.write("\n", target)
+            with suppress(Exception):  # a stream that takes nothing, as in `show`
+                self.write("\n", target)
+
+
+def _left(line: str) -> str:
+    """What is left to see of a line that was drawn again and again, as progress bars do."""
+    return line.rstrip("\r").rpartition("\r")[2]

@@ -19,6 +19,7 @@ from sojourn.functions.stored import Stored
 from sojourn.functions.streaming import Stream
 from sojourn.functions.submitting import submit
 from sojourn.functions.sweeping import Settings, Sweep
+from sojourn.probes.platform import require_process_isolation
 from sojourn.values import Place, Receipt, caller
 
 P = ParamSpec("P")
@@ -77,7 +78,7 @@ class Isolated(Generic[P, R]):
         self._name = options.name or str(getattr(function, "__name__", type(function).__name__))
         self._last = _Last()
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call it in a new worker, which is gone when this returns or raises."""
         function: Callable[..., Any] = self._function
         call = self._new_call(caller())
@@ -88,7 +89,7 @@ class Isolated(Generic[P, R]):
             )
         return self._run(call, args, kwargs)  # type: ignore[no-any-return]
 
-    async def acall(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    async def acall(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """The same, awaited: no thread waits for the function.
 
         Of a function that yields, loop over the call itself: `async for item in function(...)`.
@@ -171,9 +172,10 @@ class Isolated(Generic[P, R]):
         elsewhere = None if on is None else on.workers(self._options.device)
         return Settings.checked(self._name, workers, quiet, on_error, elsewhere)
 
-    def submit(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+    def submit(self, /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         """Call it in the background. As many such calls run at a time as there are processors."""
         self._require_plain("submit")
+        require_process_isolation()
         place = caller()
         return submit(lambda: self._run(self._new_call(place), args, kwargs, may_stream=False))
 

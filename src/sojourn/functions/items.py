@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import hashlib
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,6 +34,8 @@ def as_call(item: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     kwargs: dict[str, Any] = {}
     for part in item:
         if isinstance(part, Keywords):
+            if twice := kwargs.keys() & part.keys():
+                raise TypeError(f"an item has {min(twice)!r} twice, from two grids")
             kwargs.update(part)
     return tuple(part for part in item if not isinstance(part, Keywords)), kwargs
 
@@ -96,7 +99,7 @@ def _feed(digest: Any, value: Any) -> None:
         _feed_all(digest, (str(value.dtype), value.shape))
         digest.update(np.ascontiguousarray(value).tobytes())
     elif isinstance(value, Enum):
-        digest.update(value.name.encode())
+        digest.update((value.name or repr(value.value)).encode())  # a flag may have no name
     elif isinstance(value, type | FunctionType | BuiltinFunctionType):
         _feed_name(digest, value)
     elif isinstance(value, partial):
@@ -124,7 +127,8 @@ def _feed_name(digest: Any, value: Any) -> None:
 
 def _feed_parts(digest: Any, value: Any) -> None:
     """Any other object, as the parts that pickle would make it of."""
-    parts = value.__reduce_ex__(4)
+    reduced = copyreg.dispatch_table.get(type(value))  # of a regular expression, say
+    parts: Any = value.__reduce_ex__(4) if reduced is None else reduced(value)
     if isinstance(parts, str):
         digest.update(parts.encode())
         return

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -42,13 +43,32 @@ def pack_value(value: Any, name: str) -> list[np.ndarray]:
 def _culprit(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
     named = [(f"argument {i + 1}", value) for i, value in enumerate(args)]
     named += [(f"argument {key!r}", value) for key, value in kwargs.items()]
+    named += _carried(function)
     with suppress(TypeError, ValueError):  # it is no function, or a variable has no value yet
         used = inspect.getclosurevars(code_capture.plain(function))
         variables = {**used.globals, **used.nonlocals}.items()
         named += [(f"the variable {key!r}", value) for key, value in variables]
     for name, value in named:
-        try:
-            parcels.pack(value)
-        except Exception:
-            return f"{name} (a {type(value).__name__})"
+        if not _can_travel(value):
+            parts = getattr(value, "__dict__", {})
+            why = [f", because of its {key!r}" for key in parts if not _can_travel(parts[key])]
+            return f"{name} (a {type(value).__name__}{''.join(why[:1])})"
     return "what the function refers to (its globals, its closure)"
+
+
+def _carried(function: Any) -> list[tuple[str, Any]]:
+    """What a partial, a method or an object that can be called takes along."""
+    if isinstance(function, partial):
+        bound = (*function.args, *function.keywords.values())
+        return [*(("a bound argument", value) for value in bound), *_carried(function.func)]
+    if inspect.ismethod(function):
+        return [("the object", function.__self__)]
+    return [] if inspect.isroutine(function) else [("the object", function)]
+
+
+def _can_travel(value: Any) -> bool:
+    try:
+        parcels.pack(value)
+    except Exception:
+        return False
+    return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -41,8 +42,13 @@ def _serve() -> None:
                 _threads.discard(threading.current_thread())
                 return
             future, work = _waiting.popleft()
-        if future.set_running_or_notify_cancel():
-            _run(future, work)
+        try:
+            if future.set_running_or_notify_cancel():
+                _run(future, work)
+        except BaseException:  # of a callback: the other calls still want this thread
+            threading.excepthook(
+                threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread()))
+            )
         del future, work  # the future is the caller's: its result goes when they drop it
 
 

@@ -68,6 +68,7 @@ class Settings:
         """`elsewhere`: as many workers are to be had on other machines, where all calls go."""
         if on_error not in (RAISE, RETURN, SKIP):
             raise ValueError(f'on_error must be "raise", "return" or "skip", not {on_error!r}')
+        require_process_isolation()
         if workers is None:
             workers = elsewhere or len(os.sched_getaffinity(0))
         workers = arguments.whole("workers", workers)
@@ -103,7 +104,7 @@ class Sweep(Generic[R]):
         self._total = _total(iterables)
         # Of an iterator neither all items are taken at once, nor are they kept.
         self._items: dict[int, Item] = {}
-        if all(hasattr(items, "__len__") for items in iterables):
+        if all(map(_has_length, iterables)):
             self._items.update(self._coming)
             self._open.update(self._items)
         if stored is not None:
@@ -168,7 +169,6 @@ class Sweep(Generic[R]):
             raise RuntimeError(f"this sweep of {self._settings.name!r} is running already")
         if self._is_cut_short:
             raise RuntimeError("the iterator of this sweep has failed, and its rest is lost")
-        require_process_isolation()
         try:
             self._is_running = True
             self.errors.clear()
@@ -197,7 +197,7 @@ class Sweep(Generic[R]):
         )
         try:
             while True:
-                while flight.has_room(self._settings.workers):
+                while len(flight.calls) < self._settings.workers:
                     index = self._next(flight)
                     if index is None:
                         break
@@ -329,9 +329,6 @@ class _Flight(Generic[R]):
     calls: dict[int, Call] = field(default_factory=dict)
     futures: dict[int, Future[R]] = field(default_factory=dict)
 
-    def has_room(self, workers: int) -> bool:
-        return len(self.calls) < workers
-
     def wait(self) -> list[int]:
         """Those that are over, after at least one is, or a moment."""
         wait(self.futures.values(), _REFRESH_SECONDS, FIRST_COMPLETED)
@@ -373,7 +370,17 @@ def _wait_for_zygote() -> None:
     zygote.frameworks()
 
 
+def _has_length(items: Any) -> bool:
+    """Whether its items can be counted: a progress bar around an iterator only looks like it."""
+    try:
+        return len(items) >= 0
+    except Exception:  # code of the user's, or there are far too many
+        return False
+
+
 def _total(iterables: Sequence[Iterable[Any]]) -> int | None:
-    hints = [length_hint(iterable, -1) for iterable in iterables]
-    known = [hint for hint in hints if hint >= 0]
-    return min(known) if known else None
+    known = []
+    for items in iterables:
+        with suppress(Exception):
+            known += [hint for hint in [length_hint(items, -1)] if hint >= 0]
+    return min(known, default=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -50,7 +51,10 @@ class AsyncLease:
     async def _take(self) -> PoolLease:
         task = asyncio.current_task()
         assert task is not None
-        holder = Holder(task, self._place, task.get_name())
+        # The books must not keep the task: one whose loop is closed would keep its lease for ever.
+        key = weakref.ref(task)
+        hash(key)  # which is asked for later too, when the task may be gone
+        holder = Holder(key, self._place, task.get_name())
         lease = self._pool._driver.at_door(self._model, self._version, holder, self._pool)
         if lease is None:
             lease = await self._ask(Wish(self._model, holder, self._pool, self._version))
@@ -100,5 +104,8 @@ class AsyncLease:
                     await bell.wait()
                 finally:
                     timer.cancel()
-        finally:
+        except GeneratorExit:
+            raise  # the task is collected, perhaps where the lock is held: the waiter's tie tells
+        except BaseException:
             driver.cancel(waiter)
+            raise

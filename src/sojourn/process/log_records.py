@@ -16,6 +16,8 @@ from typing import Any
 
 import msgspec
 
+from sojourn import program
+
 _BEGIN, _END = b"\0sojourn-log:", b"\0"  # JSON has no such bytes
 _FRAME = re.compile(re.escape(_BEGIN) + b"([^\0]*)" + _END)
 _PLAIN = (str, int, float, bool, type(None))
@@ -73,8 +75,7 @@ class _Forwarder(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             frame = _BEGIN + _encoded(record) + _END
-            if sys.stderr is not None:
-                sys.stderr.flush()  # what was printed before comes before
+            program.flush()  # what was printed before comes before
             os.write(self._fd, frame)
         except Exception:
             self.handleError(record)

@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 import msgspec
 import numpy as np
 
+from sojourn import program
 from sojourn.engines import disposable, hooks, shortage
 from sojourn.engines.base import Arrays, Host
 from sojourn.errors import SandboxError
@@ -234,11 +235,7 @@ class _Worker:
             sys.stderr.write(f"closing the engine: {error!r}\n")
             status = 1
         exit_handlers.run()
-        for stream in (sys.stdout, sys.stderr):
-            try:
-                stream.flush()
-            except (OSError, ValueError):
-                pass
+        program.flush()
         for pid in limits.descendants(os.getpid()):
             try:
                 # Below us, hence not yet waited for by anybody else.

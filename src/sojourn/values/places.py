@@ -51,6 +51,17 @@ def at(file: str, line: int, function: str) -> Place:
     return _place(file, line, function, _cells().get(file))
 
 
+def relative(file: str) -> str:
+    """The file as it is named from the current folder, if it is below."""
+    if not os.path.isabs(file):
+        return file
+    try:
+        name = os.path.relpath(file)
+    except OSError:  # the current folder is gone
+        return file
+    return file if name.startswith("..") else name
+
+
 def with_cells(traceback: str) -> str:
     """A traceback that names cells of the notebook as the reader knows them."""
     cells = _cells()

@@ -206,7 +206,8 @@ def read(path: Path) -> Story:
     lines: list[str] = []
     for one in (path.with_name(path.name + ".1"), path):
         if one == path or one.exists():
-            lines += one.read_text(errors="replace").splitlines()
+            # As they were written: other characters that end a line may be within a text.
+            lines += one.read_bytes().decode(errors="replace").split("\n")
     return tell(lines)
 
 

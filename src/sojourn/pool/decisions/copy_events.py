@@ -53,16 +53,14 @@ class CopyEvents:
             state.watch_idle(copy)
         return state.take_effects()
 
-    def on_open_failed(
-        self, copy_id: CopyId, error: Exception, now: float, *, residue_bytes: int = 0
-    ) -> Effects:
+    def on_open_failed(self, copy_id: CopyId, error: Exception, now: float) -> Effects:
         """An open has failed, and its worker, if there was one, has been reaped."""
         state = self._state
         copy = state.residents.current(copy_id)
         if copy is None:
             return ()
         entry = state.models[copy_id.model]
-        _forget(state, copy, residue_bytes)
+        _forget(state, copy, residue_bytes=0)
         if copy.is_leaving:
             pass  # it was called off
         elif isinstance(error, SessionBroken):
@@ -149,12 +147,12 @@ class CopyEvents:
         copy = state.residents.current(copy_id)
         if copy is None or copy.state is not CopyState.READY:
             return ()
-        judge_size(state, copy, held_bytes, now)
+        _judge_size(state, copy, held_bytes, now)
         serving.dispatch(state, now)
         return state.take_effects()
 
 
-def judge_size(state: PoolState, copy: Copy, held_bytes: int, now: float) -> None:
+def _judge_size(state: PoolState, copy: Copy, held_bytes: int, now: float) -> None:
     """Charge what was measured. A copy that keeps growing, or has outgrown the pool, is replaced
     when it is given back: what one request took says nothing about a fresh copy."""
     _charge(state, copy, held_bytes)

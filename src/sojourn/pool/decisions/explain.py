@@ -134,10 +134,10 @@ def timed_out(
     for copy in copies:
         if copy.state is CopyState.OPENING:
             since = format_seconds(max(0.0, now - copy.opened_at))
-            return PoolTimeout(
-                f"{key} is still being opened, for {since} now (you waited {waited}); "
-                "it goes on, and the next lease finds it open"
-            )
+            text = f"{key} is still being opened, for {since} now (you waited {waited})"
+            # An update that is late is given up.
+            after = "" if entry.is_coming else "; it goes on, and the next lease finds it open"
+            return PoolTimeout(text + after)
     if entry.crashes.must_wait(now):
         return entry.crashes.error(key, now)
     text = f"{key} did not become free in {waited}"

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 from sojourn.errors import InternalError
 from sojourn.pool.decisions import explain, serving
-from sojourn.pool.decisions.copy_events import judge_size
 from sojourn.pool.decisions.effects import Effects, Grant, Refuse
 from sojourn.pool.decisions.state import PoolState
 from sojourn.pool.decisions.terms import CopyId, Holder, Request
@@ -134,15 +133,9 @@ class LeaseEvents:
         return state.take_effects()
 
     def on_returned(
-        self,
-        ticket: int,
-        now: float,
-        *,
-        runs: int = 0,
-        changed: bool = False,
-        held_bytes: int | None = None,
+        self, ticket: int, now: float, *, runs: int = 0, changed: bool = False
     ) -> Effects:
-        """A lease was given back, after so many runs; `held_bytes` if it was measured."""
+        """A lease was given back, after so many runs."""
         state = self._state
         lease = state.leases.remove(ticket)
         copy = state.residents.current(lease.copy) if lease is not None else None
@@ -157,8 +150,6 @@ class LeaseEvents:
                 state.models[copy.id.model].crashes.forgive()
             if copy.model.max_runs is not None and copy.runs >= copy.model.max_runs:
                 copy.retiring = copy.retiring or f"{copy.runs} runs"
-            if held_bytes is not None:
-                judge_size(state, copy, held_bytes, now)
             if copy.overrun_readings and copy.is_idle:
                 copy.retiring = copy.retiring or "it had outgrown the pool"
         if state.queue or copy.is_draining or state.is_over_limit or state.closed_at is not None:
