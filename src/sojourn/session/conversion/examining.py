@@ -195,7 +195,7 @@ def _tried(
         # Not always at the same places: a maximum may depend on whether NaN comes first.
         odd += [
             (tried.not_finite, spoilt(feeds, values, first))
-            for first, feeds in enumerate(given)
+            for first, feeds in enumerate((given[0], given[-1]))
             for values in NOT_FINITE
         ]
         odd += [(tried.huge, spoilt(given[-1], (size, -size, size / 3))) for size in HUGE]

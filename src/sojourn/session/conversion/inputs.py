@@ -114,12 +114,14 @@ def _bounds(dtype: np.dtype, values: str) -> tuple[int, int]:
 
 
 def spoilt(feeds: Feeds, values: Sequence[float], first: int = 0) -> Feeds:
-    """The same with these values here and there among the floats, from this one on."""
+    """The same with these values among the floats: at the same places of all inputs, or, from
+    another place on, at other places of each, and few."""
     found = {}
-    for name, array in feeds.items():
+    for n, (name, array) in enumerate(feeds.items()):
         array = np.array(array)
         if array.dtype.kind == "f" and array.size:
-            places = np.arange(first % array.size, array.size, max(3, array.size // 20))
+            start = (first * (n + 1)) % max(2, array.size)
+            places = np.arange(start, array.size, max(3, array.size // (2 if first else 20)))
             array.reshape(-1)[places] = np.resize(values, len(places))
         found[name] = array
     return found
