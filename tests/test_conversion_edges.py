@@ -166,6 +166,17 @@ def logarithm() -> Any:
     )
 
 
+def filtered() -> Any:
+    """ONNX Runtime has no convolution of nothing."""
+    import tensorflow as tf
+
+    kernel = np.arange(24, dtype=np.float32).reshape(3, 4, 2)
+    return tf.function(
+        lambda x: {"y": tf.nn.conv1d(x, kernel, 1, "SAME")},
+        input_signature=[tf.TensorSpec([None, None, 4], tf.float32, name="x")],
+    )
+
+
 def checked() -> Any:
     import tensorflow as tf
 
@@ -268,6 +279,14 @@ def test_what_is_odd_is_answered_as_by_tensorflow_or_refused(engine: str, refuse
         assert session.run("sign", {"x": denormal}).tolist() == [[0, 0, 2, 0]]
     assert f"'x' has {refused}" in refusals
     assert f"for which {engine} may give other answers than TensorFlow" in refusals
+
+
+@needs_engines
+def test_nothing_along_any_dimension_is_tried() -> None:
+    with sojourn.open(filtered, engine="onnxruntime") as session:
+        assert session.run("y", {"x": np.ones((2, 1, 4), np.float32)}).shape == (2, 1, 2)
+        with pytest.raises(InputError, match="'x' has no elements"):
+            session.run("y", {"x": np.ones((2, 0, 4), np.float32)})
 
 
 @needs_engines

@@ -28,9 +28,9 @@ from sojourn.session.conversion.inputs import (
     NOT_FINITE,
     Feeds,
     batch_of,
+    emptied,
     generated,
     spoilt,
-    without_rows,
 )
 from sojourn.session.conversion.proof import Outputs
 from sojourn.session.session import Session
@@ -190,7 +190,7 @@ def _tried(
     ]
     if loops:  # they may have no end for what is odd
         return tried, ""
-    odd = [(tried.empty, without_rows(given[0], reference.signature))]
+    odd = [(tried.empty, feeds) for feeds in emptied(given[0], reference.signature)]
     if any(array.dtype.kind == "f" for array in given[0].values()):
         # Not always at the same places: a maximum may depend on whether NaN comes first.
         odd += [
@@ -321,13 +321,13 @@ def _proven(
             if not _is_refused(session, feeds, opener.attempt):
                 return refused(f"it answers what TensorFlow refuses: {why}")
 
+        def is_unlike(feeds: Feeds, expected: Outputs | None) -> bool:
+            if _is_refused(session, feeds, opener.attempt):
+                return expected is not None
+            return expected is None or bool(disagreement(feeds, expected)[1])
+
         def are_unlike(odd: list[tuple[Feeds, Outputs | None]]) -> bool:
-            return any(
-                expected is None
-                or _is_refused(session, feeds, opener.attempt)
-                or disagreement(feeds, expected)[1]
-                for feeds, expected in odd
-            )
+            return any(expected is None or is_unlike(feeds, expected) for feeds, expected in odd)
 
         def largest() -> float | None:
             agreed = 0.0
@@ -342,7 +342,7 @@ def _proven(
         ratios = _ratios(opener.attempt, reference, session, tried)
         held_bytes = session.footprint().host_bytes
         try:
-            only_some = tried.loops or are_unlike(tried.empty)
+            only_some = tried.loops or any(is_unlike(*one) for one in tried.empty)
         except SessionBroken:  # at the end, because that is what may happen
             only_some = True
         return _candidate(

@@ -127,7 +127,15 @@ def spoilt(feeds: Feeds, values: Sequence[float], first: int = 0) -> Feeds:
     return found
 
 
-def without_rows(feeds: Feeds, signature: Signature) -> Feeds:
-    """The same with no rows, where there may be any number."""
-    free = [name for name, spec in signature.inputs.items() if spec.shape and spec.shape[0] is None]
-    return {name: array[:0] if name in free else array for name, array in feeds.items()}
+def emptied(feeds: Feeds, signature: Signature) -> Iterator[Feeds]:
+    """The same with no rows, and with none of what else there may be any number of."""
+    for is_empty in (lambda axis: axis == 0, lambda axis: axis > 0):
+        cuts = {
+            name: tuple(
+                slice(0) if dim is None and is_empty(axis) else slice(None)
+                for axis, dim in enumerate(spec.shape or ())
+            )
+            for name, spec in signature.inputs.items()
+        }
+        if any(slice(0) in cut for cut in cuts.values()):
+            yield {name: array[cuts[name]] for name, array in feeds.items()}
