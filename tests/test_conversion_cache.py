@@ -115,6 +115,13 @@ def test_an_entry_under_the_name_of_another_is_not_trusted(own_cache: Path) -> N
     assert cache.find(other) is not None
 
 
+def test_who_may_read_the_folder_may_read_what_is_kept_in_it(own_cache: Path) -> None:
+    for mode in (0o755, 0o700):
+        own_cache.mkdir(exist_ok=True)
+        own_cache.chmod(mode)
+        assert os.stat(kept(f"{mode:064}").folder).st_mode & 0o777 == mode
+
+
 def test_a_folder_that_can_only_be_read_serves_what_is_in_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -169,6 +169,7 @@ class NewEntry:
             (self.path / _VERDICTS).write_bytes(msgspec.json.encode(sealed))
             if target.exists() and find(self._key) is None:
                 _remove(target)  # it is damaged
+            self.path.chmod(folder().stat().st_mode & 0o777)  # who may read that may read this
             self.path.rename(target)
         except OSError as error:
             if found := find(self._key):  # another process was faster, and uses it already
