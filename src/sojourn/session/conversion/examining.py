@@ -25,6 +25,7 @@ from sojourn.session.conversion.attempt import Attempt
 from sojourn.session.conversion.candidates import ENGINES, TENSORFLOW, Candidate, Examined
 from sojourn.session.conversion.inputs import (
     HUGE,
+    LARGE_BATCH,
     NOT_FINITE,
     Feeds,
     batch_of,
@@ -183,22 +184,23 @@ def _tried(
     if not tried.answered:
         why = f": {tried.refused[-1][1]}" if tried.refused else ""
         return tried, f"it takes no input that could be made{why}: give samples="
-    by_batch = {batch: feeds for batch, feeds, _ in reversed(tried.answered)}
-    given = [
-        {name: np.asarray(array) for name, array in by_batch[batch].items()}
-        for batch in sorted(by_batch)[:2]
-    ]
+    by_batch = {
+        batch: {name: np.asarray(array) for name, array in feeds.items()}
+        for batch, feeds, _ in reversed(tried.answered)
+    }
+    few, more = (sorted(by_batch) * 2)[:2]
     if loops:  # they may have no end for what is odd
         return tried, ""
-    odd = [(tried.empty, feeds) for feeds in emptied(given[0], reference.signature)]
-    if any(array.dtype.kind == "f" for array in given[0].values()):
+    odd = [(tried.empty, feeds) for feeds in emptied(by_batch[few], reference.signature)]
+    if any(array.dtype.kind == "f" for array in by_batch[few].values()):
         # Not always at the same places: a maximum may depend on whether NaN comes first.
+        ways = (few, more, LARGE_BATCH if LARGE_BATCH in by_batch else few)
         odd += [
-            (tried.not_finite, spoilt(feeds, values, first))
-            for first, feeds in enumerate((given[0], given[-1]))
+            (tried.not_finite, spoilt(by_batch[batch], values, way))
+            for way, batch in enumerate(ways)
             for values in NOT_FINITE
         ]
-        odd += [(tried.huge, spoilt(given[-1], (size, -size, size / 3))) for size in HUGE]
+        odd += [(tried.huge, spoilt(by_batch[more], (size, -size, size / 3))) for size in HUGE]
     for found, feeds in odd:
         try:
             outputs = run(feeds)

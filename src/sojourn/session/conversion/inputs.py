@@ -113,15 +113,20 @@ def _bounds(dtype: np.dtype, values: str) -> tuple[int, int]:
     return least, {"normal": 2, "unit": 10, "byte": 100, "edges": 5}[values]
 
 
-def spoilt(feeds: Feeds, values: Sequence[float], first: int = 0) -> Feeds:
-    """The same with these values among the floats: at the same places of all inputs, or, from
-    another place on, at other places of each, and few."""
+def spoilt(feeds: Feeds, values: Sequence[float], way: int = 0) -> Feeds:
+    """The same with these values among the floats: at the same places of all inputs; at few and
+    other places of each; or anywhere, so that every row is another case."""
+    draw = np.random.default_rng(way)
     found = {}
     for n, (name, array) in enumerate(feeds.items()):
         array = np.array(array)
-        if array.dtype.kind == "f" and array.size:
-            start = (first * (n + 1)) % max(2, array.size)
-            places = np.arange(start, array.size, max(3, array.size // (2 if first else 20)))
+        size = array.size
+        if array.dtype.kind == "f" and size:
+            places = np.arange(0, size, max(3, size // 20))
+            if way == 1:
+                places = np.arange((n + 1) % max(2, size), size, max(3, size // 2))
+            elif way == 2:
+                places = np.flatnonzero(draw.random(size) < 0.3)
             array.reshape(-1)[places] = np.resize(values, len(places))
         found[name] = array
     return found
