@@ -168,7 +168,11 @@ def test_a_checkpoint_may_be_links_to_its_files_unless_it_is_untrusted(tmp_path:
 
 def test_a_proof_is_known_by_every_sample(model: Path) -> None:
     x = np.ones(2, np.float32)
-    texts = [[{"x": np.array(word, kind)}] for word in ("a", "b") for kind in ("T", "O", "S")]
+    texts = [
+        [{"x": np.array(word, kind)}]
+        for word in ("a", "b")
+        for kind in "OS" + "T" * (np.__version__ >= "2")
+    ]
     days = [[{"x": np.array(day, "M8[D]")}] for day in ("2026-01-01", "2026-01-02")]
     several = [[{"x": x, "y": x}], [{"x": x}, {"y": x}], [{}], [{}, {}], None]
     load = Load(kind="frozen", path=str(model))
