@@ -200,7 +200,8 @@ def _tried(
             for way, batch in enumerate(ways)
             for values in NOT_FINITE
         ]
-        odd += [(tried.huge, spoilt(by_batch[more], (size, -size, size / 3))) for size in HUGE]
+        large = by_batch[ways[-1]]
+        odd += [(tried.huge, spoilt(large, (size, -size, size / 3), 2)) for size in HUGE]
     for found, feeds in odd:
         try:
             outputs = run(feeds)
