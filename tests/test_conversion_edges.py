@@ -13,7 +13,7 @@ import pytest
 import sojourn
 from needed import needs_engines
 from sojourn.errors import EngineError, InputError, ModelError
-from sojourn.session.conversion import cache, examining, proof
+from sojourn.session.conversion import cache, examining, proof, trying
 from sojourn.session.conversion.inputs import generated, spoilt
 from sojourn.values import Signature, TensorSpec
 
@@ -319,7 +319,7 @@ def test_a_loop_is_not_tried_with_an_input_that_keeps_it_going_for_ever(
         assert session.run("turns", {"x": np.array([2.5, 7], np.float32)}) == 7
         with pytest.raises(InputError, match="not finite"):
             session.run("turns", {"x": np.array([2.5, np.inf], np.float32)}, timeout=60)
-    monkeypatch.setattr(examining, "_PATIENCE_SECONDS", 2.0)
+    monkeypatch.setattr(trying, "_PATIENCE_SECONDS", 2.0)
     with pytest.raises(ModelError, match="loops without an end for an input: give samples="):
         sojourn.open(doubled, engine="onnxruntime", timeout=120)
     samples = [{"x": np.array([n, 7], np.float32)} for n in (3, 4)]
@@ -491,6 +491,16 @@ def test_an_op_that_litert_lacks_is_named_with_its_types_and_its_place() -> None
 
 
 # Decisions
+
+
+def test_the_usual_magnitude_and_the_worst_difference_are_finite() -> None:
+    samples = [np.array([3, -7, value], np.float32) for value in (np.nan, np.inf)]
+    answered = [(1, {"x": sample}, {}) for sample in samples]
+    assert trying.usual(trying.NOTHING._replace(answered=answered)) == 7
+    large = np.array([3e38, 1], np.float32)
+    worst, wrong = proof.disagreement({"y": large}, {"y": -large}, 1e-5)
+    assert np.isfinite(worst)
+    assert "differs by" in wrong
 
 
 def test_outputs_that_are_empty_never_finite_or_always_the_same_prove_nothing() -> None:

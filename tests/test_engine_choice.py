@@ -15,7 +15,7 @@ from needed import needs_engines
 from sojourn import events
 from sojourn.engines import combined, shortage
 from sojourn.errors import EngineError
-from sojourn.session.conversion import cache, converting, examining
+from sojourn.session.conversion import cache, converting, trying
 from sojourn.session.conversion.candidates import Candidate, Examined
 from sojourn.session.conversion.choosing import Use, fastest, words_for
 from sojourn.session.listing import Lister
@@ -184,7 +184,7 @@ def test_in_shadow_mode_answers_that_agree_change_nothing(heard: list[events.Eve
 def test_in_shadow_mode_a_disagreement_is_an_event_and_tensorflow_computes_from_then_on(
     heard: list[events.Event], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(examining, "NOT_FINITE", ())  # which would show that they disagree
+    monkeypatch.setattr(trying, "NOT_FINITE", ())  # which would show that they disagree
     odd = X.copy()
     odd[0, 3] = np.nan
     with sojourn.open(largest, engine="litert") as session:

@@ -134,10 +134,10 @@ def spoilt(feeds: Feeds, values: Sequence[float], way: int = 0) -> Feeds:
 
 def emptied(feeds: Feeds, signature: Signature) -> Iterator[Feeds]:
     """The same with no rows, and with none of what else there may be any number of."""
-    for is_empty in (lambda axis: axis == 0, lambda axis: axis > 0):
+    for is_first in (True, False):
         cuts = {
             name: tuple(
-                slice(0) if dim is None and is_empty(axis) else slice(None)
+                slice(0) if dim is None and (axis == 0) is is_first else slice(None)
                 for axis, dim in enumerate(spec.shape or ())
             )
             for name, spec in signature.inputs.items()
