@@ -45,6 +45,7 @@ def whole_numbers() -> Any:
             "sum": tf.reduce_sum(tf.stack([a, b]), 0),
             "all": tf.reduce_sum(tf.cast(a, "int32")),
         }
+        there_and_back = {"rounded": tf.cast(tf.cast(a, tf.float32), tf.int64)}
         by = tf.where(tf.equal(b, 0), tf.ones_like(b), b)
         divided = {
             "floor": a // by,
@@ -52,7 +53,8 @@ def whole_numbers() -> Any:
             "cut": tf.raw_ops.TruncateDiv(x=a, y=by),
             "cut rest": tf.raw_ops.TruncateMod(x=a, y=by),
         }
-        return {**days, **compared, **chosen, **sums, **divided, "hot": tf.one_hot(a, 5)}
+        there_and_back["hot"] = tf.one_hot(a, 5)
+        return {**days, **compared, **chosen, **sums, **divided, **there_and_back}
 
     return f
 

@@ -206,6 +206,7 @@ def _to_onnx(graph: Any, inputs: int, outputs: int) -> bytes:
     with _refused_by("tf2onnx"):
         graph_def = _inlined(graph, given, wanted)
         graph_guards.guard(graph_def, "onnxruntime")
+        onnx_gaps.keep_casts()
         model, _ = from_graph_def(
             graph_def,
             input_names=given,

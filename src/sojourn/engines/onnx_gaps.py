@@ -158,6 +158,12 @@ _GAPS: dict[str, Callable[[_Rewriting], None]] = {
 }
 
 
+def keep_casts() -> None:
+    """Have tf2onnx leave chains of casts as they are: a float on the way rounds large integers."""
+    optimizer = importlib.import_module("tf2onnx.optimizer.back_to_back_optimizer")
+    optimizer._func_map.pop(("Cast",), None)
+
+
 def handlers() -> dict[str, tuple[Callable[..., None], list[Any]]]:
     """As tf2onnx takes them."""
 
