@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from sojourn.session.conversion.candidates import Candidate, Examined
 from sojourn.session.conversion.choosing import Use, fastest, words_for
 from sojourn.session.listing import Lister
 from sojourn.session.opening import Blueprint
-from sojourn.values import caller
+from sojourn.values import TensorSpec, caller
 
 X = np.random.default_rng(1).normal(size=(9, 16)).astype(np.float32)
 
@@ -247,3 +248,16 @@ def test_the_number_of_threads_is_chosen_by_timing_unless_it_is_given() -> None:
         [candidate] = blueprint.examine(caller()).candidates
         assert candidate.agrees
         assert candidate.threads in expected
+
+
+def test_a_scalar_of_an_input_of_any_rank_is_one_row() -> None:
+    def plan(name: str) -> Any:
+        facts = {"adoptable": True, "prints": False, "may_wait": False}
+        inputs = [TensorSpec("float32", None)]
+        return SimpleNamespace(
+            run=lambda arrays: [name], inputs=inputs, outputs=[], slots=[], **facts
+        )
+
+    both = combined._ByRows([plan("few"), plan("many")], 6)
+    assert both.run([np.array(1.0)]) == both.run([np.ones((6, 2))]) == ["few"]
+    assert both.run([np.ones((7, 2))]) == ["many"]
