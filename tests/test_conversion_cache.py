@@ -23,6 +23,7 @@ from sojourn.kinds import Load
 from sojourn.session.conversion import cache, converting, examining
 from sojourn.session.conversion.attempt import Attempt
 from sojourn.session.conversion.candidates import Candidate, Examined
+from sojourn.session.conversion.choosing import Use
 from sojourn.session.conversion.converting import Conversion
 from sojourn.session.opening import Blueprint
 from sojourn.values import caller
@@ -115,6 +116,13 @@ def test_an_entry_under_the_name_of_another_is_not_trusted(own_cache: Path) -> N
     assert cache.find(other) is not None
 
 
+def test_who_may_read_the_folder_may_read_what_is_kept_in_it(own_cache: Path) -> None:
+    for mode in (0o755, 0o700):
+        own_cache.mkdir(exist_ok=True)
+        own_cache.chmod(mode)
+        assert os.stat(kept(f"{mode:064}").folder).st_mode & 0o777 == mode
+
+
 def test_a_folder_that_can_only_be_read_serves_what_is_in_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -156,6 +164,35 @@ def test_a_checkpoint_may_be_links_to_its_files_unless_it_is_untrusted(tmp_path:
         ModelError, match="is not a regular file, and a checkpoint with its meta graph is untrusted"
     ):
         sojourn.open(tmp_path / "m", untrusted=True)
+
+
+def test_a_proof_is_known_by_every_sample(model: Path) -> None:
+    x = np.ones(2, np.float32)
+    texts = [
+        [{"x": np.array(word, kind)}]
+        for word in ("a", "b")
+        for kind in "OS" + "T" * (np.__version__ >= "2")
+    ]
+    days = [[{"x": np.array(day, "M8[D]")}] for day in ("2026-01-01", "2026-01-02")]
+    several = [[{"x": x, "y": x}], [{"x": x}, {"y": x}], [{}], [{}, {}], None]
+    load = Load(kind="frozen", path=str(model))
+    keys = [Conversion("litert", load, [], s, None, None)._key() for s in texts + days + several]
+    assert len(set(keys)) == len(keys)
+    again = [{"x": np.array("a", "O")}]
+    assert Conversion("litert", load, [], again, None, None)._key() in keys
+
+
+def test_any_number_is_a_tolerance_or_a_fraction(tmp_path: Path) -> None:
+    load = Load(kind="frozen", path=str(tmp_path))
+    one = converting.conversion_for(
+        "litert", load, [], None, np.float32(0.5), 1e-320, "process", False
+    )
+    assert one is not None
+    assert one._tolerance == 0.5
+    used, _ = one._load_for(
+        Examined([Candidate(engine="litert", version="1")], [], []), [Use("litert")]
+    )
+    assert used.every == 10**9
 
 
 def test_what_is_known_of_all_engines_is_known_of_each(

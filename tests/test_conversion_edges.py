@@ -13,7 +13,7 @@ import pytest
 import sojourn
 from needed import needs_engines
 from sojourn.errors import EngineError, InputError, ModelError
-from sojourn.session.conversion import cache, examining, proof
+from sojourn.session.conversion import cache, examining, proof, trying
 from sojourn.session.conversion.inputs import generated, spoilt
 from sojourn.values import Signature, TensorSpec
 
@@ -40,10 +40,12 @@ def whole_numbers() -> Any:
     def f(a: Any, b: Any) -> Any:
         days = {"day": a // 7, "left": a % 7, "back": a // -7, "other": a % -7}
         compared = {"less": a < b, "most": a <= b, "more": a > b, "least": a >= b}
+        chosen = {"larger": tf.maximum(a, b), "smaller": tf.minimum(b, tf.maximum(a, 0))}
         sums = {
             "sum": tf.reduce_sum(tf.stack([a, b]), 0),
             "all": tf.reduce_sum(tf.cast(a, "int32")),
         }
+        there_and_back = {"rounded": tf.cast(tf.cast(a, tf.float32), tf.int64)}
         by = tf.where(tf.equal(b, 0), tf.ones_like(b), b)
         divided = {
             "floor": a // by,
@@ -51,7 +53,8 @@ def whole_numbers() -> Any:
             "cut": tf.raw_ops.TruncateDiv(x=a, y=by),
             "cut rest": tf.raw_ops.TruncateMod(x=a, y=by),
         }
-        return {**days, **compared, **sums, **divided, "hot": tf.one_hot(a, 5)}
+        there_and_back["hot"] = tf.one_hot(a, 5)
+        return {**days, **compared, **chosen, **sums, **divided, **there_and_back}
 
     return f
 
@@ -156,6 +159,26 @@ def doubled() -> Any:
     return tf.function(f, input_signature=[tf.TensorSpec([None], tf.float32, name="x")])
 
 
+def logarithm() -> Any:
+    import tensorflow as tf
+
+    return tf.function(
+        lambda x: {"log": tf.math.log(x)},
+        input_signature=[tf.TensorSpec([None], tf.float64, name="x")],
+    )
+
+
+def filtered() -> Any:
+    """ONNX Runtime has no convolution of nothing."""
+    import tensorflow as tf
+
+    kernel = np.arange(24, dtype=np.float32).reshape(3, 4, 2)
+    return tf.function(
+        lambda x: {"y": tf.nn.conv1d(x, kernel, 1, "SAME")},
+        input_signature=[tf.TensorSpec([None, None, 4], tf.float32, name="x")],
+    )
+
+
 def checked() -> Any:
     import tensorflow as tf
 
@@ -185,7 +208,7 @@ def large_indices() -> Any:
 
 @needs_engines
 def test_whole_numbers_are_divided_compared_and_added_as_tensorflow_does() -> None:
-    large = [1_700_000_001, 1_700_000_003, 2**40, 2**62 + 1, 2**63 - 1]
+    large = [1_700_000_001, 1_700_000_003, 2**40, 2**62 + 1, 2**63 - 1, 2**31]
     a = np.array([-8, -7, -1, 0, 1, 6, 7, 9, *large], np.int64)
     feeds = {"a": a, "b": a[::-1] // 2 * 2}
     feeds["b"][8:10] = a[8:10] - 1  # which floats cannot tell apart
@@ -203,6 +226,13 @@ def test_what_is_left_over_of_large_floats_is_exact() -> None:
         got = session.run(None, {"a": a})
     assert np.array_equal(got["day"], np.fmod(np.float64(a), 86400) % 86400)
     assert np.array_equal(got["back"], np.float64(a) % -3)
+
+
+@needs_engines
+def test_the_logarithm_of_a_double_is_a_double() -> None:
+    x = np.array([1e-300, 1e-50, 1.0 + 1e-12, 1e300])
+    with sojourn.open(logarithm, engine="onnxruntime") as session:
+        assert np.allclose(session.run("log", {"x": x}), np.log(x), rtol=1e-14, atol=0)
 
 
 @needs_engines
@@ -254,6 +284,14 @@ def test_what_is_odd_is_answered_as_by_tensorflow_or_refused(engine: str, refuse
 
 
 @needs_engines
+def test_nothing_along_any_dimension_is_tried() -> None:
+    with sojourn.open(filtered, engine="onnxruntime") as session:
+        assert session.run("y", {"x": np.ones((2, 1, 4), np.float32)}).shape == (2, 1, 2)
+        with pytest.raises(InputError, match="'x' has no elements"):
+            session.run("y", {"x": np.ones((2, 0, 4), np.float32)})
+
+
+@needs_engines
 def test_an_answer_that_is_wrong_for_small_inputs_only_is_a_refusal() -> None:
     with pytest.raises(ModelError, match=r"litert .*differs by"):
         sojourn.open(tiny, engine="litert")
@@ -283,7 +321,7 @@ def test_a_loop_is_not_tried_with_an_input_that_keeps_it_going_for_ever(
         assert session.run("turns", {"x": np.array([2.5, 7], np.float32)}) == 7
         with pytest.raises(InputError, match="not finite"):
             session.run("turns", {"x": np.array([2.5, np.inf], np.float32)}, timeout=60)
-    monkeypatch.setattr(examining, "_PATIENCE_SECONDS", 2.0)
+    monkeypatch.setattr(trying, "_PATIENCE_SECONDS", 2.0)
     with pytest.raises(ModelError, match="loops without an end for an input: give samples="):
         sojourn.open(doubled, engine="onnxruntime", timeout=120)
     samples = [{"x": np.array([n, 7], np.float32)} for n in (3, 4)]
@@ -375,6 +413,10 @@ def refused_ops() -> dict[str, str]:
         "TopKV2": lambda x: tf.math.top_k(x, 1)[0],
         "Mean": lambda x: tf.reduce_mean(x, 0),
         "Prod": lambda x: tf.reduce_prod(x, 0),
+        "Max": lambda x: tf.reduce_max(x, 0),
+        "Sign": lambda x: tf.sign(x),
+        "Pow": lambda x: tf.pow(x, x),
+        "Unique": lambda x: tf.unique(tf.reshape(x, [-1]))[0],
         "MaxPool": lambda x: v1.nn.max_pool(x, 2, 2, "SAME"),
         "SegmentSum": lambda x: tf.math.segment_sum(x, ids),
         "UnsortedSegmentProd": lambda x: tf.math.unsorted_segment_prod(x, ids, 4),
@@ -402,12 +444,13 @@ def refused_ops() -> dict[str, str]:
 
 
 @needs_engines
-def test_what_an_engine_does_as_floats_is_refused_by_the_name_of_the_op() -> None:
+def test_what_an_engine_does_in_another_way_is_refused_by_the_name_of_the_op() -> None:
     as_floats = ("TopKV2", "Mean", "MaxPool", "SegmentSum", "UnsortedSegmentProd")
     assert sojourn.isolated(refused_ops)() == {
         **{f"{op}, {dtype}": "onnxruntime" for op in as_floats for dtype in ("int32", "int64")},
-        "Prod, int64": "onnxruntime",
-        "TopKV2, float64": "onnxruntime",
+        **{f"{op}, int64": "onnxruntime" for op in ("Prod", "Max", "Sign")},
+        **{f"Pow, {dtype}": "onnxruntime and litert" for dtype in ("int32", "int64")},
+        **{f"{op}, float64": "onnxruntime" for op in ("TopKV2", "Unique")},
         **{
             f"Cast to {dtype}, {floats}": "litert" if "16" in dtype else "onnxruntime and litert"
             for dtype in ("int16", "uint16", "uint32", "uint64")
@@ -452,6 +495,16 @@ def test_an_op_that_litert_lacks_is_named_with_its_types_and_its_place() -> None
 # Decisions
 
 
+def test_the_usual_magnitude_and_the_worst_difference_are_finite() -> None:
+    samples = [np.array([3, -7, value], np.float32) for value in (np.nan, np.inf)]
+    answered = [(1, {"x": sample}, {}) for sample in samples]
+    assert trying.usual(trying.NOTHING._replace(answered=answered)) == 7
+    large = np.array([3e38, 1], np.float32)
+    worst, wrong = proof.disagreement({"y": large}, {"y": -large}, 1e-5)
+    assert np.isfinite(worst)
+    assert "differs by" in wrong
+
+
 def test_outputs_that_are_empty_never_finite_or_always_the_same_prove_nothing() -> None:
     def idle(*arrays: Any) -> str:
         return proof.says_nothing([{"y": np.asarray(array)} for array in arrays], 1e-5)
@@ -485,4 +538,7 @@ def test_inputs_have_ties_and_zeros_and_numbers_below_zero_large_and_tiny() -> N
     ]
     spoiled = spoilt({"x": np.ones((2, 3), np.float32), "n": np.ones(2, np.int32)}, (np.nan,))
     assert np.isnan(spoiled["x"]).any()
+    two = spoilt({"x": np.ones(6, np.float32), "y": np.ones(6, np.float32)}, (np.nan,), 1)
+    assert not np.isnan(two["x"] + two["y"]).all()
+    assert not np.isnan(two["x"][np.isnan(two["y"])]).any()
     assert spoiled["n"].tolist() == [1, 1]

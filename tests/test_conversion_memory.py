@@ -12,7 +12,7 @@ import pytest
 import sojourn
 from needed import needs_engines
 from sojourn.errors import BudgetExceeded, ModelError
-from sojourn.session.conversion import cache, examining
+from sojourn.session.conversion import cache, trying
 from sojourn.session.conversion.attempt import Attempt
 from sojourn.values import Signature, TensorSpec
 
@@ -80,11 +80,11 @@ def reference(fits: int) -> Any:
 
 
 def test_a_batch_that_does_not_fit_is_none_that_tensorflow_refuses() -> None:
-    tried, refusal = examining._tried(Attempt("m", None), reference(fits=3), None)
+    tried, refusal = trying.try_out(Attempt("m", None), reference(fits=3), None)
     assert {batch for batch, _, _ in tried.answered} == {1, 3}
     assert (tried.refused, refusal) == ([], "")
 
 
 def test_where_no_batch_fits_the_limit_is_the_reason() -> None:
     with pytest.raises(BudgetExceeded):
-        examining._tried(Attempt("m", None), reference(fits=0), None)
+        trying.try_out(Attempt("m", None), reference(fits=0), None)

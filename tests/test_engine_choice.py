@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,12 @@ from needed import needs_engines
 from sojourn import events
 from sojourn.engines import combined, shortage
 from sojourn.errors import EngineError
-from sojourn.session.conversion import cache, converting, examining
+from sojourn.session.conversion import cache, converting, trying
 from sojourn.session.conversion.candidates import Candidate, Examined
 from sojourn.session.conversion.choosing import Use, fastest, words_for
 from sojourn.session.listing import Lister
 from sojourn.session.opening import Blueprint
-from sojourn.values import caller
+from sojourn.values import TensorSpec, caller
 
 X = np.random.default_rng(1).normal(size=(9, 16)).astype(np.float32)
 
@@ -184,7 +185,7 @@ def test_in_shadow_mode_answers_that_agree_change_nothing(heard: list[events.Eve
 def test_in_shadow_mode_a_disagreement_is_an_event_and_tensorflow_computes_from_then_on(
     heard: list[events.Event], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(examining, "NOT_FINITE", ())  # which would show that they disagree
+    monkeypatch.setattr(trying, "NOT_FINITE", ())  # which would show that they disagree
     odd = X.copy()
     odd[0, 3] = np.nan
     with sojourn.open(largest, engine="litert") as session:
@@ -247,3 +248,16 @@ def test_the_number_of_threads_is_chosen_by_timing_unless_it_is_given() -> None:
         [candidate] = blueprint.examine(caller()).candidates
         assert candidate.agrees
         assert candidate.threads in expected
+
+
+def test_a_scalar_of_an_input_of_any_rank_is_one_row() -> None:
+    def plan(name: str) -> Any:
+        facts = {"adoptable": True, "prints": False, "may_wait": False}
+        inputs = [TensorSpec("float32", None)]
+        return SimpleNamespace(
+            run=lambda arrays: [name], inputs=inputs, outputs=[], slots=[], **facts
+        )
+
+    both = combined._ByRows([plan("few"), plan("many")], 6)
+    assert both.run([np.array(1.0)]) == both.run([np.ones((6, 2))]) == ["few"]
+    assert both.run([np.ones((7, 2))]) == ["many"]

@@ -118,7 +118,8 @@ class _ByRows(_TwoPlans):
         self._first = next(free, 0)  # the input whose rows are counted
 
     def run(self, arrays: Arrays) -> Sequence[np.ndarray]:
-        return self._runs[len(arrays[self._first]) > self._most_rows](arrays)
+        [rows] = arrays[self._first].shape[:1] or (1,)  # of any rank, perhaps a scalar
+        return self._runs[int(rows > self._most_rows)](arrays)
 
 
 class _Shadowed(_TwoPlans):

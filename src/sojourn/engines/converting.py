@@ -45,17 +45,24 @@ _CHECKS = frozenset("Assert CheckNumerics CheckNumericsV2 EnsureShape".split())
 _HALVES = (tf.float16.as_datatype_enum, tf.bfloat16.as_datatype_enum)
 _OF_64_BITS = {t.as_datatype_enum for t in (tf.int64, tf.uint64)}
 _LARGE_INTEGERS = _OF_64_BITS | {t.as_datatype_enum for t in (tf.int32, tf.uint32)}
-# Op -> types that ONNX Runtime, or what tf2onnx makes of it, does as floats of 32 bits.
-_AS_FLOATS = {
-    "TopKV2": _LARGE_INTEGERS | {tf.float64.as_datatype_enum},
-    "Prod": _OF_64_BITS,  # and of 32, the products of which are those of shapes
-    **dict.fromkeys(
-        (
-            *("Mean", "MaxPool", "MaxPoolV2", "SegmentSum", "SegmentMean", "SegmentProd"),
-            *("UnsortedSegmentSum", "UnsortedSegmentProd"),
+_DOUBLES = {tf.float64.as_datatype_enum}
+# Op -> types that an engine, or what its converter makes of it, does as floats, or compares by
+# their lower halves.
+_INEXACT = {
+    "litert": {"Pow": _LARGE_INTEGERS},
+    "onnxruntime": {
+        "TopKV2": _LARGE_INTEGERS | _DOUBLES,
+        "Prod": _OF_64_BITS,  # and of 32, the products of which are those of shapes
+        **dict.fromkeys(("Unique", "UniqueWithCounts"), _DOUBLES),
+        **dict.fromkeys(("Max", "Min", "Sign", "Relu", "Relu6", "ClipByValue"), _OF_64_BITS),
+        **dict.fromkeys(
+            (
+                *("Mean", "MaxPool", "MaxPoolV2", "SegmentSum", "SegmentMean", "SegmentProd"),
+                *("UnsortedSegmentSum", "UnsortedSegmentProd", "Pow"),
+            ),
+            _LARGE_INTEGERS,
         ),
-        _LARGE_INTEGERS,
-    ),
+    },
 }
 _ODD_CASTS = {
     "litert": {t.as_datatype_enum for t in (tf.int16, tf.uint16, tf.uint32, tf.uint64)},
@@ -158,8 +165,8 @@ def _reason(node: Any, to: str) -> str:
         return "handles text"
     if not types.isdisjoint(_HALVES):
         return "computes with halves"
-    if to == "onnxruntime" and node.op in _AS_FLOATS and node.attr["T"].type in _AS_FLOATS[node.op]:
-        return "would be done with floats of 32 bits by ONNX Runtime"
+    if to in _INEXACT and node.attr["T"].type in _INEXACT[to].get(node.op, ()):
+        return f"comes out otherwise in {to} for large whole numbers, or for doubles"
     is_odd = node.op == "Cast" and node.attr["DstT"].type in _ODD_CASTS.get(to, ())
     if is_odd and tf.DType(node.attr["SrcT"].type).is_floating:
         return "makes whole numbers of floats, of large ones in another way"
@@ -199,6 +206,7 @@ def _to_onnx(graph: Any, inputs: int, outputs: int) -> bytes:
     with _refused_by("tf2onnx"):
         graph_def = _inlined(graph, given, wanted)
         graph_guards.guard(graph_def, "onnxruntime")
+        onnx_gaps.keep_casts()
         model, _ = from_graph_def(
             graph_def,
             input_names=given,

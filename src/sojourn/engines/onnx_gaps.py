@@ -1,7 +1,8 @@
 """What tf2onnx lacks or gets wrong, and models need: ops of TensorFlow in those of ONNX.
 
 Found by comparing single ops: division of integers below zero was rounded the other way, that of
-the least integer by -1 ended the process, and integers were compared as floats.
+the least integer by -1 ended the process, integers were compared as floats, those of 64 bits by
+their lower halves for the larger one, and the logarithm of doubles was that of floats.
 """
 
 from __future__ import annotations
@@ -125,8 +126,18 @@ def _expm1(made: _Rewriting) -> None:
     made.finish("Where", [made.make("Less", [made.make("Abs", [x]), one]), exact, plain])
 
 
-def _compared(op: str) -> Callable[[_Rewriting], None]:
+def _as(op: str) -> Callable[[_Rewriting], None]:
     return lambda made: made.finish(op, made.inputs)
+
+
+def _the_one(op: str, is_better: str) -> Callable[[_Rewriting], None]:
+    def rewrite(made: _Rewriting) -> None:
+        if made.numpy_type != np.int64:
+            return made.finish(op, made.inputs)
+        is_first = made.make(is_better, made.inputs)
+        return made.finish_as_was("Where", [is_first, *made.inputs])
+
+    return rewrite
 
 
 _GAPS: dict[str, Callable[[_Rewriting], None]] = {
@@ -137,11 +148,20 @@ _GAPS: dict[str, Callable[[_Rewriting], None]] = {
     "Div": _truncate_div,
     "TruncateDiv": _truncate_div,
     "TruncateMod": _truncate_mod,
-    "Less": _compared("Less"),
-    "LessEqual": _compared("LessOrEqual"),
-    "Greater": _compared("Greater"),
-    "GreaterEqual": _compared("GreaterOrEqual"),
+    "Less": _as("Less"),
+    "LessEqual": _as("LessOrEqual"),
+    "Greater": _as("Greater"),
+    "GreaterEqual": _as("GreaterOrEqual"),
+    "Log": _as("Log"),
+    "Maximum": _the_one("Max", "Greater"),
+    "Minimum": _the_one("Min", "Less"),
 }
+
+
+def keep_casts() -> None:
+    """Have tf2onnx leave chains of casts as they are: a float on the way rounds large integers."""
+    optimizer = importlib.import_module("tf2onnx.optimizer.back_to_back_optimizer")
+    optimizer._func_map.pop(("Cast",), None)
 
 
 def handlers() -> dict[str, tuple[Callable[..., None], list[Any]]]:

@@ -37,7 +37,7 @@ _VERDICTS = "verdicts.json"
 _PARTS = (_VERDICTS, *(f"model.{kind}" for kind, _ in ENGINES.values()))
 _KEPT, _NEW = "sojourn-", ".sojourn-new-"
 _ENTRY = re.compile(rf"{_KEPT}[0-9a-f]{{32,64}}(-[0-9a-f]{{8}})?")
-_FORMAT = 4
+_FORMAT = 5
 _PATIENCE_SECONDS = 600.0  # with another process that converts the same
 _PACKAGES = (
     *("tensorflow", "tensorflow-cpu", "tf2onnx", "onnxruntime", "ai-edge-litert"),
@@ -169,6 +169,7 @@ class NewEntry:
             (self.path / _VERDICTS).write_bytes(msgspec.json.encode(sealed))
             if target.exists() and find(self._key) is None:
                 _remove(target)  # it is damaged
+            self.path.chmod(folder().stat().st_mode & 0o777)  # who may read that may read this
             self.path.rename(target)
         except OSError as error:
             if found := find(self._key):  # another process was faster, and uses it already

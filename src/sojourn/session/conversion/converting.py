@@ -37,6 +37,7 @@ from sojourn.values import Signature
 Arrays = list[np.ndarray]
 Open = Callable[[Load, Arrays], Session]
 
+_MOST_STEPS = 1e9  # of which one is compared
 _FIRST_PAUSE_SECONDS = 60.0  # before an engine is tried again that was refused for want of memory
 
 
@@ -76,7 +77,8 @@ def conversion_for(
             raise ValueError("samples must have at least one feed")
     if shadow is not None and not 0 < shadow <= 1:
         raise ValueError(f"shadow must be a fraction of the steps, up to 1, not {shadow!r}")
-    return Conversion(engine, load, arrays, samples, tolerance, shadow)
+    allowed = None if tolerance is None else float(tolerance)
+    return Conversion(engine, load, arrays, samples, allowed, shadow)
 
 
 class Conversion:
@@ -207,7 +209,7 @@ class Conversion:
             load = Load(
                 kind="shadowed",
                 parts=[self._load, load],
-                every=round(1 / self._shadow),
+                every=round(min(1 / self._shadow, _MOST_STEPS)),
                 tolerance=found.of(uses[0].engine).tolerance,
             )
         return load, self._arrays if framework_of(load) == TENSORFLOW else []
@@ -216,9 +218,14 @@ class Conversion:
         more = str(self._tolerance)
         arrays = [*self._arrays]
         for feeds in self._samples or ():
+            more += "\n"
             for name, value in sorted(feeds.items()):
-                more += f" {name} {np.asarray(value).dtype} {np.asarray(value).shape}"
-                arrays.append(np.asarray(value))
+                array = np.asarray(value)
+                more += f" {name} {array.dtype} {array.shape}"
+                if array.dtype.kind in "OTmM":  # it has no bytes that say what is in it
+                    more += repr(array.tolist())
+                else:
+                    arrays.append(array)
         with _reading(self._load):
             return cache.key_of(self._load, arrays, more)
 

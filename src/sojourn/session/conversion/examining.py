@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import itertools
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -23,23 +22,22 @@ from sojourn.errors import BudgetExceeded, ModelError, SessionBroken, StepTimeou
 from sojourn.session.conversion import cache, proof
 from sojourn.session.conversion.attempt import Attempt
 from sojourn.session.conversion.candidates import ENGINES, TENSORFLOW, Candidate, Examined
-from sojourn.session.conversion.inputs import (
-    HUGE,
-    NOT_FINITE,
-    Feeds,
-    batch_of,
-    generated,
-    spoilt,
-    without_rows,
-)
+from sojourn.session.conversion.inputs import HUGE, Feeds
 from sojourn.session.conversion.proof import Outputs
+from sojourn.session.conversion.trying import (
+    NOTHING,
+    EndlessError,
+    Tried,
+    first_line,
+    try_out,
+    usual,
+)
 from sojourn.session.session import Session
 from sojourn.values import Signature
 
 _TIMING_SECONDS = 0.5  # for each batch size
 _TURN_SECONDS = 0.02  # after one another, as a caller runs them: whoever waits spins for a while
 _LEAST_STEPS_IN_TURN, _MOST_STEPS_IN_TURN = 3, 50
-_PATIENCE_SECONDS = 30.0  # with one step of a model that loops: some inputs have no end
 _LONG_STEP_SECONDS = 0.02  # what takes as long is worth every core
 
 # Of a worker that was not killed by somebody else.
@@ -89,9 +87,9 @@ def examine(
             raise ModelError("only models of TensorFlow can be converted, not a plain function")
         signature = reference.signature
         try:
-            tried, refusal = _tried(opener.attempt, reference, samples)
-        except _EndlessError:
-            tried, refusal = _NOTHING, "it loops without an end for an input: give samples="
+            tried, refusal = try_out(opener.attempt, reference, samples)
+        except EndlessError:
+            tried, refusal = NOTHING, "it loops without an end for an input: give samples="
         is_passing = False
         if not refusal and tolerance is None:
             try:
@@ -110,119 +108,6 @@ def examine(
         ]
         held = reference.footprint().host_bytes
     return Examined(found, list(signature.inputs), list(signature.outputs), held, open_seconds)
-
-
-class Tried(NamedTuple):
-    """Inputs, and what TensorFlow makes of them."""
-
-    answered: list[tuple[int, Feeds, Outputs]]  # by the size of their batch
-    refused: list[tuple[Feeds, str]]  # and why
-    not_finite: list[tuple[Feeds, Outputs | None]]  # None where they are refused
-    empty: list[tuple[Feeds, Outputs | None]]
-    huge: list[tuple[Feeds, Outputs | None]]  # of the sizes in HUGE
-    loops: bool
-
-
-_NOTHING = Tried([], [], [], [], [], False)
-
-
-class _EndlessError(Exception):
-    """A step that takes too long, of a model that loops."""
-
-
-def _tried(
-    attempt: Attempt, reference: Session, samples: Sequence[Mapping[str, Any]] | None
-) -> tuple[Tried, str]:
-    """Inputs with what TensorFlow makes of them, or why there are none.
-
-    Not every input that can be made is one that the model takes.
-    """
-    loops, _ = reference._stay.call("loops", {}, timeout=attempt.seconds_left, counts=False)
-    tried = Tried([], [], [], [], [], loops)
-    too_large: BudgetExceeded | None = None
-
-    def run(feeds: Feeds) -> Outputs | str:
-        left = attempt.seconds_left
-        if loops:
-            left = _PATIENCE_SECONDS if left is None else min(left, _PATIENCE_SECONDS)
-        try:
-            return reference.run(None, feeds, timeout=left)
-        except StepTimeout:
-            attempt.check()
-            if not loops:
-                raise
-            raise _EndlessError from None
-        except (SessionBroken, BudgetExceeded):
-            attempt.check()
-            raise
-        except Exception as error:  # TensorFlow's own, of any type
-            return _first_line(error)
-
-    if samples is not None:
-        for feeds in samples:
-            answer = reference.run(None, feeds, timeout=attempt.seconds_left)
-            tried.answered.append((batch_of(feeds), feeds, answer))
-    else:
-        made = itertools.chain(_recorded(attempt, reference), generated(reference.signature))
-        try:
-            for batch, feeds in made:
-                try:
-                    outputs = run(feeds)
-                except BudgetExceeded as error:  # which says nothing of the model
-                    too_large = error
-                    continue
-                if isinstance(outputs, str):
-                    tried.refused.append((feeds, outputs))
-                else:
-                    tried.answered.append((batch, feeds, outputs))
-        except ModelError as error:
-            if not tried.answered:
-                return tried, str(error)
-    if not tried.answered and too_large is not None:
-        raise too_large
-    if not tried.answered:
-        why = f": {tried.refused[-1][1]}" if tried.refused else ""
-        return tried, f"it takes no input that could be made{why}: give samples="
-    by_batch = {batch: feeds for batch, feeds, _ in reversed(tried.answered)}
-    given = [
-        {name: np.asarray(array) for name, array in by_batch[batch].items()}
-        for batch in sorted(by_batch)[:2]
-    ]
-    if loops:  # they may have no end for what is odd
-        return tried, ""
-    odd = [(tried.empty, without_rows(given[0], reference.signature))]
-    if any(array.dtype.kind == "f" for array in given[0].values()):
-        # Not always at the same places: a maximum may depend on whether NaN comes first.
-        odd += [
-            (tried.not_finite, spoilt(feeds, values, first))
-            for first, feeds in enumerate(given)
-            for values in NOT_FINITE
-        ]
-        odd += [(tried.huge, spoilt(given[-1], (size, -size, size / 3))) for size in HUGE]
-    for found, feeds in odd:
-        try:
-            outputs = run(feeds)
-        except BudgetExceeded as error:
-            outputs = str(error)
-        found.append((feeds, None if isinstance(outputs, str) else outputs))
-    return tried, ""
-
-
-def _usual(tried: Tried) -> float:
-    """The largest magnitude of a float that was answered."""
-    arrays = (np.asarray(array) for _, feeds, _ in tried.answered for array in feeds.values())
-    floats = (array for array in arrays if array.dtype.kind == "f" and array.size)
-    return max((float(np.abs(array).max()) for array in floats), default=0.0)
-
-
-def _recorded(attempt: Attempt, reference: Session) -> list[tuple[int, Feeds]]:
-    """What was recorded beside the model, if anything was."""
-    if "recorded" not in reference._stay.keeping.operations:
-        return []
-    names, arrays = reference._stay.call("recorded", {}, timeout=attempt.seconds_left, counts=False)
-    values = iter(arrays)
-    found = [{name: next(values) for name in each} for each in names]
-    return [(batch_of(feeds), feeds) for feeds in found]
 
 
 def _noise(opener: Opener, signature: Signature, tried: Tried) -> float:
@@ -321,19 +206,19 @@ def _proven(
             if not _is_refused(session, feeds, opener.attempt):
                 return refused(f"it answers what TensorFlow refuses: {why}")
 
+        def is_unlike(feeds: Feeds, expected: Outputs | None) -> bool:
+            if _is_refused(session, feeds, opener.attempt):
+                return expected is not None
+            return expected is None or bool(disagreement(feeds, expected)[1])
+
         def are_unlike(odd: list[tuple[Feeds, Outputs | None]]) -> bool:
-            return any(
-                expected is None
-                or _is_refused(session, feeds, opener.attempt)
-                or disagreement(feeds, expected)[1]
-                for feeds, expected in odd
-            )
+            return any(expected is None or is_unlike(feeds, expected) for feeds, expected in odd)
 
         def largest() -> float | None:
             agreed = 0.0
             for size, one in zip(HUGE, tried.huge, strict=False):
                 if are_unlike([one]):
-                    return agreed or _usual(tried)
+                    return agreed or usual(tried)
                 agreed = size
             is_for_all = not tried.loops and not are_unlike(tried.not_finite)
             return None if is_for_all else sys.float_info.max
@@ -342,7 +227,7 @@ def _proven(
         ratios = _ratios(opener.attempt, reference, session, tried)
         held_bytes = session.footprint().host_bytes
         try:
-            only_some = tried.loops or are_unlike(tried.empty)
+            only_some = tried.loops or any(is_unlike(*one) for one in tried.empty)
         except SessionBroken:  # at the end, because that is what may happen
             only_some = True
         return _candidate(
@@ -412,10 +297,6 @@ def _may_pass(error: Exception) -> bool:
 
 def _refusal(error: Exception) -> str:
     if not isinstance(error, BudgetExceeded):
-        return _first_line(error)
+        return first_line(error)
     ahead = "with `sojourn convert` it can be done ahead, without a limit"
-    return f"converting and comparing it needs more memory: {_first_line(error)}; {ahead}"
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0] or type(error).__name__
+    return f"converting and comparing it needs more memory: {first_line(error)}; {ahead}"

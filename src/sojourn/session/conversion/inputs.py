@@ -113,19 +113,34 @@ def _bounds(dtype: np.dtype, values: str) -> tuple[int, int]:
     return least, {"normal": 2, "unit": 10, "byte": 100, "edges": 5}[values]
 
 
-def spoilt(feeds: Feeds, values: Sequence[float], first: int = 0) -> Feeds:
-    """The same with these values here and there among the floats, from this one on."""
+def spoilt(feeds: Feeds, values: Sequence[float], way: int = 0) -> Feeds:
+    """The same with these values among the floats: at the same places of all inputs; at few and
+    other places of each; or anywhere, so that every row is another case."""
+    draw = np.random.default_rng(way)
     found = {}
-    for name, array in feeds.items():
+    for n, (name, array) in enumerate(feeds.items()):
         array = np.array(array)
-        if array.dtype.kind == "f" and array.size:
-            places = np.arange(first % array.size, array.size, max(3, array.size // 20))
+        size = array.size
+        if array.dtype.kind == "f" and size:
+            places = np.arange(0, size, max(3, size // 20))
+            if way == 1:
+                places = np.arange((n + 1) % max(2, size), size, max(3, size // 2))
+            elif way == 2:
+                places = np.flatnonzero(draw.random(size) < 0.3)
             array.reshape(-1)[places] = np.resize(values, len(places))
         found[name] = array
     return found
 
 
-def without_rows(feeds: Feeds, signature: Signature) -> Feeds:
-    """The same with no rows, where there may be any number."""
-    free = [name for name, spec in signature.inputs.items() if spec.shape and spec.shape[0] is None]
-    return {name: array[:0] if name in free else array for name, array in feeds.items()}
+def emptied(feeds: Feeds, signature: Signature) -> Iterator[Feeds]:
+    """The same with no rows, and with none of what else there may be any number of."""
+    for is_first in (True, False):
+        cuts = {
+            name: tuple(
+                slice(0) if dim is None and (axis == 0) is is_first else slice(None)
+                for axis, dim in enumerate(spec.shape or ())
+            )
+            for name, spec in signature.inputs.items()
+        }
+        if any(slice(0) in cut for cut in cuts.values()):
+            yield {name: array[cuts[name]] for name, array in feeds.items()}
