@@ -113,6 +113,8 @@ BROKEN = {
     "a ping of six bytes": (frame(PING, 0, 0, bytes(6)), Code.FRAME_SIZE_ERROR),
     "going away on a stream": (frame(GOAWAY, 0, 1, bytes(8)), Code.PROTOCOL_ERROR),
     "priority of the connection": (frame(PRIORITY, 0, 0, bytes(5)), Code.PROTOCOL_ERROR),
+    "priority of three bytes for a stream that has not begun": (
+        frame(PRIORITY, 0, 1, bytes(3)), Code.FRAME_SIZE_ERROR),
     "a promise": (frame(PUSH_PROMISE, END_HEADERS, 1, bytes(5)), Code.PROTOCOL_ERROR),
     "a head on no stream": (frame(HEADERS, END_HEADERS, 0, b""), Code.PROTOCOL_ERROR),
     "a head on an even stream": (frame(HEADERS, END_HEADERS, 2, b"\x82"), Code.PROTOCOL_ERROR),
