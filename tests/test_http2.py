@@ -9,6 +9,7 @@ import random
 import socket
 import struct
 import time
+import tracemalloc
 from typing import Any
 
 import h2.config
@@ -19,7 +20,9 @@ import pytest
 
 from grpc_clients import Doubler, connected, infer_request, opened
 from http2_client import INFER, LIVE, STREAM, RawClient, fields, packed, raw
+from sojourn.service.grpc import exchange as exchange_module
 from sojourn.service.grpc.door import GrpcDoor
+from sojourn.service.grpc.framing import Messages
 from sojourn.service.grpc.messages import KSERVE
 from sojourn.service.http.limits import Limits
 from sojourn.service.http2 import connection as connection_module
@@ -211,7 +214,7 @@ def test_a_malformed_head_ends_its_stream_and_no_other(client, what):
         (frame(PRIORITY, 0, 1, bytes(4)), Code.FRAME_SIZE_ERROR),
         (frame(HEADERS, END_HEADERS, 1, b"\x00\x01a\x01b"), Code.PROTOCOL_ERROR),
         (frame(HEADERS, END_HEADERS | END_STREAM, 1, b"\x82"), Code.PROTOCOL_ERROR),
-        (frame(DATA, END_STREAM, 1, packed() * 2), Code.PROTOCOL_ERROR),
+        (frame(DATA, END_STREAM, 1, packed(b"a")), Code.PROTOCOL_ERROR),
     ],
 )
 def test_what_a_stream_may_not_do_ends_it_and_no_other(client, handler, sent, code):
@@ -346,6 +349,55 @@ def test_a_message_that_is_no_message_is_refused(door, client, content, status):
     client.send(client.head(1) + frame(DATA, END_STREAM, 1, content))
     assert client.answer(1)[0]["grpc-status"] == status
     assert_nothing_is_held(door)
+
+
+def test_a_second_message_of_a_call_that_takes_one_is_refused_before_the_end(door, client):
+    client.send(client.head(1) + frame(DATA, 0, 1, packed() * 2))
+    assert client.answer(1)[0]["grpc-status"] == "3"
+    client.send(client.head(3) + frame(DATA, 0, 3, packed()) + frame(DATA, 0, 3, b"\0"))
+    assert client.answer(3)[0]["grpc-status"] == "3"
+    assert_nothing_is_held(door)
+
+
+def test_a_message_in_tiny_pieces_is_held_as_what_it_is():
+    content = bytes(range(256)) * 2**9
+    sent = struct.pack(">BI", 0, len(content)) + content
+    tracemalloc.start()
+    try:
+        messages = Messages(2**20)
+        for at in range(0, len(sent), 2):
+            messages.feed(sent[at : at + 2])
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert list(messages.whole) == [(False, content)]
+    assert peak < 3 * len(content)
+
+
+def test_messages_of_a_stream_count_as_held_though_others_are_being_answered(door, handler):
+    handler.waits = asyncio.Event()
+    held = []
+
+    class Noting(Doubler):
+        async def infer(self, inference):
+            held.append((door.common.held_bytes, asyncio.get_running_loop()))
+            return await handler.infer(inference)
+
+    message = packed(infer_request(X))
+    size = len(message) + exchange_module._MESSAGE_BYTES
+    with opened(door, Noting()) as address, raw(address) as client:
+        client.greet()
+        client.send(client.head(1, fields(STREAM)) + frame(DATA, 0, 1, message))
+        while not handler.asked:
+            time.sleep(0.01)
+        client.send(frame(DATA, 0, 1, message) + frame(PING, 0, 0, bytes(8)))
+        client.next(PING)
+        assert door.common.held_bytes == 2 * size
+        held[0][1].call_soon_threadsafe(handler.waits.set)
+        client.send(frame(DATA, END_STREAM, 1))
+        assert client.answer(1)[0]["grpc-status"] == "0"
+    assert [each for each, _ in held] == [size, size]
+    assert door.common.held_bytes == 0
 
 
 # -- windows, by another library -----------------------------------------------------------------

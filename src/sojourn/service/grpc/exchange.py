@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _OK = 0
 _MOST_WAITING = 16  # messages of a stream that wait for those before them
 _MOST_WAITING_BYTES = 2**20
+_MESSAGE_BYTES = 100  # that a message of a stream takes beside its own, while it waits
 _log = logging.getLogger("sojourn.service")
 
 
@@ -65,7 +66,8 @@ class Exchange:
         self._stream = stream
         self._route = route
         self._seen = seen
-        self._held = 0  # bytes that count as held
+        self._held = 0  # bytes that count as held ...
+        self._waiting = 0  # ... and those of them that have come and wait to be read
         self._task: asyncio.Task[None] | None = None
         self._cut: Refused | None = None  # why it ends before its time
         self._is_left = False  # by its client
@@ -90,14 +92,31 @@ class Exchange:
 
     def data(self, piece: bytes) -> bool:
         try:
-            self._count(len(piece))
-            self._messages.feed(piece)
+            if not self._route.takes_many:
+                self._count(len(piece))
+                self._messages.feed(piece)
+                self._check_single()
+                return True
+            return self._add(piece)
         except Refused as refused:
             self.cut(refused)
             return True
-        if not self._route.takes_many:
-            return True
+
+    def _check_single(self) -> None:
         waiting = self._messages.whole
+        if waiting and (len(waiting) > 1 or not self._messages.is_between):
+            raise invalid("the call has more than one message")
+
+    def _add(self, piece: bytes) -> bool:
+        """Some bytes of a stream of messages; whether there is room for more."""
+        waiting = self._messages.whole
+        before = len(waiting)
+        try:
+            self._messages.feed(piece)
+        finally:
+            count = len(piece) + (len(waiting) - before) * _MESSAGE_BYTES
+            self._waiting += count
+            self._count(count)
         if waiting:
             self._more.set()
         size = sum(len(body) for _, body in waiting) if len(waiting) > 1 else 0
@@ -110,9 +129,8 @@ class Exchange:
             self.cut(invalid("the message is cut short"))
         elif self._route.takes_many:
             self._more.set()
-        elif len(self._messages.whole) != 1:
-            count = "more than one" if self._messages.whole else "no"
-            self.cut(invalid(f"the call has {count} message"))
+        elif not self._messages.whole:
+            self.cut(invalid("the call has no message"))
         else:
             self._start(self._answer_one)
 
@@ -227,13 +245,14 @@ class Exchange:
 
     async def _requests(self) -> AsyncIterator[Any]:
         """The messages of a stream, until the client ends it or the server stops."""
+        waiting = self._messages.whole
         while True:
-            if self._messages.whole:
-                held = self._held - framing.PREFIX_BYTES - len(self._messages.whole[0][1])
+            if waiting:
+                self._waiting -= _MESSAGE_BYTES + framing.PREFIX_BYTES + len(waiting[0][1])
                 request = await self._next()
                 self._stream.taken()
                 yield request
-                self._give_back(self._held - held)
+                self._give_back(self._held - self._waiting)
             elif self._stream.has_ended or self._door.is_stopping:
                 return
             else:

@@ -12,6 +12,7 @@ from sojourn.service.grpc.elements import invalid
 from sojourn.service.http2.heads import block
 
 CODINGS = ("identity", "deflate", "gzip")  # of messages that come; ours go as they are
+_SMALL_BYTES = 2**12  # pieces below are put together: each alone would take far more
 _PREFIX = struct.Struct(">BI")  # of a message: whether it is compressed, and its size
 PREFIX_BYTES = _PREFIX.size
 _STATUS_200 = b"\x88"
@@ -91,7 +92,11 @@ class Messages:
                 part = piece[at : at + self._missing]
                 at += len(part)
                 self._missing -= len(part)
-                self._pieces.append(part)
+                pieces = self._pieces
+                if pieces and len(pieces[-1]) < _SMALL_BYTES:
+                    pieces[-1] += part
+                else:
+                    pieces.append(part)
             if not self._missing:
                 pieces = self._pieces
                 body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
