@@ -33,7 +33,9 @@ from sojourn.service.http2.stream import Reader, Stream
 
 _STREAM_WINDOW = 2**20  # what a client may send on a stream before it is told that more is welcome
 _WINDOW = 2**24  # the same of all its streams together
+_BUSY_SECONDS = 1.0  # a client that has asked within these may be asking again right now
 _SECONDS_TO_HEAR = 0.2  # that we go away
+_LINGER_SECONDS = 2.0  # so that a client that still sends reads why the connection ends
 _MOST_CUT = 1000  # streams that we have ended before the client had, and may hear of still
 # Frames that ask for work and say nothing: how many a client may send at once, and how many more
 # whenever time is looked at.
@@ -99,6 +101,7 @@ class Connection(asyncio.Protocol):
         self.sender = Sender(self._transport, self._common, _STREAM_WINDOW, self._finished)
         if not self._door.welcome(self):
             self._end(Code.ENHANCE_YOUR_CALM, "the server has as many connections as it takes")
+            self._transport.close()
             return
         mine = {
             Setting.MAX_CONCURRENT_STREAMS: self._door.most_streams,
@@ -126,18 +129,24 @@ class Connection(asyncio.Protocol):
             self._end(error.code, str(error))
 
     def pause_writing(self) -> None:
+        """The client does not read: what it asks for meanwhile would only have to wait."""
         self.sender.is_full = True
         self._unread = Pace(self._common.now, -self._transport.get_write_buffer_size())
+        self._transport.pause_reading()
 
     def resume_writing(self) -> None:
         self.sender.is_full = False
         self._unread = None
+        self._left_since = self._common.now
+        if self._reader.since is not None:
+            self._reader.since = self._common.now
+        self._transport.resume_reading()
         for stream in list(self._streams.values()):
             stream.wake()
 
     def not_http2(self, data: bytes) -> None:
         if data[:1].isalpha():
-            self._transport.write(_NOT_HTTP2)
+            self.sender.write(_NOT_HTTP2)
             self._leave()
         else:
             self._end(Code.PROTOCOL_ERROR, "this is not HTTP/2")
@@ -344,9 +353,12 @@ class Connection(asyncio.Protocol):
         client has sent before it hears of it is answered too."""
         if self.is_over:
             return
+        is_busy = self._streams or self._common.now - self._idle_since < _BUSY_SECONDS
+        self._go_in(_SECONDS_TO_HEAR if is_busy else 0)
+
+    def _go_in(self, seconds: float) -> None:
         self.sender.write(frames.going_away(frames.LAST_STREAM, Code.NO_ERROR))
-        loop = asyncio.get_running_loop()
-        loop.call_later(_SECONDS_TO_HEAR if self._streams else 0, self._go)
+        asyncio.get_running_loop().call_later(seconds, self._go)
 
     def _go(self) -> None:
         if not self.is_over and not self._is_going:
@@ -356,9 +368,11 @@ class Connection(asyncio.Protocol):
                 self._leave()
 
     def _leave(self) -> None:
+        """Say no more. What the client still sends is thrown away for a moment: else the kernel
+        takes back what the client has not read yet."""
         self.is_over = True
         self._left_since = self._common.now
-        self._transport.close()
+        self.sender.end()
 
     def _end(self, code: Code, why: str) -> None:
         """Say why, and read no more."""
@@ -376,14 +390,17 @@ class Connection(asyncio.Protocol):
         limits = self._limits
         self._credit = min(_CREDIT, self._credit + _CREDIT_AT_A_LOOK + self.sender.count)
         self.sender.count = 0
-        if self.is_over:
-            if now - self._left_since > limits.header_seconds:
-                self.abort()
-            return
+        left = self._transport.get_write_buffer_size()
         if self._unread is not None:
-            left = self._transport.get_write_buffer_size()
             if self._unread.is_too_slow(now, -left, limits):
                 self.abort()
+            return
+        if self.is_over:
+            seconds = now - self._left_since
+            if seconds > limits.header_seconds:
+                self.abort()
+            elif seconds > _LINGER_SECONDS and not left:
+                self._transport.close()
             return
         for stream in self.sender.too_slow(now):
             self._reset(stream.number, StreamError(Code.CANCEL, "the client does not read"))
@@ -391,4 +408,4 @@ class Connection(asyncio.Protocol):
         if since is not None and now - since > limits.header_seconds:
             self._end(Code.ENHANCE_YOUR_CALM, f"a head takes at most {limits.header_seconds:g} s")
         elif not self._streams and now - self._idle_since > limits.idle_seconds:
-            self._end(Code.NO_ERROR, "idle")
+            self._go_in(_SECONDS_TO_HEAR)

@@ -52,14 +52,24 @@ class Sender:
         self._largest = frames.SMALLEST_FRAME
         self.waiting: dict[Stream, None] = {}  # streams that have more than the client takes
         self.is_full = False  # the client does not read
+        self._has_ended = False
         self.count = 0  # frames with bytes that were sent
         host, port = (transport.get_extra_info("peername") or ("", 0))[:2]
         self.peer = f"ipv6:[{host}]:{port}" if ":" in host else f"ipv4:{host}:{port}"
 
     def write(self, data: bytes) -> None:
         """Send frames that take no room."""
-        if not self._transport.is_closing():
+        if not self._has_ended and not self._transport.is_closing():
             self._transport.write(data)
+
+    def end(self) -> None:
+        """Send nothing more. The client may still be read, if it is not by TLS."""
+        if not self._has_ended and not self._transport.is_closing():
+            self._has_ended = True
+            if self._transport.can_write_eof():
+                self._transport.write_eof()
+            else:
+                self._transport.close()
 
     def grant(self, stream: int, count: int) -> None:
         """Let the client send so many bytes more."""
@@ -121,7 +131,7 @@ class Sender:
             self._over(stream, True)
 
     def _write_parts(self, parts: list[Piece]) -> None:
-        if parts and not self._transport.is_closing():
+        if parts and not self._has_ended and not self._transport.is_closing():
             if sum(map(len, parts)) < _LARGE_BYTES:
                 self._transport.write(b"".join(parts))
             else:
