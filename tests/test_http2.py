@@ -44,11 +44,13 @@ from sojourn.service.http2.frames import (
     WINDOW_UPDATE,
     WITH_PRIORITY,
     Code,
+    Http2Error,
     Setting,
     frame,
     settings,
     window_update,
 )
+from sojourn.service.http2.heads import HeadReader, block
 
 X = np.array([[1.0, 2.0]], np.float32)
 
@@ -127,6 +129,8 @@ BROKEN = {
         frame(HEADERS, END_HEADERS, 1, b"\xbe"), Code.COMPRESSION_ERROR),
     "a table larger than was said": (
         frame(HEADERS, END_HEADERS, 1, b"\x3f\xe2\x7f\x82"), Code.COMPRESSION_ERROR),
+    "a table whose size changes and changes": (
+        frame(HEADERS, END_HEADERS, 1, b"\x20\x3f\x80\x00\x20" + b"\x82"), Code.COMPRESSION_ERROR),
     "more padding than frame": (
         frame(HEADERS, END_HEADERS | PADDED, 1, b"\x09ab"), Code.PROTOCOL_ERROR),
     "priority in a head that is too small": (
@@ -246,17 +250,17 @@ def test_more_than_the_window_takes_ends_the_stream(door, client, handler):
 def whole_call(client: RawClient, stream: int) -> bytes:
     """A call in every form that there is: padded, continued, with priority, frames that nobody
     knows, in between."""
-    block = client.encoder.encode(fields(INFER, x_a="1", cookie="a=b"))
+    head = client.encoder.encode(fields(INFER, x_a="1", cookie="a=b"))
     message = packed(infer_request(X))
     padded = b"\x03" + message[:7] + bytes(3)
     return b"".join(
         (
             frame(
-                HEADERS, WITH_PRIORITY | PADDED, stream, b"\x02" + bytes(5) + block[:9] + bytes(2)
+                HEADERS, WITH_PRIORITY | PADDED, stream, b"\x02" + bytes(5) + head[:9] + bytes(2)
             ),
-            frame(CONTINUATION, 0, stream, block[9:20]),
+            frame(CONTINUATION, 0, stream, head[9:20]),
             frame(CONTINUATION, 0, stream, b""),
-            frame(CONTINUATION, END_HEADERS, stream, block[20:]),
+            frame(CONTINUATION, END_HEADERS, stream, head[20:]),
             frame(0xF0, 0xFF, stream, b"unknown"),
             frame(PRIORITY, 0, stream, bytes(5)),
             frame(DATA, PADDED, stream, padded),
@@ -301,6 +305,29 @@ def test_what_heads_mean_changes_with_the_table(client):
     for number in (9, 11):
         client.send(client.call(number, x_request_id="four", path="/none"))
         assert client.answer(number)[0]["x-request-id"] == "four"
+
+
+def test_a_head_that_changes_the_tables_size_does_so_every_time():
+    reader, known = HeadReader(2**15), block(*fields())
+    for change in (b"\x20", b"\x3f\xe1\x1f", b"\x20"):  # to 0, to 4,096, to 0
+        assert reader.read(change + known).path == LIVE
+    assert reader.read(known + b"\x40\x01a\x01b").fields["a"] == "b"
+    with pytest.raises(Http2Error, match="cannot be read"):
+        reader.read(known + b"\xbe")  # it was not added
+
+
+def test_heads_that_are_remembered_take_little():
+    reader, known = HeadReader(2**15), block(*fields())
+    reader.read(known + b"\x40\x01a\x7f\xa1\x1e" + b"b" * 4000)
+    tracemalloc.start()
+    try:
+        for number in range(64):
+            head = reader.read(known + b"\xbe" * 20 + block(("x-number", str(number))))
+            assert len(head.fields["a"]) > 80_000
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert held < 2**20
 
 
 def test_what_is_no_call_is_an_error_of_http(client):
