@@ -427,19 +427,80 @@ def test_messages_of_a_stream_count_as_held_though_others_are_being_answered(doo
     assert door.common.held_bytes == 0
 
 
+def test_a_stream_is_given_room_when_few_of_its_messages_wait(door):
+    class Stepping(Doubler):
+        def __init__(self):
+            super().__init__()
+            self.steps = asyncio.Semaphore(0)
+
+        async def infer(self, inference):
+            self.loop = asyncio.get_running_loop()
+            await self.steps.acquire()
+            return await super().infer(inference)
+
+    handler = Stepping()
+    message = packed(infer_request(np.zeros((3700, 2), np.float32)))
+    pieces = [message[at : at + 2**14] for at in range(0, len(message), 2**14)]
+    with opened(door, handler) as address, raw(address) as client:
+        client.greet(settings={Setting.INITIAL_WINDOW_SIZE: 2**30})
+        client.send(window_update(0, 2**30) + client.head(1, fields(STREAM)))
+        client.send(b"".join(frame(DATA, 0, 1, piece) for piece in pieces) * 34)
+        for told in ("before the first was answered", "behind it"):
+            client.send(frame(PING, 0, 0, bytes(8)))
+            for kind, _, stream, _ in client.frames():
+                assert (kind, stream) != (WINDOW_UPDATE, 1), told
+                if kind == PING:
+                    break
+            handler.loop.call_soon_threadsafe(handler.steps.release)
+            while not handler.asked:
+                time.sleep(0.01)
+        for _ in range(34):
+            handler.loop.call_soon_threadsafe(handler.steps.release)
+        assert client.next(WINDOW_UPDATE)[2] == 1
+        client.send(frame(DATA, END_STREAM, 1))
+        assert client.answer(1)[0]["grpc-status"] == "0"
+    assert len(handler.asked) == 34
+
+
+def test_padding_is_given_back(client):
+    client.send(client.head(1, fields(STREAM)))
+    padded = frame(DATA, PADDED, 1, b"\xff" + bytes(255))
+    for _ in range(2 * connection_module._STREAM_WINDOW // 256):
+        client.send(padded)
+    client.send(frame(DATA, END_STREAM, 1, packed(infer_request(X))))
+    assert client.answer(1)[0]["grpc-status"] == "0"
+
+
+def test_a_client_may_send_more_of_calls_that_were_refused(client, door):
+    streams = range(1, 2 * door.most_streams, 2)
+    client.send(b"".join(client.head(stream, fields("/none")) for stream in streams))
+    client.send(b"".join(frame(DATA, END_STREAM, stream, packed()) for stream in streams))
+    last = streams[-1] + 2
+    client.send(client.call(last))
+    assert client.answer(last)[0]["grpc-status"] == "0"
+
+
 # -- windows, by another library -----------------------------------------------------------------
 
 
 class LibraryClient:
     """The `h2` library as a client: it raises if the server breaks a rule."""
 
-    def __init__(self, address: str, window: int | None = None, largest: int | None = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        window: int | None = None,
+        largest: int | None = None,
+        table: int | None = None,
+    ) -> None:
         host, _, port = address.rpartition(":")
         self.sock = socket.create_connection((host, int(port)), timeout=20)
         self.http = h2.connection.H2Connection(h2.config.H2Configuration(True, "utf-8"))
         given: dict[Any, int] = {}
         if window is not None:
             given[h2.settings.SettingCodes.INITIAL_WINDOW_SIZE] = window
+        if table is not None:
+            given[h2.settings.SettingCodes.HEADER_TABLE_SIZE] = table
         if largest is not None:
             given[h2.settings.SettingCodes.MAX_FRAME_SIZE] = largest
         self.http.initiate_connection()
@@ -524,6 +585,29 @@ def test_a_large_message_comes_through_windows_that_are_much_smaller(address, do
     assert_nothing_is_held(door)
 
 
+@pytest.mark.parametrize("size", [0, 100])
+def test_a_client_may_keep_a_smaller_table_for_heads(address, size):
+    client = LibraryClient(address, table=size)
+    with client.sock:
+        while client.acknowledged < 2:
+            client.receive()
+        for _ in range(2):
+            stream = client.ask(LIVE, packed())
+            client.finish(stream)
+            assert client.trailers[stream]["grpc-status"] == "0"
+
+
+def test_answers_of_one_connection_come_together(address):
+    """A large one does not hold up the others for as long as it takes."""
+    x = np.zeros((2**15, 2), np.float32)  # 256 KiB
+    client = LibraryClient(address, 2**20)
+    with client.sock:
+        streams = [client.ask(INFER, packed(infer_request(x))) for _ in range(4)]
+        while not any(stream in client.trailers for stream in streams):
+            client.receive()
+        assert min(len(client.bodies[stream]) for stream in streams) > 2**17
+
+
 def test_a_window_that_shrinks_below_what_was_sent_holds_the_rest(address):
     client = LibraryClient(address, 1000)
     x = np.zeros((1000, 2), np.float32)
@@ -560,6 +644,30 @@ def test_frames_that_say_nothing_are_bounded(address, client, door, what):
     content = client.next(GOAWAY)[3]
     assert int.from_bytes(content[4:8], "big") == Code.ENHANCE_YOUR_CALM
     assert list(client.frames()) == []
+    assert_nothing_is_held(door)
+
+
+def test_settings_that_say_the_same_again_and_again_cost_no_more_than_once(client, door):
+    client.send(b"".join(client.head(2 * n + 1, fields(STREAM)) for n in range(door.most_streams)))
+    windows = b"".join(struct.pack(">HI", Setting.INITIAL_WINDOW_SIZE, n) for n in range(40_000))
+    client.send(frame(SETTINGS, 0, 0, windows) + frame(PING, 0, 0, bytes(8)))
+    began = time.process_time()
+    client.next(PING)
+    assert time.process_time() - began < 1
+
+
+def test_streams_that_break_a_rule_all_the_time_are_bounded(client, door, handler):
+    """Each costs the server a call that is called off."""
+    handler.waits = asyncio.Event()
+    stream = 1
+    for _ in range(110):
+        sent = b""
+        for _ in range(100):
+            sent += client.call(stream, INFER, infer_request(X)) + client.head(stream)
+            stream += 2
+        client.send(sent)
+    content = client.next(GOAWAY)[3]
+    assert int.from_bytes(content[4:8], "big") == Code.ENHANCE_YOUR_CALM
     assert_nothing_is_held(door)
 
 

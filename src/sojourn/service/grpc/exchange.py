@@ -119,8 +119,11 @@ class Exchange:
             self._count(count)
         if waiting:
             self._more.set()
-        size = sum(len(body) for _, body in waiting) if len(waiting) > 1 else 0
-        return len(waiting) < _MOST_WAITING and size < _MOST_WAITING_BYTES
+        return self._has_room()
+
+    def _has_room(self) -> bool:
+        count = len(self._messages.whole)
+        return count < 2 or (count < _MOST_WAITING and self._waiting < _MOST_WAITING_BYTES)
 
     def end(self) -> None:
         if self._is_over:
@@ -250,7 +253,8 @@ class Exchange:
             if waiting:
                 self._waiting -= _MESSAGE_BYTES + framing.PREFIX_BYTES + len(waiting[0][1])
                 request = await self._next()
-                self._stream.taken()
+                if self._has_room():
+                    self._stream.taken()
                 yield request
                 self._give_back(self._held - self._waiting)
             elif self._stream.has_ended or self._door.is_stopping:

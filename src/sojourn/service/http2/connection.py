@@ -36,11 +36,11 @@ _WINDOW = 2**24  # the same of all its streams together
 _BUSY_SECONDS = 1.0  # a client that has asked within these may be asking again right now
 _SECONDS_TO_HEAR = 0.2  # that we go away
 _LINGER_SECONDS = 2.0  # so that a client that still sends reads why the connection ends
-_MOST_CUT = 1000  # streams that we have ended before the client had, and may hear of still
-# Frames that ask for work and say nothing: how many a client may send at once, and how many more
-# whenever time is looked at.
+# Frames that ask for work and say nothing, and streams that break a rule: how many a client may
+# send at once, how many more whenever time is looked at, and for each frame of DATA that it gets.
 _CREDIT = 10_000
 _CREDIT_AT_A_LOOK = 500
+_CREDIT_FOR_DATA = 2  # as some clients give room for each, on the stream and on the connection
 _NOT_HTTP2 = (
     b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\nconnection: close\r\n\r\n"
     b"This port speaks gRPC, which is HTTP/2.\n"
@@ -76,7 +76,10 @@ class Connection(asyncio.Protocol):
         self._heads = HeadReader(self._limits.header_bytes)
         self._streams: dict[int, Stream] = {}  # also those whose reader still works
         self._last = 0  # the highest stream that the client has begun
+        # Streams that we have ended before the client had: it may have sent more of them before it
+        # hears of it, and meanwhile have had as many others ended and begun as there may be.
         self._cut: dict[int, None] = {}
+        self._most_cut = 2 * door.most_streams
         self._gives = 2**16 - 1  # what the client may still send
         self._owed = 0
         self._credit = _CREDIT
@@ -154,8 +157,8 @@ class Connection(asyncio.Protocol):
     # -- bytes of a request ----------------------------------------------------------------------
 
     def begin_data(self, number: int, flags: int, length: int) -> Stream | None:
-        if not length:
-            self._spend(1)
+        if not length and not flags & END_STREAM:
+            self._spend()
         self._gives -= length
         if self._gives < 0:
             raise Http2Error(Code.FLOW_CONTROL_ERROR, "more than the window takes")
@@ -168,18 +171,18 @@ class Connection(asyncio.Protocol):
         if stream is None or stream.is_over:
             return None
         if stream.has_ended:
-            self._reset(number, StreamError(Code.STREAM_CLOSED, "it has ended"))
+            self._fault(number, StreamError(Code.STREAM_CLOSED, "it has ended"))
             return None
         stream.gives -= length
         if stream.gives < 0:
-            self._reset(number, StreamError(Code.FLOW_CONTROL_ERROR, "more than the window takes"))
+            self._fault(number, StreamError(Code.FLOW_CONTROL_ERROR, "more than the window takes"))
             return None
         return stream
 
     def data(self, stream: Stream, piece: bytes, padding: int, is_last: bool) -> None:
         if not stream.is_over:
-            if piece:
-                stream.read(piece)
+            if piece or padding:
+                stream.read(piece, padding)
             if is_last:
                 self._ended(stream)
 
@@ -188,7 +191,7 @@ class Connection(asyncio.Protocol):
         stream.has_ended = True
         if stream.head.length not in (None, stream.came) and stream.reader is not None:
             error = StreamError(Code.PROTOCOL_ERROR, "it has not the length that was said")
-            self._reset(stream.number, error)
+            self._fault(stream.number, error)
         elif stream.reader is not None:
             stream.reader.end()
 
@@ -204,7 +207,7 @@ class Connection(asyncio.Protocol):
             if self._is_going or len(self._streams) >= self._door.most_streams:
                 raise StreamError(Code.REFUSED_STREAM, "there are as many streams as it takes")
         except StreamError as error:
-            self._reset(number, error, flags)
+            self._fault(number, error, flags)
         else:
             self._begin(number, head, flags)
 
@@ -230,7 +233,7 @@ class Connection(asyncio.Protocol):
     # -- the other frames ------------------------------------------------------------------------
 
     def frame(self, kind: int, flags: int, number: int, content: bytes) -> None:
-        self._spend(1)
+        self._spend()
         try:
             frames.check(kind, number, content)
             handler = self._handlers.get(kind)
@@ -239,8 +242,8 @@ class Connection(asyncio.Protocol):
         except StreamError as error:
             self._reset(number, error)
 
-    def _spend(self, count: int) -> None:
-        self._credit -= count
+    def _spend(self) -> None:
+        self._credit -= 1
         if self._credit < 0:
             raise Http2Error(Code.ENHANCE_YOUR_CALM, "too many frames that say nothing")
 
@@ -257,11 +260,14 @@ class Connection(asyncio.Protocol):
             if content:
                 raise Http2Error(Code.FRAME_SIZE_ERROR, "it has no content")
             return
-        for name, value in frames.settings_in(content):
+        # Of one that is there twice the last counts: each takes a look at all streams.
+        for name, value in dict(frames.settings_in(content)).items():
             if name == Setting.INITIAL_WINDOW_SIZE:
                 self.sender.resize(value, list(self._streams.values()))
             elif name == Setting.MAX_FRAME_SIZE:
                 self.sender.larger_frames(value)
+            elif name == Setting.HEADER_TABLE_SIZE:
+                self.sender.resize_table(value)
             elif name == Setting.ENABLE_PUSH and value > 1:
                 raise Http2Error(Code.PROTOCOL_ERROR, "push is on or off")
         self.sender.write(frame(SETTINGS, ACK, 0))
@@ -303,8 +309,13 @@ class Connection(asyncio.Protocol):
                 self.sender.write(frames.reset(stream.number, Code.NO_ERROR))
         self._over(stream)
 
+    def _fault(self, number: int, error: StreamError, flags: int = 0) -> None:
+        """The client breaks a rule of a stream, which ends it. `flags`: of its head, if it has not
+        begun."""
+        self._spend()
+        self._reset(number, error, flags)
+
     def _reset(self, number: int, error: StreamError, flags: int = 0) -> None:
-        """End a stream by an error. `flags`: of its head, if it has not begun."""
         if number > self._last:
             raise Http2Error(error.code, str(error))
         self.sender.write(frames.reset(number, error.code))
@@ -343,7 +354,7 @@ class Connection(asyncio.Protocol):
     def _note_cut(self, number: int, flags: int) -> None:
         if not flags & END_STREAM:
             self._cut[number] = None
-            if len(self._cut) > _MOST_CUT:
+            if len(self._cut) > self._most_cut:
                 del self._cut[next(iter(self._cut))]
 
     # -- ends ------------------------------------------------------------------------------------
@@ -388,7 +399,8 @@ class Connection(asyncio.Protocol):
     def look(self, now: float) -> None:
         """Cut the client off if it takes too long."""
         limits = self._limits
-        self._credit = min(_CREDIT, self._credit + _CREDIT_AT_A_LOOK + self.sender.count)
+        more = _CREDIT_AT_A_LOOK + _CREDIT_FOR_DATA * self.sender.count
+        self._credit = min(_CREDIT, self._credit + more)
         self.sender.count = 0
         left = self._transport.get_write_buffer_size()
         if self._unread is not None:

@@ -20,6 +20,7 @@ _LARGEST_REMEMBERED = 2**12  # bytes: a few that stand for very much would fill 
 # Of the table's size: two at the beginning of a head can make sense, and nothing bounds how many
 # there are. One of them may be in five bytes.
 _TOO_MANY_CHANGES = re.compile(rb"(?:[\x20-\x3e]|\x3f[\x80-\xff]{0,4}[\x00-\x7f]){3}")
+NO_TABLE = b"\x20"  # the change to no table at all
 _CHANGES = frozenset(bytes((first,)) for first in range(0x20, 0x40))  # how one begins
 _HARD = 4  # times the limit: beyond, the client is cut off; up to it, only the request refused
 _NAME = re.compile(rb"[a-z0-9!#$%&'*+.^_`|~-]+")

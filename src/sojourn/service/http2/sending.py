@@ -23,12 +23,14 @@ from sojourn.service.http2.frames import (
     StreamError,
     frame_head,
 )
+from sojourn.service.http2.heads import NO_TABLE
 
 if TYPE_CHECKING:
     from sojourn.service.http2.stream import Stream
 
 Piece = bytes | memoryview
 _FIRST_WINDOW = 2**16 - 1  # that every connection begins with
+_FIRST_TABLE = 2**12  # bytes of the table for heads that every connection begins with
 _LARGE_BYTES = 2**16  # from here on what goes together is not copied together
 
 
@@ -53,6 +55,7 @@ class Sender:
         self.waiting: dict[Stream, None] = {}  # streams that have more than the client takes
         self.is_full = False  # the client does not read
         self._has_ended = False
+        self._change = b""  # of the table for heads, that the next one says
         self.count = 0  # frames with bytes that were sent
         host, port = (transport.get_extra_info("peername") or ("", 0))[:2]
         self.peer = f"ipv6:[{host}]:{port}" if ":" in host else f"ipv4:{host}:{port}"
@@ -81,7 +84,7 @@ class Sender:
         """Send the head of an answer, and what fits of its bytes."""
         is_all = not stream.unsent and stream.trailers == b""
         flags = END_HEADERS | END_STREAM if is_all else END_HEADERS
-        parts: list[Piece] = [frame_head(len(head), HEADERS, flags, stream.number), head]
+        parts = self._head(stream, flags, head)
         if is_all:
             self._write_parts(parts)
             self._over(stream, True)
@@ -125,10 +128,15 @@ class Sender:
         if is_whole:
             trailers = stream.trailers or b""
             flags = END_HEADERS | END_STREAM
-            parts += [frame_head(len(trailers), HEADERS, flags, stream.number), trailers]
+            parts += self._head(stream, flags, trailers)
         self._write_parts(parts)
         if is_whole:
             self._over(stream, True)
+
+    def _head(self, stream: Stream, flags: int, block: bytes) -> list[Piece]:
+        if self._change:
+            block, self._change = self._change + block, b""
+        return [frame_head(len(block), HEADERS, flags, stream.number), block]
 
     def _write_parts(self, parts: list[Piece]) -> None:
         if parts and not self._has_ended and not self._transport.is_closing():
@@ -163,12 +171,21 @@ class Sender:
             if self._takes <= 0:
                 break
             self._continue(waiting)
+            if waiting in self.waiting:  # it lets the others go first next time
+                del self.waiting[waiting]
+                self.waiting[waiting] = None
 
     def larger_frames(self, size: int) -> None:
         """The client takes frames of this size."""
         if not frames.SMALLEST_FRAME <= size <= frames.LARGEST_FRAME:
             raise Http2Error(Code.PROTOCOL_ERROR, "no frame may have this size")
         self._largest = size
+
+    def resize_table(self, size: int) -> None:
+        """The client keeps a table for heads of at most this size. We use none, but it must be told
+        if it has to make its own smaller."""
+        if size < _FIRST_TABLE:
+            self._change = NO_TABLE
 
     def resize(self, initial: int, streams: list[Stream]) -> None:
         """The client takes so many bytes of each stream, also of those that there are."""

@@ -64,19 +64,16 @@ class Stream:
 
     # -- what comes ------------------------------------------------------------------------------
 
-    def read(self, piece: bytes) -> None:
+    def read(self, piece: bytes, padding: int = 0) -> None:
         """Some of the request's bytes have come."""
-        if self.reader is None:
-            return
-        self.came += len(piece)
-        if self.reader.data(piece):
-            self.taken(len(piece))
-        else:
-            self._owed += len(piece)
+        if self.reader is not None:
+            self.came += len(piece)
+            self._owed += len(piece) + padding
+            if self.reader.data(piece):
+                self.taken()
 
-    def taken(self, count: int = 0) -> None:
-        """The reader is done with so many bytes, and with all that came before."""
-        self._owed += count
+    def taken(self) -> None:
+        """The reader is done with all that has come."""
         if not self.has_ended and not self.is_over:
             window, owed = self._sender.stream_window, self._owed
             if owed >= window // 2:
