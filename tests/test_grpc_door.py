@@ -489,7 +489,7 @@ def withholding(address, count):
 
 
 def test_calls_whose_message_does_not_come_are_cut_off_where_there_are_many(handler, monkeypatch):
-    monkeypatch.setattr(door_module, "_MOST_SLOW", 2)
+    monkeypatch.setattr(door_module, "_MOST_LATE", 2)
     door = GrpcDoor("127.0.0.1:0", limits=Limits(stall_seconds=0.1))
     with opened(door, handler) as address, withholding(address, 5) as calls:
         deadline = time.monotonic() + 20

@@ -20,6 +20,7 @@ import pytest
 
 from grpc_clients import Doubler, connected, infer_request, opened
 from http2_client import INFER, LIVE, STREAM, RawClient, fields, packed, raw
+from sojourn.service.failures import Status
 from sojourn.service.grpc import exchange as exchange_module
 from sojourn.service.grpc.door import GrpcDoor
 from sojourn.service.grpc.framing import Messages
@@ -34,6 +35,7 @@ from sojourn.service.http2.frames import (
     END_STREAM,
     GOAWAY,
     HEADERS,
+    LAST_STREAM,
     PADDED,
     PING,
     PREFACE,
@@ -727,6 +729,35 @@ def test_a_client_that_takes_nothing_is_cut_off(handler):
         assert client.answer(3)[0]["grpc-status"] == "0"
 
 
+@pytest.mark.parametrize("path", [INFER, STREAM])
+def test_a_message_that_does_not_come_on_is_cut_off(handler, path):
+    door = GrpcDoor("127.0.0.1:0", limits=Limits(stall_seconds=0.1))
+    with opened(door, handler) as address, raw(address) as client:
+        client.greet()
+        client.send(client.head(1, fields(path)) + frame(DATA, 0, 1, packed(bytes(1000))[:500]))
+        client.send(client.head(3, fields(STREAM)))  # may be silent
+        assert client.answer(1)[0]["grpc-status"] == str(Status.DEADLINE_EXCEEDED.grpc)
+        client.send(frame(DATA, END_STREAM, 3, packed(infer_request(X))))
+        assert client.answer(3)[0]["grpc-status"] == "0"
+
+
+def test_a_call_whose_work_is_called_off_has_an_answer(client, handler):
+    handler.error = asyncio.CancelledError
+    for stream, path in ((1, INFER), (3, STREAM)):
+        client.send(client.call(stream, path, infer_request(X)))
+        assert client.answer(stream)[0]["grpc-status"] == str(Status.CANCELLED.grpc)
+
+
+def test_a_stream_that_begins_when_the_server_stops_may_be_tried_elsewhere(door, handler):
+    handler.waits = asyncio.Event()
+    with raw_and_closing(door, handler) as (client, loop):
+        assert client.next(GOAWAY)[3][:4] == LAST_STREAM.to_bytes(4, "big")
+        client.send(client.call(3, STREAM, infer_request(X)))
+        assert client.answer(3)[0]["grpc-status"] == str(Status.UNAVAILABLE.grpc)
+        assert client.answer(1)[0]["grpc-status"] == "0"
+    assert loop is not None
+
+
 def test_a_client_that_does_not_read_is_cut_off(handler):
     door = GrpcDoor("127.0.0.1:0", limits=Limits(stall_seconds=0.1))
     x = np.zeros((2**20, 2), np.float32)
@@ -867,8 +898,8 @@ class raw_and_closing:
         return client, loop
 
     def __exit__(self, *raised: object) -> None:
-        self._closing.join()
         self._raw.__exit__(None, None, None)
+        self._closing.join()
 
 
 def _until_trailers(client: RawClient, stream: int):

@@ -16,6 +16,7 @@ from sojourn.service.grpc.calls import Call, Method
 from sojourn.service.grpc.calls import Stream as Streaming
 from sojourn.service.grpc.elements import invalid
 from sojourn.service.grpc.messages import DecodeError
+from sojourn.service.http.limits import Pace
 from sojourn.service.http2.stream import Stream
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ class Exchange:
         self._is_over = False
         fields = stream.head.fields
         self._coding = framing.coding_of(fields.get("grpc-encoding"))
+        self._pace: Pace | None = None  # of a message that has begun to come
         self._messages = framing.Messages(door.common.limits.body_bytes)
         self._more = asyncio.Event()  # of the messages of a stream, or their end
         seconds = framing.seconds_of(fields.get("grpc-timeout"))
@@ -149,10 +151,22 @@ class Exchange:
         return not self._is_over and self._task is not None
 
     @property
-    def is_slow(self) -> bool:
+    def is_late(self) -> bool:
         """Whether its message has not come for longer than a client may stall."""
         stall = self._door.common.limits.stall_seconds
         return self._task is None and time.perf_counter() - self._seen.began > stall
+
+    def is_stuck(self, now: float) -> bool:
+        """Whether a message has begun, takes memory, and does not come on as quickly as it must. It
+        is asked once in a while."""
+        messages = self._messages
+        if messages.is_between or messages.whole:  # else the client may wait for us
+            self._pace = None
+        elif self._pace is None:
+            self._pace = Pace(now, self._stream.came)
+        else:
+            return self._pace.is_too_slow(now, self._stream.came, self._door.common.limits)
+        return False
 
     def stop(self) -> None:
         """The server stops: a stream that is silent must not hold that up."""
@@ -202,10 +216,9 @@ class Exchange:
         except Exception as error:
             self._fail(refusal(error))
         except asyncio.CancelledError:
-            if self._cut is not None:
-                self._fail(self._cut)
-            elif not self._is_left:
-                raise
+            # It may also be something that it waited for: its client is told whatever it was.
+            if not self._is_left:
+                self._fail(self._cut or Refused(Status.CANCELLED, "the call was called off"))
         finally:
             self._finish()
 
