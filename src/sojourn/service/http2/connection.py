@@ -105,16 +105,6 @@ class Connection(asyncio.Protocol):
         if not self._door.welcome(self):
             self._end(Code.ENHANCE_YOUR_CALM, "the server has as many connections as it takes")
             self._transport.close()
-            return
-        mine = {
-            Setting.MAX_CONCURRENT_STREAMS: self._door.most_streams,
-            Setting.INITIAL_WINDOW_SIZE: _STREAM_WINDOW,
-            Setting.MAX_FRAME_SIZE: LARGEST_FRAME,
-            Setting.MAX_HEADER_LIST_SIZE: self._limits.header_bytes,
-        }
-        self.sender.write(frames.settings(mine))
-        self.sender.grant(0, _WINDOW - self._gives)
-        self._gives = _WINDOW
 
     def connection_lost(self, error: Exception | None) -> None:
         self.is_over = True
@@ -146,6 +136,18 @@ class Connection(asyncio.Protocol):
         self._transport.resume_reading()
         for stream in list(self._streams.values()):
             stream.wake()
+
+    def introduced(self) -> None:
+        # Not before: who speaks HTTP/1 would take it for a broken answer.
+        mine = {
+            Setting.MAX_CONCURRENT_STREAMS: self._door.most_streams,
+            Setting.INITIAL_WINDOW_SIZE: _STREAM_WINDOW,
+            Setting.MAX_FRAME_SIZE: LARGEST_FRAME,
+            Setting.MAX_HEADER_LIST_SIZE: self._limits.header_bytes,
+        }
+        self.sender.write(frames.settings(mine))
+        self.sender.grant(0, _WINDOW - self._gives)
+        self._gives = _WINDOW
 
     def not_http2(self, data: bytes) -> None:
         if data[:1].isalpha():

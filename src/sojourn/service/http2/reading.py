@@ -37,6 +37,9 @@ class Receiver(Protocol):
 
     is_over: bool  # it takes no more
 
+    def introduced(self) -> None:
+        """The client speaks HTTP/2."""
+
     def not_http2(self, data: bytes) -> None:
         """The client began with this."""
 
@@ -89,6 +92,7 @@ class FrameReader:
                 self._keep(data, 0, len(PREFACE))
                 return
             self._is_introduced = True
+            self._receiver.introduced()
             at = len(PREFACE)
         while at < end and not self._receiver.is_over:
             if self._left:
