@@ -79,15 +79,18 @@ class Exchange:
         self._coding = framing.coding_of(fields.get("grpc-encoding"))
         self._pace: Pace | None = None  # of a message that has begun to come
         self._messages = framing.Messages(door.common.limits.body_bytes)
-        self._more = asyncio.Event()  # of the messages of a stream, or their end
-        seconds = framing.seconds_of(fields.get("grpc-timeout"))
-        deadline = None if seconds is None else time.monotonic() + seconds
-        self._call = Call(deadline, seen.request_id, self.hold, seen.peer)
+        deadline: float | None = None
         self._timer: asyncio.TimerHandle | None = None
-        if seconds is not None:
-            late = Refused(Status.DEADLINE_EXCEEDED, "the call took longer than its client gave it")
-            self._timer = asyncio.get_running_loop().call_later(seconds, self.cut, late)
+        timeout = fields.get("grpc-timeout")
+        if timeout is not None:
+            seconds = framing.seconds_of(timeout)
+            deadline = time.monotonic() + seconds
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._end_late)
+        self._call = Call(deadline, seen.request_id, self.hold, seen.peer)
+        # Set when there are more messages of a stream, or their end.
+        self._more: asyncio.Event | None = None
         if route.takes_many:
+            self._more = asyncio.Event()
             self._start(self._answer_all)
 
     # -- what comes ------------------------------------------------------------------------------
@@ -120,7 +123,7 @@ class Exchange:
             self._waiting += count
             self._count(count)
         if waiting:
-            self._more.set()
+            self._wake()
         return self._has_room()
 
     def _has_room(self) -> bool:
@@ -133,7 +136,7 @@ class Exchange:
         if not self._messages.is_between:
             self.cut(invalid("the message is cut short"))
         elif self._route.takes_many:
-            self._more.set()
+            self._wake()
         elif not self._messages.whole:
             self.cut(invalid("the call has no message"))
         else:
@@ -170,7 +173,14 @@ class Exchange:
 
     def stop(self) -> None:
         """The server stops: a stream that is silent must not hold that up."""
-        self._more.set()
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._more is not None:
+            self._more.set()
+
+    def _end_late(self) -> None:
+        self.cut(Refused(Status.DEADLINE_EXCEEDED, "the call took longer than its client gave it"))
 
     def cut(self, why: Refused) -> None:
         """End it before its time."""
@@ -261,7 +271,8 @@ class Exchange:
 
     async def _requests(self) -> AsyncIterator[Any]:
         """The messages of a stream, until the client ends it or the server stops."""
-        waiting = self._messages.whole
+        waiting, more = self._messages.whole, self._more
+        assert more is not None
         while True:
             if waiting:
                 self._waiting -= _MESSAGE_BYTES + framing.PREFIX_BYTES + len(waiting[0][1])
@@ -273,8 +284,8 @@ class Exchange:
             elif self._stream.has_ended or self._door.is_stopping:
                 return
             else:
-                self._more.clear()
-                await self._more.wait()
+                more.clear()
+                await more.wait()
 
     async def _next(self) -> Any:
         """The message that came first."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import struct
 from collections import deque
@@ -42,10 +43,9 @@ def failed(status: Status, words: str, *more: tuple[str, str]) -> bytes:
     return block(("grpc-status", str(status.grpc)), ("grpc-message", told), *more)
 
 
-def seconds_of(timeout: str | None) -> float | None:
+@functools.lru_cache(256)
+def seconds_of(timeout: str) -> float:
     """What a client gives its call, by its `grpc-timeout`."""
-    if timeout is None:
-        return None
     match = _TIMEOUT.fullmatch(timeout)
     if match is None:
         raise invalid(f"grpc-timeout must be digits and one of HMSmun, not {timeout[:30]!r}")

@@ -20,6 +20,7 @@ from sojourn.service.http2.frames import (
     PADDED,
     PREFACE,
     SETTINGS,
+    SMALLEST_FRAME,
     WITH_PRIORITY,
     Code,
     Http2Error,
@@ -102,11 +103,19 @@ class FrameReader:
                 self._keep(data, at, HEAD_BYTES)
                 return
             length, kind, flags, number = head_at(data, at)
-            self._check(length, kind, flags)
+            if kind > HEADERS or length > SMALLEST_FRAME or self._head or not self._is_greeted:
+                self._check(length, kind, flags)
             if kind == DATA and not flags & PADDED:
                 at += HEAD_BYTES
                 self.since = None
-                self._begin_data(number, flags, length)
+                stream = self._receiver.begin_data(number, flags, length)
+                is_last = bool(flags & END_STREAM)
+                if length > end - at:
+                    self._left, self._left_for, self._left_is_last = length, stream, is_last
+                else:
+                    if stream is not None:
+                        self._receiver.data(stream, data[at : at + length], 0, is_last)
+                    at += length
                 continue
             if end - at < HEAD_BYTES + length:
                 self._keep(data, at, HEAD_BYTES + length)
@@ -133,16 +142,6 @@ class FrameReader:
             raise Http2Error(Code.PROTOCOL_ERROR, "a head must be continued before anything else")
         if kind in (HEADERS, CONTINUATION) and length > self._most_head_bytes:
             raise Http2Error(Code.ENHANCE_YOUR_CALM, "the head is too large")
-
-    # -- DATA ------------------------------------------------------------------------------------
-
-    def _begin_data(self, number: int, flags: int, length: int) -> None:
-        stream = self._receiver.begin_data(number, flags, length)
-        is_last = bool(flags & END_STREAM)
-        if length:
-            self._left, self._left_for, self._left_is_last = length, stream, is_last
-        elif is_last and stream is not None:
-            self._receiver.data(stream, b"", 0, True)
 
     def _go_on_with_data(self, data: bytes, at: int) -> int:
         """Hand on what is there of a frame's bytes; returns where the next frame begins."""

@@ -7,6 +7,7 @@ and take no room, so they go at once.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -107,14 +108,8 @@ class Sender:
             if room <= 0:
                 break
             # What is together in a frame is read together.
-            picked, size = [], 0
-            while unsent and size < room:
-                piece = unsent.popleft()
-                if len(piece) > room - size:
-                    unsent.appendleft(piece[room - size :])
-                    piece = piece[: room - size]
-                picked.append(piece)
-                size += len(piece)
+            picked = _picked(unsent, room)
+            size = sum(map(len, picked))
             stream.takes -= size
             self._takes -= size
             self.count += 1
@@ -218,3 +213,17 @@ class Sender:
             if stream.pace is not None
             and stream.pace.is_too_slow(now, -sum(map(len, stream.unsent)), limits)
         ]
+
+
+def _picked(unsent: deque[Piece], room: int) -> list[Piece]:
+    """What fits, taken from the front."""
+    picked: list[Piece] = []
+    while unsent and room > 0:
+        piece = unsent.popleft()
+        if len(piece) > room:
+            piece = memoryview(piece)
+            unsent.appendleft(piece[room:])
+            piece = piece[:room]
+        picked.append(piece)
+        room -= len(piece)
+    return picked

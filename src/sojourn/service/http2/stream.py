@@ -52,7 +52,7 @@ class Stream:
         self.gives = sender.stream_window  # what the client may still send
         self._owed = 0  # of what it has sent: it may send as much again
         self.takes = sender.initial  # what the client can still take; below zero: less than that
-        self.unsent: deque[memoryview] = deque()
+        self.unsent: deque[bytes | memoryview] = deque()
         self.trailers: bytes | None = None  # behind what is unsent
         self.pace: Pace | None = None  # while the client takes nothing
         self._can_go_on: asyncio.Event | None = None
@@ -87,7 +87,7 @@ class Stream:
         """Everything at once. Head and trailers are compressed already."""
         if not self.is_over:
             self.trailers = trailers
-            self.unsent.extend(memoryview(piece) for piece in body if piece)
+            self.unsent.extend(filter(None, body))
             self._sender.begin(self, head)
 
     def begin(self, head: bytes) -> None:
@@ -98,7 +98,7 @@ class Stream:
     def send(self, pieces: Sequence[bytes]) -> None:
         """Some bytes of an answer."""
         if not self.is_over:
-            self.unsent.extend(memoryview(piece) for piece in pieces if piece)
+            self.unsent.extend(filter(None, pieces))
             self._sender.go_on(self)
 
     def finish(self, trailers: bytes) -> None:
