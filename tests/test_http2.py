@@ -10,11 +10,13 @@ import socket
 import struct
 import time
 import tracemalloc
+import urllib.parse
 from typing import Any
 
 import h2.config
 import h2.connection
 import h2.events
+import hpack
 import numpy as np
 import pytest
 
@@ -23,7 +25,7 @@ from http2_client import INFER, LIVE, STREAM, RawClient, fields, packed, raw
 from sojourn.service.failures import Status
 from sojourn.service.grpc import exchange as exchange_module
 from sojourn.service.grpc.door import GrpcDoor
-from sojourn.service.grpc.framing import Messages
+from sojourn.service.grpc.framing import Messages, failed
 from sojourn.service.grpc.messages import KSERVE
 from sojourn.service.http.limits import Limits
 from sojourn.service.http2 import connection as connection_module
@@ -197,6 +199,7 @@ MALFORMED = {
     "a pseudo-field behind others": [*fields(), (":method", "POST")],
     "a name in capitals": [*fields(), ("X-Name", "a")],
     "a name with spaces": [*fields(), ("x name", "a")],
+    "a value of two lines": [*fields(), ("x-name", "a\r\nb: c")],
     "a field of HTTP/1": [*fields(), ("connection", "close")],
     "other te than trailers": [*fields(), ("te", "gzip")],
     "a length that is none": [*fields(), ("content-length", "-1")],
@@ -295,6 +298,13 @@ def test_trailers_end_a_request(client):
     client.send(frame(DATA, 0, 1, packed()))
     client.send(client.head(1, [("x-checksum", "1")], END_HEADERS | END_STREAM))
     assert client.answer(1)[0]["grpc-status"] == "0"
+
+
+@pytest.mark.parametrize("words", ["a b", "  a ", " ", "\ta\n", "% é"])
+def test_the_words_of_a_failure_are_a_field_of_http2(words):
+    told = dict(hpack.Decoder().decode(failed(Status.NOT_FOUND, words)))["grpc-message"]
+    assert told == told.strip()
+    assert urllib.parse.unquote(told) == words
 
 
 def test_what_heads_mean_changes_with_the_table(client):

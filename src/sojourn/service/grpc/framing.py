@@ -26,6 +26,7 @@ NO_GRPC = block((":status", "415"))  # what came is HTTP/2, and no call
 _TIMEOUT = re.compile(r"([0-9]{1,8})([HMSmun])")
 _UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 _PLAIN = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
+_ENDS = re.compile("^ +| +$")
 _MOST_WORDS = 1000  # characters
 _MOST_ENCODED = 6000  # clients refuse trailers of more than 8 KiB
 
@@ -37,10 +38,15 @@ def prefixed(message: bytes) -> tuple[bytes, bytes]:
 
 def failed(status: Status, words: str, *more: tuple[str, str]) -> bytes:
     """Trailers that say how a call has failed."""
-    told = quote(words[:_MOST_WORDS], safe=_PLAIN)
+    told = _encoded(words[:_MOST_WORDS])
     if len(told) > _MOST_ENCODED:
-        told = quote(words[: _MOST_WORDS // 2], safe=_PLAIN)
+        told = _encoded(words[: _MOST_WORDS // 2])
     return block(("grpc-status", str(status.grpc)), ("grpc-message", told), *more)
+
+
+def _encoded(words: str) -> str:
+    # gRPC leaves spaces as they are, HTTP/2 has none at the ends of a field.
+    return _ENDS.sub(lambda spaces: "%20" * len(spaces[0]), quote(words, safe=_PLAIN))
 
 
 @functools.lru_cache(256)

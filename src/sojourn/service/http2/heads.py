@@ -24,6 +24,7 @@ NO_TABLE = b"\x20"  # the change to no table at all
 _CHANGES = frozenset(bytes((first,)) for first in range(0x20, 0x40))  # how one begins
 _HARD = 4  # times the limit: beyond, the client is cut off; up to it, only the request refused
 _NAME = re.compile(rb"[a-z0-9!#$%&'*+.^_`|~-]+")
+_NO_TEXT = re.compile(rb"[\0\r\n]")
 _PSEUDO = frozenset({":method", ":scheme", ":path", ":authority"})
 _NEEDED = (":method", ":scheme", ":path")
 _OF_CONNECTIONS = frozenset(
@@ -104,6 +105,8 @@ def _head(read: Iterable[tuple[bytes, bytes]]) -> Head:
     for raw, raw_value in read:
         count += 1
         size += len(raw) + len(raw_value) + 32
+        if _NO_TEXT.search(raw_value):
+            raise StreamError(Code.PROTOCOL_ERROR, f"{raw[:30]!r} has more than one line")
         value = raw_value.decode("latin-1")
         if raw[:1] == b":":
             name = raw.decode("latin-1")
