@@ -54,7 +54,8 @@ from sojourn.service.http2.frames import (
     settings,
     window_update,
 )
-from sojourn.service.http2.heads import HeadReader, block
+from sojourn.service.http2.heads import Head, HeadReader, block
+from sojourn.service.http2.stream import Stream
 
 X = np.array([[1.0, 2.0]], np.float32)
 
@@ -796,6 +797,21 @@ def test_a_client_that_does_not_read_is_not_read_either(door):
     assert wire.is_read
 
 
+def test_a_large_answer_goes_by_tls_in_pieces_so_that_it_shows_whether_they_are_read(door):
+    connection, wire = connection_module.Connection(door), FakeWire(sslcontext=object())
+    connection.connection_made(wire)
+    client = RawClient(wire)
+    told = settings({Setting.INITIAL_WINDOW_SIZE: 2**30}) + window_update(0, 2**30)
+    connection.data_received(PREFACE + told + client.head(1, fields("/none")))
+    head = len(wire.written)
+    stream = Stream(3, Head(), connection)
+    stream.answer(b"", [b"a" * 2**20, b"b"], b"")
+    sent = wire.written[head:]
+    assert sent.count(b"a") == 2**20
+    assert b"b" in sent[-100:]
+    assert wire.largest < 2**17
+
+
 def test_a_request_may_take_longer_to_come_than_a_head(door):
     """However its frames are cut when time is looked at."""
     connection, wire = connection_module.Connection(door), FakeWire()
@@ -818,13 +834,15 @@ def test_a_request_may_take_longer_to_come_than_a_head(door):
 class FakeWire(asyncio.Transport):
     """A transport that keeps what is written."""
 
-    def __init__(self) -> None:
-        super().__init__({"peername": ("127.0.0.1", 1)})
+    def __init__(self, **facts: Any) -> None:
+        super().__init__({"peername": ("127.0.0.1", 1), **facts})
         self.is_read = True
+        self.largest = 0  # that was written at once
         self.written = b""
 
     def write(self, data: bytes) -> None:
         self.written += data
+        self.largest = max(self.largest, len(data))
 
     def get_write_buffer_size(self) -> int:
         return len(self.written)

@@ -134,6 +134,8 @@ class Connection(asyncio.Protocol):
         if self._reader.since is not None:
             self._reader.since = self._common.now
         self._transport.resume_reading()
+        if self.is_over:
+            self._leave()
         for stream in list(self._streams.values()):
             stream.wake()
 

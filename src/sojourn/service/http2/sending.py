@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from sojourn.service.http.limits import Common, Pace
@@ -58,6 +58,9 @@ class Sender:
         self._has_ended = False
         self._change = b""  # of the table for heads, that the next one says
         self.count = 0  # frames with bytes that were sent
+        # By TLS what is written at once is encrypted at once, and then nothing tells whether the
+        # client reads it.
+        self._is_tls = transport.get_extra_info("sslcontext") is not None
         host, port = (transport.get_extra_info("peername") or ("", 0))[:2]
         self.peer = f"ipv6:[{host}]:{port}" if ":" in host else f"ipv4:{host}:{port}"
 
@@ -68,12 +71,13 @@ class Sender:
 
     def end(self) -> None:
         """Send nothing more. The client may still be read, if it is not by TLS."""
-        if not self._has_ended and not self._transport.is_closing():
-            self._has_ended = True
-            if self._transport.can_write_eof():
-                self._transport.write_eof()
-            else:
-                self._transport.close()
+        self._has_ended = True
+        if self._transport.is_closing():
+            return
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        elif not self.is_full:  # else once it has been read, for then it would seem to stand still
+            self._transport.close()
 
     def grant(self, stream: int, count: int) -> None:
         """Let the client send so many bytes more."""
@@ -137,8 +141,11 @@ class Sender:
         if parts and not self._has_ended and not self._transport.is_closing():
             if sum(map(len, parts)) < _LARGE_BYTES:
                 self._transport.write(b"".join(parts))
-            else:
+            elif not self._is_tls:
                 self._transport.writelines(parts)
+            else:
+                for some in _together(parts):
+                    self._transport.write(some)
 
     def _wait(self, stream: Stream) -> None:
         if stream not in self.waiting:
@@ -227,3 +234,16 @@ def _picked(unsent: deque[Piece], room: int) -> list[Piece]:
         picked.append(piece)
         room -= len(piece)
     return picked
+
+
+def _together(parts: list[Piece]) -> Iterator[bytes]:
+    """Large pieces of them."""
+    some: list[Piece] = []
+    size = 0
+    for part in parts:
+        some.append(part)
+        size += len(part)
+        if size >= _LARGE_BYTES:
+            yield b"".join(some)
+            some, size = [], 0
+    yield b"".join(some)
