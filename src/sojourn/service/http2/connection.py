@@ -13,23 +13,16 @@ from typing import Protocol, cast
 from sojourn.service.http.limits import Common, Pace
 from sojourn.service.http2 import frames
 from sojourn.service.http2.frames import (
-    ACK,
     END_STREAM,
-    PING,
-    PUSH_PROMISE,
-    RST_STREAM,
-    SETTINGS,
-    WINDOW_UPDATE,
     Code,
     Http2Error,
     Setting,
     StreamError,
-    frame,
 )
 from sojourn.service.http2.heads import Head, HeadReader
 from sojourn.service.http2.reading import LARGEST_FRAME, FrameReader
 from sojourn.service.http2.sending import Sender
-from sojourn.service.http2.stream import Reader, Stream
+from sojourn.service.http2.stream import Reader, Stream, Streams
 
 _STREAM_WINDOW = 2**20  # what a client may send on a stream before it is told that more is welcome
 _WINDOW = 2**24  # the same of all its streams together
@@ -41,10 +34,6 @@ _LINGER_SECONDS = 2.0  # so that a client that still sends reads why the connect
 _CREDIT = 10_000
 _CREDIT_AT_A_LOOK = 500
 _CREDIT_FOR_DATA = 2  # as some clients give room for each, on the stream and on the connection
-_NOT_HTTP2 = (
-    b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\nconnection: close\r\n\r\n"
-    b"This port speaks gRPC, which is HTTP/2.\n"
-)
 
 
 class Door(Protocol):
@@ -57,14 +46,14 @@ class Door(Protocol):
         """Whether there is room for one more."""
 
     def left(self, connection: Connection) -> None:
-        """It is no more."""
+        """A connection has ended."""
 
     def begun(self, stream: Stream) -> Reader | None:
-        """Somebody asks for something. None: it has been answered."""
+        """A request has begun. Returns its reader; None if it has been answered."""
 
 
 class Connection(asyncio.Protocol):
-    """From the client's coming to its going."""
+    """One client, from its coming to its going."""
 
     def __init__(self, door: Door) -> None:
         self._door = door
@@ -74,12 +63,7 @@ class Connection(asyncio.Protocol):
         self._reader = cast(FrameReader, None)
         self.sender = cast(Sender, None)
         self._heads = HeadReader(self._limits.header_bytes)
-        self._streams: dict[int, Stream] = {}  # also those whose reader still works
-        self._last = 0  # the highest stream that the client has begun
-        # Streams that we have ended before the client had: it may have sent more of them before it
-        # hears of it, and meanwhile have had as many others ended and begun as there may be.
-        self._cut: dict[int, None] = {}
-        self._most_cut = 2 * door.most_streams
+        self._streams = Streams(door.most_streams)
         self._gives = 2**16 - 1  # what the client may still send
         self._owed = 0
         self._credit = _CREDIT
@@ -88,11 +72,11 @@ class Connection(asyncio.Protocol):
         self.is_over = False
         self._unread: Pace | None = None
         self._handlers: dict[int, Callable[[int, int, bytes], None]] = {
-            RST_STREAM: self._on_reset,
-            SETTINGS: self._on_settings,
-            PUSH_PROMISE: self._on_push,
-            PING: self._on_ping,
-            WINDOW_UPDATE: self._on_window,
+            frames.RST_STREAM: self._on_reset,
+            frames.SETTINGS: self._on_settings,
+            frames.PUSH_PROMISE: self._on_push,
+            frames.PING: self._on_ping,
+            frames.WINDOW_UPDATE: self._on_window,
         }
 
     # -- the transport's calls -------------------------------------------------------------------
@@ -108,7 +92,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self.is_over = True
-        for stream in list(self._streams.values()):
+        for stream in self._streams.all():
             self._lose(stream)
         self._streams.clear()
         self._door.left(self)
@@ -136,7 +120,7 @@ class Connection(asyncio.Protocol):
         self._transport.resume_reading()
         if self.is_over:
             self._leave()
-        for stream in list(self._streams.values()):
+        for stream in self._streams.all():
             stream.wake()
 
     def introduced(self) -> None:
@@ -153,7 +137,7 @@ class Connection(asyncio.Protocol):
 
     def not_http2(self, data: bytes) -> None:
         if data[:1].isalpha():
-            self.sender.write(_NOT_HTTP2)
+            self.sender.write(frames.NOT_HTTP2)
             self._leave()
         else:
             self._end(Code.PROTOCOL_ERROR, "this is not HTTP/2")
@@ -171,7 +155,7 @@ class Connection(asyncio.Protocol):
             self.sender.grant(0, self._owed)
             self._gives += self._owed
             self._owed = 0
-        stream = self._known(number, "bytes")
+        stream = self._streams.find(number, "bytes")
         if stream is None or stream.is_over:
             return None
         if stream.has_ended:
@@ -203,10 +187,10 @@ class Connection(asyncio.Protocol):
 
     def head(self, flags: int, number: int, block: bytes) -> None:
         try:
-            if number <= self._last:
+            if number <= self._streams.last:
                 self._on_trailers(flags, number, block)
                 return
-            self._last = number
+            self._streams.last = number
             head = self._heads.read(block)
             if self._is_going or len(self._streams) >= self._door.most_streams:
                 raise StreamError(Code.REFUSED_STREAM, "there are as many streams as it takes")
@@ -218,13 +202,13 @@ class Connection(asyncio.Protocol):
     def _begin(self, number: int, head: Head, flags: int) -> None:
         stream = Stream(number, head, self)
         stream.has_ended = bool(flags & END_STREAM)
-        self._streams[number] = stream
+        self._streams.add(stream)
         stream.reader = self._door.begun(stream)
         if stream.has_ended and not stream.is_over:
             self._ended(stream)
 
     def _on_trailers(self, flags: int, number: int, block: bytes) -> None:
-        stream = self._known(number, "a head")
+        stream = self._streams.find(number, "a head")
         self._heads.read_trailers(block)
         if stream is None or stream.is_over:
             return
@@ -252,63 +236,52 @@ class Connection(asyncio.Protocol):
             raise Http2Error(Code.ENHANCE_YOUR_CALM, "too many frames that say nothing")
 
     def _on_reset(self, flags: int, number: int, content: bytes) -> None:
-        stream = self._known(number, "a reset")
-        self._cut.pop(number, None)
+        stream = self._streams.find(number, "a reset")
+        self._streams.forget_cut(number)
         if stream is not None and not stream.is_over:
             stream.has_ended = True
             self._over(stream)
             self._lose(stream)
 
     def _on_settings(self, flags: int, number: int, content: bytes) -> None:
-        if flags & ACK:
+        if flags & frames.ACK:
             if content:
                 raise Http2Error(Code.FRAME_SIZE_ERROR, "it has no content")
             return
         # Of one that is there twice the last counts: each takes a look at all streams.
         for name, value in dict(frames.settings_in(content)).items():
             if name == Setting.INITIAL_WINDOW_SIZE:
-                self.sender.resize(value, list(self._streams.values()))
+                self.sender.resize(value, self._streams.all())
             elif name == Setting.MAX_FRAME_SIZE:
                 self.sender.larger_frames(value)
             elif name == Setting.HEADER_TABLE_SIZE:
                 self.sender.resize_table(value)
             elif name == Setting.ENABLE_PUSH and value > 1:
                 raise Http2Error(Code.PROTOCOL_ERROR, "push is on or off")
-        self.sender.write(frame(SETTINGS, ACK, 0))
+        self.sender.write(frames.frame(frames.SETTINGS, frames.ACK, 0))
 
     def _on_push(self, flags: int, number: int, content: bytes) -> None:
         raise Http2Error(Code.PROTOCOL_ERROR, "a client must not push")
 
     def _on_ping(self, flags: int, number: int, content: bytes) -> None:
-        if not flags & ACK:
-            self.sender.write(frame(PING, ACK, 0, content))
+        if not flags & frames.ACK:
+            self.sender.write(frames.frame(frames.PING, frames.ACK, 0, content))
 
     def _on_window(self, flags: int, number: int, content: bytes) -> None:
         count = frames.number_in(content)
         if not number:
             self.sender.more_room(count, None)
             return
-        stream = self._known(number, "a window")
+        stream = self._streams.find(number, "a window")
         if stream is not None and not stream.is_over:
             self.sender.more_room(count, stream)
 
     # -- streams ---------------------------------------------------------------------------------
 
-    def _known(self, number: int, what: str) -> Stream | None:
-        """The stream of a frame; None if it is over and may hear of it still."""
-        stream = self._streams.get(number)
-        if stream is not None or number in self._cut:
-            return stream
-        if not number or number > self._last or not number % 2:
-            raise Http2Error(Code.PROTOCOL_ERROR, f"{what} for a stream that is not there")
-        if what in ("bytes", "a head"):
-            raise Http2Error(Code.STREAM_CLOSED, f"{what} for a stream that has ended")
-        return None
-
     def _finished(self, stream: Stream, by_an_answer: bool) -> None:
         """We have ended a stream."""
         if not stream.has_ended:
-            self._note_cut(stream.number, 0)
+            self._streams.note_cut(stream.number)
             if by_an_answer:  # the client need not send the rest
                 self.sender.write(frames.reset(stream.number, Code.NO_ERROR))
         self._over(stream)
@@ -320,15 +293,15 @@ class Connection(asyncio.Protocol):
         self._reset(number, error, flags)
 
     def _reset(self, number: int, error: StreamError, flags: int = 0) -> None:
-        if number > self._last:
+        if number > self._streams.last:
             raise Http2Error(error.code, str(error))
         self.sender.write(frames.reset(number, error.code))
         stream = self._streams.get(number)
         if stream is None:
-            self._note_cut(number, flags)
+            self._streams.note_cut(number, flags)
         elif not stream.is_over:
             if not stream.has_ended:
-                self._note_cut(number, 0)
+                self._streams.note_cut(number)
             self._over(stream)
             self._lose(stream)
 
@@ -350,16 +323,10 @@ class Connection(asyncio.Protocol):
         left may still take what a stream takes."""
         if stream.reader is not None and stream.reader.is_busy():
             return
-        if self._streams.pop(stream.number, None) is not None and not self._streams:
+        if self._streams.remove(stream) and not self._streams:
             self._idle_since = self._common.now
             if self._is_going:
                 self._leave()
-
-    def _note_cut(self, number: int, flags: int) -> None:
-        if not flags & END_STREAM:
-            self._cut[number] = None
-            if len(self._cut) > self._most_cut:
-                del self._cut[next(iter(self._cut))]
 
     # -- ends ------------------------------------------------------------------------------------
 
@@ -378,7 +345,7 @@ class Connection(asyncio.Protocol):
     def _go(self) -> None:
         if not self.is_over and not self._is_going:
             self._is_going = True
-            self.sender.write(frames.going_away(self._last, Code.NO_ERROR))
+            self.sender.write(frames.going_away(self._streams.last, Code.NO_ERROR))
             if not self._streams:
                 self._leave()
 
@@ -391,8 +358,8 @@ class Connection(asyncio.Protocol):
 
     def _end(self, code: Code, why: str) -> None:
         """Say why, and read no more."""
-        self.sender.write(frames.going_away(self._last, code, why))
-        for stream in list(self._streams.values()):
+        self.sender.write(frames.going_away(self._streams.last, code, why))
+        for stream in self._streams.all():
             self._lose(stream)
         self._leave()
 

@@ -7,6 +7,10 @@ import struct
 from collections.abc import Iterator, Mapping
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+NOT_HTTP2 = (
+    b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\nconnection: close\r\n\r\n"
+    b"This port speaks gRPC, which is HTTP/2.\n"
+)
 HEAD_BYTES = 9
 LARGEST_WINDOW = 2**31 - 1
 LAST_STREAM = 2**31 - 1
