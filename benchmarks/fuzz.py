@@ -274,18 +274,17 @@ def serve(folder: str) -> None:
         sys.exit(1)
 
 
-class Errors(logging.StreamHandler[Any]):
+class Errors(logging.Handler):
     """Prints and counts them."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.setLevel(logging.ERROR)
+        super().__init__(logging.ERROR)
         self.count = 0
 
     def emit(self, record: logging.LogRecord) -> None:
         self.count += 1
         if self.count <= 20:
-            super().emit(record)
+            print(self.format(record), file=sys.stderr)
 
 
 def bytes_of(server: psutil.Process) -> int:
