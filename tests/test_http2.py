@@ -797,6 +797,25 @@ def test_a_client_that_does_not_read_is_not_read_either(door):
     assert wire.is_read
 
 
+def test_what_waits_is_not_slow_while_nothing_is_read(door):
+    connection, wire = connection_module.Connection(door), FakeWire()
+    connection.connection_made(wire)
+    connection.data_received(PREFACE + settings({Setting.INITIAL_WINDOW_SIZE: 1}))
+    stream = Stream(1, Head(), connection)
+    connection._streams.add(stream)
+    connection._streams.last = 1
+    stream.answer(b"", [b"ab"], b"")
+    connection.pause_writing()
+    door.common.now += 30
+    connection.resume_writing()
+    connection.look(door.common.now)
+    assert not stream.is_over
+    for _ in range(3):
+        door.common.now += 30
+        connection.look(door.common.now)
+    assert stream.is_over
+
+
 def test_a_large_answer_goes_by_tls_in_pieces_so_that_it_shows_whether_they_are_read(door):
     connection, wire = connection_module.Connection(door), FakeWire(sslcontext=object())
     connection.connection_made(wire)

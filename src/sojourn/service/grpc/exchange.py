@@ -163,8 +163,8 @@ class Exchange:
         """Whether a message has begun, takes memory, and does not come on as quickly as it must. It
         is asked once in a while."""
         messages = self._messages
-        if messages.is_between or messages.whole:  # else the client may wait for us
-            self._pace = None
+        if messages.is_between or messages.whole or self._stream.is_held_up:
+            self._pace = None  # the client may be waiting for us
         elif self._pace is None:
             self._pace = Pace(now, self._stream.came)
         else:

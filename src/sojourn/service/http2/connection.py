@@ -112,7 +112,7 @@ class Connection(asyncio.Protocol):
         self._transport.pause_reading()
 
     def resume_writing(self) -> None:
-        self.sender.is_full = False
+        self.sender.resume()
         self._unread = None
         self._left_since = self._common.now
         if self._reader.since is not None:

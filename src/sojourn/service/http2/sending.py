@@ -79,6 +79,13 @@ class Sender:
         elif not self.is_full:  # else once it has been read, for then it would seem to stand still
             self._transport.close()
 
+    def resume(self) -> None:
+        """The client reads again. What waits has not been slow meanwhile: nobody asked whether
+        there is room for it."""
+        self.is_full = False
+        for stream in self.waiting:
+            self._time(stream)
+
     def grant(self, stream: int, count: int) -> None:
         """Let the client send so many bytes more."""
         self.write(frames.window_update(stream, count))
@@ -150,7 +157,10 @@ class Sender:
     def _wait(self, stream: Stream) -> None:
         if stream not in self.waiting:
             self.waiting[stream] = None
-            stream.pace = Pace(self._common.now, -sum(map(len, stream.unsent)))
+            self._time(stream)
+
+    def _time(self, stream: Stream) -> None:
+        stream.pace = Pace(self._common.now, -sum(map(len, stream.unsent)))
 
     # -- what the client says of its room --------------------------------------------------------
 

@@ -62,6 +62,11 @@ class Stream:
         """Who is at the other end."""
         return self._sender.peer
 
+    @property
+    def is_held_up(self) -> bool:
+        """Whether nothing is read, as the client does not read either."""
+        return self._sender.is_full
+
     # -- what comes ------------------------------------------------------------------------------
 
     def read(self, piece: bytes, padding: int = 0) -> None:
