@@ -5,6 +5,7 @@ by the client of another library."""
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import socket
 import struct
@@ -795,6 +796,36 @@ def test_a_client_that_does_not_read_is_not_read_either(door):
     assert not wire.is_read
     connection.resume_writing()
     assert wire.is_read
+
+
+@pytest.mark.parametrize("what", ["answered", "streamed", "refused", "late", "left"])
+def test_a_call_leaves_nothing_to_the_garbage_collector(door, handler, what):
+    async def left_by_calls() -> int:
+        await door.start(handler)
+        connection, wire = connection_module.Connection(door), FakeWire()
+        connection.connection_made(wire)
+        client = RawClient(wire)
+        connection.data_received(PREFACE + settings({}))
+        for number in range(1, 101, 2):
+            if number == 11:
+                gc.collect()
+                gc.disable()
+            path = {"streamed": STREAM, "refused": "/none"}.get(what, INFER)
+            timeout = "0n" if what == "late" else "9S"
+            reset = frame(RST_STREAM, 0, number, bytes(4)) if what == "left" else b""
+            call = client.call(number, path, infer_request(X), grpc_timeout=timeout)
+            connection.data_received(call + reset)
+            while door._exchanges or connection._streams:
+                await asyncio.sleep(0)
+        found = gc.collect()
+        connection.connection_lost(None)
+        await door.stop(0)
+        return found
+
+    try:
+        assert asyncio.run(left_by_calls()) < 45
+    finally:
+        gc.enable()
 
 
 def test_what_waits_is_not_slow_while_nothing_is_read(door):

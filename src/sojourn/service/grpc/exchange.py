@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from sojourn.service.grpc.door import GrpcDoor
 
 _OK = 0
+_NO_CALL = Call()
 _MOST_WAITING = 16  # messages of a stream that wait for those before them
 _MOST_WAITING_BYTES = 2**20
 _MESSAGE_BYTES = 100  # that a message of a stream takes beside its own, while it waits
@@ -323,6 +324,7 @@ class Exchange:
             self._timer.cancel()
         self._give_back(self._held)
         self._task = self._stream.reader = None
+        self._call = _NO_CALL  # it refers to this, and nothing is to be left to the collector
         self._door.over(self, self._seen)
         self._stream.left()
 
