@@ -11,7 +11,7 @@ import pytest
 from sojourn.audit.facts import Facts, Growth, SessionRecord, Use
 from sojourn.audit.finding import Finding
 from sojourn.audit.judge import judge
-from sojourn.audit.silence import heard, is_silenced
+from sojourn.audit.noqa import heard, is_silenced
 from sojourn.values import Place
 
 MIB = 2**20

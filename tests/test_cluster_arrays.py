@@ -76,7 +76,7 @@ def test_a_peer_cannot_name_any_file(tmp_path: Path) -> None:
         held = file_of(memory)
         assert held is not None
         inode = os.fstat(held.fd).st_ino
-        with pytest.raises(SegmentError, match="another than it says"):
+        with pytest.raises(SegmentError, match="not what it announced"):
             sharing.answered((0, held.fd, inode + 1, 0), (4,), np.dtype("float32"))
         with pytest.raises(SegmentError, match="beyond"):
             sharing.asked((0, held.fd, inode, 2**20), (4,), np.dtype("float32"))

@@ -12,7 +12,6 @@ from sojourn.cluster.planner import (
     Close,
     Lost,
     Model,
-    Move,
     Node,
     Open,
     Order,
@@ -44,10 +43,6 @@ class Script:
             self.orders.append(order)
             if isinstance(order, Open):
                 size = self.planner.books.copies[order.copy].bytes
-                queue += self.planner.on_opened(order.copy, size, self.now)
-            elif isinstance(order, Move):
-                size = self.planner.books.copies[order.copy].bytes
-                queue += self.planner.on_closed(order.leaving, self.now, parked=order.restores)
                 queue += self.planner.on_opened(order.copy, size, self.now)
             elif isinstance(order, Park | Close):
                 parked = isinstance(order, Park)
@@ -342,17 +337,6 @@ def test_a_model_that_is_open_nowhere_says_what_it_lacks() -> None:
     assert lack("drawing") == "DeviceError: 'drawing' needs a gpu, and no node has one for it"
 
 
-def test_a_drained_node_hands_its_copies_over() -> None:
-    script = Script(4, 4, has_shared_storage=True)
-    script.model("m", 2)
-    [opened] = script.demand("m")
-    script.planner.on_changed(opened.copy)  # type: ignore[union-attr]
-    [order] = script.does(script.planner.on_drain(opened.node, script.now))  # type: ignore[union-attr]
-    assert isinstance(order, Move)
-    assert (order.source, order.restores) == (opened.node, True)  # type: ignore[union-attr]
-    assert order.target != order.source
-
-
 def test_a_model_that_needs_a_gpu_is_opened_where_there_is_one() -> None:
     script = Script(8)
     script.model("m", 1, device="gpu", pinned=True)
@@ -383,19 +367,16 @@ class AnyOrder(RuleBasedStateMachine):
             if isinstance(order, Lost):
                 continue
             self.pending.append(order)
-            node = order.source if isinstance(order, Move) else order.node
+            node = order.node
             assert node in self.planner.books.places, f"{order} is for a node that is gone"
             if isinstance(order, Park | Close):
                 model = self.planner.books.entries[order.copy.model]
-                is_drained = self.planner.books.places[node].is_draining
-                may_leave = model.is_gone or is_drained or order.copy.model == wanted_back
+                may_leave = model.is_gone or order.copy.model == wanted_back
                 assert may_leave or not model.model.pinned, f"{order}: pinned"
                 assert self.copies[order.copy] == node
-            elif isinstance(order, Open):
+            else:
                 assert order.copy not in self.copies
                 self.copies[order.copy] = node
-            else:
-                self.copies[order.copy] = order.target
 
     @rule(seconds=st.floats(0, 5))
     def time_passes(self, seconds: float) -> None:
@@ -411,19 +392,9 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(name=NODES)
     def a_node_is_lost(self, name: str) -> None:
         if name in self.planner.books.places:
-            is_of = {o: getattr(o, "node", None) or o.source for o in self.pending}  # type: ignore[union-attr]
-            self.pending = [o for o in self.pending if is_of[o] != name]
-            self.pending = [
-                o for o in self.pending if not (isinstance(o, Move) and o.target == name)
-            ]
+            self.pending = [o for o in self.pending if o.node != name]
             self.copies = {copy: node for copy, node in self.copies.items() if node != name}
             self.take(self.planner.on_node_lost(name, self.now))
-
-    @rule(name=NODES)
-    def a_node_is_drained(self, name: str) -> None:
-        place = self.planner.books.places.get(name)
-        if place is not None and not place.is_draining:
-            self.take(self.planner.on_drain(name, self.now))
 
     @rule(
         name=NAMES,
@@ -475,10 +446,6 @@ class AnyOrder(RuleBasedStateMachine):
     def an_order_is_carried_out(self, data: st.DataObject, fails: bool, grown: int) -> None:
         order = self.pending.pop(data.draw(st.integers(0, len(self.pending) - 1)))
         planner = self.planner
-        if isinstance(order, Move):
-            self.copies.pop(order.leaving, None)
-            self.take(planner.on_closed(order.leaving, self.now, parked=order.restores))
-            order = Open(order.copy, order.target, order.restores)
         if isinstance(order, Open):
             copy = planner.books.copies.get(order.copy)
             if copy is None:
@@ -526,7 +493,7 @@ class AnyOrder(RuleBasedStateMachine):
             if place.free_bytes < 0 and name not in self.crowded:  # what has grown cannot leave
                 since_looked = [c for c in place.copies.values() if c.stays_until]
                 assert since_looked or not books.candidates_on(place, self.now)
-        listed = sorted((p.free_bytes, n) for n, p in books.places.items() if not p.is_draining)
+        listed = sorted((p.free_bytes, n) for n, p in books.places.items())
         assert books._by_room == listed
         for entry in books.entries.values():
             assert entry.copies or not entry.is_gone

@@ -108,7 +108,7 @@ def test_a_lost_step_is_not_repeated_on_another_model_of_its_name(
             everywhere._links[session.link.facts.node_id] = Link(session.link.facts)
             other.unregister("counter")
             other.register("counter", models.counter)
-            with pytest.raises(sojourn.SessionBroken, match="registered anew"):
+            with pytest.raises(sojourn.SessionBroken, match="registered again"):
                 session.run("total", {"amount": 1.0}, timeout=30)
             with other.lease("counter", timeout=30) as new:
                 assert new.run("value") == 0.0

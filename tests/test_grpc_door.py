@@ -357,6 +357,17 @@ def test_messages_may_be_compressed(client, handler, compression):
     assert len(answers) == 1
 
 
+def test_a_compressed_message_counts_as_what_it_unfolds_to(handler):
+    door = GrpcDoor("127.0.0.1:0", limits=Limits(body_bytes=2**16))
+    zeros = infer_request(np.zeros((2**16, 2), np.float32))  # 512 KiB, of which 1 KiB are sent
+    with opened(door, handler) as address, connected(address) as client:
+        gzip = {"compression": grpc.Compression.Gzip}
+        assert refused(client, f"{KS}/ModelInfer", zeros, **gzip)[0] == "RESOURCE_EXHAUSTED"
+        assert not handler.asked
+        assert client(f"{KS}/ModelInfer", infer_request(X), **gzip).model_name == "double"
+        assert door.common.held_bytes == 0
+
+
 def test_connections_over_the_limit_are_refused_and_the_others_stay(handler):
     door = GrpcDoor("127.0.0.1:0", limits=Limits(connections=2))
     alone = {"options": [("grpc.use_local_subchannel_pool", 1)]}

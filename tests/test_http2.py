@@ -589,7 +589,7 @@ def test_answers_keep_to_the_clients_windows_and_frames(address, window, largest
 
 
 def test_a_large_message_comes_through_windows_that_are_much_smaller(address, door):
-    x = np.arange(2**22, dtype=np.float32).reshape(-1, 2)  # 16 MiB
+    x = np.arange(2**20, dtype=np.float32).reshape(-1, 2)  # 4 MiB
     client = LibraryClient(address, 2**20)
     with client.sock:
         stream = client.ask(INFER, packed(infer_request(x)))

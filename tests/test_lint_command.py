@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from sojourn.audit.codes import CODES
-from sojourn.audit.explain import page
+from sojourn.audit.codes import CODES, page
 from sojourn.cli import lint as lint_command
 from sojourn.cli.main import main
 

@@ -10,6 +10,7 @@ import random
 import shutil
 import signal
 import struct
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -33,6 +34,7 @@ from sojourn.service.grpc.messages import TENSORS, TFSERVING
 from sojourn.service.handler import Handler
 from sojourn.service.inference import Inference, ModelRef
 from sojourn.service.operating import Operating, Operation
+from sojourn.service.page.page import Page
 from sojourn.service.rules import ModelRules
 from sojourn.service.served import VersionState
 from sojourn.service.warming import RECORDED, read_records
@@ -793,17 +795,67 @@ def test_a_version_that_comes_while_the_server_starts_is_not_overlooked(tmp_path
     run(main)
 
 
-def test_versions_that_left_long_ago_are_forgotten(tmp_path, monkeypatch):
+def test_versions_that_left_long_ago_are_forgotten_and_what_was_counted_of_them_too(
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr(lives, "KEPT_VERSIONS", 1)
     write_version(tmp_path / "m", 1)
 
     async def main() -> None:
         async with serving({"m": str(tmp_path / "m")}) as catalogue:
+            handler = Handler(catalogue)
+            page = Page(handler)
             for number in (2, 3, 4):
+                await handler.infer(Inference(M, {"x": X}))
+                assert page._done()["m"].requests == 1
                 shutil.rmtree(tmp_path / f"m/{number - 1}")
                 write_version(tmp_path / "m", number)
                 await catalogue.load("m")
             assert states(catalogue) == {3: VersionState.END, 4: VersionState.AVAILABLE}
+            await handler.infer(Inference(M, {"x": X}))
+            assert [one.version for one in handler.statistics()] == [3, 4]
+            assert page._done()["m"].requests == 1  # and not what is left of all of them
+            await handler.close()
+
+    run(main)
+
+
+def test_evictions_that_wait_for_busy_models_hold_up_nothing_else(tmp_path, monkeypatch):
+    write_version(tmp_path / "m", 1)
+    is_free = threading.Event()
+
+    async def main() -> None:
+        async with serving({"m": str(tmp_path / "m")}) as catalogue:
+            handler = Handler(catalogue)
+            monkeypatch.setattr(catalogue.pool, "evict", lambda *_, **__: is_free.wait(60))
+            waiting = [asyncio.create_task(handler.evict("m")) for _ in range(40)]
+            try:
+                await asyncio.sleep(0)  # they have begun
+                assert await asyncio.wait_for(asyncio.to_thread(int), 20) == 0
+            finally:
+                is_free.set()
+            assert await asyncio.gather(*waiting) == [True] * 40
+
+    run(main)
+
+
+def test_a_model_that_is_replaced_again_and_again_has_two_names_in_the_pool(tmp_path):
+    for name in ("m", "m#2"):
+        (tmp_path / f"{name}.onnx").write_bytes(times(2))
+    other = ModelRules(path=str(tmp_path / "m#2.onnx"))
+    path = str(tmp_path / "m.onnx")
+
+    async def main() -> None:
+        async with serving({"m": path, "m#2": other}) as catalogue:
+            names = []
+            for runs in range(1, 5):
+                rules = ModelRules(path=path, max_runs=100 * runs)
+                await catalogue.reload({"m": rules, "m#2": other})
+                assert await answer(catalogue) == 8
+                assert await answer(catalogue, ModelRef("m#2")) == 8
+                names.append(catalogue.resolve(M).pool_name)
+            assert names == ["m#3", "m", "m#3", "m"]
+            assert (len(catalogue._by_key), catalogue.second_names) == (3, {"m#3"})
 
     run(main)
 

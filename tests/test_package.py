@@ -88,9 +88,15 @@ def test_importing_sojourn_is_light_and_what_is_asked_for_is_loaded_then():
         "print(sojourn.open is sojourn.open, 'numpy' in sys.modules)\n"
         "from sojourn import *\n"
         "print(isolated.__name__, Pool.__name__, audit.__name__)\n"
+        "print('sojourn.session.conversion.converting' in sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["False True", "True True", "isolated Pool sojourn.audit"]
+    assert done.stdout.splitlines() == [
+        "False True",
+        "True True",
+        "isolated Pool sojourn.audit",
+        "False",
+    ]
 
 
 def test_names_may_be_looked_up_first_on_several_threads_at_once():

@@ -298,6 +298,42 @@ def test_history_is_bounded_in_age_and_size(tmp_path: Path):
     assert path.stat().st_size < 1_000_000
 
 
+@pytest.mark.parametrize("damage", [b"m\xfe", b"", b"\xc1", 7])
+def test_what_is_damaged_in_the_file_costs_nothing_else(tmp_path: Path, damage: object):
+    path = tmp_path / "history.db"
+    now = time.time()
+
+    async def filled() -> None:
+        history = History(path)
+        await history.open()
+        history.add([point(now - 2, requests=1, model="m1"), point(now - 1, requests=2)])
+        for session in ("one", "two"):
+            history.add_receipt({"at": now, "session": session})
+        await history.close()
+
+    asyncio.run(filled())
+    with sqlite3.connect(path) as file:
+        for table, which in (("points", "model = 'm1'"), ("receipts", "session = 'one'")):
+            body: object = damage
+            if damage == b"m\xfe":  # a byte in the midst of text
+                [(whole,)] = file.execute(f"SELECT body FROM {table} WHERE {which}")
+                body = whole.replace(b"m1", damage).replace(b"one", b"\xfene")
+            file.execute(f"UPDATE {table} SET body = ? WHERE {which}", (body,))
+    file.close()
+
+    async def read() -> None:
+        history = History(path)
+        await history.open()
+        assert [p.requests for p in await history.points(EVERYTHING, 3600)] == [2]
+        assert await history.points("m1", 86400) == []
+        found = await history.receipts(10, lambda session: True)
+        assert [receipt["session"] for receipt in found] == ["two"]
+        assert history.problem == ""
+        await history.close()
+
+    asyncio.run(read())
+
+
 def test_a_file_that_cannot_be_written_costs_the_history_and_nothing_else(tmp_path: Path):
     stranger = tmp_path / "notes.txt"
     stranger.write_text("not a database, but long enough to look like one" * 100)
@@ -535,6 +571,7 @@ def test_nothing_is_done_by_get_unconfirmed_or_for_another_site(zygote: None):
         assert ask(server, "GET", act_path)[0] == 405
         assert ask(server, "POST", act_path, wish)[0] == 403
         assert ask(server, "POST", act_path, {"model": "adder"}, x_sojourn_page=secret)[0] == 400
+        assert ask(server, "POST", act_path, b'{"model": "\xff"}', x_sojourn_page=secret)[0] == 400
         foreign = {"x_sojourn_page": secret, "origin": "http://evil.example"}
         assert ask(server, "POST", act_path, wish, **foreign)[0] == 403
         assert ask(server, "GET", "/page/api/state", host="evil.example")[0] == 403

@@ -157,6 +157,44 @@ def test_predict_sends_what_it_was_given_or_says_why_not(
         assert predict._array("x", value, spec).tolist() == sent
 
 
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"", "EOF"),
+        (b"PK\3\4 an archive of several", "magic string"),
+        (b"\x93NUMPY\1\0\x10\0{'descr': ('<f8',\n", "array in a .npy file"),
+    ],
+)
+def test_a_damaged_array_is_told(content: bytes, why: str, tmp_path: Path) -> None:
+    (tmp_path / "x.npy").write_bytes(content)
+    result = called("predict", "times", str(tmp_path / "x.npy"), "--url=http://127.0.0.1:1")
+    assert (result.exit_code, why in result.output) == (2, True), result.output
+
+
+def test_an_input_that_is_given_twice_is_told() -> None:
+    result = called("predict", "times", "x=[1]", "x=[2]", "--url=http://127.0.0.1:1")
+    assert (result.exit_code, "given twice" in result.output) == (2, True), result.output
+
+
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:http", "http://127.0.0.1:99999", "http://[::1", "http://a b:80"]
+)
+def test_what_is_no_url_is_told(url: str) -> None:
+    result = called("ps", f"--url={url}")
+    assert (result.exit_code, "--url must be like" in result.output) == (2, True), result.output
+
+
+@pytest.mark.parametrize("content", ["caf\xe9-0123456789abcdef", "0123456789\x1babcdef"])
+def test_a_token_that_no_header_can_carry_is_told(content: str, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(content, "latin-1")
+    for words, environment in (
+        ([f"--token-file={tmp_path / 'token'}"], {}),
+        ([], {"SOJOURN_TOKEN": content}),
+    ):
+        result = called("ps", "--url=http://127.0.0.1:1", *words, env=environment)
+        assert (result.exit_code, "ASCII" in result.output) == (2, True), result.output
+
+
 def test_sigterm_answers_what_is_under_way_and_leaves_nothing(folder: Path) -> None:
     with serving(folder, str(folder / "models")) as server:
         answers: list[object] = []

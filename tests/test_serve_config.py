@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from served_models import times, write_version
+from sojourn.errors import ModelError
 from sojourn.service.config import Config, ConfigError, read_config
 from sojourn.service.config_changes import changes, check
 from sojourn.service.rules import ModelRules, keep_seconds, parse_duration
@@ -133,7 +135,7 @@ timeout = 0
         "'5m', not 'soon'",
         "serve.toml:10: models.resnet: no such setting: 'copes'; did you mean 'copies'?",
         "serve.toml:12: models.a/b: a model needs a path",
-        "serve.toml:12: models.a/b: a model's name must have no / or :, not 'a/b'",
+        "serve.toml:12: models.a/b: a model's name must be text without / or :, not 'a/b'",
         "serve.toml:13: models.a/b: copies must be a whole number of at least 1, not 0",
         "serve.toml:14: models.a/b: timeout must be positive, not 0.0",
     ]
@@ -254,6 +256,25 @@ def test_check_says_what_the_server_would_do_and_what_would_go_wrong(tmp_path, m
         "tokens: u cannot be read",
     ]
     assert check(read_config(None, {})).problems == ("there are no models to serve",)
+
+
+@pytest.mark.parametrize("what", ["access_log", "ready_file", "history"])
+def test_check_says_where_nothing_can_be_written(tmp_path, models, what):
+    (there,) = check(read(tmp_path, f'paths = ["models"]\n{what} = "f"')).problems or ("",)
+    (gone,) = check(read(tmp_path, f'paths = ["models"]\n{what} = "gone/f"')).problems
+    assert there == ""
+    assert gone == f"{what}: {tmp_path}/gone is no folder that can be written to"
+    assert not check(read(tmp_path, 'paths = ["models"]\naccess_log = "-"')).problems
+
+
+def test_a_model_that_no_answer_could_list_is_not_served(tmp_path, models):
+    path = str(tmp_path / os.fsdecode(b"bad\xff.onnx"))
+    os.link(models / "one.onnx", path)
+    with pytest.raises(ModelError, match="its name is not UTF-8; serve it as NAME=PATH"):
+        read_config(None, {}, {"paths": [path]}).entries()
+    with pytest.raises(ConfigError, match="must be text"):
+        read_config(None, {}, {"paths": [os.fsdecode(b"bad\xff") + f"={path}"]})
+    assert list(read_config(None, {}, {"paths": [f"good={path}"]}).entries()) == ["good"]
 
 
 def test_a_change_is_told_and_what_takes_a_restart_is_said(tmp_path):

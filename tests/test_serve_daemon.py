@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import signal
 import threading
 import time
@@ -15,9 +16,11 @@ from typing import Any
 
 import pytest
 
+import web  # noqa: F401  # libuv keeps what it makes with its first loop
 from served import models
 from sojourn.service.config import read_config
 from sojourn.service.daemon import Daemon
+from sojourn.service.log_lines import _Form
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -29,7 +32,14 @@ class FakeServer:
         self.operating = SimpleNamespace(gate=SimpleNamespace(tokens=None))
         self.grace_seconds = 0.0
         self.served: list[Any] = []
-        self.handler = SimpleNamespace(reload=self._reload)
+        self.can_watch = asyncio.Event()
+        self.watches = asyncio.Event()
+        catalogue = SimpleNamespace(watch=self._watch)
+        self.handler = SimpleNamespace(reload=self._reload, catalogue=catalogue)
+
+    async def _watch(self, seconds: float) -> None:
+        self.watches.set()
+        await self.can_watch.wait()
 
     async def _reload(self, entries: Any) -> None:
         self.served.append(sorted(entries))
@@ -66,6 +76,23 @@ def test_what_is_said_to_be_taken_over_is(daemon: Daemon, file: Path) -> None:
     assert server.served == [["thrice", "times"]]
 
 
+def test_the_last_configuration_has_the_last_word(daemon: Daemon, file: Path) -> None:
+    server: Any = daemon._server
+
+    async def twice() -> None:
+        file.write_text('paths = ["models"]\nwatch = 60\n')
+        first = asyncio.create_task(daemon._reload())
+        await server.watches.wait()  # for a look at the folders that is under way
+        file.write_text('paths = ["models/times"]\nwatch = 60\n')
+        second = asyncio.create_task(daemon._reload())
+        await asyncio.wait([second], timeout=0.2)
+        server.can_watch.set()
+        await asyncio.gather(first, second)
+
+    asyncio.run(twice())
+    assert server.served == [["thrice", "times"], ["times"]]
+
+
 @pytest.mark.parametrize(
     "text", ['paths = ["not-there"]', "grace = -1", "nonsense", 'tokens = "not-there"']
 )
@@ -76,6 +103,16 @@ def test_a_wrong_configuration_changes_nothing(daemon: Daemon, file: Path, text:
     told = asyncio.run(daemon._reload())
     assert all(line.startswith("nothing was changed: ") for line in told)
     assert (daemon._config, server.served) == (before, [])
+
+
+def test_no_name_and_no_last_words_can_fake_a_line_of_the_log() -> None:
+    words = "m\n2026-01-01T00:00:00.000Z INFO forged\x1b[31m\rover"
+    record = logging.makeLogRecord(
+        {"msg": "model.loaded %s", "args": (words,), "levelname": "INFO"}
+    )
+    first, second = _Form().format(record).split("\n")
+    assert first.endswith(" INFO model.loaded m")
+    assert second == "    2026-01-01T00:00:00.000Z INFO forged\\x1b[31m\\rover"
 
 
 def test_a_daemon_that_is_told_to_end_before_it_has_begun_ends_quietly(

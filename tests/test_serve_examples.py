@@ -1,4 +1,4 @@
-"""tf.Examples from JSON and back, without TensorFlow; classifying on any handler."""
+"""tf.Examples from JSON, without TensorFlow; classifying on any handler."""
 
 from __future__ import annotations
 
@@ -19,7 +19,15 @@ from sojourn.values import Signature, TensorSpec
 pytestmark = pytest.mark.quick
 
 
-def test_features_become_an_example_and_come_back():
+def features_of(serialized: bytes) -> dict[str, list[Any]]:
+    found = TENSORS.Example.FromString(serialized).features.feature
+    return {
+        name: list(getattr(feature, feature.WhichOneof("kind") or "int64_list").value)
+        for name, feature in found.items()
+    }
+
+
+def test_features_become_an_example():
     features = {
         "whole": [1, -(2**63)], "one": 2, "float": [1, 2.5], "text": "ü", "none": [],
         "bytes": [{"b64": "/w=="}, "a", {"b64": " Y\nQ"}], "yes": [True, 2],
@@ -28,9 +36,9 @@ def test_features_become_an_example_and_come_back():
     assert (
         TENSORS.Example.FromString(serialized).features.feature["none"].WhichOneof("kind") is None
     )
-    assert examples.to_json(serialized) == {
-        "whole": [1, -(2**63)], "one": [2], "float": [1.0, 2.5], "text": ["ü"], "none": [],
-        "bytes": [{"b64": "/w=="}, "a", "a"], "yes": [1, 2],
+    assert features_of(serialized) == {
+        "whole": [1, -(2**63)], "one": [2], "float": [1.0, 2.5], "text": ["ü".encode()],
+        "none": [], "bytes": [b"\xff", b"a", b"a"], "yes": [1, 2],
     }  # fmt: skip
 
 
@@ -61,12 +69,7 @@ def test_a_context_is_overruled_by_an_examples_own_features():
     own = examples.from_json({"a": 1})
     context = examples.from_json({"a": 2, "b": 3})
     (both,) = examples.with_context([own], context)
-    assert examples.to_json(both) == {"a": [1], "b": [3]}
-
-
-def test_what_is_no_example_is_refused():
-    with pytest.raises(Refused, match="not a serialized"):
-        examples.to_json(b"\xff")
+    assert features_of(both) == {"a": [1], "b": [3]}
 
 
 class Giving:

@@ -4,6 +4,7 @@ those who ask."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
 import json
 import os
@@ -13,6 +14,7 @@ import ssl
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,10 +25,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import sojourn
 import web  # noqa: F401 - what libuv makes once is there before anybody looks
+from faults.tools import wait_until
 from served import models
 from sojourn.cli.server_client import Client, ServerError
 from sojourn.service.addresses import parsed
 from sojourn.service.catalogue import Catalogue
+from sojourn.service.http.limits import Limits
 from sojourn.service.http.router import Role, Route
 from sojourn.service.operating import Operation
 from sojourn.service.page.guard import SECRET_HEADER
@@ -356,6 +360,42 @@ def test_tls_is_spoken_by_both_doors(pool: sojourn.Pool, tmp_path: Path) -> None
             old.wrap_socket(raw, server_hostname="127.0.0.1")
         credentials = grpc.ssl_channel_credentials(Path(authority.certificate).read_bytes())
         assert health(server, credentials) == b"\x08\x01"
+
+
+@pytest.mark.parametrize("door", ["http", "grpc"])
+def test_clients_that_never_greet_count_as_connected(
+    pool: sojourn.Pool, tmp_path: Path, door: str
+) -> None:
+    """Else they would take every descriptor, and no model could be opened."""
+    authority = Authority(tmp_path / "ca")
+    tls, limits = Tls(*authority.issue("server")), Limits(connections=3, header_seconds=300)
+    with (
+        server_of(pool, tmp_path / "m", tls=tls, limits=limits, grpc="127.0.0.1:0") as server,
+        contextlib.ExitStack() as stack,
+    ):
+        address = parsed(server.addresses[door])
+
+        def silent() -> socket.socket:
+            return stack.enter_context(socket.create_connection(address, 10))
+
+        first = [silent() for _ in range(3)]
+        assert silent().recv(1) == b""  # one too many
+        first[0].close()
+        context = ssl.create_default_context(cafile=authority.certificate)
+
+        def can_greet() -> bool:
+            raw = silent()
+            try:
+                with context.wrap_socket(raw, server_hostname="127.0.0.1"):
+                    return True
+            except OSError:
+                return False
+
+        wait_until(can_greet)
+        began = time.monotonic()
+        server.close()  # which waits for none of them
+        assert time.monotonic() - began < 60
+        assert first[1].recv(1) == b""
 
 
 def test_mutual_tls_wants_a_certificate_of_its_authority(

@@ -27,6 +27,7 @@ from sojourn.service.http.connection import Connection
 from sojourn.service.http.heads import KnownHeads
 from sojourn.service.http.limits import Common, Limits
 from sojourn.service.http.messages import Request, Response, json_response
+from sojourn.service.http.phases import Phase
 from sojourn.service.http.router import Role
 from sojourn.service.operating import Operation
 from sojourn.service.tokens import Tokens
@@ -185,6 +186,33 @@ def test_an_answer_can_come_in_pieces() -> None:
         assert ask_on(connection, "/echo").status == 200  # on the same connection
 
 
+def test_a_client_of_http_1_0_gets_an_answer_in_pieces_without_their_lengths() -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b"first,"
+        yield b""
+        yield b"last"
+
+    async def stream(request: Request) -> Response:
+        return Response(200, pieces(), "text/plain")
+
+    with echoing() as server, connected(server) as sock:
+        server.router.add("GET", "/stream", stream)
+        sock.sendall(b"GET /stream HTTP/1.0\r\nconnection: keep-alive\r\n\r\n")
+        got = read_response(sock)
+        assert "transfer-encoding" not in got.headers
+        assert got.headers["connection"] == "close"  # for its end is that of the answer
+        assert b"".join(iter(lambda: sock.recv(100), b"")) == b"first,last"
+
+
+def test_a_whole_url_is_answered_as_its_path_is() -> None:
+    with echoing() as server, connected(server) as sock:
+        sock.sendall(b"GET http://any:80/echo HTTP/1.1\r\nhost: t\r\n\r\n")
+        assert read_response(sock).status == 200
+        sock.sendall(b"PUT http://any:80/echo HTTP/1.1\r\nhost: t\r\n\r\n")
+        got = read_response(sock)
+        assert (got.status, got.headers["allow"]) == (405, "GET, HEAD, POST")
+
+
 def test_unknown_paths_and_methods_are_told() -> None:
     with echoing() as server:
         assert ask(server, "/nowhere").status == 404
@@ -278,6 +306,33 @@ def test_a_client_that_sends_on_can_read_why_it_was_refused() -> None:
         assert read_response(sock).status == 413
 
 
+def test_an_answer_is_read_to_its_end_although_the_next_request_was_refused() -> None:
+    size, refused = 8 * 2**20, asyncio.Event()
+
+    async def large(request: Request) -> Response:
+        await refused.wait()
+        return Response(200, bytes(size))
+
+    with echoing(TIGHT) as server, connected(server) as sock:
+        server.router.add("GET", "/large", large)
+        sock.sendall(b"GET /large HTTP/1.1\r\nhost: t\r\n\r\n" + post(bytes(20_000)))
+
+        async def until_refused() -> None:
+            connections = server._doors["http"]._listener.connections  # type: ignore[attr-defined]
+            while not any(c.phase is Phase.OVER for c in connections):
+                await asyncio.sleep(0)
+            refused.set()
+
+        server.call(until_refused)
+        with contextlib.suppress(ConnectionError):
+            for _ in range(50):
+                sock.sendall(bytes(1000))
+                got = sock.recv(1000, socket.MSG_PEEK)
+                assert got.startswith(b"HTTP/1.1 200")
+        got_all = read_response(sock)
+        assert (got_all.status, len(got_all.body)) == (200, size)
+
+
 def test_a_chunked_body_that_grows_too_large_is_refused() -> None:
     with echoing(TIGHT) as server, connected(server) as sock:
         sock.sendall(b"POST /echo HTTP/1.1\r\nhost: t\r\ntransfer-encoding: chunked\r\n\r\n")
@@ -299,6 +354,17 @@ def test_a_head_that_is_too_large_is_refused(head: bytes) -> None:
         sock.sendall(b"GET /echo HTTP/1.1\r\nhost: t\r\n" + head)
         assert read_response(sock).status == 431
         assert is_closed(sock)
+
+
+def test_a_trailer_is_no_header() -> None:
+    async def told(request: Request) -> Response:
+        return json_response(dict(request.headers))
+
+    with echoing() as server, connected(server) as sock:
+        server.router.add("POST", "/told", told)
+        sock.sendall(b"POST /told HTTP/1.1\r\nhost: t\r\ntransfer-encoding: chunked\r\n\r\n")
+        sock.sendall(b"0\r\nhost: other\r\nauthorization: Bearer smuggled\r\n\r\n")
+        assert read_response(sock).json == {"host": "t", "transfer-encoding": "chunked"}
 
 
 def test_a_trailer_that_is_too_large_is_refused() -> None:
@@ -456,6 +522,32 @@ def test_a_client_that_never_ends_its_body_is_cut_off() -> None:
         sock.sendall(b"POST /echo HTTP/1.1\r\nhost: t\r\ncontent-length: 100\r\n\r\nx")
         assert read_response(sock).status == 408
         assert is_closed(sock)
+
+
+def test_a_client_whose_requests_are_not_read_is_not_taken_to_be_slow() -> None:
+    go_on = asyncio.Event()
+
+    async def slow(request: Request) -> Response:
+        await go_on.wait()
+        return Response(200)
+
+    with echoing(TIGHT) as server, connected(server) as sock:
+        server.router.add("GET", "/slow", slow)
+        one = b"GET /slow HTTP/1.1\r\nhost: t\r\n\r\n"
+        sock.sendall(one * (1 + TIGHT.pipelined) + one[:9])
+
+        async def much_later() -> None:
+            connections = server._doors["http"]._listener.connections  # type: ignore[attr-defined]
+            while not any(c.phase is Phase.HEAD for c in connections):
+                await asyncio.sleep(0)
+            for connection in connections:
+                connection.look(time.monotonic() + 3600)
+            go_on.set()
+
+        server.call(much_later)
+        sock.sendall(one[9:])
+        for _ in range(2 + TIGHT.pipelined):
+            assert read_response(sock).status == 200
 
 
 def test_a_client_that_sends_much_of_its_body_and_then_stops_is_cut_off() -> None:
@@ -733,6 +825,15 @@ def test_a_server_on_a_closed_pool_does_not_start() -> None:
     with pytest.raises(sojourn.SessionClosed, match=r"the pool was closed at .*test_service_http"):
         server.start()
     server.close()
+
+
+def test_a_server_whose_pool_is_closed_meanwhile_is_alive_and_not_ready() -> None:
+    pool = sojourn.Pool()
+    with serving(pool) as server:
+        assert ask(server, "/readyz").status == 200
+        pool.close()
+        assert (ask(server, "/healthz").status, ask(server, "/readyz").status) == (200, 503)
+        assert ask(server, "/v2/health/ready").json["ready"] is False
 
 
 def test_an_address_in_use_is_told_and_nothing_is_left() -> None:

@@ -547,6 +547,34 @@ def test_the_limits_hold_also_while_a_model_is_opened_to_learn_its_signature(
     run(pool, work, adder=ModelRules(max_queue=2))
 
 
+def test_every_request_is_counted_once_whatever_it_came_to(pool: sojourn.Pool) -> None:
+    pool.register("adder", models.adder, exclusive=True)
+
+    async def work(desk: Desk) -> None:
+        ref = ModelRef("adder")
+        with pool.lease("adder"):
+            # As TensorFlow Serving's REST does it: the signature is asked for before the body.
+            soon = time.monotonic() + 0.1
+            late = [desk.handler.signature(ref, None, soon) for _ in range(2)]
+            waiting = asyncio.gather(*late, return_exceptions=True)
+            await asyncio.sleep(0)
+            with pytest.raises(Refused):
+                await desk.handler.signature(ref)
+            await waiting
+            with pytest.raises(Refused):
+                await desk.handler.signature(ref, None, time.monotonic() - 1)
+        assert await desk.ask("adder", a=1.0, b=2.0) == 3
+        with pool.lease("adder"), pytest.raises(Refused):  # it waits for a copy, alone
+            await desk.ask("adder", deadline=time.monotonic() + 0.1, a=1.0, b=2.0)
+        with pytest.raises(Refused):
+            await desk.ask("adder", a=1.0)
+        (found,) = desk.handler.statistics("adder")
+        assert (found.succeeded, found.failed, found.refused, found.late) == (1, 6, 1, 4)
+        assert len(desk.handler.failures) == 6
+
+    run(pool, work, adder=ModelRules(max_queue=2))
+
+
 def test_a_busy_model_does_not_keep_another_waiting(pool: sojourn.Pool, tmp_path: Path) -> None:
     (tmp_path / "times.onnx").write_bytes(served_models.times(2))
     pool.register("times", tmp_path / "times.onnx")

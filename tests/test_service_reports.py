@@ -171,6 +171,9 @@ def test_the_last_lines_are_kept_and_those_who_follow_get_the_new_ones(
             assert await ahead == "line 3"
             lines.end_following()
             assert [line async for line in following] == []
+            late = asyncio.wait_for(anext(lines.follow(1)), 10)  # asked for while it drains
+            assert await late == "line 3"
+            assert [line async for line in lines.follow(0)] == []
         finally:
             logger.removeHandler(lines)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import ssl
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -263,6 +265,57 @@ def test_a_log_on_a_full_disk_harms_nobody(caplog: pytest.LogCaptureFixture) -> 
     assert "the access log cannot be written" in caplog.text
 
 
+def test_lines_that_a_full_disk_has_cost_are_counted_and_harm_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access_log, "GATHER_SECONDS", 0.0)
+    path = tmp_path / "access.jsonl"
+    is_full, has_failed = threading.Event(), threading.Event()
+    write = os.write
+
+    def some(fd: int, data: bytes) -> int:
+        if not is_full.is_set():
+            return write(fd, data)
+        if not data.startswith(b"{"):
+            has_failed.set()
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(fd, data[:20])
+
+    log = AccessLog(str(path))
+    monkeypatch.setattr(access_log.os, "write", some)
+    log.write(entry(0))
+    until_written(path, 1)
+    is_full.set()
+    log.write(entry(1))
+    assert has_failed.wait(30)
+    is_full.clear()
+    log.write(entry(2))
+    log.close()
+    whole = [line for line in path.read_text().splitlines() if line.endswith("}")]
+    lines = [json.loads(line) for line in whole]
+    assert [line.get("request_id") for line in lines] == ["id-0", "id-2", None]
+    assert lines[-1]["dropped_lines"] == 1
+
+
+def test_a_log_whose_reader_has_stopped_does_not_keep_a_server_from_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(access_log, "LAST_SECONDS", 0.1)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        log = AccessLog(str(pipe))
+        for number in range(2_000):
+            log.write(entry(number))
+        log.close()
+        assert "the access log is not read" in caplog.text
+    finally:
+        os.close(reader)
+    log._thread.join()
+    os.close(log._fd)
+
+
 # -- TLS -------------------------------------------------------------------------------------------
 
 
@@ -284,9 +337,6 @@ def test_a_certificate_and_its_key_make_a_context_that_takes_no_old_tls(tmp_path
     assert context.minimum_version is ssl.TLSVersion.TLSv1_2
     assert context.verify_mode is ssl.CERT_NONE
     assert Tls(certificate, key, certificate).context().verify_mode is ssl.CERT_REQUIRED
-    chain, private, authority = Tls(certificate, key, certificate).parts()
-    assert chain == authority
-    assert b"PRIVATE KEY" in private
 
 
 def test_files_that_do_not_fit_are_refused_by_name(tmp_path: Path) -> None:

@@ -6,12 +6,16 @@ import numpy as np
 import tensorflow as tf
 import tensorflow.contrib.slim as slim
 from tensorflow.contrib import crf, legacy_seq2seq, rnn
+from tensorflow.contrib.estimator import *  # noqa: F403
+from tensorflow.contrib.framework import *  # noqa: F403
 from tensorflow.contrib.framework import arg_scope
 from tensorflow.contrib.framework.python.ops import variables as contrib_variables
+from tensorflow.contrib.layers import *  # noqa: F403
 from tensorflow.contrib.layers import fully_connected, xavier_initializer
 from tensorflow.contrib.tpu.python.tpu import tpu_config, tpu_estimator, tpu_optimizer
 from tensorflow.python.util import nest
 
+assert tf.contrib.layers.conv2d is conv2d  # noqa: F405
 tf.set_random_seed(4)  # with some weights every unit is off from the start
 assert contrib_variables.get_or_create_global_step is tf.train.get_or_create_global_step
 assert tpu_config.RunConfig is tf.contrib.tpu.RunConfig

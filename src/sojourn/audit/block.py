@@ -13,7 +13,7 @@ from typing import Any, overload
 from sojourn.audit.facts import Facts
 from sojourn.audit.finding import Finding
 from sojourn.audit.judge import judge
-from sojourn.audit.silence import heard
+from sojourn.audit.noqa import heard
 from sojourn.audit.watch import Watch, join_watch, leave_watch
 
 
@@ -103,7 +103,7 @@ class Audit:
         return self.found
 
     def mark_exit(self) -> None:
-        """Say that the program has come to its end; what follows is only its cleaning up."""
+        """Note that the program has ended; what follows is its clean-up."""
         if self._watch is not None:
             self._exit_at = self._watch.now()
 

@@ -5,8 +5,10 @@ A code never changes its meaning and is never given to another finding.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.resources import files
 from types import MappingProxyType
 
 
@@ -102,16 +104,15 @@ CODES: Mapping[str, Code] = MappingProxyType(
     }
 )
 
-__all__ = [
-    "BORROWED_DEFAULT",
-    "CODES",
-    "GRAPH_GROWS",
-    "INTERACTIVE_LEFT",
-    "MEMORY_KEPT",
-    "NEVER_CLOSED",
-    "OPEN_AT_EXIT",
-    "REPLACED",
-    "SESSION_PER_CALL",
-    "USED_AFTER_CLOSE",
-    "Code",
-]
+
+def page() -> str:
+    """The page on the codes, as it is installed. `docs/codes.md` is the same page."""
+    return files("sojourn.audit").joinpath("codes.md").read_text(encoding="utf-8")
+
+
+def explain(code: str) -> str:
+    """The section on one code, without its heading mark."""
+    match = re.search(rf"^## {code}\n(.*?)(?=^## |\Z)", page(), re.MULTILINE | re.DOTALL)
+    if match is None:
+        raise KeyError(code)
+    return f"{code}\n\n{match.group(1).strip()}"

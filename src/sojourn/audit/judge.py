@@ -21,7 +21,7 @@ from sojourn.audit.codes import (
     USED_AFTER_CLOSE,
     Code,
 )
-from sojourn.audit.facts import Facts, Growth, SessionRecord
+from sojourn.audit.facts import Facts, Growth, SessionRecord, Use
 from sojourn.audit.finding import Finding
 from sojourn.values import Place, format_bytes
 
@@ -85,20 +85,12 @@ def _unclosed_message(code: Code, group: list[SessionRecord], facts: Facts) -> s
 
 
 def _used_after_close(facts: Facts) -> Iterator[Finding]:
-    uses = [(use, session) for session in facts.sessions for use in session.late_uses]
-    for place, group in _grouped(uses, lambda pair: pair[0].place):
-        use, session = group[0]
+    def message(session: SessionRecord) -> str:
         where = f"{session.closed_place}" if session.closed_place else "another thread"
-        yield Finding(
-            code=USED_AFTER_CLOSE.code,
-            place=place,
-            message=f"{session.kind} of {session.place} used after it was closed by {where}",
-            stack=use.stack,
-            count=len(group),
-            sessions=_serials(session for _, session in group),
-            at=use.at,
-            scope=session.scope,
-        )
+        return f"{session.kind} of {session.place} used after it was closed by {where}"
+
+    uses = [(use, session) for session in facts.sessions for use in session.late_uses]
+    yield from _by_line(USED_AFTER_CLOSE, uses, message)
 
 
 def _session_per_call(facts: Facts) -> Iterator[Finding]:
@@ -153,12 +145,21 @@ def _guilty_lines(growths: list[Growth]) -> list[tuple[Place, int]]:
 
 def _borrowed_defaults(facts: Facts) -> Iterator[Finding]:
     uses = [(use, session) for session in facts.sessions for use in session.borrowed]
+    yield from _by_line(
+        BORROWED_DEFAULT, uses, lambda s: f"runs on the default session that {s.place} installed"
+    )
+
+
+def _by_line(
+    code: Code, uses: list[tuple[Use, SessionRecord]], message: Callable[[SessionRecord], str]
+) -> Iterator[Finding]:
+    """One finding for each line that uses sessions so."""
     for place, group in _grouped(uses, lambda pair: pair[0].place):
         use, session = group[0]
         yield Finding(
-            code=BORROWED_DEFAULT.code,
+            code=code.code,
             place=place,
-            message=f"runs on the default session that {session.place} installed",
+            message=message(session),
             stack=use.stack,
             count=len(group),
             sessions=_serials(session for _, session in group),
@@ -177,7 +178,7 @@ def _memory_kept(facts: Facts) -> Iterator[Finding]:
 
 
 def kept_bytes(session: SessionRecord, facts: Facts) -> int:
-    """What a closed session held and did not give back, while the program still had work to do."""
+    """What a closed session held and did not return, while the program still had work to do."""
     closed_at = session.closed_at
     if closed_at is None:
         return 0

@@ -51,7 +51,7 @@ class Meter:
         return self._last
 
     def close(self) -> None:
-        """Give the descriptor back. May be called twice."""
+        """Close the descriptor. May be called twice."""
         if self._is_open():
             os.close(self._fd)
         self._fd = -1

@@ -1,4 +1,4 @@
-"""What an ending gives back, and how soon."""
+"""How much memory an ending returns, and how soon."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class _Switching:
         self._pool.close()
 
     def switch(self, x: np.ndarray) -> None:
-        """Lease the model that is not there, for which the other one leaves."""
+        """Lease the model that is not open, for which the other one is closed."""
         self.switch_times.append(self._timed(next(self._names), x))
 
     def open(self, x: np.ndarray) -> None:

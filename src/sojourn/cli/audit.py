@@ -26,7 +26,7 @@ from sojourn.cli.terminal import wants_colour
 @click.option("--ignore", metavar="CODES", default="", help="Codes to leave out: SOJ003,SOJ007.")
 @program_options
 def command(chosen: Chosen, page: Path | None, data: Data, ignore: str) -> None:
-    """Run a program that knows nothing of sojourn, and report what its TensorFlow sessions leak.
+    """Run a program, unchanged, and report what its TensorFlow sessions leak.
 
     \b
         sojourn audit train.py --epochs 3

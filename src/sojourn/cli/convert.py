@@ -1,4 +1,4 @@
-"""`sojourn convert`: what other engines make of a model, ahead of time."""
+"""`sojourn convert`: convert a model for other engines ahead of time."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _read_samples(_ctx: Any, _parameter: Any, paths: tuple[str, ...]) -> Any:
 @click.option(
     "--tolerance",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    help="The largest difference; measured if not given.",
+    help="The largest difference allowed. Default: measured.",
 )
 @click.option(
     "--samples",
@@ -52,7 +52,7 @@ def _read_samples(_ctx: Any, _parameter: Any, paths: tuple[str, ...]) -> Any:
     multiple=True,
     callback=_read_samples,
     metavar="FILE",
-    help="An .npz file of inputs by name to compare with; may be repeated. Made up if not given.",
+    help="An .npz file of inputs by name to compare with; may be repeated. Default: generated.",
 )
 @click.option("--clear", is_flag=True, help="Remove everything that was converted before.")
 @data_options
@@ -67,8 +67,8 @@ def command(
 ) -> None:
     """Convert a TensorFlow model for other engines, and compare them with TensorFlow.
 
-    PATH is a SavedModel folder, a .keras or .h5 file, a frozen .pb, or a checkpoint. What comes of
-    it is kept, and found by `sojourn.open(PATH, engine=...)` with the same samples and tolerance.
+    PATH is a SavedModel folder, a .keras or .h5 file, a frozen .pb, or a checkpoint. The result is
+    kept and found by `sojourn.open(PATH, engine=...)` with the same samples and tolerance.
     The exit code is 1 when no engine can be used.
     """
     if path is None and not clear:

@@ -48,12 +48,12 @@ def command(data: Data) -> None:
 
 
 def _busy_machine() -> str:
-    """What the times suffer from, if others want more than the cores there are."""
+    """A warning if the machine is too busy for the times to mean much."""
     load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
     if load <= cores:
         return ""
     return (
-        f"This machine was busy when it began (load {load:.1f} on {cores} cores): a call to a "
+        f"This machine was busy at the start (load {load:.1f} on {cores} cores): a call to a "
         "worker then waits for a core twice, a raw one does not."
     )
 
@@ -125,7 +125,7 @@ def print_table(console: Any, raw: Side, ours: Side) -> None:
         f"sojourn holds [green]{format_bytes(ours.models[-1]['kept'])}[/] (Python objects of its "
         f"graphs); its zygote, which has TensorFlow imported for the next session, stands at "
         f"{format_bytes(ours.imported['standing'])}.\n"
-        "One call takes one row through the model: the median of calls in turns, on both.\n"
-        "Next: [bold]sojourn bench[/bold] measures every claim, docs/index.md leads on.",
+        "One call computes one row: the median of calls on both sides in turn.\n"
+        "Next: [bold]sojourn bench[/bold] measures every claim; docs/index.md has more.",
         highlight=False,
     )

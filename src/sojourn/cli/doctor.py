@@ -1,4 +1,4 @@
-"""`sojourn doctor`: is this machine fit, and what would cure it."""
+"""`sojourn doctor`: whether this machine is fit, and what to do if not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 def command(data: Data) -> None:
     """Check Python, TensorFlow, GPUs, the kernel's features, limits and stale processes.
 
-    Features are tried, not looked up. Every line is ok, a warning or a problem, with the cure.
+    Features are tried, not looked up. Every line is ok, a warning or a problem with advice.
     The exit code is 1 if there is a problem. TensorFlow is not imported.
     """
     from sojourn.probes import doctor, machine

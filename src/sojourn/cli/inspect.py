@@ -21,7 +21,7 @@ _MOST_FINDINGS = 50
 @click.option("--all", "show_all", is_flag=True, help="Show every op, layer and weight.")
 @data_options
 def command(path: str, show_all: bool, data: Data) -> None:
-    """Tell what a model contains by reading it, without loading it and without its framework.
+    """Show what a model contains, without loading it and without its framework.
 
     PATH is a SavedModel folder, a .keras, .h5, .onnx or .tflite file, a frozen .pb, or a
     checkpoint. The exit code is 1 when something in it touches files or the network or runs code,
@@ -102,6 +102,6 @@ def _print(summary: ModelSummary, show_all: bool) -> None:
     if summary.is_dangerous:
         line("Open it only with untrusted=True, or not at all.", "bold red")
     elif summary.unread:
-        line("Not all of it was looked at: open it only with untrusted=True.", "bold red")
+        line("Not all of it was read: open it only with untrusted=True.", "bold red")
     else:
         line("Nothing dangerous was found.", "green")

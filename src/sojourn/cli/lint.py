@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from sojourn.audit.codes import CODES
-from sojourn.audit.explain import explain as explain_code
+from sojourn.audit.codes import explain as explain_code
 from sojourn.audit.lint import Outcome, Settings, check_paths
 from sojourn.audit.lint.fix import Fixed, FixerMissing, fix_source, require_libcst
 from sojourn.audit.lint.formats import FORMATS, as_json, as_text
@@ -113,7 +113,7 @@ def _write(fixes: dict[str, Fixed]) -> None:
     for path, fixed in fixes.items():
         try:
             if Path(path).read_bytes() != fixed.before:  # an editor has saved it since
-                raise OSError("it has changed meanwhile, fix it again")
+                raise OSError("it has changed meanwhile; run --fix again")
             replace_file(path, fixed.after)
         except OSError as error:
             raise click.ClickException(f"{path} is as it was: {error}") from None

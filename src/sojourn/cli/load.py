@@ -12,7 +12,7 @@ from sojourn.values import format_bytes
 
 @click.command(name="load")
 @click.argument("model")
-@click.option("--version", type=click.IntRange(min=1), help="This version; else those served.")
+@click.option("--version", type=click.IntRange(min=1), help="This version. Default: those served.")
 @server_options
 @data_options
 def command(model: str, version: int | None, wanted: Wanted, data: Data) -> None:

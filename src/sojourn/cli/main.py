@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import gc
 import importlib
 import os
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -18,22 +21,32 @@ COMMANDS = {
     "bench": "Compare raw TensorFlow with sojourn on this machine, as ratios.",
     "convert": "Convert a model for other engines, and compare them with TensorFlow.",
     "demo": "Train several models on raw TensorFlow and on sojourn, and compare.",
-    "doctor": "Check that this machine has what sojourn needs, with the cure where it has not.",
-    "inspect": "Tell what a model contains by reading it, without loading it.",
+    "doctor": "Check that this machine has what sojourn needs, and say what to do if not.",
+    "inspect": "Show what a model contains, without loading it.",
     "lint": "Find sessions that are never closed, by reading the source.",
     "load": "Have a running server load a model.",
     "logs": "Print what a running server has logged.",
     "nodes": "List the nodes of a cluster, their budgets and copies.",
-    "predict": "Ask a model of a running server.",
+    "predict": "Send a request to a model of a running server.",
     "ps": "List the running servers and their models.",
     "report": "Make a page of memory, sessions and latencies from recorded events.",
     "run": "Run a TensorFlow 1 program, unmodified, on the TensorFlow of today.",
     "serve": "Serve models by HTTP and gRPC.",
-    "stop": "Have a server answer what is under way, and end.",
-    "top": "Watch the sessions of this user over all processes.",
-    "unload": "Have a running server give a model's memory back.",
+    "stop": "Stop a server after the requests under way.",
+    "top": "Watch this user's sessions in all processes.",
+    "unload": "Have a running server free a model's memory.",
 }
 _RUN_PROGRAMS = ("audit", "run")  # whose streams and errors are their own
+
+
+@contextlib.contextmanager
+def loading() -> Iterator[None]:
+    """While modules are imported, none is garbage: the collector need not look."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 class _Lazy(click.Group):
@@ -54,7 +67,8 @@ class _Lazy(click.Group):
             return None
         if name not in _RUN_PROGRAMS:
             _show_what_can_be_shown()
-        command = importlib.import_module(f"sojourn.cli.{name}").command
+        with loading():
+            command = importlib.import_module(f"sojourn.cli.{name}").command
         assert isinstance(command, click.Command)
         return command
 
@@ -64,7 +78,7 @@ class _Lazy(click.Group):
 
 
 def _show_what_can_be_shown() -> None:
-    """A stream that is closed, or lacks a character, is no reason to fail."""
+    """A closed stream, or one that lacks a character, must not make the command fail."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:

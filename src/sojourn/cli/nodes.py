@@ -15,7 +15,7 @@ HEADINGS = ("node", "holds", "of", "calls", "model", "state", "size", "leases", 
 
 
 @click.command(name="nodes")
-@click.option("--address", default="auto", help="Where Ray is; found by itself on its own nodes.")
+@click.option("--address", default="auto", help="The address of Ray. Default: that of this node.")
 @data_options
 def command(address: str, data: Data) -> None:
     """List the nodes of the cluster that Ray knows, their budgets and the copies open on them.

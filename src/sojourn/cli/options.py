@@ -42,11 +42,11 @@ class Data:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether data was asked for at all."""
+        """Whether data was requested at all."""
         return self.is_printed or self.file is not None
 
     def give(self, value: Any) -> None:
-        """Write and print it, as was asked for."""
+        """Write and print it, as requested."""
         self.write(value)
         self.print(value)
 
@@ -55,7 +55,7 @@ class Data:
         self.give_file(json.dumps(value, indent=2))
 
     def print(self, value: Any) -> None:
-        """Print it, if that was asked for."""
+        """Print it, if requested."""
         if self.is_printed:
             click.echo(json.dumps(value, indent=2))
 

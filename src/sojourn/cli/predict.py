@@ -1,4 +1,4 @@
-"""`sojourn predict`: ask a model of a running server."""
+"""`sojourn predict`: send a request to a model of a running server."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _PREDICT, _INFER = ":predict", "/infer"
 @click.command(name="predict")
 @click.argument("model")
 @click.argument("data_given", metavar="[DATA]...", nargs=-1)
-@click.option("--version", type=click.IntRange(min=1), help="This version; else the latest.")
+@click.option("--version", type=click.IntRange(min=1), help="This version. Default: the latest.")
 @server_options
 @data_options
 def command(
     model: str, data_given: tuple[str, ...], version: int | None, wanted: Wanted, data: Data
 ) -> None:
-    """Ask MODEL of a running server, and print its outputs.
+    """Send a request to MODEL on a running server, and print its outputs.
 
     \b
         sojourn predict double '[1, 2, 3]'            the only input
@@ -43,8 +43,8 @@ def command(
         sojourn predict double '{"instances": [1]}'   a body for TensorFlow Serving, sent as it is
         sojourn predict double < request.json
 
-    DATA is JSON, the name of a .json or .npy file, or - for standard input. Values become what
-    the model takes; an array of a .npy file is sent as it is.
+    DATA is JSON, the name of a .json or .npy file, or - for standard input. Values are
+    converted to the model's dtypes; an array of a .npy file is sent as it is.
     """
     given = _given(data_given)
     client = wanted.client()
@@ -74,6 +74,8 @@ def _given(items: tuple[str, ...]) -> Any:
         name, separator, value = item.partition("=")
         if not separator:
             raise click.UsageError(f"Several inputs must be given as name=value, not {item!r}.")
+        if name in named:
+            raise click.UsageError(f"Input {name!r} is given twice.")
         named[name] = _read(value)
     return named
 
@@ -85,7 +87,7 @@ def _is_named(item: str) -> bool:
 def _read(item: str) -> Any:
     try:
         if item.endswith(".npy"):
-            return np.load(item, allow_pickle=False)
+            return _saved_array(item)
         if item == "-":
             text = sys.stdin.read()
         elif item.endswith(".json"):
@@ -97,6 +99,14 @@ def _read(item: str) -> Any:
         raise click.UsageError(f"{item}: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:
         raise click.UsageError(f"Data must be JSON or an array in a .npy file: {error}") from None
+
+
+def _saved_array(path: str) -> np.ndarray:
+    with open(path, "rb") as file:
+        try:
+            return np.lib.format.read_array(file, allow_pickle=False)
+        except Exception as error:  # of many kinds: it evaluates the file's head
+            raise ValueError(error) from None
 
 
 def _as_it_is(client: Client, model: str, version: int | None, body: dict[str, Any]) -> Any:
@@ -138,7 +148,7 @@ def _asked(client: Client, model: str, version: int | None, given: Any) -> dict[
 
 
 def _array(name: str, value: Any, spec: dict[str, Any] | None) -> np.ndarray:
-    """JSON becomes what the model takes, by the rules of the server's REST doors."""
+    """Convert JSON to the model's dtypes, as the server's REST API does."""
     dtype = datatypes.DTYPES.get(spec["datatype"]) if spec else None
     try:
         return as_anything(value, name) if dtype is None else as_array(value, dtype, name)

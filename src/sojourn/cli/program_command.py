@@ -16,7 +16,7 @@ import click
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The program to run, and the TensorFlow that it was said to want."""
+    """The program to run, and the TensorFlow chosen for it."""
 
     target: str
     args: tuple[str, ...]
@@ -90,7 +90,7 @@ def program_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def _report_failures() -> Iterator[None]:
-    """A program that is not there is a wrong call; one that cannot be read has failed."""
+    """A missing program is a usage error; one that cannot be read has failed."""
     from sojourn.compat import legacy
     from sojourn.program import ProgramNotFound
 

@@ -1,4 +1,4 @@
-"""`sojourn ps`: the servers that run, and the models that they have."""
+"""`sojourn ps`: the running servers and their models."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ANSWER_SECONDS = 5.0  # one that is stuck must not hide the others
 @server_options
 @data_options
 def command(wanted: Wanted, data: Data) -> None:
-    """List the servers of this user and their models: state, memory, when an idle one leaves.
+    """List the servers of this user and their models: state, memory, when an idle one is closed.
 
     Without --url these are all servers that run here. Exit code 1 if there are none.
     """

@@ -34,7 +34,7 @@ def command(
         sojourn run train.py --epochs 3
         sojourn run --tf1 -m models.train
 
-    Which TensorFlow it was written for is read from its source. Each of its sessions is isolated
+    The program's source shows which TensorFlow it was written for. Each of its sessions is isolated
     and accounted for; the account goes to standard error when the program has ended. With --json
     it is printed as JSON, and the program's own output goes to standard error. The exit code is
     the program's own.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from typing import Any, NoReturn
 import click
 import msgspec
 
+from sojourn.cli.main import loading
 from sojourn.cli.options import Data, data_options
 from sojourn.cli.terminal import plain
 from sojourn.service.config import Config, ConfigError, read_config
@@ -43,7 +45,7 @@ def _option(setting: Setting) -> Callable[[Callable[..., Any]], Callable[..., An
 @click.argument("paths", nargs=-1, metavar="[FOLDER | MODEL | NAME=PATH]...")
 @click.option("--config", metavar="FILE", envvar=f"{PREFIX}CONFIG",
               help=f"Settings and models, in TOML. [{PREFIX}CONFIG]")  # fmt: skip
-@click.option("--check", "is_check", is_flag=True, help="Say what it would do, or what is wrong.")
+@click.option("--check", "is_check", is_flag=True, help="Only check, and say what it would do.")
 @_with_settings
 @data_options
 def command(
@@ -57,11 +59,12 @@ def command(
         sojourn serve --config serve.toml --check
         sojourn serve --cluster auto models/               on every node that Ray knows
 
-    Each model runs in workers of its own: loaded when it is first asked for, closed when room is
-    needed. A flag wins over its environment variable (in brackets, before its default), and that
-    over the file. SIGTERM and Ctrl-C answer what is under way and end; SIGHUP reads the
-    configuration again. --json and --output are for what --check finds. Exit code 0 when it has
-    ended so, 1 if it could not start, 2 if it was called or configured wrongly.
+    Each model runs in workers of its own. It is loaded at its first request and closed when its
+    memory is needed. A flag overrides its environment variable (in brackets, before its default),
+    which overrides the file. On SIGTERM or Ctrl-C the server finishes the requests under way and
+    ends; on SIGHUP it reads the configuration again. --json and --output print what --check finds.
+    The exit code is 0 after such a signal, 1 if the server could not start, 2 if it was called or
+    configured wrongly.
     """
     if data.is_wanted and not is_check:
         raise click.UsageError("--json and --output need --check.")
@@ -87,7 +90,7 @@ def command(
 
 
 def _value(name: str, text: Any) -> Any:
-    """What a flag's text stands for; what is wrong is found with everything else."""
+    """The value of a flag; a wrong one is reported with all other mistakes."""
     if not isinstance(text, str):
         return text
     [setting] = [one for one in SETTINGS if one.name == name]
@@ -125,15 +128,17 @@ def _run(read: Callable[[], Config], cluster: str | None) -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     extra = "serve" if cluster is None else "ray"
     try:
-        from sojourn.service.daemon import Daemon
+        with loading():
+            from sojourn.service.daemon import Daemon
 
-        kind = Daemon
-        if cluster is not None:
-            from sojourn.cluster.serving.daemon import ClusterDaemon
+            kind = Daemon
+            if cluster is not None:
+                from sojourn.cluster.serving.daemon import ClusterDaemon
 
-            kind = ClusterDaemon
+                kind = ClusterDaemon
     except ImportError as error:
         _fail(f"{error}; pip install 'sojourn[{extra}]'")
+    gc.freeze()  # no request waits for the collector to go through what stays anyway
     from sojourn.errors import SojournError
 
     try:

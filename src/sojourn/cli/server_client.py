@@ -7,7 +7,6 @@ import http.client
 import json
 import os
 import ssl
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -21,10 +20,11 @@ from sojourn.cli.terminal import plain
 from sojourn.service.records import Record, running
 
 _READ_BYTES = 2**16
+_URL_WANTED = "--url must be like http://127.0.0.1:8501, not {!r}"
 
 
 class ServerError(click.ClickException):
-    """The server has said no, or nothing. Exit code 1."""
+    """The server has refused, or has not answered. Exit code 1."""
 
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(plain(message))
@@ -33,14 +33,14 @@ class ServerError(click.ClickException):
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """One server. Each question is a connection of its own."""
+    """One server. Each request has a connection of its own."""
 
     url: str
     token: str | None = None
     ca: str | None = None
     certificate: str | None = None
     key: str | None = None
-    pinned: str | None = None  # the server's own certificate, as it told its user
+    pinned: str | None = None  # the server's own certificate, as its record has it
     timeout: float | None = 600.0
 
     def ask(self, method: str, path: str, value: Any = None) -> Any:
@@ -119,7 +119,7 @@ def model_path(name: str, what: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which server was asked for, and what to show it."""
+    """Which server is meant, and how to authenticate."""
 
     url: str | None
     token: str | None
@@ -141,7 +141,7 @@ class Wanted:
         return records[0]
 
     def client(self, *, admin: bool = False) -> Client:
-        """A way to ask it. What only an admin may ask can be on a port of its own."""
+        """A client for it. The admin API can be on a port of its own."""
         record = self.record()
         if record is None:
             assert self.url is not None
@@ -149,7 +149,7 @@ class Wanted:
         return self.of_record(record, admin=admin)
 
     def of_record(self, record: Record, *, admin: bool = False) -> Client:
-        """A way to ask this one."""
+        """A client for this one."""
         url = record.admin_url if admin else record.url
         if not url:
             what = "The admin API" if record.url else "HTTP, by which commands ask,"
@@ -157,10 +157,10 @@ class Wanted:
         return self.of(url, record.certificate)
 
     def of(self, url: str, pinned: str | None = None) -> Client:
-        """A way to ask the one at this URL."""
+        """A client for the one at this URL."""
         parts = urlsplit(url if "//" in url else f"http://{url}")
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise click.UsageError(f"--url must be like http://127.0.0.1:8501, not {url!r}")
+            raise click.UsageError(_URL_WANTED.format(url))
         return Client(
             f"{parts.scheme}://{parts.netloc}",
             self.token,
@@ -172,7 +172,7 @@ class Wanted:
 
 
 def _is_at(record: Record, url: str) -> bool:
-    """Whether this is a URL of the server, also if it does not say by which protocol."""
+    """Whether this is a URL of the server, with or without the protocol."""
     named = urlsplit(url if "//" in url else f"//{url}")
     where = named.netloc.replace("localhost", "127.0.0.1")
     return any(
@@ -181,17 +181,31 @@ def _is_at(record: Record, url: str) -> bool:
     )
 
 
+def _readable_url(_ctx: Any, _parameter: Any, url: str | None) -> str | None:
+    """Refuse what is no URL before anything is asked."""
+    if url is not None:
+        try:
+            parts = urlsplit(url if "//" in url else f"//{url}")
+            is_one = parts.port != 0 and not set(url) & set(" \t\r\n")
+        except ValueError:
+            is_one = False
+        if not is_one:
+            raise click.UsageError(_URL_WANTED.format(url))
+    return url
+
+
 def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command `--url` and what goes with it; it gets them as `wanted`."""
     file = click.Path(exists=True, dir_okay=False)
 
     @click.option(
         "--url",
+        callback=_readable_url,
         envvar="SOJOURN_URL",
-        help="The server, such as http://127.0.0.1:8501; else the one that runs here.",
+        help="The server, such as http://127.0.0.1:8501. Default: the one that runs here.",
     )
-    @click.option("--token-file", type=file, help="A file with a token; else SOJOURN_TOKEN.")
-    @click.option("--ca", type=file, envvar="SOJOURN_CA", help="Trust servers that it has signed.")
+    @click.option("--token-file", type=file, help="A file with a token. Default: SOJOURN_TOKEN.")
+    @click.option("--ca", type=file, envvar="SOJOURN_CA", help="A certificate authority to trust.")
     @click.option(
         "--cert", type=file, envvar="SOJOURN_CERT", help="Your certificate, for mutual TLS."
     )
@@ -206,18 +220,15 @@ def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
         key: str | None,
         **kwargs: Any,
     ) -> Any:
-        token = os.environ.get("SOJOURN_TOKEN") or None
+        text = os.environ.get("SOJOURN_TOKEN", "")
         if token_file is not None:
-            words = Path(token_file).read_text(encoding="utf-8").split()
-            token = words[-1] if words else None  # a line `role TOKEN` will do
+            text = Path(token_file).read_text(encoding="utf-8", errors="replace")
+        token = next(reversed(text.split()), None)  # a line `role TOKEN` will do
+        if token is not None and not (token.isascii() and token.isprintable()):
+            raise click.UsageError("A token must be ASCII, without control characters.")
         return command(*args, wanted=Wanted(url, token, ca, cert, key), **kwargs)
 
     return with_server  # fmt: skip
-
-
-def say(text: str) -> None:
-    """To the user, beside the data."""
-    click.echo(plain(text), file=sys.stderr)
 
 
 def _message(body: bytes) -> str:

@@ -1,4 +1,4 @@
-"""`sojourn stop`: have a server answer what is under way, and end."""
+"""`sojourn stop`: stop a server after the requests under way."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from sojourn.service.records import Record, running
 @server_options
 @data_options
 def command(every: bool, timeout: float, wanted: Wanted, data: Data) -> None:
-    """Stop a server: it takes no more requests, answers those under way, and leaves nothing.
+    """Stop a server: it takes no more requests, answers those under way, and leaves nothing behind.
 
-    One that runs here is told by a signal and waited for; one at a --url is told by its admin API.
+    One that runs here gets a signal and is waited for; one at a --url is asked by its admin API.
     """
     if every and wanted.url is not None:
         raise click.UsageError("--all and --url exclude each other.")
@@ -46,7 +46,7 @@ def command(every: bool, timeout: float, wanted: Wanted, data: Data) -> None:
         raise SystemExit(1)
 
 
-_HOW = {True: "has ended", False: "still answers requests", None: "was told to end"}
+_HOW = {True: "has ended", False: "still answers requests", None: "was asked to end"}
 
 
 def _end(record: Record, timeout: float) -> bool:

@@ -1,4 +1,4 @@
-"""What a terminal may show, for every command alike."""
+"""Text that is safe to show on a terminal."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import IO, Any
 
 
 def plain(text: str) -> str:
-    """Names are not trusted: none may move the cursor, change colours or fake a line."""
+    """Escape control characters: a name must not move the cursor, change colours or fake a line."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 

@@ -36,9 +36,9 @@ _NEEDS_TEXTUAL = "The live view needs textual: pip install 'sojourn[top]'\n"
     type=click.FloatRange(min=0.1, max=3600),
     default=1.0,
     show_default=True,
-    help="Seconds between two looks of the live view.",
+    help="Seconds between two updates of the live view.",
 )
-@click.option("--server", is_flag=True, help="Show a server instead: that of --url, or of here.")
+@click.option("--server", is_flag=True, help="Show a server: that at --url, or the one here.")
 @server_options
 def command(
     once: bool,
@@ -52,10 +52,10 @@ def command(
     """Watch every session of this user: what it holds, what it does, and the line that opened it.
 
     In a terminal this is a live view (with the `top` extra); otherwise, or with --once, a table.
-    Runs a second are those of now; p50 and p99 those of the whole life of a session.
+    Runs per second are the current rate; p50 and p99 cover the whole life of a session.
 
-    With --server, or a --url, these are the views of a server's page: its memory and who waits, its
-    models, its receipts.
+    With --server, or a --url, it shows the views of a server's page: memory and who waits for it,
+    models, receipts.
     """
     is_live = not (once or data.is_wanted) and sys.stdout.isatty() and sys.stdin.isatty()
     url_from = click.get_current_context().get_parameter_source("url")

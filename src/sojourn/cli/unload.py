@@ -13,15 +13,15 @@ from sojourn.cli.terminal import plain
 @click.argument("model")
 @click.option("--version", type=click.IntRange(min=1), help="This version only.")
 @click.option("--keep-serving", is_flag=True,
-              help="Give the memory back, but load it again for the next request.")  # fmt: skip
+              help="Free the memory, but load the model again at the next request.")  # fmt: skip
 @server_options
 @data_options
 def command(
     model: str, version: int | None, keep_serving: bool, wanted: Wanted, data: Data
 ) -> None:
-    """Have a running server answer the requests for MODEL, then let it go; prints the receipts.
+    """Unload MODEL once its requests are answered, and print the receipts.
 
-    It is out of service until `sojourn load`.
+    It is not served until `sojourn load`.
     """
     client = wanted.client(admin=True)
     what = "evict" if keep_serving else "unload"

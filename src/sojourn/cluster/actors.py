@@ -54,7 +54,7 @@ class AgentActor:
         return self._facts
 
     async def _watch(self) -> None:
-        """End if no controller is heard of any more: nobody is left who would."""
+        """End if no controller has been heard of: nothing else would end this actor."""
         while time.monotonic() - self._heard_at < _ALONE_SECONDS:
             await asyncio.sleep(1.0)
         await self._agent.end()
@@ -105,12 +105,12 @@ class RayNodes:
         self._settings = settings
 
     def alive(self) -> dict[str, Mapping[str, Any]]:
-        """Those that take part: a head that was told to have no processors does not."""
+        """Those that take part. A head started with no processors does not."""
         nodes = (node for node in ray.nodes() if node["Alive"])
         return {node["NodeID"]: node for node in nodes if node["Resources"].get("CPU", 0) > 0}
 
     def agent(self, node: Mapping[str, Any]) -> Any:
-        """The agent of this node; it is started if it is not there."""
+        """The agent of this node, started if there is none."""
         # By its label, which is hard: an affinity to a node that is soft lands elsewhere.
         node_id = node["NodeID"]
         remote = ray.remote(AgentActor).options(
@@ -134,7 +134,7 @@ class RayNodes:
         ray.kill(agent, no_restart=True)
 
     def end(self) -> None:
-        """The controller is over: this is the last thing that it does."""
+        """The last thing that a controller does."""
         _end_this_actor()
 
     def step_down(self) -> None:
@@ -154,7 +154,7 @@ def _end_this_actor() -> None:
 
 
 def controller(settings: Settings) -> Any:
-    """The controller of this Ray cluster; it is started if it is not there."""
+    """The controller of this Ray cluster, started if there is none."""
     remote = ray.remote(ControllerActor).options(
         name=CONTROLLER,
         namespace=NAMESPACE,

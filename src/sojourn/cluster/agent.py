@@ -91,7 +91,7 @@ class Agent:
         self._local_server: asyncio.Server | None = None
 
     async def start(self, host: str) -> AgentFacts:
-        """Listen on this address of the node, and say where."""
+        """Listen on this address of the node; returns the address with its port."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._new_end, host, 0)
         address = self._server.sockets[0].getsockname()[:2]
@@ -116,7 +116,7 @@ class Agent:
         )
 
     async def end(self, epoch: Epoch | None = None) -> None:
-        """Close everything, by order or by itself. Returns when no worker is left."""
+        """Close everything. Returns when no worker is left."""
         if epoch is not None:
             self.require(epoch)
         self._is_over = True
@@ -129,7 +129,7 @@ class Agent:
         for end in list(self._ends):
             end.abort()
         self._calls.cut_off_all()
-        self._leases.end_all("its node was let go")
+        self._leases.end_all("its node was released")
         await asyncio.to_thread(self._pool.close, timeout=0)
         shutil.rmtree(self._folder, ignore_errors=True)
         if self._folder_fd >= 0:
@@ -139,7 +139,7 @@ class Agent:
     # -- orders ----------------------------------------------------------------------------------
 
     def adopt(self, epoch: Epoch) -> Epoch:
-        """Take orders from this controller, if there was no later one; the one that counts."""
+        """Take orders from this controller unless there was a later one; returns the latest."""
         if epoch.number > self._epoch.number:
             self._epoch = epoch
         return self._epoch
@@ -152,11 +152,11 @@ class Agent:
         restores: bool,
         others: Sequence[AgentFacts] = (),
     ) -> int:
-        """Open a copy; what it holds. If this raises, there is none. The others may have files."""
+        """Open a copy; returns the bytes it holds. If this raises, there is no copy."""
         self.require(epoch)
         name = copy.model
         if name in self._copies:
-            raise SessionBusy(f"{self._copies[name]} is here already")
+            raise SessionBusy(f"{self._copies[name]} is open here already")
         self._copies[name] = copy
         opening = self._opening[copy] = asyncio.get_running_loop().create_future()
         try:
@@ -193,8 +193,8 @@ class Agent:
             raise
 
     async def close(self, epoch: Epoch, copy: CopyId, parks: bool, evicts: bool = False) -> bool:
-        """Close a copy; whether its state was kept. With `parks` it is, if it has changed; with
-        `evicts` one that was leased since the last report is refused."""
+        """Close a copy; returns whether its state was kept, which `parks` asks for if it has
+        changed. With `evicts`, a copy that was leased since the last report is refused."""
         self.require(epoch)
         if evicts and copy in self._open and self._leases.count(copy.model):
             raise SessionBusy(f"{copy} is leased")
@@ -218,7 +218,7 @@ class Agent:
         return parked
 
     async def drop(self, epoch: Epoch, name: str, slots: int) -> None:
-        """Forget what was kept of a model that is registered no longer."""
+        """Forget what was kept of an unregistered model."""
         self.require(epoch)
         for slot in range(slots):
             self._parked.discard((name, slot))
@@ -232,7 +232,7 @@ class Agent:
             del self._copies[copy.model]
 
     def _unregister(self, name: str, timeout: float) -> None:
-        with contextlib.suppress(ModelError):  # it is let go already
+        with contextlib.suppress(ModelError):  # it is unregistered already
             self._pool.unregister(name, timeout=timeout)
 
     def _park_now(self, copy: CopyId, stay: Stay) -> bool:
@@ -344,7 +344,7 @@ class Agent:
         except SojournError:
             if copy in self._open:
                 raise
-            return words.Moved(self._plan, [])  # it was let go meanwhile
+            return words.Moved(self._plan, [])  # it was unregistered meanwhile
         stay = held.lease._terms.stay
         opened, mark = self._open.get(copy, (None, ""))
         if stay is not opened:  # the pool has opened it anew
@@ -369,7 +369,7 @@ class Agent:
         return words.Kept(self._leases.keep(ask.leases, ask.keep_seconds))
 
     async def _give_back(self, end: AgentEnd, ask: words.GiveBack) -> Any:
-        self._leases.end(ask.lease, "it was given back")
+        self._leases.end(ask.lease, "it was returned")
         return words.Done()
 
     async def _operate(self, end: AgentEnd, ask: words.Operate) -> Any:

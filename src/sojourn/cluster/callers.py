@@ -27,7 +27,7 @@ class Callers:
         self._holders.setdefault(name, {})[caller] = now
 
     def release(self, name: str, caller: str) -> bool:
-        """A caller holds a model no longer; whether another one does."""
+        """A caller holds a model no longer; returns whether another one does."""
         holders = self._holders.get(name, {})
         holders.pop(caller, None)
         if not holders:
@@ -35,7 +35,7 @@ class Callers:
         return bool(holders)
 
     def holds(self, name: str) -> bool:
-        """Whether anybody holds this model."""
+        """Whether any caller holds this model."""
         return name in self._holders
 
     def leave(self, caller: str) -> None:
@@ -44,7 +44,7 @@ class Callers:
             self.release(name, caller)
 
     def expire(self, now: float) -> None:
-        """Forget those that are not heard of any more."""
+        """Forget callers that have been silent for too long."""
         for caller in [c for c, said in self._heard.items() if now - said > self._limit_seconds]:
             del self._heard[caller]
         for name, holders in list(self._holders.items()):

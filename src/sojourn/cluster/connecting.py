@@ -51,7 +51,7 @@ def connect(
 
 
 def joined(settings: Settings, leave: Callable[[], None] | None = None) -> Cluster:
-    """The same in a program that is connected to Ray."""
+    """The same, in a program that is already connected to Ray."""
     caller = _Caller(actors.controller(settings), settings)
     return Cluster(Control(caller.call, leave or _nothing))
 
@@ -89,7 +89,7 @@ def _nothing() -> None:
 
 
 def look(address: str | None = "auto", **ray_options: Any) -> dict[str, Any] | None:
-    """Nodes, budgets and copies of the cluster at this address; None if nobody is connected.
+    """Nodes, budgets and copies of the cluster at this address; None if no program is connected.
 
     Nothing is started.
     """

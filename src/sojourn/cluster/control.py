@@ -35,7 +35,7 @@ class Control:
         try:
             self._call("detach", self._client, timeout=_ORDER_SECONDS)
         except Exception:
-            pass  # it ends itself when nobody is heard of
+            pass  # it ends by itself without callers
         self._leave()
 
     def register(self, source: ModelSource) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -33,18 +33,18 @@ _REPORT_SECONDS = 10.0  # an agent that died is known at once; this is for one t
 MEET_SECONDS = 30.0  # for the other agents to start once one has; the rest joins later
 _END_SECONDS = 20.0
 _HOPELESS_SECONDS = 10.0  # without a node that could ever have room for a model
-_GO_SECONDS = 30.0  # for the copies of a model that is let go
+_GO_SECONDS = 30.0  # for the copies of an unregistered model
 
 
 class Controller(Orders):
-    """One for a cluster. It lives while there are callers; then nothing is left of it."""
+    """There is one for each cluster. It lives while there are callers."""
 
     def __init__(self, nodes: Nodes, settings: Settings) -> None:
         super().__init__(nodes, settings)
         self._joining: dict[str, asyncio.Task[None]] = {}
         self._agents: dict[str, Any] = {}  # of all nodes, also of those that have yet to answer
         self._callers = Callers(settings.client_seconds)
-        self._going: dict[str, asyncio.Task[None]] = {}  # models that are being let go
+        self._going: dict[str, asyncio.Task[None]] = {}  # models that are being unregistered
         self._started_at = 0.0
         self._ending: asyncio.Task[None] | None = None
         self._started: asyncio.Task[None] | None = None
@@ -52,7 +52,7 @@ class Controller(Orders):
     # -- callers ---------------------------------------------------------------------------------
 
     async def attach(self, client: str, holds: Iterable[str] = ()) -> Table:
-        """A caller is there, and stays for as long as it says so again now and then.
+        """A caller has connected, and counts as long as it repeats this now and then.
 
         Models that it holds stay registered with it.
         """
@@ -71,7 +71,7 @@ class Controller(Orders):
         await asyncio.shield(self._started)
 
     async def detach(self, client: str) -> bool:
-        """A caller is gone; whether it was the last, so that everything has ended."""
+        """A caller is gone; returns whether it was the last, so that everything has ended."""
         self._callers.leave(client)
         if self._callers:
             return False
@@ -103,8 +103,8 @@ class Controller(Orders):
         self._perform(orders)
 
     async def unregister(self, name: str, client: str) -> None:
-        """Let a model go: its copies are closed, and callers are refused. One that other callers
-        hold as well stays."""
+        """Unregister a model: its copies are closed, and callers are refused. A model that other
+        callers hold stays."""
         await self._ready()
         source = self._sources.get(name)
         if source is None:
@@ -113,7 +113,7 @@ class Controller(Orders):
             await asyncio.wait({self._let_go(source)}, timeout=_GO_SECONDS)
 
     def _let_go(self, source: ModelSource) -> asyncio.Task[None]:
-        """It is unregistered from now on. The task ends when nothing is left of it anywhere."""
+        """Unregister it now. The task ends when nothing is left of it on any node."""
         name = source.name
         del self._sources[name]
         self._failures.pop(name, None)
@@ -133,7 +133,7 @@ class Controller(Orders):
             del self._going[name]
 
     async def evict(self, name: str, timeout: float) -> bool:
-        """Have the copies of a model closed once nobody has leased them; whether they are."""
+        """Have the copies of a model closed once their leases have ended; whether they are."""
         await self._ready()
         deadline = time.monotonic() + timeout
         while name in self._sources and self._planner.books.entries[name].copies:
@@ -163,7 +163,7 @@ class Controller(Orders):
         self._perform(self._planner.on_rules(name, now, pinned=source.pinned, keep_seconds=keep))
 
     async def locate(self, name: str, timeout: float | None) -> Table:
-        """Have a model opened if it is not; the table once it is open somewhere."""
+        """Open a model if it is not open; returns the table once it is open somewhere."""
         deadline = None if timeout is None else time.monotonic() + timeout
         await self._ready()
         self._failures.pop(name, None)
@@ -211,10 +211,12 @@ class Controller(Orders):
     # -- nodes -----------------------------------------------------------------------------------
 
     async def _start(self) -> None:
-        """Take over from whoever was before: models and copies are as the agents have them."""
+        """Take over from the controller before: models and copies are as the agents have them."""
         alive = await asyncio.to_thread(self._nodes.alive)
         meetings = [self._spawn(self._meet(node, takes_over=True)) for node in alive.values()]
-        await _wait_for_most(meetings)
+        if meetings:  # wait for all, but once one is done not much longer for the others
+            await asyncio.wait(meetings, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(meetings, timeout=MEET_SECONDS)
         members = [m.result() for m in meetings if m.done() and m.exception() is None]
         for meeting in meetings:
             meeting.cancel()  # one that has yet to answer joins later
@@ -240,7 +242,7 @@ class Controller(Orders):
         self._spawn(self._watch_nodes())
 
     async def _meet(self, node: Mapping[str, Any], *, takes_over: bool = False) -> Member:
-        """The agent of a node, which from now on takes orders from nobody before us."""
+        """The agent of a node, which from now on refuses the orders of earlier controllers."""
         agent = self._agents[node["NodeID"]] = await asyncio.to_thread(self._nodes.agent, node)
         facts = await agent.start.remote()
         while (seen := await agent.adopt.remote(self._epoch)) != self._epoch:
@@ -250,7 +252,7 @@ class Controller(Orders):
         return Member(agent, facts, await agent.report.remote())
 
     async def _join(self, node: Mapping[str, Any]) -> None:
-        """A node is new, or was taken for lost: then what it still has open is closed."""
+        """A node is new, or was believed lost: what it still has open is closed."""
         member = await self._meet(node)
         await self._order(member, "remember", self._sources, True)
         for copy in member.report.copies:
@@ -268,7 +270,7 @@ class Controller(Orders):
         self._perform(self._planner.on_node(as_node(member.facts), time.monotonic()))
 
     async def _watch(self) -> None:
-        """Look at agents and callers, whether or not Ray's head answers."""
+        """Watch agents and callers, whether or not Ray's head answers."""
         while True:
             await asyncio.sleep(_TICK_SECONDS)
             now = time.monotonic()
@@ -294,7 +296,7 @@ class Controller(Orders):
                     self._joining[node_id] = self._spawn(self._join_later(node_id, node))
 
     def _look_at_callers(self, now: float) -> None:
-        """Forget those that are not heard of any more, and what they alone held."""
+        """Forget silent callers, and the models that only they held."""
         self._callers.expire(now)
         if now - self._started_at <= self._settings.client_seconds:
             return  # one that has just started anew is not known to its callers yet
@@ -327,10 +329,9 @@ class Controller(Orders):
             pass  # it is gone with its node
 
     async def _look_at(self, node_id: str, member: Member) -> None:
-        """Take what an agent says for the truth."""
+        """Ask an agent what it has, and update the books."""
         try:
-            answer = _reply(member.agent.report.remote())
-            report = await asyncio.wait_for(answer, _REPORT_SECONDS)
+            report = await asyncio.wait_for(member.agent.report.remote(), _REPORT_SECONDS)
         except Exception:
             # Its process died, or its node does not answer. If Ray starts it again, or it answers
             # after all, it joins as a new one.
@@ -341,9 +342,9 @@ class Controller(Orders):
             return
         if report.incarnation != member.facts.incarnation:  # Ray has started it again
             self._lose(node_id)
-            return
-        member.report = report
-        self._take(node_id, member, report)
+        else:
+            member.report = report
+            self._take(node_id, member, report)
 
     def _lose(self, node_id: str) -> None:
         del self._members[node_id]
@@ -363,7 +364,7 @@ class Controller(Orders):
         self._take_parked(node_id, report.parked)  # also by an order of the controller before us
         for copy in report.copies:
             there = planner.books.copies.get(copy.copy)
-            if there is None and copy.is_open:  # nobody knows of it any more
+            if there is None and copy.is_open:  # no caller knows of it any more
                 self._begin_close(copy.copy, node_id, parks=copy.copy.model in self._sources)
             if there is None or not there.is_open or not copy.is_open:
                 continue
@@ -377,7 +378,7 @@ class Controller(Orders):
     # -- the end ---------------------------------------------------------------------------------
 
     def _end(self) -> asyncio.Future[None]:
-        """Nobody is there any more. Whoever notices first, it is done once."""
+        """No caller is left. This is done once, whoever notices first."""
         if self._ending is None:
             self._ending = self._spawn(self._end_all())
         return asyncio.shield(self._ending)
@@ -394,14 +395,3 @@ class Controller(Orders):
         for agent in self._agents.values():
             self._forget(agent)
         asyncio.get_running_loop().call_later(0.05, self._nodes.end)
-
-
-async def _reply(reference: Any) -> Any:
-    return await reference
-
-
-async def _wait_for_most(meetings: Collection[asyncio.Task[Any]]) -> None:
-    """Wait for all, but once one is done not much longer for the others."""
-    if meetings:
-        await asyncio.wait(meetings, return_when=asyncio.FIRST_COMPLETED)
-        await asyncio.wait(meetings, timeout=MEET_SECONDS)

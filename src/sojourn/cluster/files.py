@@ -27,12 +27,12 @@ from sojourn.errors import ModelError, SojournError
 
 _CHUNK_BYTES = 16 * 2**20
 _CHUNK_SECONDS = 60.0  # after which a node that sends or takes one is not waited for
-_SENT_SECONDS = 600.0  # after which a parcel that nobody has registered is not kept
+_SENT_SECONDS = 600.0  # after which a parcel without a registration is removed
 SENT_TO = 2  # nodes, so that one of them may be lost
 
 
 class Files:
-    """What was brought to this node, in a folder that goes with its agent. Used by any thread."""
+    """The files on this node, in a folder that is removed with its agent. Safe from any thread."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -41,7 +41,7 @@ class Files:
         self._sent: dict[str, float] = {}  # parcels of models that are about to be registered: when
 
     def path_of(self, source: ModelSource, others: Sequence[AgentFacts]) -> str:
-        """Where the files of a model are. Raises ModelError if they cannot be had."""
+        """Where the files of a model are. Raises ModelError if they cannot be fetched."""
         if source.parcel:
             with self._lock:
                 return self._unpacked(source, others)
@@ -54,7 +54,7 @@ class Files:
                 raise ModelError(f"{source.path} cannot be read: {error}") from error
 
     def keep_only(self, registered: Callable[[], Mapping[str, ModelSource]]) -> None:
-        """Remove what no registered model needs any more, once none is being brought."""
+        """Remove the files that no registered model needs, once no transfer is under way."""
         with self._lock, self._storing:
             used = {_name(source) for source in registered().values()}
             since = time.monotonic() - _SENT_SECONDS
@@ -89,7 +89,7 @@ class Files:
     # -- from a parcel -----------------------------------------------------------------------------
 
     def store(self, digest: str, offset: int, total: int, data: np.ndarray | None) -> int:
-        """Take a part of a parcel; how much of it is here, all if it is whole."""
+        """Store a part of a parcel; returns how many bytes are here, all if it is complete."""
         whole = self._parcel(digest)
         part = f"{whole}.sent"
         with self._storing:  # to the end: two callers may send the same
@@ -105,7 +105,7 @@ class Files:
                 return have
             try:
                 if _checksum(part) != digest:
-                    raise ModelError("a model that was sent along did not arrive as it was")
+                    raise ModelError("a model that was sent along arrived damaged")
                 os.replace(part, whole)
             except BaseException:
                 os.unlink(part)
@@ -159,7 +159,7 @@ class Files:
 
 
 def pack(path: str) -> tuple[str, str]:
-    """The files of a model as a parcel: where it is, for the caller to remove, and its checksum."""
+    """Pack the files of a model; returns the path, which the caller removes, and the checksum."""
     fd, parcel = tempfile.mkstemp(prefix="sojourn-parcel-")
     try:
         # What links lead to is sent: where they are opened, they would lead elsewhere.
@@ -175,7 +175,7 @@ def pack(path: str) -> tuple[str, str]:
 
 
 def send(parcel: str, digest: str, links: Sequence[Link]) -> None:
-    """Have a parcel on some nodes, one at least."""
+    """Send a parcel to some nodes, at least one."""
     total, sent = os.path.getsize(parcel), 0
     failure: Exception | None = None
     for link in links:
@@ -208,7 +208,7 @@ def _pull(link: Link, digest: str, target: str) -> None:
             if file.tell() >= reply.have:
                 break
     if _checksum(target) != digest:
-        raise ModelError("a model that was sent along did not arrive as it was")
+        raise ModelError("a model that was sent along arrived damaged")
 
 
 def _soon() -> float:
@@ -238,7 +238,7 @@ def _download(files: Any, name: str, facts: Any, target: str) -> None:
 
 
 def _below(name: str, root: str) -> str:
-    """A file's path from the folder that the root is in. A listing may say what it likes."""
+    """A file's path below the root's folder. A listing is not trusted."""
     rest = name.lstrip("/").removeprefix(root.lstrip("/")).lstrip("/")
     if ".." in rest.split("/"):
         raise ValueError(f"{name} is not below {root}")
@@ -247,7 +247,7 @@ def _below(name: str, root: str) -> str:
 
 
 def _plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-    """The same for the same content: no owners and times."""
+    """Without owners and times, so that the same content gives the same file."""
     entry.uid = entry.gid = 0
     entry.uname = entry.gname = ""
     entry.mtime = 0

@@ -34,7 +34,7 @@ _COMEBACK_SECONDS = 30.0  # Ray starts an agent again that has died
 class Cluster:
     """Leases and sweeps on every node that Ray knows. It lives until `close()`, best by `with`.
 
-    When the last program that is connected closes it, or is not heard of for ten seconds, all
+    When the last program that is connected closes it, or is silent for ten seconds, all
     agents end, and with them their workers.
     """
 
@@ -95,7 +95,7 @@ class Cluster:
         self._control.register(source)
 
     def hold(self, name: str, path: str, **options: Any) -> None:
-        """The same, for as long as this program or another that holds it is connected."""
+        """The same, while this program or another that holds it is connected."""
         self._require_open()
         source = source_of(name, path, is_held=True, **options)
         self._control.register(source)
@@ -103,7 +103,7 @@ class Cluster:
             self._holds[name] = source
 
     def unregister(self, name: str) -> None:
-        """Let a model go for good, on every node."""
+        """Unregister a model on every node."""
         self._require_open()
         with self._lock:
             self._holds.pop(name, None)
@@ -139,7 +139,7 @@ class Cluster:
     def take(
         self, name: str, *, timeout: float | None, avoid: Link | None = None
     ) -> tuple[Link, words.Leased]:
-        """A lease from an agent. A table that is old is corrected by the agents themselves."""
+        """A lease from an agent. If our table is old, the agents correct it."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             left = None if deadline is None else deadline - time.monotonic()
@@ -190,7 +190,7 @@ class Cluster:
             self._routes[name] = [node for node in nodes if self._links.get(node) is not link]
 
     def _take(self, table: Any) -> None:
-        """Take over a table from the controller; links to agents that are gone are cut."""
+        """Use a new table from the controller, and cut the links to agents that are gone."""
         gone: list[Link] = []
         with self._lock:
             if tuple(table.plan) < self._plan:
@@ -223,10 +223,10 @@ class Cluster:
         try:
             lease.link.ask(words.GiveBack(lease.number), (), time.monotonic() + _ANSWER_SECONDS)
         except Exception:
-            pass  # its node is lost, or ends it by itself when nobody renews it
+            pass  # its node is lost, or ends the lease when it is not renewed
 
     def _renew(self) -> None:
-        """Say now and then to the agents that our leases are still wanted."""
+        """Renew our leases at the agents now and then."""
         while not self._is_over.wait(KEEP_SECONDS / 4):
             self._renew_all()
 
@@ -246,7 +246,7 @@ class Cluster:
             each.join()
 
     def _beat(self) -> None:
-        """Say now and then to the controller that we are here, and take its table."""
+        """Report to the controller now and then, and take its table."""
         while not self._is_over.wait(_BEAT_SECONDS):
             with self._lock:
                 holds = tuple(self._holds)
@@ -256,7 +256,7 @@ class Cluster:
                 self._hold_again(table)
 
     def _hold_again(self, table: Any) -> None:
-        """What we hold was let go: for a while we were not heard of."""
+        """What we hold was released, because the cluster did not hear from us for a while."""
         with self._lock:
             gone = [source for name, source in self._holds.items() if name not in table.routes]
         for source in gone:
@@ -268,7 +268,7 @@ class Cluster:
         try:
             reply, _ = link.ask(ask, (), time.monotonic() + _ANSWER_SECONDS)
         except Exception:
-            link.cut()  # those who wait for it are told; it is asked for anew
+            link.cut()  # waiting callers get an error; it is requested again
             with self._lock:
                 for node, known in list(self._links.items()):
                     if known is link:
@@ -352,7 +352,7 @@ class Cluster:
         return found
 
     def close(self) -> None:
-        """Give everything back. May be called twice."""
+        """Return all leases and disconnect. May be called twice."""
         if self._is_over.is_set():
             return
         self._is_over.set()
@@ -383,5 +383,5 @@ class Cluster:
 
 
 def _reluctance(link: Link, avoid: Link | None) -> tuple[bool, bool, int]:
-    """Of two agents that have a model, the lesser is asked."""
+    """A sort key: of the agents that have a model, the one with the least is used."""
     return link is avoid, link.is_suspect, link.leases

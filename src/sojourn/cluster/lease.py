@@ -1,7 +1,7 @@
 """A lease of a session on another node: used like one of a pool, and never closing anything.
 
 A step whose node or worker is lost has an unknown outcome. It is repeated, once and on another
-copy, only if its results are all that it has as effects, and so had every step of this lease.
+copy, only if neither it nor an earlier step of this lease has effects besides its results.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ At = tuple[Link, words.Leased]
 
 
 class RemoteLease(Usable):
-    """A session on some node, leased to you. It lives until you give it back, best by `with`."""
+    """A session on some node, leased to you until you return it, best by `with`."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class RemoteLease(Usable):
 
     @property
     def mark(self) -> str:
-        """Which registration of its model it is of."""
+        """Identifies the registration of its model."""
         return self._granted.mark
 
     @property
@@ -94,7 +94,7 @@ class RemoteLease(Usable):
 
     @property
     def pid(self) -> int:
-        """The process on its node that its engine lives in."""
+        """The process on its node that runs its engine."""
         return self._granted.pid
 
     @property
@@ -298,11 +298,11 @@ class RemoteLease(Usable):
     # -- its end -----------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Give it back. May be called twice."""
+        """Return it. May be called twice."""
         with self._moving:
             if self.ended is not None:
                 return
-            self.ended = "it was given back"
+            self.ended = "it was returned"
         self._cluster.give_back(self)
 
     def end(self, why: str) -> None:
@@ -319,7 +319,7 @@ class RemoteLease(Usable):
 
     def __del__(self) -> None:
         if self.__dict__.get("ended", "") is None and not sys.is_finalizing():
-            # The garbage collector waits for no answer: its node ends it when nobody renews it.
+            # The garbage collector waits for no answer: its node ends it when it is not renewed.
             self.end("its handle was garbage-collected")
             warnings.warn(
                 f"a lease of {self._model!r} in the cluster, taken at {self._holder}, was never "
@@ -330,7 +330,7 @@ class RemoteLease(Usable):
 
     def __getattr__(self, name: str) -> Any:
         if name == "_stay":  # what the rest of `Usable` asks
-            raise AttributeError("this cannot be asked of a session on another node")
+            raise AttributeError("a session on another node does not offer this")
         raise AttributeError(f"a lease has no attribute {name!r}")
 
     def __repr__(self) -> str:
@@ -375,7 +375,7 @@ class RemoteLease(Usable):
             is_same = self.mark == mark
         if not is_same:
             self.close()
-            raise SessionBroken(f"{self._model!r} was registered anew meanwhile")
+            raise SessionBroken(f"{self._model!r} was registered again meanwhile")
 
     def _lost(self, error: Exception) -> SessionBroken:
         why = f"node {self.node} is lost" if isinstance(error, NodeLost) else "its worker died"

@@ -83,7 +83,7 @@ class Leases:
         return words.Results(names, is_single, [value is not None for value in values]), found
 
     def keep(self, numbers: Sequence[int], seconds: float) -> dict[int, str]:
-        """Renew these; those that have ended, and why."""
+        """Renew these; returns those that have ended, and why."""
         until = time.monotonic() + seconds
         ended = {}
         for number in numbers:
@@ -129,4 +129,4 @@ class Leases:
             now = time.monotonic()
             for held in list(self._held.values()):
                 if now > held.until and not held.running:
-                    self.end(held.number, f"nobody renewed it for {held.keep_seconds:g} s")
+                    self.end(held.number, f"it was not renewed for {held.keep_seconds:g} s")

@@ -24,7 +24,7 @@ _MOST_IDLE = 64
 
 
 class NodeLost(SojournError, ConnectionError):
-    """A node does not answer any more. What was asked of it has an unknown outcome."""
+    """A node does not answer any more. The outcome of requests under way is unknown."""
 
 
 class Link:
@@ -71,7 +71,7 @@ class Link:
         arrays: Sequence[np.ndarray] = (),
         deadline: float | None = None,
     ) -> tuple[Any, list[np.ndarray]]:
-        """The same; what the agent raised is an answer like another."""
+        """The same, but an error of the agent is returned like any answer."""
         line = self._take(deadline)
         is_whole = False
         try:
@@ -86,7 +86,7 @@ class Link:
         return answer
 
     def cut_off(self, call: int) -> None:
-        """Have the worker of a function end, whose caller does not wait any more."""
+        """End the worker of a function whose caller does not wait any more."""
         try:
             self.ask(words.CutOff(call), (), time.monotonic() + CONNECT_SECONDS)
         except (SojournError, OSError):
@@ -108,7 +108,7 @@ class Link:
         return _checked(answer)
 
     def cut(self) -> None:
-        """It is of no use any more: whoever waits for an answer is told so."""
+        """Close the link: everyone who waits for an answer gets an error."""
         with self._lock:
             self.is_cut = True
             idle, self._idle = self._idle, []
@@ -141,7 +141,7 @@ class Link:
         with self._lock:
             self._busy.add(line)
             is_cut = self.is_cut
-        if is_cut:  # while it was connected: nobody would cut this one
+        if is_cut:  # while it was connected: nothing else would cut this one
             self._put_back(line, False)
             raise NodeLost(f"node {self.node} is lost")
         return line

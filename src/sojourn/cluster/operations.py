@@ -16,7 +16,7 @@ from sojourn.session.session import Usable
 
 
 class Folder:
-    """A path below a private folder that does not exist yet; whatever it became is removed."""
+    """A path below a private folder. It does not exist yet, and is removed afterwards."""
 
     def __init__(self, parent: str | None) -> None:
         self._made = tempfile.mkdtemp(prefix="state-", dir=parent)

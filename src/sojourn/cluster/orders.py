@@ -1,7 +1,7 @@
-"""Has the plan carried out by the agents: opens, closes, and what callers are told of it.
+"""Has the agents carry out the plan: opens, closes, and messages to callers.
 
 Every order carries the controller's epoch. An agent that has seen a later one refuses, and then
-this controller ends: nothing that it knows of is its own any more.
+this controller ends, because another one is in charge.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from sojourn.cluster.planner import Lost, Model, Move, Node, Open, Order, Planner, Rules
+from sojourn.cluster.planner import Lost, Model, Node, Open, Order, Planner, Rules
 from sojourn.cluster.terms import AgentFacts, AgentReport, Epoch, ModelSource, StaleEpoch
 from sojourn.errors import SessionBusy, SojournError
 from sojourn.pool.decisions.terms import CopyId
@@ -28,7 +28,7 @@ class Settings:
     memory_bytes: int | None = None  # of each node; None: what Ray says that it has
     storage: str | None = None
     gpus: int | None = None  # of each node; None: all of them
-    client_seconds: float = 10.0  # after which a caller that is not heard of is gone
+    client_seconds: float = 10.0  # after which a silent caller counts as gone
 
 
 class Nodes(Protocol):
@@ -41,10 +41,10 @@ class Nodes(Protocol):
     def forget(self, agent: Any) -> None: ...
 
     def end(self) -> None:
-        """It is over: have it gone for good."""
+        """End it for good."""
 
     def step_down(self) -> None:
-        """A later one has taken over: only this process is to go."""
+        """A later one has taken over: only this process ends."""
 
 
 @dataclass(slots=True, eq=False)
@@ -117,9 +117,6 @@ class Orders:
                 self._lost.append(f"{order.copy.model}: what it had learnt was on {node[:6]} only")
             elif isinstance(order, Open):
                 self._spawn(self._open(order.copy, order.node, order.restores))
-            elif isinstance(order, Move):
-                leaving = self._begin_close(order.leaving, order.source, parks=True)
-                self._spawn(self._open(order.copy, order.target, order.restores, leaving))
             else:
                 # What has changed since the last report is kept as well, unless the model is gone.
                 is_known = order.copy.model in self._sources
@@ -128,25 +125,20 @@ class Orders:
 
     def _begin_close(
         self, copy: CopyId, node_id: str, *, parks: bool, evicts: bool = False
-    ) -> asyncio.Task[Any]:
+    ) -> None:
         task = self._spawn(self._close(copy, node_id, parks, evicts))
         member = self._members.get(node_id)
         if member is not None:
             member.closing.add(task)
             task.add_done_callback(member.closing.discard)
-        return task
 
-    async def _open(
-        self, copy: CopyId, node_id: str, restores: bool, after: asyncio.Task[Any] | None = None
-    ) -> None:
+    async def _open(self, copy: CopyId, node_id: str, restores: bool) -> None:
         member = self._members.get(node_id)
         source = self._sources.get(copy.model)
         if member is None or source is None:
-            return  # gone meanwhile, and the planner was told
-        if after is not None or member.closing:
-            waits_for = {*member.closing, *([after] if after is not None else [])}
-            await asyncio.wait(waits_for)
-            restores = restores or (after is not None and after.result())
+            return  # gone meanwhile, which the planner knows
+        if member.closing:
+            await asyncio.wait(set(member.closing))
             if not self._planner.has_room(copy):  # those that were to leave have stayed
                 self._perform(self._planner.on_failed(copy, time.monotonic()))
                 return
@@ -164,8 +156,8 @@ class Orders:
             self._perform(self._planner.on_opened(copy, held, time.monotonic()))
         await self._announce()
 
-    async def _close(self, copy: CopyId, node_id: str, parks: bool, evicts: bool) -> bool:
-        """Whether its state was kept. One that is leased, or cannot be kept, stays if it may."""
+    async def _close(self, copy: CopyId, node_id: str, parks: bool, evicts: bool) -> None:
+        """Close a copy. One that is leased, or whose state cannot be kept, stays if it may."""
         parked = False
         while (member := self._members.get(node_id)) is not None:
             try:
@@ -173,7 +165,7 @@ class Orders:
                 break
             except Exception as error:
                 if is_gone(error):
-                    return False  # whoever looks at it says so
+                    return  # whoever looks at it says so
                 trouble = cause_of(error)
             is_leased = isinstance(trouble, SessionBusy)
             if not is_leased:
@@ -181,19 +173,18 @@ class Orders:
             if self._planner.on_stayed(copy, time.monotonic(), is_leased=is_leased):
                 self._publish()
                 await self._announce()
-                return False
+                return
             if copy.model in self._sources:
                 await asyncio.sleep(_PARK_AGAIN_SECONDS)
             else:
                 parks = evicts = False  # it was unregistered meanwhile
         else:
-            return False
+            return
         self._trouble.pop(copy.model, None)
         if parked:
             self._take_parked(node_id, [(copy.model, copy.slot)])
         self._perform(self._planner.on_closed(copy, time.monotonic(), parked=parked))
         await self._announce()
-        return parked
 
     def _take_parked(self, node_id: str, parked: Iterable[tuple[str, int]]) -> None:
         """A node has kept the state of these slots. If all nodes see it, any of them may have to
@@ -207,7 +198,7 @@ class Orders:
     async def _tell_of(self, name: str) -> None:
         await self._order_all("remember", {name: self._sources.get(name)}, False)
 
-    # -- what others are told ----------------------------------------------------------------------
+    # -- messages to others ------------------------------------------------------------------------
 
     def _routes_of(self, name: str) -> list[str]:
         entry = self._planner.books.entries.get(name)
@@ -264,16 +255,16 @@ def as_model(source: ModelSource) -> Model:
 
 
 def is_same(one: ModelSource, other: ModelSource) -> bool:
-    """Whether they are one model, whatever became of its rules since."""
+    """Whether they are the same model, even if its rules have changed since."""
     return replace(one, pinned=other.pinned, keep_seconds=other.keep_seconds) == other
 
 
 def cause_of(error: Exception) -> Exception:
-    """What the agent raised, out of what Ray makes of it."""
+    """The agent's own error, unwrapped from Ray's."""
     cause = getattr(error, "cause", None)
     return cause if isinstance(cause, Exception) else error
 
 
 def is_gone(error: Exception) -> bool:
-    """Whether this was said by Ray, and not by the agent."""
+    """Whether this error comes from Ray, not from the agent."""
     return cause_of(error) is error and not isinstance(error, SojournError)

@@ -29,7 +29,7 @@ def source_of(
     stamp: str = "",
     **options: Any,
 ) -> ModelSource:
-    """Everything is checked before anybody is asked. Other options are those of `Pool.register`."""
+    """Checks everything before any request. Other options are those of `Pool.register`."""
     arguments.text("a model's name", name)
     arguments.whole("copies", copies)
     check(options)

@@ -128,7 +128,7 @@ class Storage:
                     _sync(to)
                 with self._files.open(to, "rb") as file:
                     if checksum_of(file) != checksum:
-                        raise OSError(f"{to} reads otherwise than it was written")
+                        raise OSError(f"{to} does not read back as it was written")
                 files[relative] = os.path.getsize(source), checksum
         if self._is_local:
             for parent, _, _ in os.walk(target):

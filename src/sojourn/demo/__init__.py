@@ -1,1 +1,1 @@
-"""The story that `make demo` tells: one program, run on raw TensorFlow and then on sojourn."""
+"""What `make demo` shows: one program, run on raw TensorFlow and then on sojourn."""

@@ -23,7 +23,7 @@ class SideFailed(Exception):
 
 
 class Side:
-    """One program: what it tells, and its turn to work."""
+    """One program: what it reports, and its turn to work."""
 
     def __init__(self, which: str, sizes: Sequence[int]) -> None:
         self.which = which

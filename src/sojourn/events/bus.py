@@ -124,7 +124,7 @@ def emit(
     is_step: bool = False,
     **detail: Any,
 ) -> None:
-    """Tell everybody who listens."""
+    """Call every subscriber."""
     listeners = _step_subscribers if is_step else _subscribers
     if not is_step and _is_logged():
         listeners = (_log_event, *listeners)

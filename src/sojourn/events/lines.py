@@ -110,7 +110,7 @@ def write_lines(
 
 def write_lines_when_there_are_some(path: str) -> None:
     """The same, but the file is opened with the first event."""
-    with contextlib.suppress(FileNotFoundError):  # no folder to be in: the warning says so
+    with contextlib.suppress(FileNotFoundError):  # without a folder: the warning says so
         path = os.path.abspath(path)
 
     def begin(event: Event) -> None:

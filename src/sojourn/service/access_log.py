@@ -19,6 +19,7 @@ from datetime import datetime, timezone
 import msgspec
 
 GATHER_SECONDS = 0.1
+LAST_SECONDS = 2.0  # for what is left; a reader who has stopped must not keep a server from its end
 MOST_WAITING = 50_000  # lines
 _GIVEN_ID = re.compile(r"[A-Za-z0-9._:/+=@\-]{1,128}")
 _log = logging.getLogger("sojourn.service")
@@ -66,6 +67,7 @@ class AccessLog:
         self._lines: deque[bytes] = deque()
         self._trouble = ""
         self._dropped = 0
+        self._is_torn = False  # its last line has no end: the disk was full
         self._encoder = msgspec.json.Encoder()
         self._has_some = threading.Event()
         self._is_over = threading.Event()
@@ -85,8 +87,10 @@ class AccessLog:
         """Write what is left and end."""
         self._is_over.set()
         self._has_some.set()
-        self._thread.join()
-        if self._fd > 2:
+        self._thread.join(LAST_SECONDS)
+        if self._thread.is_alive():
+            _log.error("the access log is not read: what was not written is lost")
+        elif self._fd > 2:
             os.close(self._fd)
 
     def _write_all(self) -> None:
@@ -99,8 +103,8 @@ class AccessLog:
 
     def _write_waiting(self) -> None:
         lines = [self._lines.popleft() for _ in range(len(self._lines))]
-        if self._dropped:
-            dropped, self._dropped = self._dropped, 0
+        dropped, self._dropped = self._dropped, 0
+        if dropped:
             note = {"time": timestamp(time.time()), "dropped_lines": dropped}
             lines.append(self._encoder.encode(note))
         data = b"".join(line + b"\n" for line in lines)
@@ -108,10 +112,16 @@ class AccessLog:
             if self._path != "-" and not self._is_at_path():
                 before, self._fd = self._fd, self._open()  # a rotation has moved it
                 os.close(before)
+                self._is_torn = False
+            data = b"\n" * self._is_torn + data
             while data:
-                data = data[os.write(self._fd, data) :]
+                written = os.write(self._fd, data)
+                self._is_torn = data[written - 1] != ord("\n")
+                data = data[written:]
             self._trouble = ""
         except OSError as error:  # a full disk must not end the service
+            lost = min(data.count(b"\n"), len(lines))
+            self._dropped += lost + dropped - bool(dropped)  # not the note of them
             if self._trouble != str(error):
                 self._trouble = str(error)
                 _log.error("the access log cannot be written: %s", error)

@@ -146,11 +146,25 @@ class Catalogue(Lives):
 
     # -- questions ------------------------------------------------------------------------------
 
+    @property
+    def is_open(self) -> bool:
+        """Whether its pool can be used: somebody may have closed it."""
+        try:
+            self._driver.require_open()
+        except SojournError:
+            return False
+        return True
+
     def names(self) -> tuple[str, ...]:
         """Every model that is known here, in service or not."""
         ours = (model.name for model in self._models.values() if not model.is_pools)
         of_pool = (name for name in self._driver.names() if name not in self.second_names)
         return tuple(dict.fromkeys((*ours, *of_pool)))
+
+    def is_known(self, name: str, version: int) -> bool:
+        """Whether this version is in service, or left not long ago."""
+        model = self._models.get(name)
+        return model is not None and version in model.known
 
     def copies(self, served: Served) -> int:
         """How many sessions of it there may be."""

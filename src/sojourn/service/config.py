@@ -150,8 +150,9 @@ class _Reader:
             else:
                 found_in.append(os.path.abspath(given))
         for name, own in self._models.items():
-            if not _NAME.fullmatch(name):
-                self._add(("models", name, ""), f"a model's name must have no / or :, not {name!r}")
+            if not (_NAME.fullmatch(name) and folders.is_name(name)):
+                words = f"a model's name must be text without / or :, not {name!r}"
+                self._add(("models", name, ""), words)
             if not own.get("path"):
                 self._add(("models", name, ""), "a model needs a path")
             usual = {} if plain is None else self._defaults

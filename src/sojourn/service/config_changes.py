@@ -82,6 +82,11 @@ def check(config: Config) -> Check:
         file = getattr(settings, what)
         if file is not None and not os.access(file, os.R_OK):
             problems.append(f"{what}: {file} cannot be read")
+    for what in ("access_log", "ready_file", "history"):
+        file = getattr(settings, what)
+        folder = os.path.dirname(os.path.abspath(file or ""))
+        if file not in (None, "-") and not os.access(folder, os.W_OK):
+            problems.append(f"{what}: {folder} is no folder that can be written to")
     return Check(tuple(lines), tuple(problems))
 
 

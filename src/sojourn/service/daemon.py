@@ -11,7 +11,6 @@ import logging
 import os
 import queue
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,7 +24,6 @@ from sojourn.errors import SessionClosed, SojournError
 from sojourn.pool import Pool
 from sojourn.process.zygote import zygote_for
 from sojourn.service import notices, records, tokens, tracing
-from sojourn.service.access_log import timestamp
 from sojourn.service.addresses import parsed
 from sojourn.service.catalogue import Catalogue
 from sojourn.service.config import Config
@@ -33,7 +31,7 @@ from sojourn.service.config_changes import changes, unchanged
 from sojourn.service.descriptors import connections
 from sojourn.service.folders import frameworks_of
 from sojourn.service.http.limits import Limits
-from sojourn.service.log_lines import LogLines
+from sojourn.service.log_lines import LogLines, logging_to
 from sojourn.service.operating import Operation
 from sojourn.service.server import Server
 from sojourn.service.settings import Settings
@@ -194,18 +192,19 @@ class Daemon:
                 return told
             told = str(changes(before, config, self._entries, entries)).splitlines()
             self._config, self._entries, self._tokens = config, entries, known
-        server.operating.gate.tokens = known
-        server.grace_seconds = config.settings.grace_seconds
-        logging.getLogger("sojourn").setLevel(config.settings.log_level.upper())
-        if self._tls is not None:
-            server.reload_certificates()
-            told.append("the certificate was read again")
-        if config.settings.tokens is not None:
-            told.append("the tokens were read again")
-        for line in told:
-            _log.info("reload: %s", line)
-        if config.settings.watch_seconds != before.settings.watch_seconds:
-            await server.handler.catalogue.watch(config.settings.watch_seconds)
+            server.operating.gate.tokens = known
+            server.grace_seconds = config.settings.grace_seconds
+            logging.getLogger("sojourn").setLevel(config.settings.log_level.upper())
+            if self._tls is not None:
+                server.reload_certificates()
+                told.append("the certificate was read again")
+            if config.settings.tokens is not None:
+                told.append("the tokens were read again")
+            for line in told:
+                _log.info("reload: %s", line)
+            if config.settings.watch_seconds != before.settings.watch_seconds:
+                await server.handler.catalogue.watch(config.settings.watch_seconds)
+        # Loading may take long: the next configuration need not wait, and comes after this one.
         await server.handler.reload(entries)
         return told
 
@@ -357,48 +356,3 @@ def _reachable(address: str) -> str:
     host, port = parsed(address)
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-class _Form(logging.Formatter):
-    """A line without the place in the code: in a server that is always our own."""
-
-    def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(message)s")
-
-    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
-        return timestamp(record.created)
-
-    def formatMessage(self, record: logging.LogRecord) -> str:
-        place = getattr(record, "sojourn_place", None)
-        if place:
-            record.message = record.message.replace(f" at {place}", "", 1)
-        return super().formatMessage(record)
-
-
-class _ToStandardError(logging.StreamHandler[Any]):
-    """To what is standard error now: while models load in a terminal, something is above it."""
-
-    @property
-    def stream(self) -> Any:
-        return sys.stderr
-
-    @stream.setter
-    def stream(self, stream: Any) -> None:
-        pass
-
-
-@contextlib.contextmanager
-def logging_to(settings: Settings, lines: LogLines) -> Iterator[None]:
-    logger = logging.getLogger("sojourn")
-    handlers = [_ToStandardError(), lines]
-    before = logger.level
-    logger.setLevel(settings.log_level.upper())
-    for handler in handlers:
-        handler.setFormatter(_Form())
-        logger.addHandler(handler)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
-        for handler in handlers:
-            logger.removeHandler(handler)

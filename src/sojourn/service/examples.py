@@ -1,15 +1,14 @@
-"""tf.Example from the features of a JSON request, and back. Needs no TensorFlow."""
+"""tf.Example from the features of a JSON request. Needs no TensorFlow."""
 
 from __future__ import annotations
 
-import base64
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sojourn.service.datatypes import from_base64
 from sojourn.service.grpc.elements import invalid
-from sojourn.service.grpc.messages import TENSORS, DecodeError
+from sojourn.service.grpc.messages import TENSORS
 
 _INT64 = range(-(2**63), 2**63)
 _FLOAT_MAX = 3.4028235677973366e38  # what still rounds to a float of 32 bits
@@ -68,27 +67,6 @@ def _bytes(name: str, value: str | Mapping[str, Any]) -> bytes:
         return from_base64(encoded)
     except ValueError as error:
         raise invalid(f"feature {name!r}: {error}") from None
-
-
-def to_json(serialized: bytes) -> dict[str, list[Any]]:
-    """The features of a serialized tf.Example; bytes that are no UTF-8 as `{"b64": ...}`."""
-    try:
-        example = TENSORS.Example.FromString(serialized)
-    except DecodeError:
-        raise invalid("it is not a serialized tf.Example") from None
-    found: dict[str, list[Any]] = {}
-    for name, feature in example.features.feature.items():
-        kind = feature.WhichOneof("kind")
-        values = [] if kind is None else list(getattr(feature, kind).value)
-        found[name] = [_readable(v) for v in values] if kind == "bytes_list" else values
-    return found
-
-
-def _readable(value: bytes) -> Any:
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return {"b64": base64.b64encode(value).decode()}
 
 
 def with_context(examples: Sequence[bytes], context: bytes) -> list[bytes]:

@@ -16,7 +16,9 @@ _SUFFIXES = tuple(suffix for kind in KINDS.values() for suffix in kind.suffixes)
 def find_models(path: str) -> dict[str, str]:
     """The models at `path` by name: itself, if it is one, or else every model in the folder."""
     if is_model(path) or find_versions(path):
-        return {name_of(path): path}
+        if not is_name(name := name_of(path)):
+            raise ModelError(f"{path}: its name is not UTF-8; serve it as NAME=PATH")
+        return {name: path}
     if not os.path.isdir(path):
         recognise(path)  # says what is wrong with it
     found: dict[str, str] = {}
@@ -24,8 +26,8 @@ def find_models(path: str) -> dict[str, str]:
         inside = os.path.join(path, entry)
         if entry.startswith(".") or not (is_model(inside) or _has_versions(inside)):
             continue
-        if entry.encode(errors="replace").decode() != entry:
-            continue  # no request can name it, and no answer can list it
+        if not is_name(entry):
+            continue
         name = name_of(inside)
         if name in found:
             raise ModelError(f"{found[name]} and {inside} would both be served as {name!r}")
@@ -65,6 +67,11 @@ def name_of(path: str) -> str:
     """What a model is called that nobody has given a name."""
     base = os.path.basename(os.path.normpath(path))
     return base if os.path.isdir(path) else os.path.splitext(base)[0]
+
+
+def is_name(name: str) -> bool:
+    """Whether a request can name it and an answer list it: files may be called by any bytes."""
+    return name.encode(errors="replace").decode() == name
 
 
 def is_model(path: str) -> bool:

@@ -7,8 +7,10 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
+from sojourn.process.aside import aside
 from sojourn.service.catalogue import Catalogue
 from sojourn.service.failures import Refused, refusal, refusing
 from sojourn.service.inference import Answer, Inference, ModelRef
@@ -19,6 +21,7 @@ from sojourn.service.signatures import CallSignature
 from sojourn.service.statistics import ModelStatistics
 from sojourn.values import Receipt
 
+EVICT_SECONDS = 30.0
 T = TypeVar("T")
 
 
@@ -49,18 +52,18 @@ class Handler:
             served = self.catalogue.resolve(inference.model)
             outputs = await self._queue(served).run(inference)
         except Refused as error:  # see `refusing`, which is too slow here
-            self._note(inference, error)
+            self._note(inference.model, error)
             raise
         except Exception as error:
             refused = refusal(error)
-            self._note(inference, refused)
+            self._note(inference.model, refused)
             raise refused from error
         signature = inference.signature or next(iter(served.signatures), "")
         return Answer(served.name, served.version, outputs, signature)
 
-    def _note(self, inference: Inference, refused: Refused) -> None:
-        name = inference.model.name[:200]
-        self.failures.append(Failure(time.time(), name, refused.status.name, str(refused)[:1000]))
+    def _note(self, ref: ModelRef, refused: Refused) -> None:
+        name, words = ref.name[:200], str(refused)[:1000]
+        self.failures.append(Failure(time.time(), name, refused.status.name, words))
 
     def _queue(self, served: Served) -> ModelQueue:
         before = self._queues.get((served.name, served.version))
@@ -69,7 +72,13 @@ class Handler:
         # One that came back after it was unloaded, or whose rules were changed, is another, under
         # the same number.
         queue = ModelQueue(self.catalogue, served)
-        if before is not None:
+        if before is None:  # of versions that are long gone nothing is kept: there may be very many
+            self._queues = {
+                key: one
+                for key, one in self._queues.items()
+                if self.catalogue.is_known(*key) or not one.is_idle
+            }
+        else:
             queue.statistics = before.statistics
             self._leaving = [old for old in (*self._leaving, before) if not old.is_idle]
         self._queues[served.name, served.version] = queue
@@ -80,8 +89,17 @@ class Handler:
     ) -> tuple[CallSignature, float | None]:
         """One signature of a model: the one that is named, or the model's own choice. Also by when
         the request that needs it must be answered: the model may be opened to know it."""
-        with refusing():
-            return await self._signature(self.catalogue.resolve(ref), name, deadline)
+        try:
+            with refusing():
+                served = self.catalogue.resolve(ref)
+                try:
+                    return await self._signature(served, name, deadline)
+                except Exception as error:  # the request ends here, before `infer`
+                    self._queue(served).note_failure(error)
+                    raise
+        except Refused as refused:
+            self._note(ref, refused)
+            raise
 
     async def _signature(
         self, served: Served, name: str | None, deadline: float | None
@@ -105,15 +123,17 @@ class Handler:
 
     def is_ready(self, ref: ModelRef | None = None) -> bool:
         """Whether the server, or this model, takes requests."""
-        if ref is None or self.is_stopping:
-            return self.catalogue.is_started and not self.is_stopping
+        if self.is_stopping or not self.catalogue.is_open:
+            return False
+        if ref is None:
+            return self.catalogue.is_started
         try:
             return self.catalogue.resolve(ref).state is VersionState.AVAILABLE
         except Refused:
             return False
 
     def statistics(self, name: str | None = None) -> tuple[ModelStatistics, ...]:
-        """What each version has done so far, those that have left included."""
+        """What each version has done so far, those included that left not long ago."""
         found = [queue for (model, _), queue in self._queues.items() if name in (None, model)]
         for queue in found:
             queue.statistics.waiting = queue.waiting
@@ -143,6 +163,34 @@ class Handler:
     async def unload(self, name: str, *, version: int | None = None) -> tuple[Receipt, ...]:
         """Take a model out of service; returns when its memory is back."""
         return await self.finish(self.catalogue.unload(name, version=version))
+
+    def in_service(self, name: str, version: int | None = None) -> list[Served]:
+        """The versions in service, or the one that is named. Refused if there are none."""
+        found: list[int | None] = [
+            one.version
+            for one in self.statuses(name)
+            if one.state is VersionState.AVAILABLE and version in (None, one.version)
+        ]
+        return [self.catalogue.find(ModelRef(name, number)) for number in found or [version]]
+
+    async def evict(self, name: str, version: int | None = None) -> bool:
+        """Give the memory of a model back; it stays in service. False if it is in use for long."""
+        evict = self.catalogue.pool.evict
+        with refusing():
+            return all(
+                [
+                    await aside(
+                        partial(evict, one.pool_name, timeout=EVICT_SECONDS, version=one.version)
+                    )
+                    for one in self.in_service(name, version)
+                ]
+            )
+
+    def pin(self, name: str, pinned: bool, version: int | None = None) -> None:
+        """Never close a model to make room for others, or again."""
+        with refusing():
+            for one in self.in_service(name, version):
+                self.catalogue.pool.pin(one.pool_name, pinned, version=one.version)
 
     async def reload(self, entries: Mapping[str, ModelRules]) -> None:
         """Serve these models instead, by these rules."""

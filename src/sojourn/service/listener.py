@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 import time
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
 from sojourn.service.addresses import listening, name_of
+from sojourn.service.greeting import Greeting
 from sojourn.service.http.limits import Common
 
 _LOOK_SECONDS = 0.5
+_BACKLOG = 1024
 
 
 class Client(Protocol):
@@ -47,23 +50,24 @@ class Listener(Generic[C]):
         self._tls = tls
         self._connection = connection
         self._look_too = look
-        self._server: asyncio.AbstractServer | None = None
+        self._server: asyncio.AbstractServer | Greeting | None = None
         self.connections: set[C] = set()
         self._looking: asyncio.TimerHandle | None = None
         self._everybody_left: asyncio.Event | None = None
 
     async def start(self) -> str:
         """Listen; returns the address, with the port that was picked."""
-        limits = self._common.limits
         bound = listening(self._address)
         try:
-            self._server = await asyncio.get_running_loop().create_server(
-                self._connection,  # type: ignore[arg-type]
-                sock=bound,
-                ssl=self._tls,
-                backlog=1024,
-                ssl_handshake_timeout=None if self._tls is None else limits.header_seconds,
-            )
+            if self._tls is None:
+                self._server = await asyncio.get_running_loop().create_server(
+                    self._connection,  # type: ignore[arg-type]
+                    sock=bound,
+                    backlog=_BACKLOG,
+                )
+            else:
+                bound.listen(_BACKLOG)
+                self._server = Greeting(bound, self._greet, self._has_room)
         except BaseException:
             bound.close()
             raise
@@ -92,6 +96,18 @@ class Listener(Generic[C]):
         await self._server.wait_closed()
         if self._looking is not None:
             self._looking.cancel()
+
+    def _has_room(self, greeted: int) -> bool:
+        """Whether one more may come, beside those who are greeted."""
+        return len(self.connections) + greeted < self._common.limits.connections
+
+    async def _greet(self, client: socket.socket) -> None:
+        await asyncio.get_running_loop().connect_accepted_socket(
+            self._connection,  # type: ignore[type-var]
+            client,
+            ssl=self._tls,
+            ssl_handshake_timeout=self._common.limits.header_seconds,
+        )
 
     def welcome(self, connection: C) -> bool:
         """A client has come. Whether there is room for it; if not, it is to leave."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 from collections import Counter
 from collections.abc import Collection, Coroutine, Hashable, Mapping
@@ -331,19 +332,26 @@ class Lives:
             served.signatures = read_signatures(served.path, rules.signature, rules.tags)
             if served.signatures:
                 options["signature"] = next(iter(served.signatures))
-        if self._is_in_pool(served):  # it still serves, or its last request does
-            served.pool_name = f"{served.name}#{served.generation + 1}"
-            self.second_names.add(served.pool_name)
+        served.pool_name = self._free_name(served)
         self.pool.register(served.pool_name, served.path, version=served.version, **options)
 
     def _options(self, rules: ModelRules) -> dict[str, Any]:
         return rules.for_pool()
 
-    def _is_in_pool(self, served: Served) -> bool:
+    def _free_name(self, served: Served) -> str:
+        """Its own, unless the one before still serves, or its last request does: then a second
+        name, which is used again and again."""
         if key_of(served.name, served.version) not in self._by_key:
-            return False
-        known = self.pool.stats().models
-        return (served.name, served.version) in {(model.name, model.version) for model in known}
+            return served.name
+        models = {(model.name, model.version) for model in self.pool.stats().models}
+        others = {name for name, _ in models} - self.second_names - {served.name}
+        seconds = (f"{served.name}#{number}" for number in itertools.count(2))
+        for name in itertools.chain([served.name], seconds):
+            if name not in others and (name, served.version) not in models:
+                break
+        if name != served.name:
+            self.second_names.add(name)
+        return name
 
     def _unregister(self, served: Served) -> None:
         with contextlib.suppress(ModelError):  # it was never registered

@@ -1,11 +1,18 @@
-"""The last lines of a server's log, kept in memory for `sojourn logs`."""
+"""A server's log: to standard error, and its last lines kept in memory for `sojourn logs`."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import sys
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+from sojourn.process.plain import plain
+from sojourn.service.access_log import timestamp
+from sojourn.service.settings import Settings
 
 KEPT_LINES = 2000
 _MOST_BEHIND = 1000  # lines that a slow reader may be behind before it misses some
@@ -19,15 +26,19 @@ class LogLines(logging.Handler):
         self._loop: asyncio.AbstractEventLoop | None = None  # of those who follow
         self._lines: deque[str] = deque(maxlen=KEPT_LINES)
         self._followers: set[asyncio.Queue[str | None]] = set()
+        self._is_over = False
 
     def emit(self, record: logging.LogRecord) -> None:
         line = self.format(record)
         self._lines.append(line)
         if self._followers and self._loop is not None:
-            self._loop.call_soon_threadsafe(self._pass_on, line)
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody reads
+                self._loop.call_soon_threadsafe(self._pass_on, line)
 
     def end_following(self) -> None:
-        """Let those who follow read what there is, and no more: the server stops."""
+        """Let those who follow read what there is, and no more, also those who come to follow
+        from now on: the server stops."""
+        self._is_over = True
         self._pass_on(None)
 
     def last(self, count: int) -> list[str]:
@@ -43,7 +54,7 @@ class LogLines(logging.Handler):
         try:
             for line in self.last(count):
                 yield line
-            while (new := await queue.get()) is not None:
+            while not (self._is_over and queue.empty()) and (new := await queue.get()) is not None:
                 yield new
         finally:
             self._followers.discard(queue)
@@ -53,3 +64,52 @@ class LogLines(logging.Handler):
             if queue.full():
                 queue.get_nowait()  # the oldest
             queue.put_nowait(line)
+
+
+class _Form(logging.Formatter):
+    """A line without the place in the code: in a server that is always our own. Names and the last
+    words of models are not trusted: they cannot fake a line, for only the first is not indented."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(message)s")
+
+    def format(self, record: logging.LogRecord) -> str:
+        return plain(super().format(record)).replace("\n", "\n    ")
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
+        return timestamp(record.created)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        place = getattr(record, "sojourn_place", None)
+        if place:
+            record.message = record.message.replace(f" at {place}", "", 1)
+        return super().formatMessage(record)
+
+
+class _ToStandardError(logging.StreamHandler[Any]):
+    """To what is standard error now: while models load in a terminal, something is above it."""
+
+    @property
+    def stream(self) -> Any:
+        return sys.stderr
+
+    @stream.setter
+    def stream(self, stream: Any) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def logging_to(settings: Settings, lines: LogLines) -> Iterator[None]:
+    logger = logging.getLogger("sojourn")
+    handlers = [_ToStandardError(), lines]
+    before = logger.level
+    logger.setLevel(settings.log_level.upper())
+    for handler in handlers:
+        handler.setFormatter(_Form())
+        logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+        for handler in handlers:
+            logger.removeHandler(handler)

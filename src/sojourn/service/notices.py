@@ -66,6 +66,7 @@ def remove_stale_ready_file(path: str | None) -> None:
 
 def _require_ready_file(path: str) -> dict[str, Any] | None:
     """What a server that was killed has left, or nothing; raise if it is something else."""
+    os.stat(os.path.dirname(path) or ".")  # a folder that is not there is told by its name
     try:
         found = os.stat(path)
         if stat.S_ISREG(found.st_mode):

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sojourn.errors import OutOfMemory, SessionBroken, StepTimeout
+from sojourn.errors import OutOfMemory, SessionBroken
 from sojourn.service.batching import Costs, Line
 from sojourn.service.catalogue import Catalogue
 from sojourn.service.failures import Refused, Status, refusal
@@ -37,6 +37,10 @@ _HOLD_SECONDS = 0.05  # a lease is given back after this, so that the pool has i
 _LONGEST_RETRY_SECONDS = 60.0  # others may have left by then
 clock = time.monotonic
 _log = logging.getLogger("sojourn.service")
+
+
+class _Full(Refused):
+    """As many requests wait as may."""
 
 
 class Ask:
@@ -123,8 +127,8 @@ class ModelQueue:
             if inference.keep_alive is not None:
                 self._catalogue.keep(served, inference.keep_alive)
             outputs = await self._answered(ask)
-        except Exception:
-            statistics.failed += 1
+        except Exception as error:
+            self.note_failure(error)
             raise
         finally:
             served.leave()
@@ -140,7 +144,6 @@ class ModelQueue:
             own = arrived + self._timeout
             deadline = own if deadline is None else min(deadline, own)
         if deadline is not None and arrived >= deadline:
-            self.statistics.late += 1
             raise too_late()
         return deadline
 
@@ -154,9 +157,17 @@ class ModelQueue:
         finally:
             self._learning -= 1
 
+    def note_failure(self, error: Exception) -> None:
+        """A request has come to nothing. Each counts once, and for one reason."""
+        statistics = self.statistics
+        statistics.failed += 1
+        if isinstance(error, _Full):
+            statistics.refused += 1
+        elif refusal(error).status is Status.DEADLINE_EXCEEDED:
+            statistics.late += 1
+
     def _full(self) -> Refused:
-        self.statistics.refused += 1
-        return Refused(
+        return _Full(
             Status.RESOURCE_EXHAUSTED,
             f"{self._max_queue} requests wait for {self.served.name!r} already",
             self._seconds_to_wait(),
@@ -178,7 +189,7 @@ class ModelQueue:
                 return await self._alone(ask)
             if ask.deadline is not None:
                 loop = asyncio.get_running_loop()
-                timer = loop.call_later(max(0.0, ask.deadline - clock()), self._expire, ask)
+                timer = loop.call_later(max(0.0, ask.deadline - clock()), ask.expire)
             return await ask.future
         except BaseException:  # its time is up, or its client has left: others take its place
             self._line.drop(ask)
@@ -212,10 +223,6 @@ class ModelQueue:
             self._is_gathering = False
             self._go_on()
 
-    def _expire(self, ask: Ask) -> None:
-        self.statistics.late += 1
-        ask.expire()
-
     def _seconds_to_wait(self) -> float:
         seconds = self._costs.for_all(len(self._line)) / max(1, self._width)
         return min(max(1.0, seconds), _LONGEST_RETRY_SECONDS)
@@ -231,9 +238,6 @@ class ModelQueue:
                 except SessionBroken as error:
                     if session is None or not self._may_repeat(ask, error):
                         raise
-                except StepTimeout:
-                    self.statistics.late += 1
-                    raise
         finally:
             self._busy -= 1
             self._go_on()

@@ -64,6 +64,6 @@ def _of_process(pid: int) -> Record | None:
                 with open(f"{folder}/{name}", "rb") as file:
                     record = msgspec.json.decode(file.read(_MOST_BYTES), type=Record)
                 return record if record.pid == pid else None  # a fork has its parent's
-    except (OSError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         pass  # it has ended, or is not what it seems
     return None

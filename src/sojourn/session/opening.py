@@ -20,9 +20,6 @@ from sojourn.probes.platform import require_process_isolation
 from sojourn.session.backend import Backend, InlineBackend
 from sojourn.session.beginning import IsUnderWay
 from sojourn.session.conversion.attempt import Attempt
-from sojourn.session.conversion.candidates import Examined
-from sojourn.session.conversion.converting import Open, conversion_for, is_gone
-from sojourn.session.conversion.shadowing import tell_of_disagreement
 from sojourn.session.describing import Arrays, base_name, described, listed_tags
 from sojourn.session.devices import Choice, choose
 from sojourn.session.engine_options import checked
@@ -33,6 +30,8 @@ from sojourn.values import Place, TensorSpec, arguments, caller
 
 if TYPE_CHECKING:
     from sojourn.process.spares import TakeSpare
+    from sojourn.session.conversion.candidates import Examined
+    from sojourn.session.conversion.converting import Conversion, Open
 
 _counter = itertools.count(1)
 _warned: set[str] = set()
@@ -156,10 +155,15 @@ class Blueprint:
         kind.refuse_what_is_ignored(chosen)
         options = checked(engine_options, engine or kind.engine, self._inline)
         self._load = replace(self._load, **options)
-        is_confined = self._confined.is_on
-        self._conversion = conversion_for(
-            engine, self._load, self._arrays, samples, tolerance, shadow, isolation, is_confined
-        )
+        self._conversion: Conversion | None = None
+        if any(given is not None for given in (engine, samples, tolerance, shadow)):
+            # Trying engines is an optional part: nobody else loads it.
+            from sojourn.session.conversion.converting import conversion_for
+
+            is_confined = self._confined.is_on
+            self._conversion = conversion_for(
+                engine, self._load, self._arrays, samples, tolerance, shadow, isolation, is_confined
+            )
 
     def takes_spares(self, device: str) -> bool:
         """Whether its sessions can be opened in a worker that was made ahead, for the CPU."""
@@ -205,7 +209,7 @@ class Blueprint:
                 if not may_repeat or self._conversion is None:
                     raise
                 # Asked first, for it also forgets what is no longer there.
-                if self._conversion.is_intact() and not is_gone(load):
+                if self._conversion.is_intact() and not _is_gone(load):
                     raise
                 may_repeat = False
 
@@ -276,7 +280,7 @@ class Blueprint:
 
         def what_to_load() -> tuple[Load, Arrays]:
             nonlocal load, arrays
-            if is_gone(load):  # to convert it again would take whoever waits for a step too long
+            if _is_gone(load):  # to convert it again would take whoever waits for a step too long
                 load = replace(self._load, device=device, gpu_bytes=limit)
                 arrays = self._arrays
                 stay.engine = "tensorflow: the converted model is no longer in the cache"
@@ -293,11 +297,19 @@ class Blueprint:
             if self._restart is not None:
                 stay.comeback = stay.keeping.comeback_with(new_backend, what_to_load)
             if load.kind == "shadowed":
+                from sojourn.session.conversion.shadowing import tell_of_disagreement
+
                 tell_of_disagreement(stay)
             return Session(stay)
         except BaseException as error:
             stay.beginning.abandon(error)
             raise
+
+
+def _is_gone(load: Load) -> bool:
+    """Whether a converted model that it names is no longer there."""
+    parts = [load, *(load.parts or ())]
+    return any(part.is_converted and not os.path.exists(part.path) for part in parts)
 
 
 def _takes_spares(load: Load) -> bool:

@@ -143,7 +143,7 @@ def _growth(before: Snapshot, after: Snapshot, growth_bytes: int, deadline: floa
 
 
 def _without_those_of_others(names: frozenset[str]) -> list[str]:
-    """Leave out the segments that a process beside us has mapped: they are not ours to judge."""
+    """Leave out the segments that another process has mapped: they are not ours."""
     suspects = {name.encode(): name for name in names}
     ours = {os.getpid(), *limits.descendants(os.getpid())} if suspects else set()
     for pid in processes.pids() if suspects else ():

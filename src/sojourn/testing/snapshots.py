@@ -112,7 +112,7 @@ def counting_error() -> int:
 
 
 def give_back() -> None:
-    """Have the C library give back what was freed: it is no leak, only a habit."""
+    """Have the C library return freed memory to the system: keeping it is not a leak."""
     try:
         ctypes.CDLL(None).malloc_trim(0)
     except AttributeError:

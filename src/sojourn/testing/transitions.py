@@ -34,7 +34,7 @@ class Watch:
         self._stop()
 
     def wrong(self) -> list[str]:
-        """What was not as it should be, a sentence each. Empty is good."""
+        """The violations, a sentence each. Empty if all is well."""
         with self._lock:
             lives = {key: list(states) for key, states in self._lives.items()}
         found = []

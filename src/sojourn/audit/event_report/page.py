@@ -153,7 +153,7 @@ def _row(session: SessionStory, end: float) -> str:
 
 
 def _left(receipt: Mapping[str, Any]) -> str:
-    """What a close did not give back."""
+    """What a close left behind."""
     kept = (receipt.get("held_bytes") or 0) - (receipt.get("returned_bytes") or 0)
     residue = receipt.get("residue") or {}
     things = [

@@ -140,7 +140,7 @@ class SessionStory:
 
 @dataclass(slots=True)
 class Story:
-    """Everything that a file of events tells."""
+    """Everything that a file of events says."""
 
     began: float = 0.0  # unix time of the first session
     seconds: float = 0.0

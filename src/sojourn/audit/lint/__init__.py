@@ -2,7 +2,6 @@
 
 names     what a dotted name means: aliases of TensorFlow, compat.v1, session classes
 module    one parsed file: parents, scopes, calls, what each name is bound to
-groups    which files belong to one program
 definitions, program
           the files together: what a name of one file means in another, which function calls which
 uses      what a use does to a session: borrow, keep, lend, take, close

@@ -9,14 +9,7 @@ import ast
 from collections.abc import Iterator
 
 from sojourn.audit import codes
-from sojourn.audit.lint.module import (
-    Function,
-    Module,
-    is_self,
-    last_name,
-    own_nodes,
-    own_uses,
-)
+from sojourn.audit.lint.module import Function, Module, is_self, last_name, own_nodes, own_uses
 from sojourn.audit.lint.names import is_interactive
 from sojourn.audit.lint.problem import Problem, problem_at
 from sojourn.audit.lint.repeats import is_eager

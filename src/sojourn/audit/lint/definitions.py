@@ -13,14 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import PurePath
 
-from sojourn.audit.lint.module import (
-    Function,
-    Module,
-    is_self,
-    last_name,
-    own_nodes,
-    parameters,
-)
+from sojourn.audit.lint.module import Function, Module, is_self, last_name, own_nodes, parameters
 from sojourn.source import dotted
 
 # Methods of many libraries: that the program has one too says little.

@@ -77,22 +77,22 @@ def _followed(module: Module) -> Iterator[Problem]:
 
 
 def at_their_openings(module: Module, found: set[Problem]) -> set[Problem]:
-    """The findings, with sessions that a factory opens told where it opens them.
+    """The findings, with sessions that a factory opens reported where it opens them.
 
     Only if every call of the factory leaves its session open: if one closes it, the fault lies with
     the others, and they are named.
     """
     calls = {_place(call): call for call in module.calls}
-    told = set(found)
+    reported = set(found)
     for problem in found:
         factory = _factory_of(module, calls.get(problem.start))
         if problem.code == codes.NEVER_CLOSED.code and factory and _losses(factory, module, found):
-            told.remove(problem)
+            reported.remove(problem)
     for function in filter(module.parents.__contains__, module.program.openings):
         assert isinstance(function, Function)
         losses = _losses(Definition(module, function), module, found)
-        told |= set(_at_opening(module, function, losses)) if losses else set()
-    return told
+        reported |= set(_at_opening(module, function, losses)) if losses else set()
+    return reported
 
 
 def _factory_of(module: Module, call: ast.Call | None) -> Definition | None:

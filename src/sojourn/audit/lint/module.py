@@ -6,7 +6,7 @@ import ast
 import sys
 from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sojourn.audit.lint.names import Names
 from sojourn.source import dotted
@@ -206,15 +206,16 @@ class Module:
 
     def scope_of(self, node: ast.AST) -> Scope:
         """The function, class or module whose statements hold this node."""
-        current = self.parents.get(node)
-        while current is not None and not isinstance(current, Scope):
-            current = self.parents.get(current)
-        return current if current is not None else self.tree
+        return self._around(node, Scope) or self.tree
 
     def class_of(self, node: ast.AST) -> ast.ClassDef | None:
         """The class around this node, if any."""
+        found: ast.ClassDef | None = self._around(node, ast.ClassDef)
+        return found
+
+    def _around(self, node: ast.AST, kind: Any) -> Any:
         current = self.parents.get(node)
-        while current is not None and not isinstance(current, ast.ClassDef):
+        while current is not None and not isinstance(current, kind):
             current = self.parents.get(current)
         return current
 
@@ -241,8 +242,10 @@ class Module:
         name = self.path.rpartition("/")[2]
         if name.startswith("test_") or name.endswith("_test.py") or name == "conftest.py":
             return True
-        if any(c.name.startswith("Test") and _has_tests(c) for c in self.all_classes):
-            return True
+        for node in self.all_classes:
+            methods = [n.name for n in node.body if isinstance(n, Function)]
+            if node.name.startswith("Test") and any(m.startswith("test_") for m in methods):
+                return True
         return any("TestCase" in ast.unparse(b) for c in self.all_classes for b in c.bases)
 
     @cached_property
@@ -267,14 +270,12 @@ class Module:
                 return False
             if not found.module.has_only_known_bases(found.node):
                 return False
-        return all(self._is_known_metaclass(keyword.value) for keyword in node.keywords)
-
-    def _is_known_metaclass(self, node: ast.expr) -> bool:
-        return last_name(node) == "ABCMeta" or self.program.definition(self, node) is not None
+        metas = [keyword.value for keyword in node.keywords]
+        return all(last_name(m) == "ABCMeta" or self.program.definition(self, m) for m in metas)
 
     def free_uses(self, scope: Scope, name: str) -> Iterator[ast.Name]:
         """Loads of `name` in functions inside `scope` that mean the name of `scope` itself."""
-        for child in _directly_inside(scope):
+        for child in (n for n in own_nodes(scope) if isinstance(n, _SCOPES)):
             if isinstance(child, ast.Lambda):
                 bound = {a.arg for a in _arguments(child.args)}
             elif isinstance(child, ast.ClassDef):
@@ -319,10 +320,6 @@ def _as_function(name: str, node: ast.Assign, value: ast.Lambda) -> ast.Function
     return ast.copy_location(made, node)
 
 
-def _has_tests(node: ast.ClassDef) -> bool:
-    return any(isinstance(n, Function) and n.name.startswith("test_") for n in node.body)
-
-
 def _bases(node: ast.ClassDef) -> list[ast.expr]:
     """The bases of a class, those in `six.with_metaclass(Meta, Base)` among them."""
     found: list[ast.expr] = []
@@ -365,7 +362,7 @@ def parameters(function: Function) -> list[str]:
 
 
 def _arguments(args: ast.arguments) -> list[ast.arg]:
-    extra = [a for a in (args.vararg, args.kwarg) if a is not None]
+    extra = filter(None, (args.vararg, args.kwarg))
     return [*args.posonlyargs, *args.args, *args.kwonlyargs, *extra]
 
 
@@ -388,12 +385,6 @@ def own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
                 pending += [d for d in (*node.args.defaults, *node.args.kw_defaults) if d]
             continue
         pending += ast.iter_child_nodes(node)
-
-
-def _directly_inside(scope: ast.AST) -> Iterator[Function | ast.ClassDef | ast.Lambda]:
-    for node in own_nodes(scope):
-        if isinstance(node, _SCOPES):
-            yield node
 
 
 def last_name(node: ast.expr) -> str:

@@ -12,15 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from sojourn.audit.lint.flow import Flow
-from sojourn.audit.lint.module import (
-    LAMBDA,
-    Function,
-    Module,
-    Scope,
-    declared,
-    last_name,
-    own_uses,
-)
+from sojourn.audit.lint.module import LAMBDA, Function, Module, Scope, declared, last_name, own_uses
 from sojourn.audit.lint.names import is_interactive
 from sojourn.audit.lint.owned import dies_with_its_owner
 from sojourn.audit.lint.problem import Problem

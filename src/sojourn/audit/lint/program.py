@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
+from pathlib import PurePath
 
 from sojourn.audit.lint.definitions import Definition, Definitions
-from sojourn.audit.lint.groups import groups
 from sojourn.audit.lint.module import Function, Module, is_self, last_name, own_uses
+from sojourn.audit.lint.names import Names
 from sojourn.audit.lint.problem import Problem
 
 
@@ -168,7 +169,7 @@ class Program(Definitions):
 
     @cached_property
     def _group(self) -> dict[str, int]:
-        return groups({path: module.names for path, module in self.modules.items()})
+        return _groups({path: module.names for path, module in self.modules.items()})
 
     @cached_property
     def _closings(self) -> dict[int, dict[str, list[tuple[Module, ast.ClassDef | None]]]]:
@@ -179,3 +180,26 @@ class Program(Definitions):
                 by = module.class_of(node) if is_self(node.value) else None
                 here.setdefault(node.attr, []).append((module, by))
         return found
+
+
+def _groups(files: Mapping[str, Names]) -> dict[str, int]:
+    """The group of each file: no import crosses them, by the last parts of the names alone.
+
+    A folder often holds many programs, and that one of them closes `self.sess` says nothing of
+    another.
+    """
+    by_name: dict[str, list[str]] = {}
+    for path in files:
+        pure = PurePath(path)
+        name = pure.parent.name if pure.stem == "__init__" else pure.stem
+        by_name.setdefault(name, []).append(path)
+    found = {path: {path} for path in files}
+    for path, names in files.items():
+        imported = [name for _, name in (*names.imports.values(), *names.star_imports)]
+        for part in {part for name in imported for part in name.split(".")}:
+            for other in by_name.get(part, ()):
+                mine, theirs = found[path], found[other]
+                if mine is not theirs:
+                    mine |= theirs
+                    found.update(dict.fromkeys(theirs, mine))
+    return {path: id(group) for path, group in found.items()}

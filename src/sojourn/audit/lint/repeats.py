@@ -19,14 +19,7 @@ from sojourn.audit.lint.conditions import (
     turns_of,
 )
 from sojourn.audit.lint.definitions import argument_for
-from sojourn.audit.lint.module import (
-    Function,
-    Module,
-    is_self,
-    last_name,
-    own_nodes,
-    parameters,
-)
+from sojourn.audit.lint.module import Function, Module, is_self, last_name, own_nodes, parameters
 from sojourn.audit.lint.steps import is_step, looks_like_session
 
 _FRESH = frozenset({"tensorflow.Graph", "tensorflow.reset_default_graph"})

@@ -10,14 +10,7 @@ import ast
 import re
 
 from sojourn.audit.lint.conditions import Loop
-from sojourn.audit.lint.module import (
-    Function,
-    Module,
-    is_self,
-    last_name,
-    own_nodes,
-    parameters,
-)
+from sojourn.audit.lint.module import Function, Module, is_self, last_name, own_nodes, parameters
 from sojourn.audit.lint.ops import adds_op
 from sojourn.audit.lint.repeats import function_around, loops_around, runs_steps
 from sojourn.audit.lint.steps import is_preparation, is_step, looks_like_session

@@ -5,13 +5,12 @@ contract in `pyproject.toml` keeps threads, clocks and I/O out of all three, and
 """
 
 from sojourn.cluster.planner.planner import Planner
-from sojourn.cluster.planner.terms import Close, Lost, Model, Move, Node, Open, Order, Park, Rules
+from sojourn.cluster.planner.terms import Close, Lost, Model, Node, Open, Order, Park, Rules
 
 __all__ = [
     "Close",
     "Lost",
     "Model",
-    "Move",
     "Node",
     "Open",
     "Order",

@@ -61,7 +61,6 @@ class Place:
     staying_bytes: int = 0  # of copies that are open or opening
     pinned_bytes: int = 0
     parked: set[tuple[str, int]] = field(default_factory=set)  # models and slots
-    is_draining: bool = False
 
     @property
     def free_bytes(self) -> int:
@@ -98,12 +97,6 @@ class Books:
         del self.places[name]
         return copies
 
-    def stop_filling(self, name: str) -> None:
-        """Open nothing on this node any more."""
-        place = self.places[name]
-        self._unlist(place)
-        place.is_draining = True
-
     def with_room(self, need: int) -> Iterator[Place]:
         """The nodes that have so much free, the fullest first."""
         for _, name in self._by_room[bisect_left(self._by_room, (need, "")) :]:
@@ -126,13 +119,10 @@ class Books:
         """Promise so much more of a node, or less."""
         self._unlist(place)
         place.staying_bytes += bytes
-        if not place.is_draining:
-            insort(self._by_room, (place.free_bytes, place.node.name))
+        insort(self._by_room, (place.free_bytes, place.node.name))
 
     def _unlist(self, place: Place) -> None:
-        if not place.is_draining:
-            at = bisect_left(self._by_room, (place.free_bytes, place.node.name))
-            del self._by_room[at]
+        del self._by_room[bisect_left(self._by_room, (place.free_bytes, place.node.name))]
 
     # -- models --------------------------------------------------------------------------------
 
@@ -211,7 +201,7 @@ class Books:
         self.charge(place, -copy.bytes)
 
     def stay(self, copy: Copy) -> None:
-        """It does not leave after all: its room was promised in vain."""
+        """It is not closed after all, so its room cannot be given to others."""
         copy.is_leaving = False
         place = self.places[copy.node]
         if copy.model.pinned:

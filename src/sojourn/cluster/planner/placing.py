@@ -20,11 +20,7 @@ class Placing:
         self._rules = rules
 
     def suits(self, entry: Entry, place: Place) -> bool:
-        return (
-            entry.model.name not in place.models
-            and not place.is_draining
-            and entry.model.device in place.node.devices
-        )
+        return entry.model.name not in place.models and entry.model.device in place.node.devices
 
     def place_with_room(self, entry: Entry) -> Place | None:
         need, books = entry.bytes, self._books
@@ -70,9 +66,7 @@ class Placing:
         places = [
             place
             for place in self._books.places.values()
-            if not place.is_draining
-            and model.device in place.node.devices
-            and (not home or place.node.name == home)
+            if model.device in place.node.devices and (not home or place.node.name == home)
         ]
         if not places:
             return DeviceError(f"{model.name!r} needs a {model.device}, and no node has one for it")

@@ -4,7 +4,7 @@
    would take the last hole in which the largest pinned model fits: then the fullest that will do.
 2. Where no node has room, the copies that the pool's own rule would evict first, over the whole
    cluster, name a few nodes; the one whose victims are worth least makes room.
-3. Nobody leaves for a model that nobody asks for: what a lost node had comes back where it fits,
+3. No copy is closed for a model without requests: what a lost node had comes back where it fits,
    pinned models and those with waiting callers wherever others can make room.
 4. Nothing moves because a node is new. Copies move only when their node is drained.
 5. A newcomer is not evicted for a model that is not pinned (no thrash): that one waits.
@@ -18,7 +18,7 @@ from itertools import islice
 
 from sojourn.cluster.planner.books import Books, Copy, Entry, Place
 from sojourn.cluster.planner.placing import Placing
-from sojourn.cluster.planner.terms import Close, Lost, Model, Move, Node, Open, Order, Park, Rules
+from sojourn.cluster.planner.terms import Close, Lost, Model, Node, Open, Order, Park, Rules
 from sojourn.errors import SojournError
 from sojourn.pool.decisions.eviction import choose_victims
 from sojourn.pool.decisions.terms import CopyId, Room
@@ -75,7 +75,7 @@ class Planner:
     def on_node(self, node: Node, now: float) -> tuple[Order, ...]:
         """A node has joined, with nothing open on it."""
         if node.name in self.books.places:
-            raise ValueError(f"node {node.name!r} is there already")
+            raise ValueError(f"node {node.name!r} is known already")
         self.books.add_node(node)
         self._retry(now + self.rules.retry_seconds)
         return self.plan(now)
@@ -95,16 +95,6 @@ class Planner:
             self._forget_if_last(copy.model.name)
             self._check(copy.model.name)
         self._due = dict(sorted(self._due.items(), key=lambda item: self._urgency(item[0])))
-        return (*orders, *self.plan(now))
-
-    def on_drain(self, name: str, now: float) -> tuple[Order, ...]:
-        """A node is about to go: its copies move to others where they fit, or leave."""
-        place = self.books.places[name]
-        self.books.stop_filling(name)
-        orders: list[Order] = []
-        for copy in list(place.copies.values()):
-            if not copy.is_leaving:
-                orders += self._move(copy, now)
         return (*orders, *self.plan(now))
 
     # -- models --------------------------------------------------------------------------------
@@ -146,7 +136,7 @@ class Planner:
         return ()
 
     def on_evict(self, name: str, now: float) -> tuple[Order, ...]:
-        """Somebody wants the memory of a model back: copies that nobody has leased leave."""
+        """The memory of a model is wanted back: its copies without leases are closed."""
         entry = self.books.entries[name]
         entry.is_wanted = False  # until somebody asks for it
         self._forget_due(name)
@@ -242,12 +232,12 @@ class Planner:
     def on_stayed(self, copy_id: CopyId, now: float, *, is_leased: bool) -> bool:
         """A copy that was to leave is leased, or its state cannot be kept; whether it may stay.
 
-        Not if its model or its node is to go."""
+        Not if its model is unregistered."""
         copy = self.books.copies.get(copy_id)
         if copy is None or not copy.is_leaving:
             return True
         entry = self.books.entries[copy_id.model]
-        if entry.is_gone or self.books.places[copy.node].is_draining:
+        if entry.is_gone:
             return False
         entry.is_wanted, entry.evicted_at = True, None
         copy.last_used = now
@@ -336,8 +326,7 @@ class Planner:
             may_evict = entry.model.pinned or (is_waited_for and not has_one and not orders)
             home = entry.parked.get(slot, "")
             if home:  # its state is there and nowhere else
-                place = self.books.places[home]
-                places: Sequence[Place] = [] if place.is_draining else [place]
+                places: Sequence[Place] = [self.books.places[home]]
                 found = next((p for p in places if p.free_bytes >= entry.bytes), None)
             else:
                 places = ()
@@ -370,19 +359,6 @@ class Planner:
                 self._forget_due(copy_id.model)
             orders.append(_leaving(copy))
         return orders
-
-    def _move(self, copy: Copy, now: float) -> list[Order]:
-        entry = self.books.entries[copy.model.name]
-        restores = copy.has_changed or copy.id.slot in entry.parked
-        self.books.leave(copy)
-        # Where it goes must be known now, or its state would stay behind.
-        stays_behind = restores and not self.rules.has_shared_storage
-        target = None if stays_behind else self._placing.place_with_room(entry)
-        if target is None:
-            self._check(copy.model.name)
-            return [_leaving(copy)]
-        successor = self.books.add(entry, target, copy.id.slot, now)
-        return [Move(copy.id, copy.node, successor.id, successor.node, restores)]
 
     def _check(self, name: str) -> None:
         """Plan for a model if it is short of copies."""

@@ -63,16 +63,6 @@ class Close(NamedTuple):
     node: str
 
 
-class Move(NamedTuple):
-    """Park or close this copy at `source`; it is opened as `copy` at `target`."""
-
-    leaving: CopyId
-    source: str
-    copy: CopyId
-    target: str
-    restores: bool = False
-
-
 class Lost(NamedTuple):
     """What this copy had learnt is gone with its node: it starts from the model's own state."""
 
@@ -80,7 +70,7 @@ class Lost(NamedTuple):
     node: str
 
 
-Order = Open | Park | Close | Move | Lost
+Order = Open | Park | Close | Lost
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +84,7 @@ class Rules:
     comeback_seconds: float = 600.0
     # Whether parked state can be opened on any node, or on the one that has it only.
     has_shared_storage: bool = False
-    # How many nodes are looked at for the least loss when somebody must leave.
+    # How many nodes are searched for the least loss when a copy must be closed.
     looks_at: int = 4
     # How many models one event plans for; the rest is due at the next.
     most_at_once: int = 4

@@ -41,15 +41,15 @@ class ClusterDaemon(Daemon):
         try:
             config, entries, known = self._read_again()
         except (SojournError, ValueError, OSError) as error:
-            told = unchanged(error)
-            for line in told:
+            lines = unchanged(error)
+            for line in lines:
                 _log.error("%s", line)
-            self._fronts.tell_reloaded(told)
+            self._fronts.tell_reloaded(lines)
             notices.tell_systemd("READY=1")
             return
-        told = str(changes(self._config, config, self._entries, entries)).splitlines()
+        lines = str(changes(self._config, config, self._entries, entries)).splitlines()
         self._config, self._entries, self._tokens = config, entries, known
-        for line in told:
+        for line in lines:
             _log.info("reload: %s", line)
-        self._fronts.reload(config, known, told)
+        self._fronts.reload(config, known, lines)
         notices.tell_systemd("READY=1")

@@ -52,7 +52,7 @@ class FrontCatalogue(Catalogue):
         await super().unload(name, version=version)
 
     def outs(self) -> list[tuple[str, int]]:
-        """The versions that somebody has had unloaded."""
+        """The versions that were unloaded on request."""
         known = [served for model in self._models.values() for served in model.known.values()]
         return [(served.name, served.version) for served in known if served.is_out]
 
@@ -70,7 +70,7 @@ class Front:
         self._config = config
         self.lines = LogLines()
         self._wish = ""
-        self._told: list[str] | None = None
+        self._answer: list[str] | None = None
         settings = config.settings
         self._pool = ClusterPool(everywhere)
         self._catalogue = FrontCatalogue(
@@ -121,26 +121,26 @@ class Front:
         wish, self._wish = self._wish, ""
         return wish
 
-    def reload(self, config: Config, known: Tokens, told: list[str]) -> None:
+    def reload(self, config: Config, known: Tokens, lines: list[str]) -> None:
         """Serve by another configuration."""
         entries = config.entries()
         self._config = config
         self._server.operating.gate.tokens = known
         self._server.call(lambda: self._server.handler.reload(entries))
         self._server.reload_certificates()
-        self._told = told
+        self._answer = lines
 
-    def tell_reloaded(self, told: list[str]) -> None:
+    def tell_reloaded(self, lines: list[str]) -> None:
         """Nothing was changed, and this is why."""
-        self._told = told
+        self._answer = lines
 
     def _drain(self) -> None:
         self._wish = "drain"
 
     async def _reload(self) -> list[str]:
         """The command reads its configuration again, and has all fronts take it over."""
-        self._told, self._wish = None, "reload"
+        self._answer, self._wish = None, "reload"
         deadline = time.monotonic() + _RELOAD_SECONDS
-        while self._told is None and time.monotonic() < deadline:
+        while self._answer is None and time.monotonic() < deadline:
             await asyncio.sleep(0.1)
-        return ["the command does not answer"] if self._told is None else self._told
+        return ["the command does not answer"] if self._answer is None else self._answer

@@ -18,7 +18,7 @@ from sojourn.cluster.orders import Settings
 from sojourn.cluster.serving.front import Front
 from sojourn.errors import SojournError
 from sojourn.service.config import Config
-from sojourn.service.daemon import logging_to
+from sojourn.service.log_lines import logging_to
 from sojourn.service.tokens import Tokens
 
 _FRONT = "front-"
@@ -58,13 +58,13 @@ class FrontActor:
         """What it or a client wants of the command."""
         return "start" if self._front is None else self._front.take_wish()
 
-    def reload(self, config: Config, known: Tokens, told: list[str]) -> None:
+    def reload(self, config: Config, known: Tokens, lines: list[str]) -> None:
         if self._front is not None:
-            self._front.reload(config, known, told)
+            self._front.reload(config, known, lines)
 
-    def tell_reloaded(self, told: list[str]) -> None:
+    def tell_reloaded(self, lines: list[str]) -> None:
         if self._front is not None:
-            self._front.tell_reloaded(told)
+            self._front.tell_reloaded(lines)
 
     def load(self, name: str, version: int | None) -> None:
         if self._front is not None:
@@ -124,7 +124,7 @@ class Fronts:
         self._lock = threading.Lock()
         self._fronts: dict[str, tuple[Mapping[str, Any], Any]] = {}  # by node
         self._found: dict[str, dict[str, str]] = {}  # the addresses of those that answer
-        self._starting: dict[str, tuple[Any, Config, Tokens]] = {}  # by node: who was told what
+        self._starting: dict[str, tuple[Any, Config, Tokens]] = {}  # by node: its settings
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="sojourn-fronts", daemon=True)
         self.addresses: dict[str, str] = {}
@@ -132,10 +132,10 @@ class Fronts:
     @property
     def where(self) -> str:
         """The addresses, for people."""
-        told = []
+        lines = []
         for node, addresses in self.facts["fronts"].items():
-            told.append(f"{' and '.join(addresses.values())} on {node}")
-        return "; ".join(told)
+            lines.append(f"{' and '.join(addresses.values())} on {node}")
+        return "; ".join(lines)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -160,7 +160,7 @@ class Fronts:
         self._thread.start()
 
     def give_up(self) -> None:
-        """It is told to end while it starts."""
+        """It has to end while it starts."""
         self._is_over.set()
 
     def close(self, grace_seconds: float | None = None) -> None:
@@ -177,15 +177,15 @@ class Fronts:
         with self._lock:
             self._fronts.clear()
 
-    def reload(self, config: Config, known: Tokens, told: list[str]) -> None:
+    def reload(self, config: Config, known: Tokens, lines: list[str]) -> None:
         """Have all of them serve by another configuration."""
         self._config, self._known = config, known
         for _, (node, front) in self._all():
-            self._ask(front.reload.remote(self._config_of(node), known, told))
+            self._ask(front.reload.remote(self._config_of(node), known, lines))
 
-    def tell_reloaded(self, told: list[str]) -> None:
+    def tell_reloaded(self, lines: list[str]) -> None:
         for _, (_, front) in self._all():
-            self._ask(front.tell_reloaded.remote(told))
+            self._ask(front.tell_reloaded.remote(lines))
 
     # -- nodes -------------------------------------------------------------------------------------
 
@@ -242,7 +242,7 @@ class Fronts:
     def _begin(self, node_id: str) -> None:
         """Have a front serve by what counts now."""
         node, front = self._fronts[node_id]
-        config, known = self._config, self._known  # first: what is newer is told again
+        config, known = self._config, self._known  # first: what is newer is sent again
         asked = front.serve.remote(self._config_of(node), known)
         self._starting[node_id] = asked, config, known
 
@@ -266,8 +266,8 @@ class Fronts:
         return remote.remote(node_id, self._settings)
 
     def _config_of(self, node: Mapping[str, Any]) -> Config:
-        """What this node's front is told. Of several on one machine, the first has the addresses
-        and files that were asked for; the others pick ports of their own."""
+        """The settings of this node's front. Of several on one machine, the first has the addresses
+        and files of the configuration; the others pick free ports."""
         for node_id, (other, _) in self._fronts.items():
             if node_id == node["NodeID"]:
                 break

@@ -107,7 +107,7 @@ class ClusterPool:
             self._everywhere.lease(self._key(name, version), timeout=timeout).close()
 
     def evict(self, name: str, *, timeout: float | None = None, version: int | None = None) -> bool:
-        """Have the copies of a model closed once nobody uses them."""
+        """Have the copies of a model closed once they are not in use."""
         key = self._key(name, version)
         self._give_back(key)
         seconds = _EVICT_SECONDS if timeout is None else timeout
@@ -331,7 +331,7 @@ def _named(key: str) -> tuple[str, int]:
 
 
 def _stamp(path: str, options: Mapping[str, Any]) -> str:
-    """Tells files and rules from others under the same name."""
+    """Distinguishes files and rules from others under the same name."""
     digest = hashlib.sha256(repr(sorted(options.items())).encode())
     paths = [path]
     for folder, folders, names in os.walk(path):

@@ -195,12 +195,12 @@ class AgentEnd(FrameReader):
         assert self.transport is not None
         if not self._theirs:
             if not proving.is_hello(data):
-                raise frames.BrokenFrame("not a caller of ours")
+                raise frames.BrokenFrame("not a caller of sojourn")
             self._theirs = data
             self.transport.write(self._ours)
             return False
         if not proving.is_proof(data, self._token, b"caller", self._theirs, self._ours):
-            raise frames.BrokenFrame("a caller with another token")
+            raise frames.BrokenFrame("the caller has another token")
         self.transport.write(proving.proof(self._token, b"agent", self._theirs, self._ours))
         return True
 
@@ -256,7 +256,7 @@ class CallerEnd(FrameReader):
             self.transport.write(proving.proof(self._token, b"caller", self._ours, data))
             return False
         if not proving.is_proof(data, self._token, b"agent", self._ours, self._theirs):
-            raise frames.BrokenFrame("the agent at this address is another one")
+            raise frames.BrokenFrame("another agent is at this address")
         if not self.ready.done():  # else who waited for it has given up
             self.ready.set_result(None)
         return True
@@ -307,7 +307,7 @@ class CallerEnd(FrameReader):
             if not waiting.done():
                 waiting.set_exception(error)
         if not self.ready.cancelled():
-            self.ready.exception()  # nobody may be waiting for it
+            self.ready.exception()  # perhaps nothing waits for it
 
 
 async def stop_listening(server: asyncio.Server) -> None:

@@ -40,7 +40,7 @@ class Line:
             raise frames.BrokenFrame("there is no agent of sojourn at this address")
         self._socket.sendall(proving.proof(token, b"caller", ours, theirs))
         if not proving.is_proof(self._exactly(proving.MAC_BYTES), token, b"agent", ours, theirs):
-            raise frames.BrokenFrame("the agent at this address is another one")
+            raise frames.BrokenFrame("another agent is at this address")
 
     def _exactly(self, count: int) -> bytes:
         data = b""
@@ -98,7 +98,7 @@ class Line:
         body = np.empty(body_bytes, np.uint8)
         here = have - head_end
         if here > body_bytes:
-            raise frames.BrokenFrame("the agent says more than it was asked for")
+            raise frames.BrokenFrame("the agent sent more than was asked for")
         body[:here] = np.frombuffer(view[head_end:have], np.uint8)
         target = body.data
         while here < body_bytes:

@@ -49,7 +49,7 @@ class Sharing:
         self._free: list[np.ndarray] = []  # memory that earlier questions were copied to
         self._given: dict[int, list[int]] = {}  # by answer: descriptors that the peer has to open
         self._lent: OrderedDict[int, Result] = OrderedDict()  # by inode, until the peer says so
-        self._released: deque[int] = deque()  # of the peer, to be told with the next question
+        self._released: deque[int] = deque()  # of the peer, to be reported with the next question
         self._files: OrderedDict[int, placed.MemoryFile] = OrderedDict()  # of the peer, by inode
 
     @classmethod
@@ -140,7 +140,7 @@ class Sharing:
 
     def answered(self, place: Place, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
         """A result. What is written into it is seen by nobody else; when it is collected, the
-        sender is told with the next question."""
+        sender learns it with the next question."""
         _, fd, inode, offset = place
         opened = self._open(fd, inode)
         try:
@@ -161,7 +161,7 @@ class Sharing:
         opened = os.open(f"/proc/{self._pid}/fd/{fd}", os.O_RDWR | os.O_CLOEXEC)
         if os.fstat(opened).st_ino != inode:
             os.close(opened)
-            raise SegmentError("the peer's memory is another than it says")
+            raise SegmentError("the peer's memory is not what it announced")
         return opened
 
     def close(self) -> None:

@@ -132,7 +132,7 @@ class Reply(msgspec.Struct, tag=True, array_like=True):
 
 
 class Leased(Reply):
-    """The lease, and what it is of."""
+    """The lease, and what it leases."""
 
     lease: int
     session: str
@@ -170,13 +170,13 @@ class Kept(Reply):
 
 
 class Done(Reply):
-    """It was done; what it has to say, if anything."""
+    """It was done; the result, if there is one."""
 
     footprint: Footprint | None = None
 
 
 class Returned(Reply):
-    """What came of a function: its kind and texts. The arrays are its parcel."""
+    """The outcome of a function: its kind and texts. The arrays are its parcel."""
 
     kind: str
     message: str

@@ -68,14 +68,12 @@ def twin(cell: Any) -> Any:
     return copy.deepcopy(_unused[cell])
 
 
-class OutputProjectionWrapper(kept.RNNCell):  # type: ignore[misc]
-    """A cell whose output goes through one dense layer."""
+class Wrapper(kept.RNNCell):  # type: ignore[misc]
+    """A cell around another one, with its sizes and states."""
 
-    def __init__(
-        self, cell: Any, output_size: int, activation: Any = None, reuse: Any = None
-    ) -> None:
+    def __init__(self, cell: Any, reuse: Any = None) -> None:
         super().__init__(_reuse=reuse)
-        self._cell, self._output_size, self._activation = cell, output_size, activation
+        self._cell = cell
 
     @property
     def state_size(self) -> Any:
@@ -83,10 +81,24 @@ class OutputProjectionWrapper(kept.RNNCell):  # type: ignore[misc]
 
     @property
     def output_size(self) -> Any:
-        return self._output_size
+        return self._cell.output_size
 
     def zero_state(self, batch_size: Any, dtype: Any) -> Any:
         return self._cell.zero_state(batch_size, dtype)
+
+
+class OutputProjectionWrapper(Wrapper):
+    """A cell whose output goes through one dense layer."""
+
+    def __init__(
+        self, cell: Any, output_size: int, activation: Any = None, reuse: Any = None
+    ) -> None:
+        super().__init__(cell, reuse)
+        self._output_size, self._activation = output_size, activation
+
+    @property
+    def output_size(self) -> Any:
+        return self._output_size
 
     def call(self, inputs: Any, state: Any) -> Any:
         output, state = self._cell(inputs, state)
@@ -94,7 +106,7 @@ class OutputProjectionWrapper(kept.RNNCell):  # type: ignore[misc]
         return (self._activation(projected) if self._activation else projected), state
 
 
-class InputProjectionWrapper(kept.RNNCell):  # type: ignore[misc]
+class InputProjectionWrapper(Wrapper):
     """A cell whose input goes through one dense layer first."""
 
     def __init__(
@@ -105,26 +117,15 @@ class InputProjectionWrapper(kept.RNNCell):  # type: ignore[misc]
         input_size: Any = None,
         reuse: Any = None,
     ) -> None:
-        super().__init__(_reuse=reuse)
-        self._cell, self._num_proj, self._activation = cell, num_proj, activation
-
-    @property
-    def state_size(self) -> Any:
-        return self._cell.state_size
-
-    @property
-    def output_size(self) -> Any:
-        return self._cell.output_size
-
-    def zero_state(self, batch_size: Any, dtype: Any) -> Any:
-        return self._cell.zero_state(batch_size, dtype)
+        super().__init__(cell, reuse)
+        self._num_proj, self._activation = num_proj, activation
 
     def call(self, inputs: Any, state: Any) -> Any:
         projected = linear([inputs], self._num_proj, True)
         return self._cell(self._activation(projected) if self._activation else projected, state)
 
 
-class EmbeddingWrapper(kept.RNNCell):  # type: ignore[misc]
+class EmbeddingWrapper(Wrapper):
     """A cell that takes integers and looks their embedding up."""
 
     def __init__(
@@ -135,20 +136,9 @@ class EmbeddingWrapper(kept.RNNCell):  # type: ignore[misc]
         initializer: Any = None,
         reuse: Any = None,
     ) -> None:
-        super().__init__(_reuse=reuse)
-        self._cell, self._classes, self._size = cell, embedding_classes, embedding_size
+        super().__init__(cell, reuse)
+        self._classes, self._size = embedding_classes, embedding_size
         self._initializer = initializer
-
-    @property
-    def state_size(self) -> Any:
-        return self._cell.state_size
-
-    @property
-    def output_size(self) -> Any:
-        return self._cell.output_size
-
-    def zero_state(self, batch_size: Any, dtype: Any) -> Any:
-        return self._cell.zero_state(batch_size, dtype)
 
     def call(self, inputs: Any, state: Any) -> Any:
         initializer = self._initializer or tf.random_uniform_initializer(-(3**0.5), 3**0.5)

@@ -93,8 +93,8 @@ def examine(program: str, folders: Sequence[str] = ()) -> Verdict:
 
 def _search_path(program: str) -> list[str]:
     """Where Python looks for a program's own modules: beside it, and where PYTHONPATH says."""
-    told = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    return [os.path.dirname(os.path.abspath(program)), *filter(None, told)]
+    named = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return [os.path.dirname(os.path.abspath(program)), *filter(None, named)]
 
 
 def read_tree(path: str) -> ast.Module:

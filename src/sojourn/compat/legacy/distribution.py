@@ -58,15 +58,3 @@ def namespace() -> Namespace:
         {"TPUClusterResolver": TPUClusterResolver},
     )
     return Namespace("tensorflow.distribute", (tf.distribute,), {"cluster_resolver": resolvers})
-
-
-__all__ = [
-    "AllReduceCrossDeviceOps",
-    "AllReduceCrossTowerOps",
-    "CollectiveAllReduceStrategy",
-    "DistributeConfig",
-    "MirroredStrategy",
-    "ParameterServerStrategy",
-    "TPUClusterResolver",
-    "TPUStrategy",
-]

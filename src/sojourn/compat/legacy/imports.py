@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sojourn.compat.legacy import detect, removed
-from sojourn.compat.legacy.namespaces import Namespace
+from sojourn.compat.legacy.namespaces import Namespace, limit_star
 
 _SOJOURN = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 _FRAMEWORKS = ("tensorflow", "keras", "tensorboard", "tf_keras", "sojourn")
@@ -58,6 +58,7 @@ MOVED = {
     "tensorflow.models.rnn.rnn_cell": ("sojourn.compat.legacy.cells",),
     "tensorflow.models.rnn.seq2seq": ("sojourn.compat.legacy.contrib.legacy_seq2seq",),
 }
+_CONTRIB = f"{__package__}.contrib."
 _ESTIMATOR, _INSIDE = "tensorflow_estimator", ".python.estimator"
 # Here the module of today has the name but not what the program wants of it.
 _OURS_FIRST = ("tensorflow.python.ops.rnn_cell", "tensorflow.python.ops.rnn_cell_impl")
@@ -156,6 +157,8 @@ class Importer:
         module = self._walk(root, name)
         if not fromlist:
             return root
+        if "*" in fromlist and getattr(module, "__name__", "").startswith(_CONTRIB):
+            limit_star(module)
         for item in fromlist:
             path = f"{name}.{item}"
             replaced = self._replacement(path)

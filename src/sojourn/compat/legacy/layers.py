@@ -162,47 +162,15 @@ def _initializer(given: Any, default: Any) -> Any:
 
 def batch_normalization(
     inputs: Any,
-    axis: int = -1,
-    momentum: float = 0.99,
-    epsilon: float = 1e-3,
-    center: bool = True,
-    scale: bool = True,
-    beta_initializer: Any = None,
-    gamma_initializer: Any = None,
-    moving_mean_initializer: Any = None,
-    moving_variance_initializer: Any = None,
-    beta_regularizer: Any = None,
-    gamma_regularizer: Any = None,
-    beta_constraint: Any = None,
-    gamma_constraint: Any = None,
+    *settings: Any,
     training: Any = False,
-    trainable: bool = True,
     name: str | None = None,
     reuse: Any = None,
-    **rest: Any,
+    **named: Any,
 ) -> Any:
-    """The layer as a function; `training` may be a boolean tensor."""
-    layer = BatchNormalization(
-        axis,
-        momentum,
-        epsilon,
-        center,
-        scale,
-        beta_initializer,
-        gamma_initializer,
-        moving_mean_initializer,
-        moving_variance_initializer,
-        beta_regularizer,
-        gamma_regularizer,
-        beta_constraint,
-        gamma_constraint,
-        trainable=trainable,
-        name=name,
-        _reuse=reuse,
-        _scope=name,
-        **rest,
-    )
-    return layer(inputs, training=training)
+    """The layer, with these settings, as a function; `training` may be a boolean tensor."""
+    named |= {"name": name, "_reuse": reuse, "_scope": name}
+    return BatchNormalization(*settings, **named)(inputs, training=training)
 
 
 def namespace() -> Namespace:

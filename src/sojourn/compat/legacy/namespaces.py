@@ -49,7 +49,7 @@ class Namespace(types.ModuleType):
         raise removed.RemovedName(removed.describe(path), name=name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        super().__setattr__(name, value)
+        super().__setattr__(name, value)  # says to mypy that any name may be set
 
     def __dir__(self) -> list[str]:
         names = {n for n in self.__dict__ if n not in ("_below", "_lazy", "_shown_as")}
@@ -61,6 +61,35 @@ class Namespace(types.ModuleType):
     @property
     def __all__(self) -> list[str]:
         return [name for name in dir(self) if not name.startswith("_")]
+
+
+def adopt(names: dict[str, Any], *modules: Any) -> None:
+    """Add the public classes and functions that `modules` define to `names`, a module's globals."""
+    for module in modules:
+        names |= {
+            name: value
+            for name, value in vars(module).items()
+            if not name.startswith("_") and getattr(value, "__module__", None) == module.__name__
+        }
+
+
+def limit_star(part: Any) -> None:
+    """Have `from part import *` leave out the modules that a part of contrib uses itself.
+
+    The program has a `tf` of its own.
+    """
+    own = f"{__package__}.contrib."
+    names = [
+        name
+        for name, value in vars(part).items()
+        if not name.startswith("_")
+        and (
+            not isinstance(value, types.ModuleType)
+            or isinstance(value, Namespace)
+            or value.__name__.startswith(own)
+        )
+    ]
+    vars(part).setdefault("__all__", names)
 
 
 def module(name: str) -> Callable[[], Any]:

@@ -21,21 +21,6 @@ RENAMED = {
     "unpack": "unstack",
     "select": "where",
     "complex_abs": "abs",
-    "batch_matmul": "matmul",
-    "batch_cholesky": "cholesky",
-    "batch_cholesky_solve": "cholesky_solve",
-    "batch_fft": "fft",
-    "batch_fft2d": "fft2d",
-    "batch_ifft": "ifft",
-    "batch_matrix_band_part": "matrix_band_part",
-    "batch_matrix_determinant": "matrix_determinant",
-    "batch_matrix_diag": "matrix_diag",
-    "batch_matrix_diag_part": "matrix_diag_part",
-    "batch_matrix_inverse": "matrix_inverse",
-    "batch_matrix_solve": "matrix_solve",
-    "batch_matrix_triangular_solve": "matrix_triangular_solve",
-    "batch_self_adjoint_eig": "self_adjoint_eig",
-    "batch_svd": "svd",
     "listdiff": "setdiff1d",
     "initialize_all_variables": "global_variables_initializer",
     "initialize_local_variables": "local_variables_initializer",
@@ -52,7 +37,15 @@ RENAMED = {
     "reverse_v2": "reverse",
     "rfft": "spectral.rfft",
     "irfft": "spectral.irfft",
-}
+    **{
+        f"batch_{name}": name
+        for name in (
+            "matmul", "cholesky", "cholesky_solve", "fft", "fft2d", "ifft", "matrix_band_part",
+            "matrix_determinant", "matrix_diag", "matrix_diag_part", "matrix_inverse",
+            "matrix_solve", "matrix_triangular_solve", "self_adjoint_eig", "svd",
+        )
+    },
+}  # fmt: skip
 
 # Argument names that went away; TensorFlow 1.15 itself still knew most of them.
 _KEYWORDS = {

@@ -1,4 +1,4 @@
-"""What TensorFlow removed and nothing thin can bring back, and what to use in its place."""
+"""What TensorFlow removed and sojourn does not provide, and what to use in its place."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def advice(path: str) -> str | None:
 def describe(path: str) -> str:
     """One sentence for an error about `path`."""
     answer = advice(path)
-    said = f"{path} was removed from TensorFlow and has no thin equivalent"
+    said = f"{path} was removed from TensorFlow and is not provided here"
     return f"{said}; use instead: {answer}" if answer else said
 
 

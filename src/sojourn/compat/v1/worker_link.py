@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +13,6 @@ import numpy as np
 from tensorflow.python.client import session as tf_session
 from tensorflow.python.framework import errors_impl as tf_errors
 
-from sojourn.compat.v1.callables import RemoteCallable
 from sojourn.compat.v1.functions import FunctionCalls
 from sojourn.compat.v1.link import CLOSE_SECONDS, Link, devices_for
 from sojourn.compat.v1.names import operation_names, tensor_names
@@ -240,3 +240,22 @@ def _received(results: Sequence[np.ndarray], resources: list[int]) -> list[Any]:
     for i in resources:
         values[i] = values[i].view(HANDLE)
     return values
+
+
+class RemoteCallable:
+    """One of TensorFlow's callables from `CallableOptions`, kept in the worker.
+
+    It runs one prepared step; the arguments are its feeds in order.
+    """
+
+    def __init__(self, link: WorkerLink, options: Any) -> None:
+        self._link = link
+        self._number = link.new_callable(options.SerializeToString())
+        weakref.finalize(self, link.forget_callable, self._number)
+
+    def __call__(self, *args: Any, run_metadata: Any = None) -> Any:
+        arrays = [np.asarray(arg) for arg in args]
+        metadata, results = self._link.call_callable(self._number, arrays, run_metadata is not None)
+        if run_metadata is not None:
+            run_metadata.ParseFromString(metadata)
+        return results

@@ -16,12 +16,9 @@ from sojourn.service.failures import Refused, Status
 from sojourn.service.handler import Handler
 from sojourn.service.http.messages import Request, Response, json_response
 from sojourn.service.http.router import Role, Router
-from sojourn.service.inference import ModelRef
 from sojourn.service.log_lines import KEPT_LINES, LogLines
-from sojourn.service.served import Served, VersionState, VersionStatus
+from sojourn.service.served import VersionStatus
 from sojourn.values import Receipt
-
-EVICT_SECONDS = 30.0
 
 
 class _Wish(msgspec.Struct, forbid_unknown_fields=True):
@@ -65,10 +62,10 @@ class Admin:
     async def status(self, request: Request) -> Response:
         stats = self._pool.stats()
         memory = {"charged_bytes": stats.charged_bytes, "limit_bytes": stats.limit_bytes}
-        now, second_names = time.monotonic(), self._handler.catalogue.second_names
+        now, own_name = time.monotonic(), self._handler.catalogue.own_name
         pinned, leaves = set(), {}
         for copy in stats.copies:
-            name = copy.model.rpartition("#")[0] if copy.model in second_names else copy.model
+            name = own_name(copy.model)
             if copy.pinned:
                 pinned.add((name, copy.version))
             if copy.leaves_at is not None:
@@ -94,13 +91,7 @@ class Admin:
         return json_response({"receipts": [_told(receipt) for receipt in receipts]})
 
     async def evict(self, request: Request) -> Response:
-        are_gone = [
-            await asyncio.to_thread(
-                self._pool.evict, served.pool_name, timeout=EVICT_SECONDS, version=served.version
-            )
-            for served in self._served(request)
-        ]
-        return json_response({"evicted": all(are_gone)})
+        return json_response({"evicted": await self._handler.evict(*_wished(request))})
 
     async def pin(self, request: Request) -> Response:
         return self._pinned(request, True)
@@ -135,21 +126,9 @@ class Admin:
         return Response(200, _encoded(self._log.follow(count)), content_type)
 
     def _pinned(self, request: Request, pinned: bool) -> Response:
-        for served in self._served(request):
-            self._pool.pin(served.pool_name, pinned, version=served.version)
-        return json_response({"pinned": pinned})
-
-    def _served(self, request: Request) -> list[Served]:
-        """The versions in service that were asked for. Refused if there are none."""
         name, version = _wished(request)
-        found: list[int | None] = [
-            one.version
-            for one in self._handler.statuses(name)
-            if one.state is VersionState.AVAILABLE and version in (None, one.version)
-        ]
-        find = self._handler.catalogue.find
-        numbers: list[int | None] = [*found] or [version]
-        return [find(ModelRef(name, number)) for number in numbers]
+        self._handler.pin(name, pinned, version)
+        return json_response({"pinned": pinned})
 
 
 def _wished(request: Request) -> tuple[str, int | None]:

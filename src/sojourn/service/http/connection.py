@@ -188,6 +188,8 @@ class Connection(asyncio.Protocol):
         self._header_count += 1
         if self._header_count > self._limits.headers:
             raise _Refusal(431, f"a request has at most {self._limits.headers} headers")
+        if self.phase is Phase.BODY:
+            return  # a trailer: what it says was not there when the request was let in
         self._named_bytes += len(name) + len(value)
         key = NAMES.get(name) or new_name(name)
         text = value.decode("latin-1")
@@ -253,7 +255,9 @@ class Connection(asyncio.Protocol):
     def _request(self) -> Request:
         path, _, query = self._url.decode("latin-1").partition("?")
         method = self._parser.get_method().decode("latin-1")
-        return Request(method, path, query, self._headers, peer=self._peer)
+        request = Request(method, path, query, self._headers, peer=self._peer)
+        request.takes_chunks = self._parser.get_http_version() != "1.0"
+        return request
 
     def _check_sender(self) -> None:
         """Before a body takes memory that others might need."""
@@ -273,6 +277,7 @@ class Connection(asyncio.Protocol):
                 response = await self._answer(request)
                 keeps = keeps and not self._is_draining
                 if not isinstance(response.body, bytes):
+                    keeps = keeps and request.takes_chunks  # else the connection's end is its end
                     await self._stream(request, response, response.body, keeps)
                 elif not self._transport.is_closing():
                     self._write(request, response, response.body, keeps)
@@ -332,11 +337,13 @@ class Connection(asyncio.Protocol):
                 async for piece in pieces:
                     if self._transport.is_closing():
                         return
-                    if piece:
-                        self._transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+                    if piece and request.takes_chunks:
+                        piece = b"%x\r\n%b\r\n" % (len(piece), piece)
+                    self._transport.write(piece)
                     if self._can_write is not None:
                         await self._can_write.wait()
-                self._transport.write(b"0\r\n\r\n")
+                if request.takes_chunks:
+                    self._transport.write(b"0\r\n\r\n")
         finally:
             close = getattr(pieces, "aclose", None)
             if close is not None:
@@ -361,7 +368,7 @@ class Connection(asyncio.Protocol):
     def _finish(self) -> None:
         """Everything was said. What the client still sends is thrown away for a moment: else the
         kernel takes back what it has not read yet."""
-        is_reading = self.phase in (Phase.HEAD, Phase.BODY) or bool(self._waiting)
+        is_reading = self.phase not in (Phase.IDLE, Phase.ANSWER) or bool(self._waiting)
         self._enter(Phase.OVER)
         self._waiting.clear()
         self._pieces = []
@@ -400,6 +407,8 @@ class Connection(asyncio.Protocol):
         if self._unread is not None:
             if self._unread.is_too_slow(now, -self._transport.get_write_buffer_size(), limits):
                 self.abort()
+        elif len(self._waiting) >= limits.pipelined:
+            self._since = now  # we do not read: it is not the client who is slow
         elif self.phase is Phase.HEAD and seconds > limits.header_seconds:
             self._refuse(408, f"a head takes at most {limits.header_seconds:g} s")
         elif self.phase is Phase.BODY:

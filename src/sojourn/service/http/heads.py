@@ -49,7 +49,7 @@ class KnownHeads:
             return  # it came in parts, or with others
         headers = request.headers
         is_plain = headers.get("content-length") == str(size) and not _UNUSUAL & headers.keys()
-        if is_plain and size <= UNASKED_BYTES:
+        if is_plain and request.takes_chunks and size <= UNASKED_BYTES:
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
             request.size, request.peer = size, ""
@@ -60,7 +60,8 @@ def head_of(request: Request, response: Response, keeps: bool, length: int | Non
     """Everything before the body, which has so many bytes; None: it comes in pieces."""
     lines = _first_line(response.status)
     if length is None:
-        lines += f"content-type: {response.content_type}\r\ntransfer-encoding: chunked\r\n"
+        lines += f"content-type: {response.content_type}\r\n"
+        lines += "transfer-encoding: chunked\r\n" if request.takes_chunks else ""
     elif response.status not in BODILESS:
         lines += f"content-type: {response.content_type}\r\ncontent-length: {length}\r\n"
     if not keeps:

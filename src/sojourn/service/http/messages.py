@@ -23,6 +23,7 @@ class Request:
     route: str = ""  # the pattern that it was found by
     request_id: str = ""
     size: int = 0  # of the body as it came, in bytes
+    takes_chunks: bool = True  # a client of HTTP/1.0 does not know them
 
     def parameters(self) -> dict[str, str]:
         """The query's parameters; of one that is there twice, the last."""

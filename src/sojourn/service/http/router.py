@@ -85,8 +85,7 @@ class Router:
     def _search(self, method: str, path: str) -> tuple[Route, dict[str, str]] | None:
         if method == "HEAD":
             method = "GET"
-        if "://" in path and not path.startswith("/"):  # a whole URL, as proxies are asked
-            path = "/" + path.partition("://")[2].partition("/")[2]
+        path = _without_host(path)
         route = self._fixed.get((method, path))
         if route is not None:
             return route, {}
@@ -97,8 +96,16 @@ class Router:
 
     def methods(self, path: str) -> list[str]:
         """The methods that this path has: none means that there is no such path."""
+        path = _without_host(path)
         fixed = [method for method, known in self._fixed if known == path]
         return fixed + [route.method for pattern, route in self._others if pattern.fullmatch(path)]
+
+
+def _without_host(path: str) -> str:
+    """The path of a whole URL too, as proxies are asked."""
+    if "://" in path and not path.startswith("/"):
+        return "/" + path.partition("://")[2].partition("/")[2]
+    return path
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:

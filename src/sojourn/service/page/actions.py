@@ -8,11 +8,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from sojourn.errors import SojournError
 from sojourn.service.failures import Refused, Status, refusal
 from sojourn.service.handler import Handler
-from sojourn.service.inference import ModelRef
-from sojourn.service.served import Served, VersionState
 from sojourn.values import Receipt
 
-EVICT_SECONDS = 30.0
 ANSWER_SECONDS = 0.2  # for the words that say so to go out first
 
 
@@ -61,36 +58,18 @@ class Actions:
         return f"{_named(name, version)} is no longer served{_accounts(receipts)}"
 
     async def _evict(self, name: str, version: int | None) -> str:
-        served = self._served(name, version)
-        gone = [
-            await asyncio.to_thread(
-                self._pool.evict, one.pool_name, timeout=EVICT_SECONDS, version=one.version
-            )
-            for one in served
-        ]
-        if not all(gone):
+        keys = {(one.pool_name, one.version) for one in self._handler.in_service(name, version)}
+        if not await self._handler.evict(name, version):
             return f"{_named(name, version)} is still there: its last requests have not ended"
-        keys = {(one.pool_name, one.version) for one in served}
         busy = sum((copy.model, copy.version) in keys for copy in self._pool.stats().copies)
         later = f"; {busy} in use leave when they are free" if busy else ", its memory is back"
         return f"{_named(name, version)} was evicted{later}"
 
     async def _pin(self, name: str, version: int | None, pinned: bool) -> str:
-        for one in self._served(name, version):
-            await asyncio.to_thread(self._pool.pin, one.pool_name, pinned, version=one.version)
+        self._handler.pin(name, pinned, version)
         return (
             f"{_named(name, version)} {'stays until it is unpinned' if pinned else 'is unpinned'}"
         )
-
-    def _served(self, name: str, version: int | None) -> list[Served]:
-        """The versions in service, or the one that was asked for. Refused if there are none."""
-        found: list[int | None] = [
-            one.version
-            for one in self._handler.statuses(name)
-            if one.state is VersionState.AVAILABLE and version in (None, one.version)
-        ]
-        find = self._handler.catalogue.find
-        return [find(ModelRef(name, number)) for number in found or [version]]
 
     async def _read_again(self, name: str, version: int | None) -> str:
         if self._reload is None:

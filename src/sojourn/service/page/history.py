@@ -13,7 +13,7 @@ import os
 import sqlite3
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -36,7 +36,7 @@ _TABLES = (
 _log = logging.getLogger("sojourn.service")
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Point).decode
-_decode_any = msgspec.msgpack.Decoder().decode
+_decode_receipt = msgspec.msgpack.Decoder(dict[str, Any]).decode
 _Read = TypeVar("_Read")
 
 
@@ -129,7 +129,7 @@ class History:
             found = await self._in_file(lambda: self._read_receipts(most, is_wanted))
             if found is not None:
                 return found
-        fitting = [r for r in reversed(self._receipts) if is_wanted(str(r["session"]))]
+        fitting = [r for r in reversed(self._receipts) if is_wanted(str(r.get("session")))]
         return fitting[:most]
 
     # -- memory -------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ class History:
                         file.execute(statement)
                     file.execute(f"PRAGMA user_version = {_SCHEMA}")
             rows = file.execute("SELECT body FROM points WHERE at >= ? ORDER BY at", (since,))
-            found = list(_points(rows))
+            found = _readable(_decode, rows)
         except BaseException:
             file.close()
             raise
@@ -221,7 +221,7 @@ class History:
     def _read_points(self, model: str, since: float) -> list[Point]:
         assert self._file is not None
         question = "SELECT body FROM points WHERE model = ? AND at >= ? ORDER BY at"
-        return list(_points(self._file.execute(question, (model, since))))
+        return _readable(_decode, self._file.execute(question, (model, since)))
 
     def _last_receipts(self) -> list[dict[str, Any]]:
         return self._read_receipts(MEMORY_RECEIPTS, lambda session: True)
@@ -232,7 +232,7 @@ class History:
         question = "SELECT session, body FROM receipts ORDER BY at DESC"
         for session, body in self._file.execute(question):
             if is_wanted(session):
-                found.append(_decode_any(body))
+                found += _readable(_decode_receipt, [(body,)])
             if len(found) == most:
                 break
         return found
@@ -249,8 +249,10 @@ def _is_new(file: sqlite3.Connection) -> bool:
     return not found
 
 
-def _points(rows: Iterable[tuple[bytes]]) -> Iterator[Point]:
+def _readable(decode: Callable[[bytes], _Read], rows: Iterable[tuple[bytes]]) -> list[_Read]:
     """What can be read: one that is damaged costs no other."""
+    found = []
     for (body,) in rows:
-        with contextlib.suppress(msgspec.MsgspecError):
-            yield _decode(body)
+        with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError, TypeError):
+            found.append(decode(body))
+    return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import socket
 import time
@@ -72,7 +73,7 @@ class Page:
         self._point_seconds = point_seconds
         self._started = time.time()
         self._clock = Clock(self._started - time.monotonic())
-        self._before: dict[str, Counts] = {}
+        self._before: dict[tuple[str, int], Counts] = {}
         self._sampled_at = time.monotonic()
         self._shown_at = -1.0  # of what was sampled
         self._receipts = 0
@@ -90,7 +91,7 @@ class Page:
         """Begin to look and to listen."""
         self._loop = asyncio.get_running_loop()
         await self.history.open()
-        self._before = self._counts()
+        self._before = counts_of(self.handler.statistics())
         self._sampled_at = time.monotonic()
         self.watching.start()
         self._looking = asyncio.create_task(self._look_on())
@@ -221,29 +222,27 @@ class Page:
         if seconds <= 0:
             return
         self._sampled_at = now
-        counts, status = self._counts(), self.status()
+        done, status = self._done(), self.status()
         queued: dict[str, int] = {}
         for one in self.handler.statistics():
             queued[one.name] = queued.get(one.name, 0) + one.waiting
         queued[EVERYTHING] = sum(queued.values())
-        names = {model.name for model in status.models} | counts.keys() | {EVERYTHING}
+        names = {model.name for model in status.models} | done.keys()
         at = round(time.time(), 1)
         held = self.watching.held()
         self.history.add(
-            _point(name, at, seconds, self._since(name, counts), status, queued.get(name, 0), held)
+            _point(name, at, seconds, done.get(name, Counts()), status, queued.get(name, 0), held)
             for name in sorted(names)
         )
-        self._before = counts
 
-    def _since(self, name: str, counts: Mapping[str, Counts]) -> Counts:
-        return difference(counts.get(name, Counts()), self._before.get(name, Counts()))
-
-    def _counts(self) -> dict[str, Counts]:
-        counts = by_model(counts_of(self.handler.statistics()))
-        total = Counts()
-        for done in counts.values():
-            total = added(total, done)
-        return {**counts, EVERYTHING: total}
+    def _done(self) -> dict[str, Counts]:
+        """What was done since this was last asked for, of each model and of all together. By
+        version: what is not known any more is not taken back."""
+        before, self._before = self._before, counts_of(self.handler.statistics())
+        done = by_model(
+            {key: difference(now, before.get(key, Counts())) for key, now in self._before.items()}
+        )
+        return {**done, EVERYTHING: functools.reduce(added, done.values(), Counts())}
 
     # -- events, on whatever thread ---------------------------------------------------------------
 

@@ -226,7 +226,7 @@ class Routes:
         self._page.guard.check_action(request)
         try:
             wish = msgspec.json.decode(request.body, type=_Wish)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise Refused(Status.INVALID_ARGUMENT, f"the body: {error}") from None
         if not wish.confirmed:
             raise Refused(Status.FAILED_PRECONDITION, "`confirmed` must be true")

@@ -223,12 +223,6 @@ class Conversion:
             return cache.key_of(self._load, arrays, more)
 
 
-def is_gone(load: Load) -> bool:
-    """Whether a converted model that it names is no longer there."""
-    parts = [load, *(load.parts or ())]
-    return any(part.is_converted and not os.path.exists(part.path) for part in parts)
-
-
 def _with_engines(key: str, engines: tuple[str, ...]) -> str:
     return hashlib.sha256(f"{key} {engines}".encode()).hexdigest()
 

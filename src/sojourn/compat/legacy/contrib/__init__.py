@@ -1,6 +1,6 @@
 """The small, much-used parts of `tf.contrib`, over what TensorFlow still has.
 
-A part is here when it is thin. Everything else fails with the name of its replacement.
+Parts that take much code are left out: they fail with the name of their replacement.
 """
 
 from __future__ import annotations

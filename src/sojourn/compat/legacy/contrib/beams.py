@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 from tensorflow.python.util import nest
 
-from sojourn.compat.legacy.contrib.decoding import Decoder
+from sojourn.compat.legacy.contrib.decoding import Decoder, embedder
 
 BeamSearchDecoderOutput = collections.namedtuple(
     "BeamSearchDecoderOutput", ("scores", "predicted_ids", "parent_ids")
@@ -43,9 +43,7 @@ class BeamSearchDecoder(Decoder):
         if isinstance(coverage_penalty_weight, tf.Tensor) or coverage_penalty_weight:
             raise NotImplementedError("BeamSearchDecoder has no coverage_penalty_weight here")
         self._cell, self._output_layer, self._width = cell, output_layer, beam_width
-        self._embed = (
-            embedding if callable(embedding) else lambda ids: tf.nn.embedding_lookup(embedding, ids)
-        )
+        self._embed = embedder(embedding)
         self._start_tokens = tf.convert_to_tensor(start_tokens, tf.int32)
         self._end_token = tf.convert_to_tensor(end_token, tf.int32)
         self._penalty, self._reorders = length_penalty_weight, reorder_tensor_arrays

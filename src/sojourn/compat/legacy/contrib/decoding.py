@@ -76,9 +76,7 @@ class GreedyEmbeddingHelper(Helper):
     """Feeds the cell the embedding of the likeliest id, until it is `end_token`."""
 
     def __init__(self, embedding: Any, start_tokens: Any, end_token: Any) -> None:
-        self._embed = (
-            embedding if callable(embedding) else lambda ids: tf.nn.embedding_lookup(embedding, ids)
-        )
+        self._embed = embedder(embedding)
         self._start_tokens = tf.convert_to_tensor(start_tokens, tf.int32)
         self._end_token = tf.convert_to_tensor(end_token, tf.int32)
         self._start_inputs = self._embed(self._start_tokens)
@@ -283,6 +281,13 @@ def _as_steps(value: Any) -> Any:
     return tf.TensorArray(value.dtype, tf.shape(value)[0], element_shape=value.shape[1:]).unstack(
         value
     )
+
+
+def embedder(embedding: Any) -> Any:
+    """The function of ids that `embedding` is, or the one that looks them up in this table."""
+    if callable(embedding):
+        return embedding
+    return lambda ids: tf.nn.embedding_lookup(embedding, ids)
 
 
 def swap_batch_and_time(value: Any) -> Any:

@@ -7,20 +7,20 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from sojourn.compat.legacy import removed
-from sojourn.compat.legacy.estimator import add_metrics, class_heads, heads
-from sojourn.compat.legacy.estimator.canned import DNNEstimator, LinearEstimator
-from sojourn.compat.legacy.estimator.combined import BaselineEstimator, DNNLinearCombinedEstimator
-from sojourn.compat.legacy.estimator.estimator import Estimator
-from sojourn.compat.legacy.estimator.stopping import (
-    InMemoryEvaluatorHook,
-    make_early_stopping_hook,
-    read_eval_metrics,
-    stop_if_higher_hook,
-    stop_if_lower_hook,
-    stop_if_no_decrease_hook,
-    stop_if_no_increase_hook,
+from sojourn.compat.legacy.estimator import (  # noqa: F401
+    add_metrics,
+    class_heads,
+    heads,
+    stopping,
 )
+from sojourn.compat.legacy.estimator.canned import DNNEstimator, LinearEstimator  # noqa: F401
+from sojourn.compat.legacy.estimator.combined import (  # noqa: F401
+    BaselineEstimator,
+    DNNLinearCombinedEstimator,
+)
+from sojourn.compat.legacy.estimator.estimator import Estimator
 from sojourn.compat.legacy.estimator.tpu import CrossShardOptimizer
+from sojourn.compat.legacy.namespaces import adopt
 
 binary_classification_head = class_heads.BinaryClassHead
 multi_class_head = class_heads.MultiClassHead
@@ -72,26 +72,5 @@ def forward_features(estimator: Any, keys: Any = None, **rest: Any) -> Any:
     return Estimator(model_fn, estimator.model_dir, estimator.config)
 
 
-__all__ = [
-    "BaselineEstimator",
-    "DNNEstimator",
-    "DNNLinearCombinedEstimator",
-    "InMemoryEvaluatorHook",
-    "LinearEstimator",
-    "TowerOptimizer",
-    "add_metrics",
-    "binary_classification_head",
-    "clip_gradients_by_norm",
-    "forward_features",
-    "make_early_stopping_hook",
-    "multi_class_head",
-    "multi_label_head",
-    "read_eval_metrics",
-    "regression_head",
-    "replicate_model_fn",
-    "stop_if_higher_hook",
-    "stop_if_lower_hook",
-    "stop_if_no_decrease_hook",
-    "stop_if_no_increase_hook",
-]
+adopt(globals(), stopping)
 __getattr__ = removed.missing_name("tf.contrib.estimator")

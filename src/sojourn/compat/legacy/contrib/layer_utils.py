@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import tensorflow.compat.v1 as tf
-from tensorflow.python.framework.smart_cond import smart_cond, smart_constant_value
+from tensorflow.python.framework.smart_cond import smart_cond, smart_constant_value  # noqa: F401
 
 from sojourn.compat.legacy import removed
 
@@ -70,17 +70,4 @@ def n_positive_integers(n: int, value: Any) -> tuple[int, ...]:
 
 static_cond = smart_cond
 
-__all__ = [
-    "collect_named_outputs",
-    "constant_value",
-    "convert_collection_to_dict",
-    "first_dimension",
-    "get_tensor_aliases",
-    "last_dimension",
-    "n_positive_integers",
-    "smart_cond",
-    "smart_constant_value",
-    "static_cond",
-    "two_element_tuple",
-]
 __getattr__ = removed.missing_name("tf.contrib.layers.utils")

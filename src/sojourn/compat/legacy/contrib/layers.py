@@ -14,7 +14,10 @@ import tensorflow.compat.v1 as tf
 
 from sojourn.compat.legacy import layers as tf_layers
 from sojourn.compat.legacy import removed
+from sojourn.compat.legacy.contrib import convolutions, normalizers
 from sojourn.compat.legacy.contrib import layer_utils as utils  # noqa: F401
+from sojourn.compat.legacy.contrib import regularizers as _regularizers
+from sojourn.compat.legacy.contrib import summaries as _summaries
 from sojourn.compat.legacy.contrib.building import (  # noqa: F401
     collect,
     finish,
@@ -25,49 +28,10 @@ from sojourn.compat.legacy.contrib.building import (  # noqa: F401
     xavier_initializer_conv2d,
     zeros_if_default,
 )
-from sojourn.compat.legacy.contrib.convolutions import (  # noqa: F401
-    avg_pool2d,
-    avg_pool3d,
-    conv1d,
-    conv2d,
-    conv2d_transpose,
-    conv3d,
-    conv3d_transpose,
-    convolution,
-    convolution1d,
-    convolution2d,
-    convolution2d_transpose,
-    convolution3d,
-    convolution3d_transpose,
-    max_pool2d,
-    max_pool3d,
-    separable_conv2d,
-    separable_convolution2d,
-)
 from sojourn.compat.legacy.contrib.feature_columns import *  # noqa: F403
 from sojourn.compat.legacy.contrib.framework import add_arg_scope
-from sojourn.compat.legacy.contrib.normalizers import (  # noqa: F401
-    batch_norm,
-    group_norm,
-    instance_norm,
-    layer_norm,
-)
-from sojourn.compat.legacy.contrib.regularizers import (  # noqa: F401
-    apply_regularization,
-    l1_l2_regularizer,
-    l1_regularizer,
-    l2_regularizer,
-    sum_regularizer,
-)
-from sojourn.compat.legacy.contrib.summaries import (  # noqa: F401
-    OPTIMIZER_SUMMARIES,
-    summarize_activation,
-    summarize_activations,
-    summarize_collection,
-    summarize_tensor,
-    summarize_tensors,
-    summarize_variables,
-)
+from sojourn.compat.legacy.contrib.summaries import OPTIMIZER_SUMMARIES  # noqa: F401
+from sojourn.compat.legacy.namespaces import adopt
 
 _core = tf_layers.namespace()
 
@@ -331,5 +295,5 @@ relu6 = functools.partial(fully_connected, activation_fn=tf.nn.relu6)
 linear = functools.partial(fully_connected, activation_fn=None)
 elu = functools.partial(fully_connected, activation_fn=tf.nn.elu)
 
-__all__ = [name for name in dir() if not name.startswith("_")]
+adopt(globals(), convolutions, normalizers, _regularizers, _summaries)
 __getattr__ = removed.missing_name("tf.contrib.layers")

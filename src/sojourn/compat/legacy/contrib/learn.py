@@ -22,30 +22,8 @@ from sojourn.compat.legacy.contrib import (
     learn_models,
     learn_monitors,
 )
-from sojourn.compat.legacy.contrib.learn_estimators import (  # noqa: F401
-    DNNClassifier,
-    DNNLinearCombinedClassifier,
-    DNNLinearCombinedRegressor,
-    DNNRegressor,
-    Estimator,
-    LinearClassifier,
-    LinearRegressor,
-    MetricSpec,
-    ModelFnOps,
-    PredictionKey,
-    SKCompat,
-    infer_real_valued_columns_from_input,
-    infer_real_valued_columns_from_input_fn,
-)
-from sojourn.compat.legacy.contrib.learn_experiments import (  # noqa: F401
-    Experiment,
-    ExportStrategy,
-    InputFnOps,
-    RunConfig,
-    build_parsing_serving_input_fn,
-    make_export_strategy,
-)
 from sojourn.compat.legacy.estimator import specs
+from sojourn.compat.legacy.namespaces import adopt
 
 _WORD = re.compile(r"[A-Z]{2,}(?![a-z])|[A-Z][a-z]+(?=[A-Z])|[\'\w\-]+", re.UNICODE)
 
@@ -270,21 +248,28 @@ models = ops = learn_models
 monitors = learn_monitors
 learn_runner = types.SimpleNamespace(run=learn_experiments.run, tune=learn_experiments.tune)
 run_config = learn_experiments
-experiment = types.SimpleNamespace(Experiment=Experiment)
-metric_spec = types.SimpleNamespace(MetricSpec=MetricSpec)
+experiment = types.SimpleNamespace(Experiment=learn_experiments.Experiment)
+metric_spec = types.SimpleNamespace(MetricSpec=learn_estimators.MetricSpec)
 prediction_key = types.SimpleNamespace(PredictionKey=learn_estimators.PredictionKey)
-model_fn = types.SimpleNamespace(ModelFnOps=ModelFnOps, ModeKeys=ModeKeys)
+model_fn = types.SimpleNamespace(ModelFnOps=learn_estimators.ModelFnOps, ModeKeys=ModeKeys)
 estimators = types.SimpleNamespace(
-    estimator=learn_estimators, model_fn=model_fn, run_config=run_config, Estimator=Estimator
+    estimator=learn_estimators,
+    model_fn=model_fn,
+    run_config=run_config,
+    Estimator=learn_estimators.Estimator,
 )
-saved_model_export_utils = types.SimpleNamespace(make_export_strategy=make_export_strategy)
+saved_model_export_utils = types.SimpleNamespace(
+    make_export_strategy=learn_experiments.make_export_strategy
+)
 input_fn_utils = types.SimpleNamespace(
-    InputFnOps=InputFnOps, build_parsing_serving_input_fn=build_parsing_serving_input_fn
+    InputFnOps=learn_experiments.InputFnOps,
+    build_parsing_serving_input_fn=learn_experiments.build_parsing_serving_input_fn,
 )
 utils = types.SimpleNamespace(
     saved_model_export_utils=saved_model_export_utils,
     input_fn_utils=input_fn_utils,
-    make_export_strategy=make_export_strategy,
+    make_export_strategy=learn_experiments.make_export_strategy,
 )
 
+adopt(globals(), learn_estimators, learn_experiments)
 __getattr__ = removed.missing_name("tf.contrib.learn")

@@ -135,9 +135,6 @@ class _Fits(core.Estimator):
         """`evaluate` under the name that scikit-learn uses."""
         return self.evaluate(*args, **kwargs)
 
-    def get_variable_names(self) -> list[str]:
-        return super().get_variable_names()
-
     def _shown(self, found: Iterator[Any], outputs: Any) -> Iterator[Any]:
         return found
 

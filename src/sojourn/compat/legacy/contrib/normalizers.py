@@ -10,12 +10,7 @@ from tensorflow.python.framework.smart_cond import smart_cond
 from tensorflow.python.training.moving_averages import assign_moving_average
 
 from sojourn.compat.legacy import layers as tf_layers
-from sojourn.compat.legacy.contrib.building import (
-    CHANNELS_FIRST,
-    collections_of,
-    finish,
-    remember,
-)
+from sojourn.compat.legacy.contrib.building import CHANNELS_FIRST, collections_of, finish, remember
 from sojourn.compat.legacy.contrib.framework import add_arg_scope, model_variable
 
 

@@ -8,10 +8,8 @@ import tensorflow.compat.v1 as tf
 from tensorflow.python.ops import gen_training_ops
 
 from sojourn.compat.legacy import removed
-from sojourn.compat.legacy.contrib.external import (
-    ExternalOptimizerInterface,
-    ScipyOptimizerInterface,
-)
+from sojourn.compat.legacy.contrib import external
+from sojourn.compat.legacy.namespaces import adopt
 
 
 class LazyAdamOptimizer(tf.train.AdamOptimizer):  # type: ignore[misc]
@@ -161,15 +159,5 @@ class MovingAverageOptimizer(tf.train.Optimizer):  # type: ignore[misc]
         return tf.train.Saver({**names, **self._swapped}, name=name, **rest)
 
 
-__all__ = [
-    "AdamWOptimizer",
-    "DecoupledWeightDecayExtension",
-    "ExternalOptimizerInterface",
-    "LazyAdamOptimizer",
-    "MomentumWOptimizer",
-    "MovingAverageOptimizer",
-    "NadamOptimizer",
-    "ScipyOptimizerInterface",
-    "extend_with_decoupled_weight_decay",
-]
+adopt(globals(), external)
 __getattr__ = removed.missing_name("tf.contrib.opt")

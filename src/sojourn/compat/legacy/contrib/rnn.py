@@ -8,40 +8,10 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from sojourn.compat.legacy import cells, removed
-from sojourn.compat.legacy.cells import (
-    BasicLSTMCell,
-    BasicRNNCell,
-    EmbeddingWrapper,
-    GRUCell,
-    InputProjectionWrapper,
-    LSTMCell,
-    LSTMStateTuple,
-    MultiRNNCell,
-    OutputProjectionWrapper,
-    RNNCell,
-)
+from sojourn.compat.legacy.cells import GRUCell, LSTMCell, LSTMStateTuple, RNNCell, linear
+from sojourn.compat.legacy.contrib import fused_rnn, rnn_cells
 from sojourn.compat.legacy.contrib.decoding import swap_batch_and_time
-from sojourn.compat.legacy.contrib.fused_rnn import (
-    FusedRNNCellAdaptor,
-    LSTMBlockFusedCell,
-    TimeReversedFusedRNN,
-)
-from sojourn.compat.legacy.contrib.rnn_cells import (
-    AttentionCellWrapper,
-    Conv1DLSTMCell,
-    Conv2DLSTMCell,
-    Conv3DLSTMCell,
-    ConvLSTMCell,
-    CoupledInputForgetGateLSTMCell,
-    HighwayWrapper,
-    NASCell,
-)
-
-DropoutWrapper = cells.CELLS["DropoutWrapper"]
-ResidualWrapper = cells.CELLS["ResidualWrapper"]
-DeviceWrapper = cells.CELLS["DeviceWrapper"]
-LayerRNNCell = cells.CELLS["LayerRNNCell"]
-_linear = linear = cells.linear
+from sojourn.compat.legacy.namespaces import adopt
 
 static_rnn = tf.nn.static_rnn
 static_bidirectional_rnn = tf.nn.static_bidirectional_rnn
@@ -181,40 +151,6 @@ def stack_bidirectional_dynamic_rnn(
 transpose_batch_time = swap_batch_and_time
 core_rnn_cell = core_rnn = core_rnn_cell_impl = sys.modules[__name__]
 
-__all__ = [
-    "AttentionCellWrapper",
-    "BasicLSTMCell",
-    "BasicRNNCell",
-    "Conv1DLSTMCell",
-    "Conv2DLSTMCell",
-    "Conv3DLSTMCell",
-    "ConvLSTMCell",
-    "CoupledInputForgetGateLSTMCell",
-    "DeviceWrapper",
-    "DropoutWrapper",
-    "EmbeddingWrapper",
-    "FusedRNNCellAdaptor",
-    "GRUBlockCell",
-    "GRUBlockCellV2",
-    "GRUCell",
-    "HighwayWrapper",
-    "InputProjectionWrapper",
-    "LSTMBlockCell",
-    "LSTMBlockFusedCell",
-    "LSTMCell",
-    "LSTMStateTuple",
-    "LayerNormBasicLSTMCell",
-    "LayerRNNCell",
-    "MultiRNNCell",
-    "NASCell",
-    "OutputProjectionWrapper",
-    "RNNCell",
-    "ResidualWrapper",
-    "TimeReversedFusedRNN",
-    "stack_bidirectional_dynamic_rnn",
-    "static_bidirectional_rnn",
-    "static_rnn",
-    "static_state_saving_rnn",
-    "transpose_batch_time",
-]
+globals().update(cells.CELLS)
+adopt(globals(), fused_rnn, rnn_cells)
 __getattr__ = removed.missing_name("tf.contrib.rnn")

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from sojourn.compat.legacy.cells import LSTMStateTuple, RNNCell, linear
+from sojourn.compat.legacy.cells import LSTMStateTuple, RNNCell, Wrapper, linear
 
 
 class ConvLSTMCell(RNNCell):  # type: ignore[misc]
@@ -238,26 +238,14 @@ class AttentionCellWrapper(RNNCell):  # type: ignore[misc]
             return tf.reduce_sum(tf.expand_dims(shares, 2) * past, 1)
 
 
-class HighwayWrapper(RNNCell):  # type: ignore[misc]
+class HighwayWrapper(Wrapper):
     """A cell past which its input is carried, by a gate."""
 
     def __init__(
         self, cell: Any, couple_carry_transform_gates: bool = True, carry_bias_init: float = 1.0
     ) -> None:
-        super().__init__()
-        self._cell, self._coupled = cell, couple_carry_transform_gates
-        self._bias = carry_bias_init
-
-    @property
-    def state_size(self) -> Any:
-        return self._cell.state_size
-
-    @property
-    def output_size(self) -> Any:
-        return self._cell.output_size
-
-    def zero_state(self, batch_size: Any, dtype: Any) -> Any:
-        return self._cell.zero_state(batch_size, dtype)
+        super().__init__(cell)
+        self._coupled, self._bias = couple_carry_transform_gates, carry_bias_init
 
     def _gate(self, name: str, inputs: Any, bias: float) -> Any:
         width = inputs.shape[-1].value

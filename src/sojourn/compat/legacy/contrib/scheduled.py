@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from sojourn.compat.legacy.contrib.decoding import Helper, TrainingHelper
+from sojourn.compat.legacy.contrib.decoding import Helper, TrainingHelper, embedder
 
 
 class ScheduledEmbeddingTrainingHelper(TrainingHelper):
@@ -24,9 +24,7 @@ class ScheduledEmbeddingTrainingHelper(TrainingHelper):
         name: Any = None,
     ) -> None:
         super().__init__(inputs, sequence_length, time_major, name)
-        self._embed = (
-            embedding if callable(embedding) else lambda ids: tf.nn.embedding_lookup(embedding, ids)
-        )
+        self._embed = embedder(embedding)
         self._chance, self._seeds = sampling_probability, (seed, scheduling_seed)
 
     def sample(self, time: Any, outputs: Any, state: Any = None, name: Any = None) -> Any:

@@ -7,48 +7,8 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from sojourn.compat.legacy import removed
-from sojourn.compat.legacy.contrib.attention import (
-    AttentionMechanism,
-    AttentionWrapper,
-    AttentionWrapperState,
-    BahdanauAttention,
-    DynamicAttentionWrapper,
-    DynamicAttentionWrapperState,
-    LuongAttention,
-    hardmax,
-)
-from sojourn.compat.legacy.contrib.beams import (
-    BeamSearchDecoder,
-    BeamSearchDecoderOutput,
-    BeamSearchDecoderState,
-    FinalBeamSearchDecoderOutput,
-    gather_tree,
-)
-from sojourn.compat.legacy.contrib.decoder_fns import (
-    attention_decoder_fn_inference,
-    attention_decoder_fn_train,
-    dynamic_rnn_decoder,
-    prepare_attention,
-    simple_decoder_fn_inference,
-    simple_decoder_fn_train,
-)
-from sojourn.compat.legacy.contrib.decoding import (
-    BasicDecoder,
-    BasicDecoderOutput,
-    CustomHelper,
-    Decoder,
-    GreedyEmbeddingHelper,
-    Helper,
-    SampleEmbeddingHelper,
-    TrainingHelper,
-    dynamic_decode,
-    tile_batch,
-)
-from sojourn.compat.legacy.contrib.scheduled import (
-    InferenceHelper,
-    ScheduledEmbeddingTrainingHelper,
-    ScheduledOutputTrainingHelper,
-)
+from sojourn.compat.legacy.contrib import attention, beams, decoder_fns, decoding, scheduled
+from sojourn.compat.legacy.namespaces import adopt
 
 
 def sequence_loss(
@@ -76,39 +36,5 @@ def sequence_loss(
         return losses
 
 
-__all__ = [
-    "AttentionMechanism",
-    "AttentionWrapper",
-    "AttentionWrapperState",
-    "BahdanauAttention",
-    "BasicDecoder",
-    "BasicDecoderOutput",
-    "BeamSearchDecoder",
-    "BeamSearchDecoderOutput",
-    "BeamSearchDecoderState",
-    "CustomHelper",
-    "Decoder",
-    "DynamicAttentionWrapper",
-    "DynamicAttentionWrapperState",
-    "FinalBeamSearchDecoderOutput",
-    "GreedyEmbeddingHelper",
-    "Helper",
-    "InferenceHelper",
-    "LuongAttention",
-    "SampleEmbeddingHelper",
-    "ScheduledEmbeddingTrainingHelper",
-    "ScheduledOutputTrainingHelper",
-    "TrainingHelper",
-    "attention_decoder_fn_inference",
-    "attention_decoder_fn_train",
-    "dynamic_decode",
-    "dynamic_rnn_decoder",
-    "gather_tree",
-    "hardmax",
-    "prepare_attention",
-    "sequence_loss",
-    "simple_decoder_fn_inference",
-    "simple_decoder_fn_train",
-    "tile_batch",
-]
+adopt(globals(), attention, beams, decoder_fns, decoding, scheduled)
 __getattr__ = removed.missing_name("tf.contrib.seq2seq")

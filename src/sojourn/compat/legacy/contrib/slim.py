@@ -14,36 +14,11 @@ from tensorflow.python.training.checkpoint_utils import (
 )
 
 from sojourn.compat.legacy import removed
-from sojourn.compat.legacy.contrib import layer_utils as utils
+from sojourn.compat.legacy.contrib import framework, slim_data, slim_learning
+from sojourn.compat.legacy.contrib import layer_utils as utils  # noqa: F401
 from sojourn.compat.legacy.contrib import layers as _layers
-from sojourn.compat.legacy.contrib import slim_data, slim_learning
-from sojourn.compat.legacy.contrib.framework import (
-    add_arg_scope,
-    arg_scope,
-    assign_from_checkpoint,
-    assign_from_checkpoint_fn,
-    assign_from_values,
-    assign_from_values_fn,
-    create_global_step,
-    current_arg_scope,
-    filter_variables,
-    get_global_step,
-    get_local_variables,
-    get_model_variables,
-    get_or_create_global_step,
-    get_trainable_variables,
-    get_unique_variable,
-    get_variables,
-    get_variables_by_name,
-    get_variables_by_suffix,
-    get_variables_to_restore,
-    has_arg_scope,
-    local_variable,
-    model_variable,
-    variable,
-)
 from sojourn.compat.legacy.contrib.layers import *  # noqa: F403
-from sojourn.compat.legacy.contrib.slim_data import (
+from sojourn.compat.legacy.contrib.slim_data import (  # noqa: F401
     data_provider,
     dataset,
     dataset_data_provider,
@@ -51,13 +26,19 @@ from sojourn.compat.legacy.contrib.slim_data import (
     queues,
     tfexample_decoder,
 )
-from sojourn.compat.legacy.contrib.slim_nets import nets, resnet_utils, resnet_v1, resnet_v2, vgg
+from sojourn.compat.legacy.contrib.slim_nets import (  # noqa: F401
+    nets,
+    resnet_utils,
+    resnet_v1,
+    resnet_v2,
+    vgg,
+)
 from sojourn.compat.legacy.contrib.streaming import (
     STREAMING,
     aggregate_metric_map,
     aggregate_metrics,
 )
-from sojourn.compat.legacy.namespaces import Namespace
+from sojourn.compat.legacy.namespaces import Namespace, adopt
 
 
 def _logits_first(function: Any) -> Any:
@@ -139,49 +120,9 @@ metrics = Namespace(
 model_analyzer = types.SimpleNamespace(analyze_vars=analyze_vars)
 prefetch_queue = types.SimpleNamespace(prefetch_queue=slim_data.prefetch_queue)
 
-__all__ = [
-    *_layers.__all__,
-    "add_arg_scope",
-    "arg_scope",
-    "assign_from_checkpoint",
-    "assign_from_checkpoint_fn",
-    "assign_from_values",
-    "assign_from_values_fn",
-    "create_global_step",
-    "current_arg_scope",
-    "data_provider",
-    "dataset",
-    "dataset_data_provider",
-    "evaluation",
-    "filter_variables",
-    "get_global_step",
-    "get_local_variables",
-    "get_model_variables",
-    "get_or_create_global_step",
-    "get_trainable_variables",
-    "get_unique_variable",
-    "get_variables",
-    "get_variables_by_name",
-    "get_variables_by_suffix",
-    "get_variables_to_restore",
-    "has_arg_scope",
-    "layers",
-    "learning",
-    "local_variable",
-    "losses",
-    "metrics",
-    "model_analyzer",
-    "model_variable",
-    "nets",
-    "parallel_reader",
-    "prefetch_queue",
-    "queues",
-    "resnet_utils",
-    "resnet_v1",
-    "resnet_v2",
-    "tfexample_decoder",
-    "utils",
-    "variable",
-    "vgg",
-]
+create_global_step = tf.train.create_global_step
+get_global_step = tf.train.get_global_step
+get_or_create_global_step = tf.train.get_or_create_global_step
+
+adopt(globals(), framework)
 __getattr__ = removed.missing_name("tf.contrib.slim")

@@ -7,15 +7,8 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from sojourn.compat.legacy import removed
-from sojourn.compat.legacy.estimator.tpu import (
-    CrossShardOptimizer,
-    InputPipelineConfig,
-    RunConfig,
-    TPUConfig,
-    TPUEstimator,
-    TPUEstimatorSpec,
-    bfloat16_scope,
-)
+from sojourn.compat.legacy.estimator import tpu as _tpu
+from sojourn.compat.legacy.namespaces import adopt
 
 AsyncCheckpointSaverHook = tf.train.CheckpointSaverHook
 initialize_system, shutdown_system = tf.tpu.initialize_system, tf.tpu.shutdown_system
@@ -27,18 +20,5 @@ def cross_replica_sum(x: Any, *args: Any, **kwargs: Any) -> Any:
     return tf.identity(x)
 
 
-__all__ = [
-    "AsyncCheckpointSaverHook",
-    "CrossShardOptimizer",
-    "InputPipelineConfig",
-    "RunConfig",
-    "TPUConfig",
-    "TPUEstimator",
-    "TPUEstimatorSpec",
-    "bfloat16_scope",
-    "cross_replica_sum",
-    "initialize_system",
-    "outside_compilation",
-    "shutdown_system",
-]
+adopt(globals(), _tpu)
 __getattr__ = removed.missing_name("tf.contrib.tpu")

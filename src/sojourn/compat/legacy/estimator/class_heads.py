@@ -8,14 +8,7 @@ import tensorflow.compat.v1 as tf
 from tensorflow.python.ops import lookup_ops
 
 from sojourn.compat.legacy.estimator import export
-from sojourn.compat.legacy.estimator.heads import (
-    DEFAULT,
-    MEAN,
-    Head,
-    for_metric,
-    the_one,
-    two_dimensional,
-)
+from sojourn.compat.legacy.estimator.heads import MEAN, Head, for_metric, the_one, two_dimensional
 
 
 class _Classes(Head):
@@ -76,9 +69,8 @@ class _Classes(Head):
                 [tf.shape(predictions["probabilities"])[0], 1],
             )
         )
-        classification = export.ClassificationOutput(predictions["probabilities"], classes)
-        named = export.PredictOutput(predictions)
-        return {DEFAULT: classification, "classification": classification, "predict": named}
+        main = export.ClassificationOutput(predictions["probabilities"], classes)
+        return self._served("classification", main, predictions)
 
 
 class MultiClassHead(_Classes):
@@ -108,12 +100,10 @@ class MultiClassHead(_Classes):
             **self._every(logits),
         }
 
-    def _numbers(self, labels: Any, logits: Any) -> Any:
+    def _numbers(self, labels: Any) -> Any:
         return self._ids(labels)
 
-    def _losses(self, labels: Any, logits: Any) -> Any:
-        if self._loss_fn is not None:
-            return self._loss_fn(labels=labels, logits=logits)
+    def _default_losses(self, labels: Any, logits: Any) -> Any:
         each = tf.losses.sparse_softmax_cross_entropy(
             labels, logits, reduction=tf.losses.Reduction.NONE
         )
@@ -157,12 +147,10 @@ class BinaryClassHead(_Classes):
             **self._every(logits),
         }
 
-    def _numbers(self, labels: Any, logits: Any) -> Any:
+    def _numbers(self, labels: Any) -> Any:
         return tf.cast(self._ids(labels), tf.float32)
 
-    def _losses(self, labels: Any, logits: Any) -> Any:
-        if self._loss_fn is not None:
-            return self._loss_fn(labels=labels, logits=logits)
+    def _default_losses(self, labels: Any, logits: Any) -> Any:
         return tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
 
     def _metrics(self, labels: Any, predictions: Any, weights: Any, each: Any) -> dict[str, Any]:
@@ -215,7 +203,7 @@ class MultiLabelHead(Head):
     def predictions(self, logits: Any, keys: Any = None) -> dict[str, Any]:
         return {"logits": logits, "probabilities": tf.sigmoid(logits, name="probabilities")}
 
-    def _numbers(self, labels: Any, logits: Any) -> Any:
+    def _numbers(self, labels: Any) -> Any:
         labels = the_one(labels)
         if isinstance(labels, tf.SparseTensor):
             values = labels.values
@@ -225,9 +213,7 @@ class MultiLabelHead(Head):
             return tf.cast(tf.sparse.to_indicator(ids, self.logits_dimension), tf.float32)
         return two_dimensional(tf.cast(labels, tf.float32), self.logits_dimension)
 
-    def _losses(self, labels: Any, logits: Any) -> Any:
-        if self._loss_fn is not None:
-            return self._loss_fn(labels=labels, logits=logits)
+    def _default_losses(self, labels: Any, logits: Any) -> Any:
         each = tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
         return tf.reduce_mean(each, axis=-1, keepdims=True)
 
@@ -242,9 +228,8 @@ class MultiLabelHead(Head):
         }
 
     def _export_outputs(self, predictions: dict[str, Any]) -> dict[str, Any]:
-        classification = export.ClassificationOutput(scores=predictions["probabilities"])
-        named = export.PredictOutput(predictions)
-        return {DEFAULT: classification, "classification": classification, "predict": named}
+        main = export.ClassificationOutput(scores=predictions["probabilities"])
+        return self._served("classification", main, predictions)
 
 
 def for_classes(

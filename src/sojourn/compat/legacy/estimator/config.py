@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import json
 import os
 from typing import Any
@@ -12,26 +13,6 @@ from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig
 
 _DEFAULT = object()
 _SAVE_SECONDS = 600
-# What `replace` may change; the rest describes the cluster.
-_REPLACEABLE = (
-    "model_dir",
-    "tf_random_seed",
-    "save_summary_steps",
-    "save_checkpoints_steps",
-    "save_checkpoints_secs",
-    "session_config",
-    "keep_checkpoint_max",
-    "keep_checkpoint_every_n_hours",
-    "log_step_count_steps",
-    "train_distribute",
-    "device_fn",
-    "protocol",
-    "eval_distribute",
-    "experimental_distribute",
-    "experimental_max_worker_delay_secs",
-    "session_creation_timeout_secs",
-    "checkpoint_save_graph_def",
-)
 
 
 class RunConfig:
@@ -101,6 +82,10 @@ class RunConfig:
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in _REPLACEABLE[:6])
         return f"{type(self).__name__}({shown})"
+
+
+# What `replace` may change; the rest describes the cluster.
+_REPLACEABLE = tuple(inspect.signature(RunConfig).parameters)
 
 
 def _only_one(steps: Any, seconds: Any) -> None:

@@ -51,15 +51,27 @@ class _Exports(Exporter):
     def name(self) -> str:
         return self._name
 
-    def _write(self, estimator: Any, folder: str, checkpoint: str) -> Any:
+    def export(
+        self,
+        estimator: Any,
+        export_path: str,
+        checkpoint_path: str,
+        eval_result: Any,
+        is_the_final_export: bool,
+    ) -> Any:
+        if not self._is_wanted(estimator, eval_result, is_the_final_export):
+            return None
         written = estimator.export_saved_model(
-            folder, self._receiver_fn, self._assets_extra, self._as_text, checkpoint
+            export_path, self._receiver_fn, self._assets_extra, self._as_text, checkpoint_path
         )
-        if self._exports_to_keep is not None and tf.gfile.Exists(folder):
-            made = sorted(name.rstrip("/") for name in tf.gfile.ListDirectory(folder))
+        if self._exports_to_keep is not None and tf.gfile.Exists(export_path):
+            made = sorted(name.rstrip("/") for name in tf.gfile.ListDirectory(export_path))
             for old in [n for n in made if n.isdigit()][: -self._exports_to_keep]:
-                tf.gfile.DeleteRecursively(os.path.join(folder, old))
+                tf.gfile.DeleteRecursively(os.path.join(export_path, old))
         return written
+
+    def _is_wanted(self, estimator: Any, eval_result: Any, is_final: bool) -> bool:
+        return True
 
 
 class LatestExporter(_Exports):
@@ -75,16 +87,6 @@ class LatestExporter(_Exports):
     ) -> None:
         super().__init__(name, serving_input_receiver_fn, assets_extra, as_text, exports_to_keep)
 
-    def export(
-        self,
-        estimator: Any,
-        export_path: str,
-        checkpoint_path: str,
-        eval_result: Any,
-        is_the_final_export: bool,
-    ) -> Any:
-        return self._write(estimator, export_path, checkpoint_path)
-
 
 class FinalExporter(_Exports):
     """Exports once, when training is done."""
@@ -98,17 +100,8 @@ class FinalExporter(_Exports):
     ) -> None:
         super().__init__(name, serving_input_receiver_fn, assets_extra, as_text)
 
-    def export(
-        self,
-        estimator: Any,
-        export_path: str,
-        checkpoint_path: str,
-        eval_result: Any,
-        is_the_final_export: bool,
-    ) -> Any:
-        if not is_the_final_export:
-            return None
-        return self._write(estimator, export_path, checkpoint_path)
+    def _is_wanted(self, estimator: Any, eval_result: Any, is_final: bool) -> bool:
+        return is_final
 
 
 def _has_smaller_loss(best_eval_result: Any, current_eval_result: Any) -> bool:
@@ -133,14 +126,7 @@ class BestExporter(_Exports):
         self._best: Any = None
         self._has_looked_back = False
 
-    def export(
-        self,
-        estimator: Any,
-        export_path: str,
-        checkpoint_path: str,
-        eval_result: Any,
-        is_the_final_export: bool,
-    ) -> Any:
+    def _is_wanted(self, estimator: Any, eval_result: Any, is_final: bool) -> bool:
         if self._event_file_pattern and not self._has_looked_back:
             # A training that continues also has the evaluations before this one to beat.
             pattern = os.path.join(estimator.model_dir, self._event_file_pattern)
@@ -149,9 +135,9 @@ class BestExporter(_Exports):
         if self._best is not None and not self._compare_fn(
             best_eval_result=self._best, current_eval_result=eval_result
         ):
-            return None
+            return False
         self._best = eval_result
-        return self._write(estimator, export_path, checkpoint_path)
+        return True
 
     def _best_of_events(self, pattern: str, step: float) -> Any:
         best = None

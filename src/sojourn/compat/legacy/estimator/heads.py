@@ -35,7 +35,7 @@ class Head(abc.ABC):
 
     def create_loss(self, features: Any, mode: str, logits: Any, labels: Any) -> Any:
         """The loss over the batch."""
-        labels = self._numbers(labels, logits)
+        labels = self._numbers(labels)
         weights = self._weights(features)
         return self._reduced(self._losses(labels, logits), weights)
 
@@ -60,7 +60,7 @@ class Head(abc.ABC):
             if mode == ModeKeys.PREDICT:
                 outputs = self._export_outputs(predictions)
                 return EstimatorSpec(mode, predictions, export_outputs=outputs)
-            labels = self._numbers(labels, logits)
+            labels = self._numbers(labels)
             weights = self._weights(features)
             each = self._losses(labels, logits)
             loss = self._reduced(each, weights)
@@ -84,12 +84,18 @@ class Head(abc.ABC):
         """What a prediction holds."""
 
     @abc.abstractmethod
-    def _numbers(self, labels: Any, logits: Any) -> Any:
+    def _numbers(self, labels: Any) -> Any:
         """The labels as the loss takes them."""
 
-    @abc.abstractmethod
     def _losses(self, labels: Any, logits: Any) -> Any:
         """The loss of each example."""
+        if self._loss_fn is not None:
+            return self._loss_fn(labels=labels, logits=logits)
+        return self._default_losses(labels, logits)
+
+    @abc.abstractmethod
+    def _default_losses(self, labels: Any, logits: Any) -> Any:
+        """The same without a function of the program's."""
 
     @abc.abstractmethod
     def _metrics(self, labels: Any, predictions: Any, weights: Any, each: Any) -> dict[str, Any]:
@@ -98,6 +104,9 @@ class Head(abc.ABC):
     @abc.abstractmethod
     def _export_outputs(self, predictions: dict[str, Any]) -> dict[str, Any]:
         """What a served model gives."""
+
+    def _served(self, kind: str, main: Any, predictions: dict[str, Any]) -> dict[str, Any]:
+        return {DEFAULT: main, kind: main, "predict": export.PredictOutput(predictions)}
 
     def _weights(self, features: Any) -> Any:
         column = self._weight_column
@@ -134,13 +143,11 @@ class RegressionHead(Head):
             return {"predictions": logits}
         return {"predictions": self._inverse_link_fn(logits), "logits": logits}
 
-    def _numbers(self, labels: Any, logits: Any) -> Any:
+    def _numbers(self, labels: Any) -> Any:
         labels = tf.cast(the_one(labels), tf.float32)
         return two_dimensional(labels, self.logits_dimension)
 
-    def _losses(self, labels: Any, logits: Any) -> Any:
-        if self._loss_fn is not None:
-            return self._loss_fn(labels=labels, logits=logits)
+    def _default_losses(self, labels: Any, logits: Any) -> Any:
         return tf.math.squared_difference(logits, labels)
 
     def _metrics(self, labels: Any, predictions: Any, weights: Any, each: Any) -> dict[str, Any]:
@@ -152,9 +159,8 @@ class RegressionHead(Head):
         }
 
     def _export_outputs(self, predictions: dict[str, Any]) -> dict[str, Any]:
-        regression = export.RegressionOutput(predictions["predictions"])
-        named = export.PredictOutput(predictions)
-        return {DEFAULT: regression, "regression": regression, "predict": named}
+        main = export.RegressionOutput(predictions["predictions"])
+        return self._served("regression", main, predictions)
 
 
 def the_one(labels: Any) -> Any:

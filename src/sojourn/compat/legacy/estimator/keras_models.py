@@ -100,6 +100,3 @@ def _start_from(estimator: Estimator, model: Any) -> None:
         backend.get_session().run(save)
     names = [f"^{re.escape(weight.name)}$" for weight in model.weights]
     estimator._warm_start = WarmStartSettings(path, names)
-
-
-__all__ = ["model_to_estimator"]

@@ -5,9 +5,12 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import tensorflow.compat.v1 as tf
+
+from sojourn.compat.legacy.oldnames import renaming
 
 
 class _Stops(tf.train.SessionRunHook):  # type: ignore[misc]
@@ -59,13 +62,16 @@ def read_eval_metrics(eval_dir: str) -> dict[int, dict[str, float]]:
     return dict(sorted(found.items()))
 
 
-def _past(compare: Callable[[Any, Any], bool]) -> Callable[..., Any]:
-    """A hook that stops when the metric passes a threshold."""
+Values = list[tuple[int, float]]  # of a metric, by global step
+
+
+def _hook(is_over: Callable[[Values, Any], bool], limit_name: str) -> Callable[..., Any]:
+    """A maker of hooks that stop once `is_over(values, limit)`."""
 
     def make(
         estimator: Any,
         metric_name: str,
-        threshold: float,
+        limit: Any,
         eval_dir: str | None = None,
         min_steps: int = 0,
         run_every_secs: float | None = 60,
@@ -74,63 +80,38 @@ def _past(compare: Callable[[Any, Any], bool]) -> Callable[..., Any]:
         folder = eval_dir or estimator.eval_dir()
 
         def should_stop() -> bool:
-            return any(
-                step >= min_steps
-                and metric_name in metrics
-                and compare(metrics[metric_name], threshold)
+            values = [
+                (step, metrics[metric_name])
                 for step, metrics in read_eval_metrics(folder).items()
-            )
+                if step >= min_steps and metric_name in metrics
+            ]
+            return is_over(values, limit)
 
         return make_early_stopping_hook(estimator, should_stop, run_every_secs, run_every_steps)
 
-    return make
+    return renaming(make, **{limit_name: "limit"})
 
 
-def _without(is_better: Callable[[Any, Any], bool]) -> Callable[..., Any]:
-    """A hook that stops when the metric has not got better for some steps."""
-
-    def make(
-        estimator: Any,
-        metric_name: str,
-        max_steps_without: int,
-        eval_dir: str | None = None,
-        min_steps: int = 0,
-        run_every_secs: float | None = 60,
-        run_every_steps: int | None = None,
-    ) -> Any:
-        folder = eval_dir or estimator.eval_dir()
-
-        def should_stop() -> bool:
-            best: float | None = None
-            best_step = 0
-            for step, metrics in read_eval_metrics(folder).items():
-                if step < min_steps or metric_name not in metrics:
-                    continue
-                value = metrics[metric_name]
-                if best is None or is_better(value, best):
-                    best, best_step = value, step
-                elif step - best_step >= max_steps_without:
-                    return True
-            return False
-
-        return make_early_stopping_hook(estimator, should_stop, run_every_secs, run_every_steps)
-
-    return make
+def _has_passed(compare: Callable[[Any, Any], bool], values: Values, threshold: Any) -> bool:
+    return any(compare(value, threshold) for _, value in values)
 
 
-def _renamed(make: Callable[..., Any], keyword: str) -> Callable[..., Any]:
-    def call(estimator: Any, metric_name: str, *args: Any, **kwargs: Any) -> Any:
-        if keyword in kwargs:
-            kwargs["max_steps_without"] = kwargs.pop(keyword)
-        return make(estimator, metric_name, *args, **kwargs)
+def _is_stuck(is_better: Callable[[Any, Any], bool], values: Values, most_steps: Any) -> bool:
+    """Whether the metric has not got better for so many steps."""
+    best: float | None = None
+    best_step = 0
+    for step, value in values:
+        if best is None or is_better(value, best):
+            best, best_step = value, step
+        elif step - best_step >= most_steps:
+            return True
+    return False
 
-    return call
 
-
-stop_if_higher_hook = _past(operator.gt)
-stop_if_lower_hook = _past(operator.lt)
-stop_if_no_increase_hook = _renamed(_without(operator.gt), "max_steps_without_increase")
-stop_if_no_decrease_hook = _renamed(_without(operator.lt), "max_steps_without_decrease")
+stop_if_higher_hook = _hook(partial(_has_passed, operator.gt), "threshold")
+stop_if_lower_hook = _hook(partial(_has_passed, operator.lt), "threshold")
+stop_if_no_increase_hook = _hook(partial(_is_stuck, operator.gt), "max_steps_without_increase")
+stop_if_no_decrease_hook = _hook(partial(_is_stuck, operator.lt), "max_steps_without_decrease")
 
 
 class InMemoryEvaluatorHook(tf.train.SessionRunHook):  # type: ignore[misc]
