@@ -1,9 +1,10 @@
-"""Send spoilt requests of all five protocols to a server, and see that it takes no harm.
+"""Send spoilt requests of all five protocols, and spoilt frames of HTTP/2, to a server, and see
+that it takes no harm.
 
 `make fuzz` sends 100,000 with a seed of its own; a failure prints its seed and number, and
 `--seed S --number N` sends that one again. No answer may be an internal error, none may be
-missing, the workers must be those of the beginning, memory must not grow, and afterwards nothing
-may be left.
+missing, nothing may be logged as an error, the workers must be those of the beginning, memory must
+not grow, and afterwards nothing may be left. `--only kserve-grpc grpc-frames` sends only those.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import collections
 import contextlib
 import json
+import logging
 import os
 import random
 import socket
@@ -21,21 +23,35 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 import grpc
+import hpack
 import psutil
-from fuzz_requests import PROTOCOLS, GrpcRequest, HttpRequest, X, request_number
+from fuzz_requests import (
+    PROTOCOLS,
+    FramesRequest,
+    GrpcRequest,
+    HttpRequest,
+    Request,
+    X,
+    kserve,
+    request_number,
+)
+
+from sojourn.service.http2 import frames
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 THREADS = 4
 TIMEOUT = 60.0  # until an answer is missing; a busy machine may take long
+SILENCE = 0.2  # seconds until spoilt frames are taken to be waited for: there may be no answer
 GROWTH_BYTES = 48 * 2**20
 # What is no fault of the client: nobody may see these but UNAVAILABLE, which is 503.
 WRONG_CODES = {"INTERNAL", "UNKNOWN", "DATA_LOSS", "missing"}
+NAMES = {code.value[0]: code.name for code in grpc.StatusCode}
 LATE = "504"  # as DEADLINE_EXCEEDED right if it comes: a request may give itself a microsecond
 
 
@@ -46,14 +62,18 @@ class Wire:
         host, _, port = http.rpartition(":")
         self._http = (host, int(port))
         self._socket: socket.socket | None = None
+        host, _, port = grpc_.rpartition(":")
+        self._grpc = (host, int(port))
         self._channel = grpc.insecure_channel(grpc_)
 
     def close(self) -> None:
         self._channel.close()
         self._hang_up()
 
-    def ask(self, request: HttpRequest | GrpcRequest) -> str:
+    def ask(self, request: Request) -> str:
         """The status of the answer, or `closed` if the server hung up."""
+        if isinstance(request, FramesRequest):
+            return self._ask_frames(request)
         if isinstance(request, GrpcRequest):
             stub = self._channel.unary_unary(request.path)
             began = time.monotonic()
@@ -70,6 +90,30 @@ class Wire:
             return self._ask_http(request.raw, "", is_last=True)
         finally:
             self._hang_up()
+
+    def _ask_frames(self, request: FramesRequest) -> str:
+        """The worst status of the calls in them; `silent` if there is none."""
+        statuses, data, decoder = [], bytearray(), hpack.Decoder()
+        left = request.calls
+        with (
+            contextlib.suppress(OSError),  # also that it takes too long to go on
+            socket.create_connection(self._grpc, timeout=SILENCE) as client,
+        ):
+            client.sendall(request.content)
+            while left > 0 and (piece := client.recv(2**16)):
+                data += piece
+                for kind, flags, content in _whole_frames(data):
+                    if kind == frames.GOAWAY:
+                        left = 0
+                    elif kind == frames.RST_STREAM:
+                        left -= 1
+                    elif kind == frames.HEADERS:
+                        told = dict(decoder.decode(content))
+                        left -= flags & frames.END_STREAM
+                        if "grpc-status" in told:
+                            statuses.append(NAMES[int(told["grpc-status"])])
+        ended = "silent" if left > 0 else "closed"
+        return next(filter(is_wrong, statuses), statuses[0] if statuses else ended)
 
     def _ask_http(self, content: bytes, method: str, *, is_last: bool = False) -> str:
         for attempt in (1, 2):
@@ -117,6 +161,18 @@ class Wire:
             self._socket = None
 
 
+def _whole_frames(data: bytearray) -> Iterator[tuple[int, int, bytes]]:
+    """Takes them from the beginning: type, flags and content."""
+    while len(data) >= frames.HEAD_BYTES:
+        length, kind, flags, _ = frames.head_at(data, 0)
+        end = frames.HEAD_BYTES + length
+        if len(data) < end:
+            return
+        content = bytes(data[frames.HEAD_BYTES : end])
+        del data[:end]
+        yield kind, flags, content
+
+
 def is_wrong(status: str) -> bool:
     """Whether a client should never see this."""
     if status.isdigit():
@@ -127,8 +183,11 @@ def is_wrong(status: str) -> bool:
 class Run:
     """Some requests, sent by several clients."""
 
-    def __init__(self, seed: int, addresses: dict[str, str]) -> None:
+    def __init__(
+        self, seed: int, addresses: dict[str, str], only: Collection[str] = PROTOCOLS
+    ) -> None:
         self.seed = seed
+        self._only = only
         self.statuses: collections.Counter[str] = collections.Counter()
         self.wrong: list[str] = []
         self._addresses = addresses
@@ -148,6 +207,8 @@ class Run:
             for number in numbers:
                 if len(self.wrong) > 20:
                     return
+                if PROTOCOLS[number % len(PROTOCOLS)] not in self._only:
+                    continue
                 protocol, request = request_number(self.seed, number)
                 try:
                     status = wire.ask(request)
@@ -163,8 +224,12 @@ class Run:
     def answers_rightly(self) -> bool:
         """Whether a valid request still gets its answer."""
         body = json.dumps({"instances": X.tolist()}).encode()
+        path, message = kserve(random.Random(0))
         with contextlib.closing(self.wire()) as wire:
-            return wire.ask(HttpRequest("POST", "/v1/models/numbers:predict", body)) == "200"
+            return (
+                wire.ask(HttpRequest("POST", "/v1/models/numbers:predict", body)) == "200"
+                and wire.ask(GrpcRequest(path, message.SerializeToString())) == "OK"
+            )
 
 
 @contextlib.contextmanager
@@ -188,7 +253,9 @@ def running_server(folder: str) -> Iterator[tuple[psutil.Process, dict[str, str]
 
 
 def serve(folder: str) -> None:
-    """Until standard input ends."""
+    """Until standard input ends. Fails if anything was logged as an error."""
+    errors = Errors()
+    logging.getLogger().addHandler(errors)
     import sojourn
     from sojourn.service.catalogue import Catalogue
     from sojourn.service.rules import ModelRules
@@ -203,6 +270,21 @@ def serve(folder: str) -> None:
     ):
         print(json.dumps(server.addresses), flush=True)
         sys.stdin.read()
+    if errors.count:
+        sys.exit(1)
+
+
+class Errors(logging.Handler):
+    """Prints and counts them."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.count = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.count += 1
+        if self.count <= 20:
+            print(self.format(record), file=sys.stderr)
 
 
 def bytes_of(server: psutil.Process) -> int:
@@ -223,6 +305,7 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--number", type=int, help="send only this one, and print it")
+    parser.add_argument("--only", choices=PROTOCOLS, nargs="+", default=PROTOCOLS)
     parser.add_argument("--serve", metavar="FOLDER", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
@@ -235,7 +318,7 @@ def main() -> int:
 
         sojourn.isolated(example_models.save)(folder)
         with running_server(folder) as (server, addresses):
-            run = Run(seed, addresses)
+            run = Run(seed, addresses, options.only)
             if options.number is not None:
                 run.send(range(options.number, options.number + 1))
                 print(request_number(seed, options.number), run.statuses)

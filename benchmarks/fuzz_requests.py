@@ -1,4 +1,5 @@
-"""Requests of all five protocols, valid and then spoilt. Each follows from a seed and a number."""
+"""Requests of all five protocols, and frames of HTTP/2 with calls in them, valid and then spoilt.
+Each follows from a seed and a number."""
 
 from __future__ import annotations
 
@@ -9,13 +10,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import hpack
 import numpy as np
 
 from sojourn.service import examples
 from sojourn.service.grpc import tensors
 from sojourn.service.grpc.messages import KSERVE, TENSORS, TFSERVING
+from sojourn.service.http2 import frames
 
-PROTOCOLS = ("tfserving-rest", "kserve-rest", "kserve-binary", "kserve-grpc", "tfserving-grpc")
+PROTOCOLS = (
+    "tfserving-rest", "kserve-rest", "kserve-binary", "kserve-grpc", "tfserving-grpc", "grpc-frames"
+)  # fmt: skip
 X = np.array([[1.0, 2.0], [3.0, 4.0]], np.float32)
 HEADER_LENGTH = "Inference-Header-Content-Length"
 
@@ -54,17 +59,28 @@ class GrpcRequest:
     body: bytes
 
 
-def request_number(seed: int, number: int) -> tuple[str, HttpRequest | GrpcRequest]:
+@dataclass
+class FramesRequest:
+    content: bytes  # all that the client of a connection says
+    calls: int
+
+
+Request = HttpRequest | GrpcRequest | FramesRequest
+
+
+def request_number(seed: int, number: int) -> tuple[str, Request]:
     """The protocol and the request with this number."""
     draw = random.Random(f"{seed} {number}")
     protocol = PROTOCOLS[number % len(PROTOCOLS)]
-    made: HttpRequest | GrpcRequest
+    made: Request
     if protocol == "tfserving-rest":
         made = spoilt_http(draw, *tfserving_json(draw))
     elif protocol == "kserve-rest":
         made = spoilt_http(draw, *kserve_json(draw))
     elif protocol == "kserve-binary":
         made = spoilt_binary(draw)
+    elif protocol == "grpc-frames":
+        made = spoilt_frames(draw)
     else:
         made = spoilt_message(draw, *(kserve if protocol == "kserve-grpc" else tfserving)(draw))
     return protocol, made
@@ -300,6 +316,96 @@ def spoilt_message(draw: random.Random, path: str, message: Any) -> GrpcRequest:
             _spoil_field(draw, message)
         return GrpcRequest(path, message.SerializeToString())
     return GrpcRequest(path, spoilt_bytes(draw, message.SerializeToString()))
+
+
+def spoilt_frames(draw: random.Random) -> FramesRequest:
+    """Some calls on one connection: whole frames, what is in them, or any byte is spoilt."""
+    kind = draw.randrange(5)
+    encoder = hpack.Encoder()
+    parts = [frames.PREFACE, frames.settings({})]
+    calls = draw.randint(1, 3)
+    for call in range(calls):
+        parts += _framed_call(draw, encoder, 2 * call + 1, spoils=kind == 0)
+    for _ in range(draw.choice([1, 1, 1, 3])):
+        at = draw.randrange(1, len(parts))
+        if kind == 1:
+            parts[at] = _with_another_head(draw, parts[at])
+        elif kind == 2:
+            parts[at:at] = draw.choice([[parts[at]], [_any_frame(draw)], [_any_frame(draw)] * 50])
+        elif kind == 3:
+            other = draw.randrange(1, len(parts))
+            parts[at], parts[other] = parts[other], parts[at]
+    content = b"".join(parts)
+    return FramesRequest(spoilt_bytes(draw, content) if kind == 4 else content, calls)
+
+
+def _framed_call(
+    draw: random.Random, encoder: hpack.Encoder, number: int, *, spoils: bool
+) -> list[bytes]:
+    path, message = draw.choice([kserve, tfserving])(draw)
+    if draw.random() < 0.2:
+        path = "/inference.GRPCInferenceService/ModelStreamInfer"
+    content = message.SerializeToString()
+    body = b"\0" + len(content).to_bytes(4, "big") + content
+    fields = {
+        ":method": "POST", ":scheme": "http", ":path": path, ":authority": "a",
+        "content-type": "application/grpc", "te": "trailers",
+    }  # fmt: skip
+    if spoils:
+        name = draw.choice(
+            [*fields, "grpc-timeout", "grpc-encoding", "content-length", "x-request-id", "x-a-bin",
+             "host", "cookie", "connection", "X", ""]
+        )  # fmt: skip
+        values = ["", "a" * 5000, "1m", "99999999H", "gzip", "-1", "1e9", "\0", "é", "a\r\nb: c"]
+        fields[name] = draw.choice(values)
+        body = draw.choice([body, body + body, spoilt_bytes(draw, body), b"\1" + body[1:], b""])
+    block = encoder.encode(fields, huffman=draw.random() < 0.5)
+    if spoils and draw.random() < 0.3:
+        block = spoilt_bytes(draw, block)
+    cut = draw.randrange(len(block) + 1) if draw.random() < 0.3 else len(block)
+    made = [
+        frames.frame(frames.HEADERS, frames.END_HEADERS * (cut == len(block)), number, block[:cut])
+    ]
+    if cut < len(block):
+        made.append(frames.frame(frames.CONTINUATION, frames.END_HEADERS, number, block[cut:]))
+    size = draw.choice([1, 7, 100, 2**14])
+    for at in range(0, len(body), size):
+        piece = body[at : at + size]
+        if draw.random() < 0.2:
+            piece = b"\3" + piece + bytes(3)
+            made.append(frames.frame(frames.DATA, frames.PADDED, number, piece))
+        else:
+            made.append(frames.frame(frames.DATA, 0, number, piece))
+    return [*made, frames.frame(frames.DATA, frames.END_STREAM, number)]
+
+
+def _with_another_head(draw: random.Random, content: bytes) -> bytes:
+    length, kind, flags, number = frames.head_at(content, 0)
+    changed = [length, kind, flags, number]
+    at = draw.randrange(4)
+    changed[at] = draw.choice(
+        [
+            [0, length + 1, max(0, length - 1), 2**14 + 1, 2**24 - 1],
+            [*range(11), 255],
+            [flags ^ 1, flags ^ 4, flags ^ 8, flags ^ 0x20, 0, 255],
+            [0, 1, 2, 3, 5, number + 2, 2**31 - 1],
+        ][at]
+    )
+    return frames.frame_head(*changed) + content[frames.HEAD_BYTES :]
+
+
+def _any_frame(draw: random.Random) -> bytes:
+    kind, number = draw.randrange(11), draw.choice([0, 1, 1, 3, 5, 2**31 - 1])
+    sizes = {frames.PRIORITY: 5, frames.RST_STREAM: 4, frames.PING: 8, frames.WINDOW_UPDATE: 4}
+    sizes |= {frames.SETTINGS: 6, frames.GOAWAY: 8}
+    size = sizes.get(kind, 3) if draw.random() < 0.8 else draw.randrange(20)
+    content = draw.choice([bytes(size), b"\xff" * size, draw.randbytes(size)])
+    if kind == frames.SETTINGS and draw.random() < 0.8:
+        content = bytes((0, draw.randrange(1, 7))) + draw.choice([0, 1, 2**14, 2**31]).to_bytes(
+            4, "big"
+        )
+        number = 0
+    return frames.frame(kind, draw.choice([0, 1, 4, 5, 8, 255]), number, content)
 
 
 def _spoil_field(draw: random.Random, message: Any, depth: int = 0) -> None:

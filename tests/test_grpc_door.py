@@ -19,6 +19,7 @@ from grpc_clients import Doubler, connected, infer_request, opened
 from sojourn.errors import InputError
 from sojourn.service.failures import Refused, Status, refusal
 from sojourn.service.grpc import door as door_module
+from sojourn.service.grpc import exchange as exchange_module
 from sojourn.service.grpc import health as health_module
 from sojourn.service.grpc.door import GrpcDoor
 from sojourn.service.grpc.messages import HEALTH, KSERVE, REFLECTION, REFLECTION_ALPHA, TFSERVING
@@ -499,7 +500,7 @@ def withholding(address, count):
 
 
 def test_calls_whose_message_does_not_come_are_cut_off_where_there_are_many(handler, monkeypatch):
-    monkeypatch.setattr(door_module, "_MOST_SLOW", 2)
+    monkeypatch.setattr(door_module, "_MOST_LATE", 2)
     door = GrpcDoor("127.0.0.1:0", limits=Limits(stall_seconds=0.1))
     with opened(door, handler) as address, withholding(address, 5) as calls:
         deadline = time.monotonic() + 20
@@ -528,7 +529,7 @@ def test_messages_are_refused_when_all_together_are_too_large(handler):
 
 def test_messages_of_a_stream_count_for_as_long_as_they_wait(handler):
     door = GrpcDoor("127.0.0.1:0", limits=Limits(body_bytes=1000, bodies_bytes=1000))
-    size = 5 + infer_request(X).ByteSize()
+    size = 5 + infer_request(X).ByteSize() + exchange_module._MESSAGE_BYTES
     held = []
     handler.error = lambda: held.append(door.common.held_bytes) or Refused(Status.NOT_FOUND, "no")
     with opened(door, handler) as address, connected(address) as client:

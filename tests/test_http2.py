@@ -5,21 +5,28 @@ by the client of another library."""
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import socket
 import struct
 import time
+import tracemalloc
+import urllib.parse
 from typing import Any
 
 import h2.config
 import h2.connection
 import h2.events
+import hpack
 import numpy as np
 import pytest
 
 from grpc_clients import Doubler, connected, infer_request, opened
 from http2_client import INFER, LIVE, STREAM, RawClient, fields, packed, raw
+from sojourn.service.failures import Status
+from sojourn.service.grpc import exchange as exchange_module
 from sojourn.service.grpc.door import GrpcDoor
+from sojourn.service.grpc.framing import Messages, failed
 from sojourn.service.grpc.messages import KSERVE
 from sojourn.service.http.limits import Limits
 from sojourn.service.http2 import connection as connection_module
@@ -31,6 +38,7 @@ from sojourn.service.http2.frames import (
     END_STREAM,
     GOAWAY,
     HEADERS,
+    LAST_STREAM,
     PADDED,
     PING,
     PREFACE,
@@ -41,11 +49,14 @@ from sojourn.service.http2.frames import (
     WINDOW_UPDATE,
     WITH_PRIORITY,
     Code,
+    Http2Error,
     Setting,
     frame,
     settings,
     window_update,
 )
+from sojourn.service.http2.heads import Head, HeadReader, block
+from sojourn.service.http2.stream import Stream
 
 X = np.array([[1.0, 2.0]], np.float32)
 
@@ -113,6 +124,8 @@ BROKEN = {
     "a ping of six bytes": (frame(PING, 0, 0, bytes(6)), Code.FRAME_SIZE_ERROR),
     "going away on a stream": (frame(GOAWAY, 0, 1, bytes(8)), Code.PROTOCOL_ERROR),
     "priority of the connection": (frame(PRIORITY, 0, 0, bytes(5)), Code.PROTOCOL_ERROR),
+    "priority of three bytes for a stream that has not begun": (
+        frame(PRIORITY, 0, 1, bytes(3)), Code.FRAME_SIZE_ERROR),
     "a promise": (frame(PUSH_PROMISE, END_HEADERS, 1, bytes(5)), Code.PROTOCOL_ERROR),
     "a head on no stream": (frame(HEADERS, END_HEADERS, 0, b""), Code.PROTOCOL_ERROR),
     "a head on an even stream": (frame(HEADERS, END_HEADERS, 2, b"\x82"), Code.PROTOCOL_ERROR),
@@ -122,6 +135,8 @@ BROKEN = {
         frame(HEADERS, END_HEADERS, 1, b"\xbe"), Code.COMPRESSION_ERROR),
     "a table larger than was said": (
         frame(HEADERS, END_HEADERS, 1, b"\x3f\xe2\x7f\x82"), Code.COMPRESSION_ERROR),
+    "a table whose size changes and changes": (
+        frame(HEADERS, END_HEADERS, 1, b"\x20\x3f\x80\x00\x20" + b"\x82"), Code.COMPRESSION_ERROR),
     "more padding than frame": (
         frame(HEADERS, END_HEADERS | PADDED, 1, b"\x09ab"), Code.PROTOCOL_ERROR),
     "priority in a head that is too small": (
@@ -161,9 +176,9 @@ def test_streams_that_have_ended_or_gone_back_in_number_end_the_connection(addre
 @pytest.mark.parametrize(
     ("sent", "got"),
     [
-        (b"GET / HTTP/1.1\r\nhost: a\r\n\r\n", b"This port speaks gRPC, which is HTTP/2.\n"),
-        (b"\x16\x03\x01\x02\x00", b""),  # TLS where there is none
-        (PREFACE + frame(PING, 0, 0, bytes(8)), b""),
+        (b"GET / HTTP/1.1\r\nhost: a\r\n\r\n", b"HTTP/1.1 400 Bad Request"),
+        (b"\x16\x03\x01\x02\x00", b"\0"),  # TLS where there is none
+        (PREFACE + frame(PING, 0, 0, bytes(8)), b"\0"),
     ],
 )
 def test_who_speaks_something_else_is_told_and_let_go(address, sent, got):
@@ -173,7 +188,7 @@ def test_who_speaks_something_else_is_told_and_let_go(address, sent, got):
         answer = b""
         while data := client.sock.recv(2**16):
             answer += data
-    assert answer.endswith(got)
+    assert answer.startswith(got)
 
 
 # -- what ends a stream --------------------------------------------------------------------------
@@ -186,6 +201,7 @@ MALFORMED = {
     "a pseudo-field behind others": [*fields(), (":method", "POST")],
     "a name in capitals": [*fields(), ("X-Name", "a")],
     "a name with spaces": [*fields(), ("x name", "a")],
+    "a value of two lines": [*fields(), ("x-name", "a\r\nb: c")],
     "a field of HTTP/1": [*fields(), ("connection", "close")],
     "other te than trailers": [*fields(), ("te", "gzip")],
     "a length that is none": [*fields(), ("content-length", "-1")],
@@ -209,7 +225,7 @@ def test_a_malformed_head_ends_its_stream_and_no_other(client, what):
         (frame(PRIORITY, 0, 1, bytes(4)), Code.FRAME_SIZE_ERROR),
         (frame(HEADERS, END_HEADERS, 1, b"\x00\x01a\x01b"), Code.PROTOCOL_ERROR),
         (frame(HEADERS, END_HEADERS | END_STREAM, 1, b"\x82"), Code.PROTOCOL_ERROR),
-        (frame(DATA, END_STREAM, 1, packed() * 2), Code.PROTOCOL_ERROR),
+        (frame(DATA, END_STREAM, 1, packed(b"a")), Code.PROTOCOL_ERROR),
     ],
 )
 def test_what_a_stream_may_not_do_ends_it_and_no_other(client, handler, sent, code):
@@ -241,17 +257,17 @@ def test_more_than_the_window_takes_ends_the_stream(door, client, handler):
 def whole_call(client: RawClient, stream: int) -> bytes:
     """A call in every form that there is: padded, continued, with priority, frames that nobody
     knows, in between."""
-    block = client.encoder.encode(fields(INFER, x_a="1", cookie="a=b"))
+    head = client.encoder.encode(fields(INFER, x_a="1", cookie="a=b"))
     message = packed(infer_request(X))
     padded = b"\x03" + message[:7] + bytes(3)
     return b"".join(
         (
             frame(
-                HEADERS, WITH_PRIORITY | PADDED, stream, b"\x02" + bytes(5) + block[:9] + bytes(2)
+                HEADERS, WITH_PRIORITY | PADDED, stream, b"\x02" + bytes(5) + head[:9] + bytes(2)
             ),
-            frame(CONTINUATION, 0, stream, block[9:20]),
+            frame(CONTINUATION, 0, stream, head[9:20]),
             frame(CONTINUATION, 0, stream, b""),
-            frame(CONTINUATION, END_HEADERS, stream, block[20:]),
+            frame(CONTINUATION, END_HEADERS, stream, head[20:]),
             frame(0xF0, 0xFF, stream, b"unknown"),
             frame(PRIORITY, 0, stream, bytes(5)),
             frame(DATA, PADDED, stream, padded),
@@ -286,6 +302,13 @@ def test_trailers_end_a_request(client):
     assert client.answer(1)[0]["grpc-status"] == "0"
 
 
+@pytest.mark.parametrize("words", ["a b", "  a ", " ", "\ta\n", "% é"])
+def test_the_words_of_a_failure_are_a_field_of_http2(words):
+    told = dict(hpack.Decoder().decode(failed(Status.NOT_FOUND, words)))["grpc-message"]
+    assert told == told.strip()
+    assert urllib.parse.unquote(told) == words
+
+
 def test_what_heads_mean_changes_with_the_table(client):
     """The same bytes mean another field when another was added before."""
     for number, value in enumerate(("one", "two", "one", "three"), 1):
@@ -296,6 +319,29 @@ def test_what_heads_mean_changes_with_the_table(client):
     for number in (9, 11):
         client.send(client.call(number, x_request_id="four", path="/none"))
         assert client.answer(number)[0]["x-request-id"] == "four"
+
+
+def test_a_head_that_changes_the_tables_size_does_so_every_time():
+    reader, known = HeadReader(2**15), block(*fields())
+    for change in (b"\x20", b"\x3f\xe1\x1f", b"\x20"):  # to 0, to 4,096, to 0
+        assert reader.read(change + known).path == LIVE
+    assert reader.read(known + b"\x40\x01a\x01b").fields["a"] == "b"
+    with pytest.raises(Http2Error, match="cannot be read"):
+        reader.read(known + b"\xbe")  # it was not added
+
+
+def test_heads_that_are_remembered_take_little():
+    reader, known = HeadReader(2**15), block(*fields())
+    reader.read(known + b"\x40\x01a\x7f\xa1\x1e" + b"b" * 4000)
+    tracemalloc.start()
+    try:
+        for number in range(64):
+            head = reader.read(known + b"\xbe" * 20 + block(("x-number", str(number))))
+            assert len(head.fields["a"]) > 80_000
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert held < 2**20
 
 
 def test_what_is_no_call_is_an_error_of_http(client):
@@ -346,19 +392,129 @@ def test_a_message_that_is_no_message_is_refused(door, client, content, status):
     assert_nothing_is_held(door)
 
 
+def test_a_second_message_of_a_call_that_takes_one_is_refused_before_the_end(door, client):
+    client.send(client.head(1) + frame(DATA, 0, 1, packed() * 2))
+    assert client.answer(1)[0]["grpc-status"] == "3"
+    client.send(client.head(3) + frame(DATA, 0, 3, packed()) + frame(DATA, 0, 3, b"\0"))
+    assert client.answer(3)[0]["grpc-status"] == "3"
+    assert_nothing_is_held(door)
+
+
+def test_a_message_in_tiny_pieces_is_held_as_what_it_is():
+    content = bytes(range(256)) * 2**9
+    sent = struct.pack(">BI", 0, len(content)) + content
+    tracemalloc.start()
+    try:
+        messages = Messages(2**20)
+        for at in range(0, len(sent), 2):
+            messages.feed(sent[at : at + 2])
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert list(messages.whole) == [(False, content)]
+    assert peak < 3 * len(content)
+
+
+def test_messages_of_a_stream_count_as_held_though_others_are_being_answered(door, handler):
+    handler.waits = asyncio.Event()
+    held = []
+
+    class Noting(Doubler):
+        async def infer(self, inference):
+            held.append((door.common.held_bytes, asyncio.get_running_loop()))
+            return await handler.infer(inference)
+
+    message = packed(infer_request(X))
+    size = len(message) + exchange_module._MESSAGE_BYTES
+    with opened(door, Noting()) as address, raw(address) as client:
+        client.greet()
+        client.send(client.head(1, fields(STREAM)) + frame(DATA, 0, 1, message))
+        while not handler.asked:
+            time.sleep(0.01)
+        client.send(frame(DATA, 0, 1, message) + frame(PING, 0, 0, bytes(8)))
+        client.next(PING)
+        assert door.common.held_bytes == 2 * size
+        held[0][1].call_soon_threadsafe(handler.waits.set)
+        client.send(frame(DATA, END_STREAM, 1))
+        assert client.answer(1)[0]["grpc-status"] == "0"
+    assert [each for each, _ in held] == [size, size]
+    assert door.common.held_bytes == 0
+
+
+def test_a_stream_is_given_room_when_few_of_its_messages_wait(door):
+    class Stepping(Doubler):
+        def __init__(self):
+            super().__init__()
+            self.steps = asyncio.Semaphore(0)
+
+        async def infer(self, inference):
+            self.loop = asyncio.get_running_loop()
+            await self.steps.acquire()
+            return await super().infer(inference)
+
+    handler = Stepping()
+    message = packed(infer_request(np.zeros((3700, 2), np.float32)))
+    pieces = [message[at : at + 2**14] for at in range(0, len(message), 2**14)]
+    with opened(door, handler) as address, raw(address) as client:
+        client.greet(settings={Setting.INITIAL_WINDOW_SIZE: 2**30})
+        client.send(window_update(0, 2**30) + client.head(1, fields(STREAM)))
+        client.send(b"".join(frame(DATA, 0, 1, piece) for piece in pieces) * 34)
+        for told in ("before the first was answered", "behind it"):
+            client.send(frame(PING, 0, 0, bytes(8)))
+            for kind, _, stream, _ in client.frames():
+                assert (kind, stream) != (WINDOW_UPDATE, 1), told
+                if kind == PING:
+                    break
+            handler.loop.call_soon_threadsafe(handler.steps.release)
+            while not handler.asked:
+                time.sleep(0.01)
+        for _ in range(34):
+            handler.loop.call_soon_threadsafe(handler.steps.release)
+        assert client.next(WINDOW_UPDATE)[2] == 1
+        client.send(frame(DATA, END_STREAM, 1))
+        assert client.answer(1)[0]["grpc-status"] == "0"
+    assert len(handler.asked) == 34
+
+
+def test_padding_is_given_back(client):
+    client.send(client.head(1, fields(STREAM)))
+    padded = frame(DATA, PADDED, 1, b"\xff" + bytes(255))
+    for _ in range(2 * connection_module._STREAM_WINDOW // 256):
+        client.send(padded)
+    client.send(frame(DATA, END_STREAM, 1, packed(infer_request(X))))
+    assert client.answer(1)[0]["grpc-status"] == "0"
+
+
+def test_a_client_may_send_more_of_calls_that_were_refused(client, door):
+    streams = range(1, 2 * door.most_streams, 2)
+    client.send(b"".join(client.head(stream, fields("/none")) for stream in streams))
+    client.send(b"".join(frame(DATA, END_STREAM, stream, packed()) for stream in streams))
+    last = streams[-1] + 2
+    client.send(client.call(last))
+    assert client.answer(last)[0]["grpc-status"] == "0"
+
+
 # -- windows, by another library -----------------------------------------------------------------
 
 
 class LibraryClient:
     """The `h2` library as a client: it raises if the server breaks a rule."""
 
-    def __init__(self, address: str, window: int | None = None, largest: int | None = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        window: int | None = None,
+        largest: int | None = None,
+        table: int | None = None,
+    ) -> None:
         host, _, port = address.rpartition(":")
         self.sock = socket.create_connection((host, int(port)), timeout=20)
         self.http = h2.connection.H2Connection(h2.config.H2Configuration(True, "utf-8"))
         given: dict[Any, int] = {}
         if window is not None:
             given[h2.settings.SettingCodes.INITIAL_WINDOW_SIZE] = window
+        if table is not None:
+            given[h2.settings.SettingCodes.HEADER_TABLE_SIZE] = table
         if largest is not None:
             given[h2.settings.SettingCodes.MAX_FRAME_SIZE] = largest
         self.http.initiate_connection()
@@ -443,6 +599,29 @@ def test_a_large_message_comes_through_windows_that_are_much_smaller(address, do
     assert_nothing_is_held(door)
 
 
+@pytest.mark.parametrize("size", [0, 100])
+def test_a_client_may_keep_a_smaller_table_for_heads(address, size):
+    client = LibraryClient(address, table=size)
+    with client.sock:
+        while client.acknowledged < 2:
+            client.receive()
+        for _ in range(2):
+            stream = client.ask(LIVE, packed())
+            client.finish(stream)
+            assert client.trailers[stream]["grpc-status"] == "0"
+
+
+def test_answers_of_one_connection_come_together(address):
+    """A large one does not hold up the others for as long as it takes."""
+    x = np.zeros((2**15, 2), np.float32)  # 256 KiB
+    client = LibraryClient(address, 2**20)
+    with client.sock:
+        streams = [client.ask(INFER, packed(infer_request(x))) for _ in range(4)]
+        while not any(stream in client.trailers for stream in streams):
+            client.receive()
+        assert min(len(client.bodies[stream]) for stream in streams) > 2**17
+
+
 def test_a_window_that_shrinks_below_what_was_sent_holds_the_rest(address):
     client = LibraryClient(address, 1000)
     x = np.zeros((1000, 2), np.float32)
@@ -476,11 +655,33 @@ def test_frames_that_say_nothing_are_bounded(address, client, door, what):
     client.send(client.head(1, fields(STREAM)))
     for _ in range(60):
         client.send(FLOODS[what] * 1000)
-    # The kernel may drop the last words to a client that is still sending.
-    last = [content for kind, _, _, content in client.frames() if kind == GOAWAY]
-    assert not last or int.from_bytes(last[0][4:8], "big") == Code.ENHANCE_YOUR_CALM
-    client.send(FLOODS[what])
+    content = client.next(GOAWAY)[3]
+    assert int.from_bytes(content[4:8], "big") == Code.ENHANCE_YOUR_CALM
     assert list(client.frames()) == []
+    assert_nothing_is_held(door)
+
+
+def test_settings_that_say_the_same_again_and_again_cost_no_more_than_once(client, door):
+    client.send(b"".join(client.head(2 * n + 1, fields(STREAM)) for n in range(door.most_streams)))
+    windows = b"".join(struct.pack(">HI", Setting.INITIAL_WINDOW_SIZE, n) for n in range(40_000))
+    client.send(frame(SETTINGS, 0, 0, windows) + frame(PING, 0, 0, bytes(8)))
+    began = time.process_time()
+    client.next(PING)
+    assert time.process_time() - began < 1
+
+
+def test_streams_that_break_a_rule_all_the_time_are_bounded(client, door, handler):
+    """Each costs the server a call that is called off."""
+    handler.waits = asyncio.Event()
+    stream = 1
+    for _ in range(110):
+        sent = b""
+        for _ in range(100):
+            sent += client.call(stream, INFER, infer_request(X)) + client.head(stream)
+            stream += 2
+        client.send(sent)
+    content = client.next(GOAWAY)[3]
+    assert int.from_bytes(content[4:8], "big") == Code.ENHANCE_YOUR_CALM
     assert_nothing_is_held(door)
 
 
@@ -540,6 +741,35 @@ def test_a_client_that_takes_nothing_is_cut_off(handler):
         assert client.answer(3)[0]["grpc-status"] == "0"
 
 
+@pytest.mark.parametrize("path", [INFER, STREAM])
+def test_a_message_that_does_not_come_on_is_cut_off(handler, path):
+    door = GrpcDoor("127.0.0.1:0", limits=Limits(stall_seconds=0.1))
+    with opened(door, handler) as address, raw(address) as client:
+        client.greet()
+        client.send(client.head(1, fields(path)) + frame(DATA, 0, 1, packed(bytes(1000))[:500]))
+        client.send(client.head(3, fields(STREAM)))  # may be silent
+        assert client.answer(1)[0]["grpc-status"] == str(Status.DEADLINE_EXCEEDED.grpc)
+        client.send(frame(DATA, END_STREAM, 3, packed(infer_request(X))))
+        assert client.answer(3)[0]["grpc-status"] == "0"
+
+
+def test_a_call_whose_work_is_called_off_has_an_answer(client, handler):
+    handler.error = asyncio.CancelledError
+    for stream, path in ((1, INFER), (3, STREAM)):
+        client.send(client.call(stream, path, infer_request(X)))
+        assert client.answer(stream)[0]["grpc-status"] == str(Status.CANCELLED.grpc)
+
+
+def test_a_stream_that_begins_when_the_server_stops_may_be_tried_elsewhere(door, handler):
+    handler.waits = asyncio.Event()
+    with raw_and_closing(door, handler) as (client, loop):
+        assert client.next(GOAWAY)[3][:4] == LAST_STREAM.to_bytes(4, "big")
+        client.send(client.call(3, STREAM, infer_request(X)))
+        assert client.answer(3)[0]["grpc-status"] == str(Status.UNAVAILABLE.grpc)
+        assert client.answer(1)[0]["grpc-status"] == "0"
+    assert loop is not None
+
+
 def test_a_client_that_does_not_read_is_cut_off(handler):
     door = GrpcDoor("127.0.0.1:0", limits=Limits(stall_seconds=0.1))
     x = np.zeros((2**20, 2), np.float32)
@@ -556,6 +786,137 @@ def test_a_client_that_does_not_read_is_cut_off(handler):
             assert time.monotonic() < deadline
             time.sleep(0.01)
     handler.asked.clear()  # which remembers the message
+
+
+def test_a_client_that_does_not_read_is_not_read_either(door):
+    wire = FakeWire()
+    connection = connection_module.Connection(door)
+    connection.connection_made(wire)
+    connection.pause_writing()
+    assert not wire.is_read
+    connection.resume_writing()
+    assert wire.is_read
+
+
+@pytest.mark.parametrize("what", ["answered", "streamed", "refused", "late", "left"])
+def test_a_call_leaves_nothing_to_the_garbage_collector(door, handler, what):
+    async def left_by_calls() -> int:
+        await door.start(handler)
+        connection, wire = connection_module.Connection(door), FakeWire()
+        connection.connection_made(wire)
+        client = RawClient(wire)
+        connection.data_received(PREFACE + settings({}))
+        for number in range(1, 101, 2):
+            if number == 11:
+                gc.collect()
+                gc.disable()
+            path = {"streamed": STREAM, "refused": "/none"}.get(what, INFER)
+            timeout = "0n" if what == "late" else "9S"
+            reset = frame(RST_STREAM, 0, number, bytes(4)) if what == "left" else b""
+            call = client.call(number, path, infer_request(X), grpc_timeout=timeout)
+            connection.data_received(call + reset)
+            while door._exchanges or connection._streams:
+                await asyncio.sleep(0)
+        found = gc.collect()
+        connection.connection_lost(None)
+        await door.stop(0)
+        return found
+
+    try:
+        assert asyncio.run(left_by_calls()) < 45
+    finally:
+        gc.enable()
+
+
+def test_what_waits_is_not_slow_while_nothing_is_read(door):
+    connection, wire = connection_module.Connection(door), FakeWire()
+    connection.connection_made(wire)
+    connection.data_received(PREFACE + settings({Setting.INITIAL_WINDOW_SIZE: 1}))
+    stream = Stream(1, Head(), connection)
+    connection._streams.add(stream)
+    connection._streams.last = 1
+    stream.answer(b"", [b"ab"], b"")
+    connection.pause_writing()
+    door.common.now += 30
+    connection.resume_writing()
+    connection.look(door.common.now)
+    assert not stream.is_over
+    for _ in range(3):
+        door.common.now += 30
+        connection.look(door.common.now)
+    assert stream.is_over
+
+
+def test_a_large_answer_goes_by_tls_in_pieces_so_that_it_shows_whether_they_are_read(door):
+    connection, wire = connection_module.Connection(door), FakeWire(sslcontext=object())
+    connection.connection_made(wire)
+    client = RawClient(wire)
+    told = settings({Setting.INITIAL_WINDOW_SIZE: 2**30}) + window_update(0, 2**30)
+    connection.data_received(PREFACE + told + client.head(1, fields("/none")))
+    head = len(wire.written)
+    stream = Stream(3, Head(), connection)
+    stream.answer(b"", [b"a" * 2**20, b"b"], b"")
+    sent = wire.written[head:]
+    assert sent.count(b"a") == 2**20
+    assert b"b" in sent[-100:]
+    assert wire.largest < 2**17
+
+
+def test_a_request_may_take_longer_to_come_than_a_head(door):
+    """However its frames are cut when time is looked at."""
+    connection, wire = connection_module.Connection(door), FakeWire()
+    connection.connection_made(wire)
+    client = RawClient(wire)
+    piece = frame(DATA, 0, 1, bytes(100))
+    connection.data_received(PREFACE + settings({}) + client.head(1, fields(path="/a" * 9)))
+    connection.data_received(piece[:5])
+    for now in range(1, 30):
+        door.common.now += 1
+        connection.data_received(piece[5:] + piece[:5])
+        connection.look(door.common.now)
+        assert not connection.is_over, now
+    for _ in range(11):
+        door.common.now += 1
+        connection.look(door.common.now)
+    assert connection.is_over  # this time it was the same frame
+
+
+class FakeWire(asyncio.Transport):
+    """A transport that keeps what is written."""
+
+    def __init__(self, **facts: Any) -> None:
+        super().__init__({"peername": ("127.0.0.1", 1), **facts})
+        self.is_read = True
+        self.largest = 0  # that was written at once
+        self.written = b""
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+        self.largest = max(self.largest, len(data))
+
+    def get_write_buffer_size(self) -> int:
+        return len(self.written)
+
+    def is_closing(self) -> bool:
+        return False
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def abort(self) -> None:
+        pass
+
+    def pause_reading(self) -> None:
+        self.is_read = False
+
+    def resume_reading(self) -> None:
+        self.is_read = True
 
 
 @pytest.mark.parametrize("sent", [b"", PREFACE[:5], PREFACE, PREFACE + settings({}) + b"\0\0\x09"])
@@ -615,8 +976,8 @@ class raw_and_closing:
         return client, loop
 
     def __exit__(self, *raised: object) -> None:
-        self._closing.join()
         self._raw.__exit__(None, None, None)
+        self._closing.join()
 
 
 def _until_trailers(client: RawClient, stream: int):

@@ -80,7 +80,8 @@ class Listener(Generic[C]):
             return
         await asyncio.sleep(0)  # those who have connected already are let in
         self._server.close()
-        self._everybody_left = asyncio.Event()
+        if self._everybody_left is None:  # else it is being stopped, and may be in less time
+            self._everybody_left = asyncio.Event()
         for connection in list(self.connections):
             connection.drain()
         if self.connections:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sojourn.service.grpc.messages import File
 from sojourn.service.http.router import Role
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """One call, beside its message."""
 
     deadline: float | None = None  # by time.monotonic()

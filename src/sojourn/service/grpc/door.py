@@ -34,7 +34,8 @@ from sojourn.service.tokens import Tokens
 
 _MOST_CALLS = 4096  # under way at once; more are refused
 _MOST_CALLS_OF_CONNECTION = 1024
-_MOST_SLOW = 64  # calls whose message takes longer than a client may stall
+_MOST_LATE = 64  # calls whose message takes longer than a client may stall
+_MOMENT_SECONDS = 0.001
 
 
 class GrpcDoor:
@@ -75,8 +76,8 @@ class GrpcDoor:
         for exchange in list(self._exchanges):
             exchange.stop()
         await self._listener.stop(grace)
-        while self._exchanges:
-            await asyncio.sleep(0)
+        while self._exchanges:  # some may be called off only when a thread is done
+            await asyncio.sleep(_MOMENT_SECONDS)
 
     @property
     def is_stopping(self) -> bool:
@@ -133,6 +134,8 @@ class GrpcDoor:
         route = self._routes.get(seen.path)
         if route is None:
             raise Refused(Status.UNIMPLEMENTED, f"there is no method {seen.path[:200]}")
+        if self.is_stopping and route.takes_many:  # it would end before its first message
+            raise Refused(Status.UNAVAILABLE, "the server is being stopped", 1.0)
         role = route.method.role
         if role is Role.ADMIN and not self._for_admins:
             raise Refused(Status.PERMISSION_DENIED, f"{seen.path} is not offered here")
@@ -149,11 +152,12 @@ class GrpcDoor:
         self._tell(seen)
 
     def _look(self, now: float) -> None:
-        """Cut off the calls whose messages have not come for long, if there are many, or if the
-        server waits for them to stop."""
-        slow = [exchange for exchange in self._exchanges if exchange.is_slow]
-        most = 0 if self.is_stopping else _MOST_SLOW
-        for exchange in slow[: max(0, len(slow) - most)]:
+        """Cut off the calls whose messages have begun and do not come on, and those whose messages
+        have not begun for long if there are many, or if the server waits for them to stop."""
+        late = [exchange for exchange in self._exchanges if exchange.is_late]
+        most = 0 if self.is_stopping else _MOST_LATE
+        stuck = [exchange for exchange in self._exchanges if exchange.is_stuck(now)]
+        for exchange in {*late[: max(0, len(late) - most)], *stuck}:
             exchange.cut(Refused(Status.DEADLINE_EXCEEDED, "the message took too long to come"))
 
     def _tell(self, seen: Seen) -> None:

@@ -16,14 +16,17 @@ from sojourn.service.grpc.calls import Call, Method
 from sojourn.service.grpc.calls import Stream as Streaming
 from sojourn.service.grpc.elements import invalid
 from sojourn.service.grpc.messages import DecodeError
+from sojourn.service.http.limits import Pace
 from sojourn.service.http2.stream import Stream
 
 if TYPE_CHECKING:
     from sojourn.service.grpc.door import GrpcDoor
 
 _OK = 0
+_NO_CALL = Call()
 _MOST_WAITING = 16  # messages of a stream that wait for those before them
 _MOST_WAITING_BYTES = 2**20
+_MESSAGE_BYTES = 100  # that a message of a stream takes beside its own, while it waits
 _log = logging.getLogger("sojourn.service")
 
 
@@ -65,7 +68,8 @@ class Exchange:
         self._stream = stream
         self._route = route
         self._seen = seen
-        self._held = 0  # bytes that count as held
+        self._held = 0  # bytes that count as held ...
+        self._waiting = 0  # ... and those of them that have come and wait to be read
         self._task: asyncio.Task[None] | None = None
         self._cut: Refused | None = None  # why it ends before its time
         self._is_left = False  # by its client
@@ -74,34 +78,58 @@ class Exchange:
         self._is_over = False
         fields = stream.head.fields
         self._coding = framing.coding_of(fields.get("grpc-encoding"))
+        self._pace: Pace | None = None  # of a message that has begun to come
         self._messages = framing.Messages(door.common.limits.body_bytes)
-        self._more = asyncio.Event()  # of the messages of a stream, or their end
-        seconds = framing.seconds_of(fields.get("grpc-timeout"))
-        deadline = None if seconds is None else time.monotonic() + seconds
-        self._call = Call(deadline, seen.request_id, self.hold, seen.peer)
+        deadline: float | None = None
         self._timer: asyncio.TimerHandle | None = None
-        if seconds is not None:
-            late = Refused(Status.DEADLINE_EXCEEDED, "the call took longer than its client gave it")
-            self._timer = asyncio.get_running_loop().call_later(seconds, self.cut, late)
+        timeout = fields.get("grpc-timeout")
+        if timeout is not None:
+            seconds = framing.seconds_of(timeout)
+            deadline = time.monotonic() + seconds
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._end_late)
+        self._call = Call(deadline, seen.request_id, self.hold, seen.peer)
+        # Set when there are more messages of a stream, or their end.
+        self._more: asyncio.Event | None = None
         if route.takes_many:
+            self._more = asyncio.Event()
             self._start(self._answer_all)
 
     # -- what comes ------------------------------------------------------------------------------
 
     def data(self, piece: bytes) -> bool:
         try:
-            self._count(len(piece))
-            self._messages.feed(piece)
+            if not self._route.takes_many:
+                self._count(len(piece))
+                self._messages.feed(piece)
+                self._check_single()
+                return True
+            return self._add(piece)
         except Refused as refused:
             self.cut(refused)
             return True
-        if not self._route.takes_many:
-            return True
+
+    def _check_single(self) -> None:
         waiting = self._messages.whole
+        if waiting and (len(waiting) > 1 or not self._messages.is_between):
+            raise invalid("the call has more than one message")
+
+    def _add(self, piece: bytes) -> bool:
+        """Some bytes of a stream of messages; whether there is room for more."""
+        waiting = self._messages.whole
+        before = len(waiting)
+        try:
+            self._messages.feed(piece)
+        finally:
+            count = len(piece) + (len(waiting) - before) * _MESSAGE_BYTES
+            self._waiting += count
+            self._count(count)
         if waiting:
-            self._more.set()
-        size = sum(len(body) for _, body in waiting) if len(waiting) > 1 else 0
-        return len(waiting) < _MOST_WAITING and size < _MOST_WAITING_BYTES
+            self._wake()
+        return self._has_room()
+
+    def _has_room(self) -> bool:
+        count = len(self._messages.whole)
+        return count < 2 or (count < _MOST_WAITING and self._waiting < _MOST_WAITING_BYTES)
 
     def end(self) -> None:
         if self._is_over:
@@ -109,10 +137,9 @@ class Exchange:
         if not self._messages.is_between:
             self.cut(invalid("the message is cut short"))
         elif self._route.takes_many:
-            self._more.set()
-        elif len(self._messages.whole) != 1:
-            count = "more than one" if self._messages.whole else "no"
-            self.cut(invalid(f"the call has {count} message"))
+            self._wake()
+        elif not self._messages.whole:
+            self.cut(invalid("the call has no message"))
         else:
             self._start(self._answer_one)
 
@@ -128,14 +155,33 @@ class Exchange:
         return not self._is_over and self._task is not None
 
     @property
-    def is_slow(self) -> bool:
+    def is_late(self) -> bool:
         """Whether its message has not come for longer than a client may stall."""
         stall = self._door.common.limits.stall_seconds
         return self._task is None and time.perf_counter() - self._seen.began > stall
 
+    def is_stuck(self, now: float) -> bool:
+        """Whether a message has begun, takes memory, and does not come on as quickly as it must. It
+        is asked once in a while."""
+        messages = self._messages
+        if messages.is_between or messages.whole or self._stream.is_held_up:
+            self._pace = None  # the client may be waiting for us
+        elif self._pace is None:
+            self._pace = Pace(now, self._stream.came)
+        else:
+            return self._pace.is_too_slow(now, self._stream.came, self._door.common.limits)
+        return False
+
     def stop(self) -> None:
         """The server stops: a stream that is silent must not hold that up."""
-        self._more.set()
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._more is not None:
+            self._more.set()
+
+    def _end_late(self) -> None:
+        self.cut(Refused(Status.DEADLINE_EXCEEDED, "the call took longer than its client gave it"))
 
     def cut(self, why: Refused) -> None:
         """End it before its time."""
@@ -181,10 +227,9 @@ class Exchange:
         except Exception as error:
             self._fail(refusal(error))
         except asyncio.CancelledError:
-            if self._cut is not None:
-                self._fail(self._cut)
-            elif not self._is_left:
-                raise
+            # It may also be something that it waited for: its client is told whatever it was.
+            if not self._is_left:
+                self._fail(self._cut or Refused(Status.CANCELLED, "the call was called off"))
         finally:
             self._finish()
 
@@ -227,18 +272,21 @@ class Exchange:
 
     async def _requests(self) -> AsyncIterator[Any]:
         """The messages of a stream, until the client ends it or the server stops."""
+        waiting, more = self._messages.whole, self._more
+        assert more is not None
         while True:
-            if self._messages.whole:
-                held = self._held - framing.PREFIX_BYTES - len(self._messages.whole[0][1])
+            if waiting:
+                self._waiting -= _MESSAGE_BYTES + framing.PREFIX_BYTES + len(waiting[0][1])
                 request = await self._next()
-                self._stream.taken()
+                if self._has_room():
+                    self._stream.taken()
                 yield request
-                self._give_back(self._held - held)
+                self._give_back(self._held - self._waiting)
             elif self._stream.has_ended or self._door.is_stopping:
                 return
             else:
-                self._more.clear()
-                await self._more.wait()
+                more.clear()
+                await more.wait()
 
     async def _next(self) -> Any:
         """The message that came first."""
@@ -276,6 +324,7 @@ class Exchange:
             self._timer.cancel()
         self._give_back(self._held)
         self._task = self._stream.reader = None
+        self._call = _NO_CALL  # it refers to this, and nothing is to be left to the collector
         self._door.over(self, self._seen)
         self._stream.left()
 

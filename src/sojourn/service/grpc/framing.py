@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import struct
 from collections import deque
@@ -12,6 +13,7 @@ from sojourn.service.grpc.elements import invalid
 from sojourn.service.http2.heads import block
 
 CODINGS = ("identity", "deflate", "gzip")  # of messages that come; ours go as they are
+_SMALL_BYTES = 2**12  # pieces below are put together: each alone would take far more
 _PREFIX = struct.Struct(">BI")  # of a message: whether it is compressed, and its size
 PREFIX_BYTES = _PREFIX.size
 _STATUS_200 = b"\x88"
@@ -24,6 +26,7 @@ NO_GRPC = block((":status", "415"))  # what came is HTTP/2, and no call
 _TIMEOUT = re.compile(r"([0-9]{1,8})([HMSmun])")
 _UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 _PLAIN = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
+_ENDS = re.compile("^ +| +$")
 _MOST_WORDS = 1000  # characters
 _MOST_ENCODED = 6000  # clients refuse trailers of more than 8 KiB
 
@@ -35,16 +38,20 @@ def prefixed(message: bytes) -> tuple[bytes, bytes]:
 
 def failed(status: Status, words: str, *more: tuple[str, str]) -> bytes:
     """Trailers that say how a call has failed."""
-    told = quote(words[:_MOST_WORDS], safe=_PLAIN)
+    told = _encoded(words[:_MOST_WORDS])
     if len(told) > _MOST_ENCODED:
-        told = quote(words[: _MOST_WORDS // 2], safe=_PLAIN)
+        told = _encoded(words[: _MOST_WORDS // 2])
     return block(("grpc-status", str(status.grpc)), ("grpc-message", told), *more)
 
 
-def seconds_of(timeout: str | None) -> float | None:
+def _encoded(words: str) -> str:
+    # gRPC leaves spaces as they are, HTTP/2 has none at the ends of a field.
+    return _ENDS.sub(lambda spaces: "%20" * len(spaces[0]), quote(words, safe=_PLAIN))
+
+
+@functools.lru_cache(256)
+def seconds_of(timeout: str) -> float:
     """What a client gives its call, by its `grpc-timeout`."""
-    if timeout is None:
-        return None
     match = _TIMEOUT.fullmatch(timeout)
     if match is None:
         raise invalid(f"grpc-timeout must be digits and one of HMSmun, not {timeout[:30]!r}")
@@ -91,7 +98,11 @@ class Messages:
                 part = piece[at : at + self._missing]
                 at += len(part)
                 self._missing -= len(part)
-                self._pieces.append(part)
+                pieces = self._pieces
+                if pieces and len(pieces[-1]) < _SMALL_BYTES:
+                    pieces[-1] += part
+                else:
+                    pieces.append(part)
             if not self._missing:
                 pieces = self._pieces
                 body = pieces[0] if len(pieces) == 1 else b"".join(pieces)

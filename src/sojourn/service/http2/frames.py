@@ -7,6 +7,10 @@ import struct
 from collections.abc import Iterator, Mapping
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+NOT_HTTP2 = (
+    b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\nconnection: close\r\n\r\n"
+    b"This port speaks gRPC, which is HTTP/2.\n"
+)
 HEAD_BYTES = 9
 LARGEST_WINDOW = 2**31 - 1
 LAST_STREAM = 2**31 - 1
@@ -20,6 +24,11 @@ END_STREAM = ACK = 0x1
 END_HEADERS = 0x4
 PADDED = 0x8
 WITH_PRIORITY = 0x20
+
+_OF_STREAMS = (PRIORITY, RST_STREAM)
+_OF_CONNECTIONS = (SETTINGS, PING, GOAWAY)
+_SIZES = {PRIORITY: 5, RST_STREAM: 4, PING: 8, WINDOW_UPDATE: 4}
+_SMALLEST_GOAWAY = 8
 
 _HEAD = struct.Struct(">BHBBI")
 _SETTING = struct.Struct(">HI")
@@ -107,10 +116,19 @@ def going_away(last: int, code: Code, why: str = "") -> bytes:
     return frame(GOAWAY, 0, 0, _NUMBER.pack(last) + _NUMBER.pack(code) + why.encode())
 
 
+def check(kind: int, number: int, content: bytes) -> None:
+    """Raise Http2Error unless a frame stands where it may, and has the size that it must have."""
+    if kind in (_OF_CONNECTIONS if number else _OF_STREAMS):
+        raise Http2Error(Code.PROTOCOL_ERROR, f"a frame of type {kind} for stream {number}")
+    size = len(content)
+    if size != _SIZES.get(kind, size) or (kind == GOAWAY and size < _SMALLEST_GOAWAY):
+        # The priority of a stream is nobody else's.
+        error = StreamError if kind == PRIORITY else Http2Error
+        raise error(Code.FRAME_SIZE_ERROR, f"a frame of type {kind} with {size} bytes")
+
+
 def number_in(content: bytes) -> int:
     """The content of a frame that is one number of 31 bits."""
-    if len(content) != _NUMBER.size:
-        raise Http2Error(Code.FRAME_SIZE_ERROR, "this frame has four bytes")
     return int(_NUMBER.unpack(content)[0]) & LAST_STREAM
 
 

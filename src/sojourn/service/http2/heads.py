@@ -16,9 +16,15 @@ import hpack
 from sojourn.service.http2.frames import Code, Http2Error, StreamError
 
 _REMEMBERED = 64  # heads
-_LONGEST_REMEMBERED = 1024  # bytes
+_LARGEST_REMEMBERED = 2**12  # bytes: a few that stand for very much would fill the memory
+# Of the table's size: two at the beginning of a head can make sense, and nothing bounds how many
+# there are. One of them may be in five bytes.
+_TOO_MANY_CHANGES = re.compile(rb"(?:[\x20-\x3e]|\x3f[\x80-\xff]{0,4}[\x00-\x7f]){3}")
+NO_TABLE = b"\x20"  # the change to no table at all
+_CHANGES = frozenset(bytes((first,)) for first in range(0x20, 0x40))  # how one begins
 _HARD = 4  # times the limit: beyond, the client is cut off; up to it, only the request refused
 _NAME = re.compile(rb"[a-z0-9!#$%&'*+.^_`|~-]+")
+_NO_TEXT = re.compile(rb"[\0\r\n]")
 _PSEUDO = frozenset({":method", ":scheme", ":path", ":authority"})
 _NEEDED = (":method", ":scheme", ":path")
 _OF_CONNECTIONS = frozenset(
@@ -53,7 +59,7 @@ class HeadReader:
             return known
         read, is_the_same = self._decoded(block)
         head = _head(read)
-        if is_the_same and len(block) <= _LONGEST_REMEMBERED:
+        if is_the_same and head.size <= _LARGEST_REMEMBERED:
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
             self._known[block] = head
@@ -66,6 +72,10 @@ class HeadReader:
 
     def _decoded(self, block: bytes) -> tuple[list[tuple[bytes, bytes]], bool]:
         """The fields, and whether the next ones mean what they meant before."""
+        if _TOO_MANY_CHANGES.match(block):
+            raise Http2Error(
+                Code.COMPRESSION_ERROR, "a head changes its table's size twice at most"
+            )
         entries = self._decoder.header_table.dynamic_entries
         before = (len(entries), entries[0] if entries else None)
         try:
@@ -73,9 +83,13 @@ class HeadReader:
         except hpack.OversizedHeaderListError:
             why = f"a head has at most {self.most_bytes} bytes"
             raise Http2Error(Code.ENHANCE_YOUR_CALM, why) from None
-        except (hpack.HPACKError, ValueError, IndexError) as error:
-            raise Http2Error(Code.COMPRESSION_ERROR, f"unreadable head: {error}") from None
-        is_the_same = len(entries) == before[0] and (not entries or entries[0] is before[1])
+        except (hpack.HPACKError, ValueError, IndexError):
+            raise Http2Error(Code.COMPRESSION_ERROR, "a head cannot be read") from None
+        is_the_same = (
+            len(entries) == before[0]
+            and (not entries or entries[0] is before[1])
+            and block[:1] not in _CHANGES
+        )
         if not is_the_same:
             self._known.clear()
         return read, is_the_same
@@ -91,6 +105,8 @@ def _head(read: Iterable[tuple[bytes, bytes]]) -> Head:
     for raw, raw_value in read:
         count += 1
         size += len(raw) + len(raw_value) + 32
+        if _NO_TEXT.search(raw_value):
+            raise StreamError(Code.PROTOCOL_ERROR, f"{raw[:30]!r} has more than one line")
         value = raw_value.decode("latin-1")
         if raw[:1] == b":":
             name = raw.decode("latin-1")

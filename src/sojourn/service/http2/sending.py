@@ -7,7 +7,8 @@ and take no room, so they go at once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from sojourn.service.http.limits import Common, Pace
@@ -23,12 +24,14 @@ from sojourn.service.http2.frames import (
     StreamError,
     frame_head,
 )
+from sojourn.service.http2.heads import NO_TABLE
 
 if TYPE_CHECKING:
     from sojourn.service.http2.stream import Stream
 
 Piece = bytes | memoryview
 _FIRST_WINDOW = 2**16 - 1  # that every connection begins with
+_FIRST_TABLE = 2**12  # bytes of the table for heads that every connection begins with
 _LARGE_BYTES = 2**16  # from here on what goes together is not copied together
 
 
@@ -52,14 +55,36 @@ class Sender:
         self._largest = frames.SMALLEST_FRAME
         self.waiting: dict[Stream, None] = {}  # streams that have more than the client takes
         self.is_full = False  # the client does not read
+        self._has_ended = False
+        self._change = b""  # of the table for heads, that the next one says
         self.count = 0  # frames with bytes that were sent
+        # By TLS what is written at once is encrypted at once, and then nothing tells whether the
+        # client reads it.
+        self._is_tls = transport.get_extra_info("sslcontext") is not None
         host, port = (transport.get_extra_info("peername") or ("", 0))[:2]
         self.peer = f"ipv6:[{host}]:{port}" if ":" in host else f"ipv4:{host}:{port}"
 
     def write(self, data: bytes) -> None:
         """Send frames that take no room."""
-        if not self._transport.is_closing():
+        if not self._has_ended and not self._transport.is_closing():
             self._transport.write(data)
+
+    def end(self) -> None:
+        """Send nothing more. The client may still be read, if it is not by TLS."""
+        self._has_ended = True
+        if self._transport.is_closing():
+            return
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        elif not self.is_full:  # else once it has been read, for then it would seem to stand still
+            self._transport.close()
+
+    def resume(self) -> None:
+        """The client reads again. What waits has not been slow meanwhile: nobody asked whether
+        there is room for it."""
+        self.is_full = False
+        for stream in self.waiting:
+            self._time(stream)
 
     def grant(self, stream: int, count: int) -> None:
         """Let the client send so many bytes more."""
@@ -71,7 +96,7 @@ class Sender:
         """Send the head of an answer, and what fits of its bytes."""
         is_all = not stream.unsent and stream.trailers == b""
         flags = END_HEADERS | END_STREAM if is_all else END_HEADERS
-        parts: list[Piece] = [frame_head(len(head), HEADERS, flags, stream.number), head]
+        parts = self._head(stream, flags, head)
         if is_all:
             self._write_parts(parts)
             self._over(stream, True)
@@ -94,14 +119,8 @@ class Sender:
             if room <= 0:
                 break
             # What is together in a frame is read together.
-            picked, size = [], 0
-            while unsent and size < room:
-                piece = unsent.popleft()
-                if len(piece) > room - size:
-                    unsent.appendleft(piece[room - size :])
-                    piece = piece[: room - size]
-                picked.append(piece)
-                size += len(piece)
+            picked = _picked(unsent, room)
+            size = sum(map(len, picked))
             stream.takes -= size
             self._takes -= size
             self.count += 1
@@ -115,22 +134,33 @@ class Sender:
         if is_whole:
             trailers = stream.trailers or b""
             flags = END_HEADERS | END_STREAM
-            parts += [frame_head(len(trailers), HEADERS, flags, stream.number), trailers]
+            parts += self._head(stream, flags, trailers)
         self._write_parts(parts)
         if is_whole:
             self._over(stream, True)
 
+    def _head(self, stream: Stream, flags: int, block: bytes) -> list[Piece]:
+        if self._change:
+            block, self._change = self._change + block, b""
+        return [frame_head(len(block), HEADERS, flags, stream.number), block]
+
     def _write_parts(self, parts: list[Piece]) -> None:
-        if parts and not self._transport.is_closing():
+        if parts and not self._has_ended and not self._transport.is_closing():
             if sum(map(len, parts)) < _LARGE_BYTES:
                 self._transport.write(b"".join(parts))
-            else:
+            elif not self._is_tls:
                 self._transport.writelines(parts)
+            else:
+                for some in _together(parts):
+                    self._transport.write(some)
 
     def _wait(self, stream: Stream) -> None:
         if stream not in self.waiting:
             self.waiting[stream] = None
-            stream.pace = Pace(self._common.now, -sum(map(len, stream.unsent)))
+            self._time(stream)
+
+    def _time(self, stream: Stream) -> None:
+        stream.pace = Pace(self._common.now, -sum(map(len, stream.unsent)))
 
     # -- what the client says of its room --------------------------------------------------------
 
@@ -153,12 +183,21 @@ class Sender:
             if self._takes <= 0:
                 break
             self._continue(waiting)
+            if waiting in self.waiting:  # it lets the others go first next time
+                del self.waiting[waiting]
+                self.waiting[waiting] = None
 
     def larger_frames(self, size: int) -> None:
         """The client takes frames of this size."""
         if not frames.SMALLEST_FRAME <= size <= frames.LARGEST_FRAME:
             raise Http2Error(Code.PROTOCOL_ERROR, "no frame may have this size")
         self._largest = size
+
+    def resize_table(self, size: int) -> None:
+        """The client keeps a table for heads of at most this size. We use none, but it must be told
+        if it has to make its own smaller."""
+        if size < _FIRST_TABLE:
+            self._change = NO_TABLE
 
     def resize(self, initial: int, streams: list[Stream]) -> None:
         """The client takes so many bytes of each stream, also of those that there are."""
@@ -191,3 +230,30 @@ class Sender:
             if stream.pace is not None
             and stream.pace.is_too_slow(now, -sum(map(len, stream.unsent)), limits)
         ]
+
+
+def _picked(unsent: deque[Piece], room: int) -> list[Piece]:
+    """What fits, taken from the front."""
+    picked: list[Piece] = []
+    while unsent and room > 0:
+        piece = unsent.popleft()
+        if len(piece) > room:
+            piece = memoryview(piece)
+            unsent.appendleft(piece[room:])
+            piece = piece[:room]
+        picked.append(piece)
+        room -= len(piece)
+    return picked
+
+
+def _together(parts: list[Piece]) -> Iterator[bytes]:
+    """Large pieces of them."""
+    some: list[Piece] = []
+    size = 0
+    for part in parts:
+        some.append(part)
+        size += len(part)
+        if size >= _LARGE_BYTES:
+            yield b"".join(some)
+            some, size = [], 0
+    yield b"".join(some)
