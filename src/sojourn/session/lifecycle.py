@@ -172,7 +172,8 @@ class Lifecycle:
     def end_alone(self, step: Step) -> None:
         """Others may take part again."""
         with self._lock:
-            self._alone.remove(step)
+            if step in self._alone:  # else a signal's handler has run a step in the midst of it
+                self._alone.remove(step)
             self._changed.notify_all()
         self.end_step(step, counts=False)
 
