@@ -99,13 +99,21 @@ class Zygote:
         descriptors, or two workers listen.
         """
 
-        def ask(running: ZygoteProcess) -> tuple[int, int]:
+        received: list[int] = []
+
+        def ask(running: ZygoteProcess) -> int:
+            nonlocal received
             running.wait_ready(deadline)
             request = msgspec.structs.replace(order, ticket=running.next_ticket())
             reply, received = running.ask(request, fds, Forked, _FORK_SECONDS, deadline)
-            return reply.pid, received[0]
+            return reply.pid
 
-        return self._ask(ask, deadline)
+        try:
+            return self._ask(ask, deadline), received[0]
+        except BaseException:  # a Ctrl-C, or one in a subscriber
+            for fd in received:
+                os.close(fd)
+            raise
 
     def status_of(self, pid: int) -> tuple[int | None, list[int]]:
         """How a worker ended (None if unknown), and which of its children were ended."""
