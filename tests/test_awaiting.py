@@ -314,6 +314,25 @@ def test_a_worker_that_dies_fails_all_who_wait_and_says_which_had_begun(run, zyg
     run(main())
 
 
+def test_a_ctrl_c_as_an_awaited_step_ends_does_not_hold_up_the_close(run, zygote, monkeypatch):
+    def interrupt(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    async def main() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        asyncio.get_running_loop().call_later(60, task.cancel)  # it hangs
+        async with sojourn.aopen(counting_up) as session:
+            assert await session.arun("total", {"n": 1}) == 1
+            with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+                patch.setattr(Lifecycle, "end_step", interrupt)
+                await session.arun("total", {"n": 1})
+        assert session.receipt is not None
+        assert session.receipt.clean
+
+    run(main())
+
+
 async def give_up_steps(session: sojourn.Session) -> None:
     """So many that the next one waits behind them."""
     await session.arun("total", {"n": 1})

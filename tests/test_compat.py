@@ -255,6 +255,11 @@ def test_files_are_where_the_caller_is(tmp_path: Any, monkeypatch: Any) -> None:
             monkeypatch.chdir(tmp_path / folder)
             s.run(write)
             assert (tmp_path / folder / "here.txt").read_text() == "text"
+        for _ in range(20):  # a name that is longer than a path can be
+            os.mkdir("f" * 250)
+            os.chdir("f" * 250)
+        s.run(write)
+        assert os.path.exists("here.txt")
 
 
 def test_a_monitored_session_recovers_when_its_worker_dies(tmp_path: Any) -> None:

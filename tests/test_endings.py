@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import signal
@@ -268,8 +269,11 @@ def test_a_worker_that_may_open_no_more_files_refuses_one_more_call_at_a_time_an
         thread = threading.Thread(target=session.run, args=("output", {"seconds": 1.5}))
         thread.start()
         wait_until(lambda: not session._stay.backend.worker._lanes._free)
+        before = len(os.listdir("/proc/self/fd"))
         with pytest.raises(sojourn.SessionBusy, match="may not open more files"):
             session.run("output", {"seconds": 0.0})
+        gc.collect()
+        assert len(os.listdir("/proc/self/fd")) <= before
         thread.join()
         resource.prlimit(session.pid, resource.RLIMIT_NOFILE, usual)
         assert session.run("output", {"seconds": 0.0}) == 0

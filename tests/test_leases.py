@@ -153,6 +153,17 @@ def test_a_lease_held_too_long_is_reported_with_its_holder(session):
     assert "test_leases.py" in str(overdue[0].place)
 
 
+def test_a_lease_may_be_held_for_longer_than_the_system_can_wait(session, monkeypatch):
+    failed = []
+    monkeypatch.setattr(threading, "excepthook", failed.append)
+    with session.lend(lease_warning_seconds=1e12) as lease:
+        timer = lease._terms._timer
+        timer.join(0.05)  # one that cannot wait that long ends at once
+        assert timer.is_alive()
+    timer.join()
+    assert not failed
+
+
 def test_a_closed_session_cannot_be_lent():
     session = sojourn.open(models.adder)
     session.close()

@@ -105,6 +105,21 @@ def test_everything_comes_back(session, tmp_path):
     assert os.listdir(tmp_path) == ["step-1"]
 
 
+def test_a_step_that_a_handler_runs_in_the_midst_of_a_save_does_not_make_it_fail(
+    tmp_path, monkeypatch
+):
+    write = checkpoints.write
+
+    def write_interrupted(*arguments):  # by a signal, whose handler runs a step
+        session.run("value")
+        write(*arguments)
+
+    monkeypatch.setattr(checkpoints, "write", write_interrupted)
+    with sojourn.open(models.counter) as session:
+        session.save(tmp_path / "saved")
+        session.restore(tmp_path / "saved")
+
+
 def test_reset_gives_the_values_of_the_start(session):
     session.reset()
     start = session.run(STATE)

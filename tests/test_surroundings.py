@@ -40,6 +40,22 @@ def test_a_folder_that_was_removed_keeps_nobody_from_opening(zygote, monkeypatch
         assert session.run("output", {"a": 1.0, "b": 2.0}) == 3.0
 
 
+def _folder():
+    return lambda: os.path.exists("here")
+
+
+def test_a_folder_that_nobody_can_enter_by_its_name_is_the_workers_too(
+    zygote, monkeypatch, tmp_path
+):
+    monkeypatch.chdir(tmp_path)
+    for _ in range(20):  # longer together than a path can be
+        os.mkdir("f" * 250)
+        os.chdir("f" * 250)
+    Path("here").touch()
+    with sojourn.open(_folder) as session:
+        assert session.run("output")
+
+
 @pytest.mark.parametrize("name", ["AWS_SECRET_ACCESS_KEY", "PGPASSWORD", "HOME", "PATH"])
 def test_a_strangers_model_gets_no_variable_that_could_be_a_secret(name, monkeypatch):
     monkeypatch.setenv(name, "x")

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import re
+import signal
 import sys
 
 import pytest
@@ -9,6 +13,7 @@ import pytest
 import models
 import sojourn
 from faults.chances import share
+from faults.tools import wait_until
 from sojourn.testing import leftovers, take_snapshot
 from sojourn.testing.injection import INJECTED, interrupted
 
@@ -94,6 +99,28 @@ def test_a_session_can_be_used_after_an_interrupt_at_any_point_of_a_step(request
                     session.run(*SUM)
             except (error, sojourn.SojournError):  # what is no interrupt may be explained
                 pass
+            try:
+                assert session.run(*SUM, timeout=60) == 3
+            except Exception as failure:
+                raise AssertionError(f"point {n}: {where}") from failure
+    assert session.receipt.clean
+
+
+def test_a_session_comes_back_after_an_interrupt_at_any_point_of_its_comeback():
+    with sojourn.open(models.adder, restart="from-checkpoint") as session:
+
+        def interrupt(n: int) -> list[str]:
+            os.kill(session.pid, signal.SIGKILL)
+            wait_until(lambda: session._stay.backend.death())
+            with contextlib.suppress(KeyboardInterrupt), interrupted(n) as where:
+                session.run(*SUM)
+            return where
+
+        interrupt(0)
+        points = interrupt(0)
+        decisive = re.compile("keeping.py|happened_in|came_back|replace_backend")
+        for n in [n for n, place in enumerate(points, 1) if decisive.search(place)]:
+            where = interrupt(n)
             try:
                 assert session.run(*SUM, timeout=60) == 3
             except Exception as failure:

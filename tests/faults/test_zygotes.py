@@ -323,6 +323,52 @@ tell(raised > 10)
     assert run_to_end(OPEN + code + AFTER) == ["True", *WELL]
 
 
+def test_who_hears_of_a_zygote_may_open_a_session():
+    code = """
+def hear(event):
+    if event.kind in kinds:
+        kinds.remove(event.kind)
+        with sojourn.open(models.adder, name=event.kind) as other:
+            tell(event.kind, other.run(*SUM))
+kinds = ["zygote.ended", "zygote.started", "zygote.ready"]
+stop = sojourn.events.subscribe(hear)
+for kind in list(kinds):
+    victim = zygote_module.zygote._running
+    os.kill(victim.pid, signal.SIGKILL)
+    while victim.is_alive():
+        time.sleep(0.001)
+    sojourn.open(models.adder).close()
+stop()
+"""
+    told = run_to_end(OPEN + code + AFTER)
+    assert sorted(told[:3]) == ["zygote.ended 3", "zygote.ready 3", "zygote.started 3"]
+    assert told[3:] == WELL
+
+
+def test_a_session_that_is_opened_while_another_thread_lets_go_of_a_dead_zygote_waits_for_it():
+    code = """
+def remove(folder):  # as the last of its descriptors has been closed
+    thread.start()
+    zygote_module.zygote.reap()  # the beginning of an open
+    remove_in_earnest(folder)
+
+opened = []
+thread = threading.Thread(target=lambda: opened.append(sojourn.open(models.adder)))
+remove_in_earnest = zygote_process.private_folder.remove
+zygote_process.private_folder.remove = remove
+victim = zygote_module.zygote._running
+os.kill(victim.pid, signal.SIGKILL)
+while victim.is_alive():
+    time.sleep(0.001)
+zygote_module.zygote.start()
+zygote_process.private_folder.remove = remove_in_earnest
+thread.join()
+with opened[0] as other:
+    tell(other.run(*SUM))
+"""
+    assert run_to_end(OPEN + code + AFTER) == ["3", *WELL]
+
+
 def test_a_worker_that_a_dying_zygote_did_not_announce_does_not_stay_beside_its_successor():
     code = """
 import tempfile

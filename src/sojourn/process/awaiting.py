@@ -184,7 +184,7 @@ class AwaitedLanes:
             may_spin = CAN_SPIN and not self._busy
             lane.send(meta, arrays, adoptable=first.adoptable, may_spin=may_spin)
         except LaneRefused:
-            self._lanes.abandon(lane)
+            self._lanes.give_up(lane)
             bundle.fail(functools.partial(self._lanes.refusal_of, lane))
             return False
         except Exception as error:
@@ -346,6 +346,7 @@ class AwaitedLanes:
             self._busy.pop(lane).fail(functools.partial(self._lanes.refusal_of, lane))
             under_way.discard(lane)
             self._unwatch(lane)
+            self._lanes.give_up(lane)
         self._suspects = refused  # one that ends closes its files a moment earlier
         if self._waiting:
             self._go_on()

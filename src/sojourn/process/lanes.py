@@ -101,7 +101,7 @@ class Lanes:
             lane.wait(may_spin=may_spin, deadline=deadline, while_waiting=while_waiting)
             answer = lane.take()
         except LaneRefused:
-            self._abandoned.append(lane)
+            self.give_up(lane)
             raise self.refusal_of(lane) from None
         except BaseException as error:
             self.abandon(lane)
@@ -134,6 +134,13 @@ class Lanes:
     def _keep(self, lane: CallerLane, lanes: list[CallerLane]) -> None:
         if self._board is not None:  # else all are closed, and this one's memory goes with it
             lanes.append(lane)
+
+    def give_up(self, lane: CallerLane) -> None:
+        """The worker could not take its end: only its number is spent."""
+        with self._lock:
+            if lane in self._all:  # else all are closed
+                self._all.remove(lane)
+            lane.close()
 
     def refusal_of(self, lane: CallerLane) -> SojournError:
         """What to raise if the worker could not take its end of the lane."""

@@ -78,6 +78,12 @@ def _is_harmless(name: str) -> bool:
 
 def _folder() -> bytes | None:
     try:
-        return os.getcwdb()
+        return way_into(os.getcwdb())
     except OSError:
         return None
+
+
+def way_into(folder: bytes) -> bytes:
+    """How another process gets into the current folder of this one. Its name may be too long, or
+    lead through a folder that is closed to us."""
+    return folder if os.access(folder, os.X_OK) else b"/proc/%d/cwd" % os.getpid()

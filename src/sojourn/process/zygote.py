@@ -8,20 +8,23 @@ harms no live session.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 import msgspec
 
+from sojourn import events
 from sojourn.engines.hooks import DEFAULT, chosen_frameworks
 from sojourn.errors import SojournError
 from sojourn.probes.platform import require_process_isolation
 from sojourn.process import exits, interrupts
 from sojourn.process.deadlines import held
 from sojourn.process.protocol import Ended, Fork, Forked, Status
-from sojourn.process.zygote_process import ZygoteGone, ZygoteProcess
+from sojourn.process.zygote_process import News, ZygoteGone, ZygoteProcess
 
 T = TypeVar("T")
 # A fork takes milliseconds, on a machine that is far too busy a few seconds.
@@ -49,6 +52,7 @@ class Zygote:
     def __init__(self, framework: str = DEFAULT) -> None:
         self._framework = framework
         self._lock = threading.Lock()
+        self._news: News = deque()
         self._running: ZygoteProcess | None = None
         self._remains = False
         self._is_exiting = False
@@ -59,10 +63,10 @@ class Zygote:
         running = self._running
         return running.pid if running is not None else None
 
-    def start(self) -> None:
+    def start(self, deadline: float | None = None) -> None:
         """Start it unless it runs; do not wait until it is ready."""
         require_process_isolation()
-        with self._lock:
+        with self._held(deadline):
             self._ensure()
 
     def remain(self) -> None:
@@ -81,10 +85,10 @@ class Zygote:
                 self._end()
         finally:
             self._lock.release()
+            self._tell()
 
     def frameworks(self) -> dict[str, str]:
         """The frameworks it has imported, with their versions. Waits until it is ready."""
-        require_process_isolation()
         return twice(lambda: self._ask(ZygoteProcess.wait_ready))
 
     def fork(self, order: Fork, fds: list[int], deadline: float | None = None) -> tuple[int, int]:
@@ -94,15 +98,22 @@ class Zygote:
         forked a worker by then, which ends with its lifeline: ask again with other
         descriptors, or two workers listen.
         """
-        require_process_isolation()
 
-        def ask(running: ZygoteProcess) -> tuple[int, int]:
+        received: list[int] = []
+
+        def ask(running: ZygoteProcess) -> int:
+            nonlocal received
             running.wait_ready(deadline)
             request = msgspec.structs.replace(order, ticket=running.next_ticket())
             reply, received = running.ask(request, fds, Forked, _FORK_SECONDS, deadline)
-            return reply.pid, received[0]
+            return reply.pid
 
-        return self._ask(ask, deadline)
+        try:
+            return self._ask(ask, deadline), received[0]
+        except BaseException:  # a Ctrl-C, or one in a subscriber
+            for fd in received:
+                os.close(fd)
+            raise
 
     def status_of(self, pid: int) -> tuple[int | None, list[int]]:
         """How a worker ended (None if unknown), and which of its children were ended."""
@@ -126,7 +137,7 @@ class Zygote:
 
     def end(self) -> None:
         """End it; the next session starts another."""
-        with self._lock:
+        with self._held():
             self._end()
 
     def end_at_exit(self) -> None:
@@ -141,6 +152,22 @@ class Zygote:
             self._end()
         finally:
             self._lock.release()
+            self._tell()
+
+    @contextlib.contextmanager
+    def _held(self, deadline: float | None = None) -> Iterator[None]:
+        try:
+            with held(self._lock, deadline):
+                yield
+        finally:
+            self._tell()
+
+    def _tell(self) -> None:
+        """Tell what has happened, without the lock: who hears of it may open a session."""
+        with contextlib.suppress(IndexError):  # another thread has told the last
+            while self._news:
+                kind, facts = self._news.popleft()
+                events.emit(kind, **facts)
 
     def _end(self) -> None:
         running = self._running
@@ -160,13 +187,14 @@ class Zygote:
         if self._running is None:
             chosen = chosen_frameworks()
             wanted = (self._framework,) if chosen is None else chosen
-            self._running = ZygoteProcess(wanted, self._remains)
+            self._running = ZygoteProcess(wanted, self._remains, self._news)
             if self._remains:  # since a moment ago, perhaps
                 self._running.remain()
         return self._running
 
     def _ask(self, ask: Callable[[ZygoteProcess], T], deadline: float | None = None) -> T:
-        with self._lock if deadline is None else held(self._lock, deadline):
+        self.start(deadline)  # and tell of it now, not after the wait for its answer
+        with self._held(deadline):
             running = self._ensure()
             try:
                 return ask(running)
@@ -183,6 +211,7 @@ class Zygote:
 
     def _after_fork_in_child(self) -> None:
         self._lock = threading.Lock()
+        self._news.clear()
         if self._running is not None:
             self._running.forget()
             self._running = None

@@ -10,11 +10,11 @@ import signal
 import subprocess
 import sys
 import time
-from typing import TypeVar
+from collections import deque
+from typing import Any, TypeVar
 
 import msgspec
 
-from sojourn import events
 from sojourn.engines.hooks import idle_seconds
 from sojourn.errors import InternalError, PlatformError
 from sojourn.probes import processes
@@ -27,6 +27,7 @@ from sojourn.process.surroundings import import_path
 from sojourn.transport import frames
 
 T = TypeVar("T")
+News = deque[tuple[str, dict[str, Any]]]  # what has happened and is to be told: kind, facts
 # How often one that does not answer is looked at: found stopped twice, it is replaced. Its answer
 # would come too late for many, and each of them would wait for it again.
 _LOOK_SECONDS = 0.1
@@ -41,9 +42,10 @@ class ZygoteGone(Exception):
 class ZygoteProcess:
     """It runs from the start; `end` or `forget` lets go of it."""
 
-    def __init__(self, frameworks: tuple[str, ...], remains: bool) -> None:
+    def __init__(self, frameworks: tuple[str, ...], remains: bool, news: News) -> None:
         self._wanted = frameworks
         self._remains = remains
+        self._news = news
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
         environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
         environment["SOJOURN_PATH"] = os.pathsep.join(import_path())
@@ -64,7 +66,7 @@ class ZygoteProcess:
         self.frameworks: dict[str, str] | None = None
         self._ticket = 0
         self._silent_since: float | None = None  # for as long as it owes an answer
-        events.emit("zygote.started", zygote_pid=self.pid)
+        self._note("started")
 
     def _start(self, channel: int, environment: dict[str, str]) -> subprocess.Popen[bytes]:
         try:
@@ -159,19 +161,22 @@ class ZygoteProcess:
         except (ValueError, msgspec.DecodeError):
             raise ZygoteGone from None  # what it says is no message
         try:
-            self._note(message)
+            self._heard(message)
         except BaseException:  # a Ctrl-C, with descriptors in hand
             _close_all(fds)
             raise
         return message, fds
 
-    def _note(self, message: FromZygote) -> None:
+    def _note(self, what: str, **facts: Any) -> None:
+        self._news.append((f"zygote.{what}", {"zygote_pid": self.pid, **facts}))
+
+    def _heard(self, message: FromZygote) -> None:
         self._silent_since = None
         if isinstance(message, Ready):
             self.frameworks = message.frameworks
             if self._remains:
                 self._send_remain()
-            events.emit("zygote.ready", zygote_pid=self.pid, seconds=message.seconds)
+            self._note("ready", seconds=message.seconds)
 
     def _wait_for_words(self, deadline: float | None) -> None:
         """Until it says something; one that is stopped is gone."""
@@ -204,8 +209,11 @@ class ZygoteProcess:
             return message, fds
 
     def is_alive(self) -> bool:
+        pidfd = self.pidfd
+        if pidfd < 0:
+            return False  # another thread has just let go of it
         poll = select.poll()
-        poll.register(self.pidfd, select.POLLIN)
+        poll.register(pidfd, select.POLLIN)
         return not poll.poll(0)
 
     def last_words(self) -> str:
@@ -223,7 +231,7 @@ class ZygoteProcess:
         os.close(pidfd)
         private_folder.remove(self._folder)  # it was killed, perhaps
         self.errors.close()
-        events.emit("zygote.ended", zygote_pid=self.pid)
+        self._note("ended")
 
     def kill(self) -> None:
         """End it at once; those who wait for its answer get an error."""

@@ -101,7 +101,8 @@ class Keeping:
         def comeback(deadline: float | None) -> None:
             stay = self._stay
             with held(self.lock, deadline):
-                asked = frozenset({State.BROKEN})
+                # If it is opening, a Ctrl-C has ended the comeback of another step: once more.
+                asked = frozenset({State.BROKEN, State.OPENING})
                 if stay.lifecycle.happened_in(asked, Input.WAKE_ASKED, stay.owner) not in asked:
                     return  # another thread has done it, or has closed the session
                 try:

@@ -57,7 +57,8 @@ class Terms:
 
     def warn_after(self, seconds: float) -> None:
         """Report the holder if it still has it by then."""
-        self._timer = threading.Timer(seconds, self.tell_overdue, [seconds])
+        most = min(seconds, threading.TIMEOUT_MAX)
+        self._timer = threading.Timer(most, self.tell_overdue, [seconds])
         self._timer.daemon = True
         self._timer.start()
 

@@ -10,8 +10,8 @@ import os
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sojourn import events
@@ -39,25 +39,8 @@ STATE_NAMES = tuple(state.value for state in State)
 _serials = itertools.count(1)
 _NUMBER_OF_STATE = {state: number for number, state in enumerate(State)}
 _READY, _RUNNING = State.READY, State.RUNNING
-
-
-@dataclass(frozen=True, slots=True)
-class _Flip:
-    """A transition that every step makes, looked up in the table once."""
-
-    before: State
-    what: Input
-    after: State
-    number: int
-
-    @classmethod
-    def of(cls, before: State, what: Input) -> _Flip:
-        after = next_state(before, what)
-        return cls(before, what, after, _NUMBER_OF_STATE[after])
-
-
-_STARTED = _Flip.of(_READY, Input.STEP_STARTED)
-_ENDED = _Flip.of(_RUNNING, Input.LAST_STEP_ENDED)
+_ANY = frozenset(State)
+_NUMBER_OF_READY, _NUMBER_OF_RUNNING = _NUMBER_OF_STATE[_READY], _NUMBER_OF_STATE[_RUNNING]
 
 
 class Lifecycle:
@@ -124,7 +107,7 @@ class Lifecycle:
                 self._inside.append(step)
                 self.state = _RUNNING
                 words = self._words
-                words[STATE] = _STARTED.number
+                words[STATE] = _NUMBER_OF_RUNNING
                 self.under_way = words[UNDER_WAY] = len(self._inside)
             elif state is _READY or state is _RUNNING:
                 self._enter(step, state)
@@ -153,10 +136,10 @@ class Lifecycle:
                 inside.clear()  # as below, without any call
                 self.under_way = words[UNDER_WAY] = 0
                 self.state = _READY
-                words[STATE] = _ENDED.number
+                words[STATE] = _NUMBER_OF_READY
             else:
                 if self._leave(step) and self.under_way == 0:
-                    self._to(_ENDED.what, None)
+                    self._to(Input.LAST_STEP_ENDED, None)
             if self._waiting:
                 self._changed.notify_all()
             if now - self._reported_steps_at > _TELL_STEPS_EVERY:
@@ -189,17 +172,14 @@ class Lifecycle:
     def end_alone(self, step: Step) -> None:
         """Others may take part again."""
         with self._lock:
-            self._alone.remove(step)
+            if step in self._alone:  # else a signal's handler has run a step in the midst of it
+                self._alone.remove(step)
             self._changed.notify_all()
         self.end_step(step, counts=False)
 
     def happened(self, what: Input, place: Place | None = None) -> State:
         """Record that something happened; returns the state before."""
-        with self._lock:
-            before = self.state
-            self._to(what, place)
-            self._changed.notify_all()
-            return before
+        return self.happened_in(_ANY, what, place)
 
     def happened_in(
         self,
@@ -234,6 +214,14 @@ class Lifecycle:
             return self._wait(
                 lambda: all(step.thread in self._closers for step in self._inside), timeout
             )
+
+    def has_steps_beside(self, task: weakref.ref[Any]) -> bool:
+        """Whether steps are under way. The task that asks is in none: a Ctrl-C has kept it from
+        telling that its last one has ended."""
+        with self._lock:
+            self._inside[:] = [step for step in self._inside if step.task != task]
+            self._forget_the_lost()
+            return bool(self._inside)
 
     def runs(self) -> int:
         """How many steps there were, with those whose event loop cannot go on before the close."""
@@ -273,7 +261,7 @@ class Lifecycle:
         self._inside.append(step)
         self.under_way = self._words[UNDER_WAY] = len(self._inside)
         if state is _READY:
-            self._flip(_STARTED)
+            self._to(Input.STEP_STARTED, None)
             now = self.state
             if now is not _READY and now is not _RUNNING:  # closed by one who heard of the step
                 self._leave(step)
@@ -345,14 +333,6 @@ class Lifecycle:
             self.under_way = self._words[UNDER_WAY] = len(self._inside)
             if not self._inside:
                 self._to(Input.LAST_STEP_ENDED, None)
-
-    def _flip(self, flip: _Flip) -> None:
-        """A step has begun or ended. Hot: nothing is looked up unless there are listeners."""
-        if self.state is flip.before and not events.hears_steps():
-            self.state = flip.after
-            self._words[STATE] = flip.number
-        else:
-            self._to(flip.what, None)
 
     def _to(self, what: Input, place: Place | None) -> None:
         before = self.state

@@ -47,6 +47,7 @@ TRANSITIONS: dict[tuple[State, Input], State] = {
     (_S.OPENING, _I.CLOSE_ASKED): _S.DRAINING,
     (_S.OPENING, _I.DIED): _S.BROKEN,
     (_S.OPENING, _I.LAST_STEP_ENDED): _S.OPENING,  # one of the worker that is being replaced
+    (_S.OPENING, _I.WAKE_ASKED): _S.OPENING,  # what had brought it back so far was interrupted
     (_S.READY, _I.STEP_STARTED): _S.RUNNING,
     (_S.READY, _I.CLOSE_ASKED): _S.DRAINING,
     (_S.READY, _I.DIED): _S.BROKEN,

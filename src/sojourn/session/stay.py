@@ -7,6 +7,7 @@ can still say who closed it.
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -97,15 +98,14 @@ class Stay:
         self, fetches: Fetches, feeds: Mapping[str, Any] | None, timeout: float | None
     ) -> Any:
         """The same, awaited: nothing here blocks the event loop."""
-        import asyncio
 
         if feeds is None:
             feeds = {}
         deadline = None if timeout is None else deadline_after(arguments.timeout(timeout))
         wanted = fetches if type(fetches) is str else as_key(fetches)
-        loop = asyncio.get_running_loop()
+        task = _this_task()
         while True:
-            step = Step(self, deadline, timeout, loop=loop)
+            step = Step(self, deadline, timeout, task=task)
             if not step.begins_at_once():
                 await step.turn()
             with step:
@@ -117,11 +117,9 @@ class Stay:
 
     async def acan_repeat(self, fetches: Fetches, feeds: Iterable[str]) -> bool:
         """Whether this step is sure to have no effect but its results. It is planned, not run."""
-        import asyncio
 
         wanted, names = as_key(fetches), dict.fromkeys(feeds)
-        loop = asyncio.get_running_loop()
-        with await Step(self, counts=False, what="plan", loop=loop).turn():
+        with await Step(self, counts=False, what="plan", task=_this_task()).turn():
             plan = await self.planning.amake(wanted, names, None)
         # What a function or a queue does is unknown; LiteRT may remember what it has seen.
         has_effects = plan.changes_state or plan.step.may_wait or plan.step.prints
@@ -159,11 +157,9 @@ class Stay:
         timeout: float | None = None,
     ) -> tuple[Any, Sequence[np.ndarray]]:
         """The same, awaited."""
-        import asyncio
 
         deadline = deadline_after(timeout)
-        loop = asyncio.get_running_loop()
-        with await Step(self, deadline, timeout, what=name, loop=loop).turn():
+        with await Step(self, deadline, timeout, name, task=_this_task()).turn():
             assert self.backend is not None
             answer = await self.backend.acall(
                 name, arguments, arrays, result=result, deadline=deadline
@@ -250,8 +246,9 @@ class Stay:
 
         deadline = deadline_after(timeout)
         self.ending.refuse_steps(place)
+        task = _this_task()
         try:
-            while self.lifecycle.under_way and left_until(deadline) > 0:
+            while self.lifecycle.has_steps_beside(task) and left_until(deadline) > 0:
                 await asyncio.sleep(_LOOK_SECONDS)
         except BaseException:
             self.ending.dropped()  # cancelled: it ends at once, as after a Ctrl-C in `close`
@@ -338,3 +335,10 @@ class Stay:
     def refusal(self, state: State) -> Exception:
         """What to raise if it is used in this state."""
         return self.words.refused(state)
+
+
+def _this_task() -> weakref.ref[Any]:
+    """Not the task itself: one that failed has frames that know its step, and would stay."""
+    import asyncio
+
+    return weakref.ref(asyncio.current_task())

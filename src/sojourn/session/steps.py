@@ -8,6 +8,7 @@ knows who is inside.
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Sequence
 from threading import get_ident
 from types import FrameType
@@ -34,8 +35,8 @@ class Step:
     """From `with` to the end of the block, the caller takes part in a session."""
 
     __slots__ = (
-        "_is_sent", "_loop", "_stay", "_timeout", "_what",
-        "counts", "deadline", "is_left_behind", "started", "thread",
+        "_is_sent", "_stay", "_timeout", "_what",
+        "counts", "deadline", "is_left_behind", "started", "task", "thread",
     )  # fmt: skip
 
     def __init__(
@@ -45,16 +46,16 @@ class Step:
         timeout: float | None = None,
         what: str | None = None,
         counts: bool = True,
-        loop: Any = None,
+        task: weakref.ref[Any] | None = None,
     ) -> None:
-        """`what` is the operation, None for a step; `loop` is what finishes it, None: the thread
-        itself."""
+        """`what` is the operation, None for a step; `task` is what awaits it, None: the thread
+        waits itself."""
         self._stay = stay
         self.deadline = deadline
         self._timeout = timeout
         self._what = what
         self.counts = counts
-        self._loop = loop
+        self.task = task
         self._is_sent = False
         self.is_left_behind = False  # by those who have replaced the worker that it is for
         self.thread = get_ident()
@@ -106,17 +107,18 @@ class Step:
 
     def is_there(self, frame: FrameType | None) -> bool:
         """Whether it is still to be finished, if its thread is at this frame. A thread that is in
-        none of our functions is in no step of ours; nor is what a closed event loop awaited."""
-        if self._loop is not None:
-            return not self._loop.is_closed()
+        none of our functions is in no step of ours; nor is a task that is over."""
+        if self.task is not None:
+            task = self.task()
+            return not (task is None or task.done() or task.get_loop().is_closed())
         while frame is not None and not frame.f_code.co_filename.startswith(_PACKAGE):
             frame = frame.f_back
         return frame is not None
 
     @property
     def is_awaited(self) -> bool:
-        """Whether an event loop finishes it, not the thread that began it."""
-        return self._loop is not None
+        """Whether a task of an event loop finishes it, not the thread that began it."""
+        return self.task is not None
 
     # -- send, wait, take --------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from sojourn.compat.v1.names import operation_names, tensor_names
 from sojourn.compat.v1.shipping import Shipment
 from sojourn.engines.remote_session import HANDLE, is_handle
 from sojourn.kinds import Load
+from sojourn.process.surroundings import way_into
 from sojourn.session.backend import Backend
 from sojourn.values import Place, arguments
 
@@ -65,7 +66,7 @@ class WorkerLink(Link):
         except OSError:
             return  # it has been removed
         if folder != self._folder:
-            self._call("chdir", {"folder": folder})
+            self._call("chdir", {"folder": way_into(folder)})
             self._folder = folder
 
     def ship(self) -> None:
