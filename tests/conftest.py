@@ -16,6 +16,8 @@ import pytest
 import faults_table
 import invariants
 import sojourn
+from sojourn.process import limits
+from sojourn.service import records
 
 if TYPE_CHECKING:
     from cluster_stand_in import StandIn
@@ -107,6 +109,20 @@ def nothing_left_behind(
     else:
         bystanders.leave()  # such tests may count the sessions that there are
     yield from invariants.hold(request, others)
+
+
+@pytest.fixture
+def own_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands that run here find the servers that this process has started. Tests in the processes
+    beside us start some too."""
+    real = records._of_process
+
+    def ours(pid: int) -> records.Record | None:
+        found = real(pid)
+        is_ours = found is None or pid in (os.getpid(), *limits.descendants(os.getpid()))
+        return found if is_ours else None
+
+    monkeypatch.setattr(records, "_of_process", ours)
 
 
 @pytest.fixture

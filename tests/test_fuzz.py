@@ -18,5 +18,5 @@ def test_spoilt_requests_of_every_protocol_do_the_server_no_harm():
     assert done.returncode == 0, done.stderr + done.stdout
     told = json.loads(done.stdout)
     assert told["requests"] == 3000
-    assert len(told["answers"]) == 5
+    assert len(told["answers"]) == 6
     assert not told["faults"]

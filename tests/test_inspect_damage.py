@@ -92,7 +92,7 @@ def test_without_h5py_an_hdf5_file_is_not_looked_into(
     said = run(model)
     assert said.exit_code == 1
     assert "Nothing dangerous" not in said.output
-    assert "Not all of it was looked at" in said.output
+    assert "Not all of it was read" in said.output
     archive = inspect_model(keras_file(tmp_path / "m.keras", {}, **{"model.weights.h5": "x"}))
     assert archive.unread == ("its weights: h5py, which reads HDF5, is not installed",)
 

@@ -40,14 +40,14 @@ def test_a_restore_that_looks_between_two_renames_looks_again(
 def test_a_ctrl_c_with_a_new_workers_descriptor_in_hand_closes_it(
     zygote: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = ZygoteProcess._note
+    real = ZygoteProcess._heard
 
     def interrupted(self: ZygoteProcess, message: Any) -> None:
         real(self, message)
         if isinstance(message, Forked):
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(ZygoteProcess, "_note", interrupted)
+    monkeypatch.setattr(ZygoteProcess, "_heard", interrupted)
     with pytest.raises(KeyboardInterrupt):
         sojourn.open(models.adder)  # what is left behind fails every test
 

@@ -29,6 +29,7 @@ from sojourn.cli import predict, ps, server_client
 from sojourn.cli.server_client import ServerError
 from sojourn.service import records
 
+pytestmark = pytest.mark.usefixtures("own_servers")
 ROW = "[[1, 1, 1, 1]]"
 TOKEN = "0123456789abcdef"
 
@@ -388,7 +389,7 @@ def test_following_logs_has_no_timeout_and_a_killed_server_is_an_error_in_words(
 def test_logs_are_followed_until_the_server_ends(folder: Path) -> None:
     with serving(folder, str(folder / "models")) as server:
         following = subprocess.Popen(
-            [*SOJOURN, "logs", "--follow"],
+            [*SOJOURN, "logs", "--follow", "--url", server.url],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -205,6 +205,7 @@ def record(pid: int, started: float = 1.0) -> Record:
     return Record(pid, "http://127.0.0.1:8501", None, None, started, "/models")
 
 
+@pytest.mark.usefixtures("own_servers")
 def test_a_server_is_found_while_it_runs_and_leaves_no_file() -> None:
     ours = record(os.getpid())
     assert records.running() == []
@@ -217,6 +218,7 @@ def test_a_server_is_found_while_it_runs_and_leaves_no_file() -> None:
     assert records.running() == []
 
 
+@pytest.mark.usefixtures("own_servers")
 def test_a_record_ends_with_its_process_and_a_fork_has_none() -> None:
     code = (
         "import os, sys, time\n"
@@ -237,6 +239,7 @@ def test_a_record_ends_with_its_process_and_a_fork_has_none() -> None:
         assert records.running() == []
 
 
+@pytest.mark.usefixtures("own_servers")
 def test_a_file_that_only_looks_like_a_record_is_not_believed() -> None:
     for content in (b"", b"{}", b"\xff", json.dumps({"pid": "x"}).encode()):
         fd = os.memfd_create("sojourn-server")

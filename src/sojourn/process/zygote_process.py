@@ -66,7 +66,7 @@ class ZygoteProcess:
         self.frameworks: dict[str, str] | None = None
         self._ticket = 0
         self._silent_since: float | None = None  # for as long as it owes an answer
-        self._note("started")
+        self._note("zygote.started")
 
     def _start(self, channel: int, environment: dict[str, str]) -> subprocess.Popen[bytes]:
         try:
@@ -167,8 +167,8 @@ class ZygoteProcess:
             raise
         return message, fds
 
-    def _note(self, what: str, **facts: Any) -> None:
-        self._news.append((f"zygote.{what}", {"zygote_pid": self.pid, **facts}))
+    def _note(self, kind: str, **facts: Any) -> None:
+        self._news.append((kind, {"zygote_pid": self.pid, **facts}))
 
     def _heard(self, message: FromZygote) -> None:
         self._silent_since = None
@@ -176,7 +176,7 @@ class ZygoteProcess:
             self.frameworks = message.frameworks
             if self._remains:
                 self._send_remain()
-            self._note("ready", seconds=message.seconds)
+            self._note("zygote.ready", seconds=message.seconds)
 
     def _wait_for_words(self, deadline: float | None) -> None:
         """Until it says something; one that is stopped is gone."""
@@ -231,7 +231,7 @@ class ZygoteProcess:
         os.close(pidfd)
         private_folder.remove(self._folder)  # it was killed, perhaps
         self.errors.close()
-        self._note("ended")
+        self._note("zygote.ended")
 
     def kill(self) -> None:
         """End it at once; those who wait for its answer get an error."""
