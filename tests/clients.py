@@ -23,7 +23,8 @@ import numpy as np
 import sojourn
 
 def tell(*words):
-    print(*words, flush=True)
+    # The line at once: other threads tell something too.
+    print(" ".join(map(str, words)) + "\\n", end="", flush=True)
 """
 
 

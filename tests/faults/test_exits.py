@@ -98,6 +98,37 @@ time.sleep(0.2)
 """,
         [],
     ),
+    "a daemon thread whose worker comes after the sessions were closed": (
+        OPEN
+        + """
+import atexit
+from sojourn.process import exits, zygote
+from sojourn.session.ending import open_stays
+has_begun, may_go_on, fork = threading.Event(), threading.Event(), zygote.Zygote.fork
+def fork_late(*given):
+    has_begun.set()
+    may_go_on.wait()
+    return fork(*given)
+zygote.Zygote.fork = fork_late
+def run():
+    try:
+        sojourn.open(models.adder)
+    except sojourn.SojournError:
+        pass
+thread = threading.Thread(target=run, daemon=True)
+thread.start()
+has_begun.wait()
+def late():
+    may_go_on.set()
+    thread.join()
+    tell(len(open_stays))
+    judgement.stop()  # there is another zygote
+atexit.unregister(exits._run)
+atexit.register(late)
+atexit.register(exits._run)
+""",
+        ["0"],
+    ),
     "a thread that is no daemon finishes its step first": (
         OPEN + "threading.Thread(target=lambda: (time.sleep(0.3), tell(use(session)))).start()",
         ["3"],

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 POOLS, SESSIONS, ZYGOTE = range(3)
 
+turns = 0  # how often the callbacks have run: what began before must not begin again after it
 _callbacks: list[tuple[int, Callable[[], None]]] = []
 
 
@@ -20,6 +21,8 @@ def at_exit(order: int, callback: Callable[[], None]) -> None:
 
 @atexit.register
 def _run() -> None:
+    global turns
+    turns += 1
     failure: BaseException | None = None
     for _, callback in sorted(_callbacks, key=lambda entry: entry[0]):
         try:

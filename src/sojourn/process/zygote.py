@@ -35,10 +35,12 @@ _STATUS_SECONDS = 5.0
 
 def twice(ask: Callable[[], T]) -> T:
     """Ask the zygote something; if it dies meanwhile, ask its successor once."""
+    turn = exits.turns
     try:
         return ask()
     except ZygoteGone:
-        pass
+        if exits.turns != turn:
+            raise SojournError("the program exits, and the zygote has ended") from None
     try:
         return ask()
     except ZygoteGone as gone:
@@ -55,7 +57,6 @@ class Zygote:
         self._news: News = deque()
         self._running: ZygoteProcess | None = None
         self._remains = False
-        self._is_exiting = False
 
     @property
     def pid(self) -> int | None:
@@ -142,7 +143,6 @@ class Zygote:
 
     def end_at_exit(self) -> None:
         """The same, but without waiting for a thread that waits for it."""
-        self._is_exiting = True
         running = self._running
         if not self._lock.acquire(timeout=0.5):
             if running is not None and running.is_alive():
@@ -195,7 +195,9 @@ class Zygote:
     def _ask(self, ask: Callable[[ZygoteProcess], T], deadline: float | None = None) -> T:
         self.start(deadline)  # and tell of it now, not after the wait for its answer
         with self._held(deadline):
-            running = self._ensure()
+            running = self._running
+            if running is None:
+                raise ZygoteGone  # in between: at the exit of the program, perhaps
             try:
                 return ask(running)
             except ZygoteGone:
@@ -205,8 +207,6 @@ class Zygote:
             if running.is_alive():
                 running.kill()  # it has not answered, or not in our language
             self._end()
-            if self._is_exiting:
-                raise SojournError("the program exits, and the zygote has ended")
             raise ZygoteGone(words)
 
     def _after_fork_in_child(self) -> None:

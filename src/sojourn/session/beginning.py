@@ -75,6 +75,8 @@ class Beginning:
         stay.pid = backend.pid
         self._opened = time.monotonic()  # one clock for all processes, which is never set
         self.describe(stay.device)
+        if stay.ending.is_impatient:
+            backend.kill()
 
     def describe(self, device: str) -> None:
         """Tell other processes what it is, and on which device."""
@@ -132,8 +134,6 @@ class Beginning:
             backend.release()
             return False
         self._start(backend)
-        if stay.ending.is_impatient:
-            backend.kill()
         return True
 
     def came_back(self) -> bool:

@@ -192,7 +192,10 @@ open_stays: weakref.WeakSet[Stay] = weakref.WeakSet()
 
 def _close_all_at_exit() -> None:
     for stay in list(open_stays):
-        if stay.backend is not None and not stay.is_foreign:
+        if stay.is_foreign:
+            continue
+        stay.ending.is_impatient = True  # a worker that is still on its way ends as it comes
+        if stay.backend is not None:
             try:
                 stay.close(timeout=0, place=AT_EXIT)
             except SessionClosed:
