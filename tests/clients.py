@@ -22,8 +22,7 @@ import models
 import numpy as np
 import sojourn
 
-def tell(*words):
-    # The line at once: other threads tell something too.
+def tell(*words):  # the line at once: other threads tell something too
     print(" ".join(map(str, words)) + "\\n", end="", flush=True)
 """
 
