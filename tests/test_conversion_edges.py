@@ -15,7 +15,8 @@ from needed import needs_engines
 from sojourn.errors import EngineError, InputError, ModelError
 from sojourn.session.conversion import cache, examining, proof, trying
 from sojourn.session.conversion.inputs import generated, spoilt
-from sojourn.values import Signature, TensorSpec
+from sojourn.session.opening import Blueprint
+from sojourn.values import Signature, TensorSpec, caller
 
 
 @pytest.fixture(autouse=True)
@@ -113,6 +114,17 @@ def odd() -> Any:
             "whole": tf.cast(x, tf.int32),
         },
         input_signature=[tf.TensorSpec([None, 4], tf.float32, name="x")],
+    )
+
+
+def shares() -> Any:
+    """A softmax of infinity is another in each engine, but none of its parts is finite."""
+    import tensorflow as tf
+
+    weights = tf.constant(np.random.default_rng(1).normal(size=(784, 10)), tf.float32)
+    return tf.function(
+        lambda x: {"share": tf.nn.softmax(x @ weights), "size": tf.reduce_sum(x * x, 1)},
+        input_signature=[tf.TensorSpec([None, 784], tf.float32, name="x")],
     )
 
 
@@ -281,6 +293,21 @@ def test_what_is_odd_is_answered_as_by_tensorflow_or_refused(engine: str, refuse
         assert session.run("sign", {"x": denormal}).tolist() == [[0, 0, 2, 0]]
     assert f"'x' has {refused}" in refusals
     assert f"for which {engine} may give other answers than TensorFlow" in refusals
+
+
+@needs_engines
+def test_inputs_that_their_outputs_show_are_refused_by_a_look_at_the_outputs() -> None:
+    [candidate] = Blueprint(shares, engine="onnxruntime").examine(caller()).candidates
+    assert candidate.is_shown
+    x = np.zeros((3, 784), np.float32)
+    x[1, 5] = 1e30  # whose square is infinite, in both
+    with sojourn.open(shares, engine="onnxruntime") as session:
+        assert session.run("size", {"x": x}).tolist() == [0, np.inf, 0]
+        for wrong in (np.nan, np.inf, -np.inf):
+            x[2, 7] = wrong
+            for fetched in ("share", "size"):
+                with pytest.raises(InputError, match="'x' has values that are not finite, for"):
+                    session.run(fetched, {"x": x})
 
 
 @needs_engines
@@ -503,6 +530,19 @@ def test_the_usual_magnitude_and_the_worst_difference_are_finite() -> None:
     worst, wrong = proof.disagreement({"y": large}, {"y": -large}, 1e-5)
     assert np.isfinite(worst)
     assert "differs by" in wrong
+
+
+def test_an_answer_that_differs_is_hidden_if_it_is_finite() -> None:
+    def hides(expected: Any, got: Any) -> bool:
+        return proof.hides({"y": np.asarray(expected)}, {"y": np.asarray(got)}, 1e-5)
+
+    nan = float("nan")
+    assert not hides([1.0, nan], [1.0, nan])
+    assert not hides([1.0, 0.0], [1.0, nan])  # who looks for NaN finds it
+    assert hides([1.0, nan], [1.0, 0.0])
+    assert hides([1.0, 2.0], [1.5, nan])
+    assert hides([1, 2], [1, 3])
+    assert hides([1.0], [[nan]])
 
 
 def test_outputs_that_are_empty_never_finite_or_always_the_same_prove_nothing() -> None:

@@ -250,6 +250,12 @@ def test_the_number_of_threads_is_chosen_by_timing_unless_it_is_given() -> None:
         assert candidate.threads in expected
 
 
+@needs_engines
+def test_a_model_is_tried_with_many_rows_too_if_that_takes_little() -> None:
+    [candidate] = Blueprint(dense, seed=1, engine="onnxruntime").examine(caller()).candidates
+    assert sorted(candidate.ratios) == [1, 3, 16, 64, 1024]
+
+
 def test_a_scalar_of_an_input_of_any_rank_is_one_row() -> None:
     def plan(name: str) -> Any:
         facts = {"adoptable": True, "prints": False, "may_wait": False}

@@ -61,6 +61,8 @@ class _ConvertedPlan:
         self._most = math.inf if load.most is None else load.most
         self._takes_any_finite = self._most == sys.float_info.max
         self._limited = [] if load.most is None else floats
+        self._shown = [i for i, spec in enumerate(plan.outputs) if "float" in spec.dtype]
+        self._is_shown = load.is_shown
         self._some = load.only_some
 
     def __getattr__(self, name: str) -> Any:
@@ -68,20 +70,26 @@ class _ConvertedPlan:
 
     def run(self, arrays: Arrays) -> Sequence[np.ndarray]:
         denormals.flush_here()
-        for i in self._limited:
-            array = arrays[i]
-            if self._takes_any_finite and math.isfinite(np.vdot(array, array)):
-                continue  # known in half of the time: no sum of squares is, unless all of them are
-            highest = float(np.maximum.reduce(array, axis=None, initial=0.0))
-            lowest = float(np.minimum.reduce(array, axis=None, initial=0.0))
-            if not -self._most <= lowest <= highest <= self._most:  # nor if one of them is NaN
-                raise self._refusal(i, self._beyond)
+        if not self._is_shown:
+            self._require_limited(arrays)
         if self._some:
             for i, array in enumerate(arrays):
                 if not array.size:
                     raise self._refusal(i, "no elements")
         results: Sequence[np.ndarray] = self._run(arrays)
+        if self._is_shown and not all(_are_finite(results[i]) for i in self._shown):
+            self._require_limited(arrays)
         return results
+
+    def _require_limited(self, arrays: Arrays) -> None:
+        for i in self._limited:
+            array = arrays[i]
+            if self._takes_any_finite and _are_finite(array):
+                continue
+            highest = float(np.maximum.reduce(array, axis=None, initial=0.0))
+            lowest = float(np.minimum.reduce(array, axis=None, initial=0.0))
+            if not -self._most <= lowest <= highest <= self._most:  # nor if one of them is NaN
+                raise self._refusal(i, self._beyond)
 
     @property
     def _beyond(self) -> str:
@@ -93,3 +101,8 @@ class _ConvertedPlan:
             f"input {self._feeds[i]!r} has {what}, for which {self._engine} may give other answers "
             'than TensorFlow; open the model with engine="tensorflow"'
         )
+
+
+def _are_finite(array: np.ndarray) -> bool:
+    """Certainly. In half of the time of a look at each: no sum of squares is, unless all are."""
+    return math.isfinite(np.vdot(array, array))

@@ -38,6 +38,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     config: bytes = b""  # of a drop-in session
     sha256: str = ""  # of the file, if it was converted from a model of TensorFlow
     most: float | None = None  # the largest float that it takes; None for any, NaN too
+    is_shown: bool = False  # by its outputs, that an input was not finite
     only_some: bool = False  # it takes no input without elements
     # Of one that is run by two engines: the models, and who runs what.
     parts: list[Load] | None = None

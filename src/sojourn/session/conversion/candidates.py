@@ -18,6 +18,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     refusal: str = ""  # why it is not to be used
     is_passing: bool = False  # which may be otherwise the next time
     most: float | None = None  # for NaN and floats beyond it gives other answers
+    is_shown: bool = False  # by outputs that are not finite, wherever it gives others for NaN
     only_some: bool = False  # so it does for no rows at all
     threads: int | None = None  # that it was fastest with; None for one on each core
     file: str = ""  # in the folder of the entry

@@ -200,7 +200,7 @@ class Conversion:
             made = Made(engine, Path(found.folder, one.file), one.sha256)
             names = found.inputs, found.outputs
             part = _converted_load(self._load, made, *names, one.threads)
-            limits = {"most": one.most, "only_some": one.only_some}
+            limits = {"most": one.most, "is_shown": one.is_shown, "only_some": one.only_some}
             parts.append(replace(part, **limits))
         load = parts[0]
         if len(parts) > 1:

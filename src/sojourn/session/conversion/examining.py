@@ -38,6 +38,7 @@ from sojourn.values import Signature
 _TIMING_SECONDS = 0.5  # for each batch size
 _TURN_SECONDS = 0.02  # after one another, as a caller runs them: whoever waits spins for a while
 _LEAST_STEPS_IN_TURN, _MOST_STEPS_IN_TURN = 3, 50
+_CLEARLY = 0.9  # of the time with every core, for fewer to be chosen
 _LONG_STEP_SECONDS = 0.02  # what takes as long is worth every core
 
 # Of a worker that was not killed by somebody else.
@@ -163,7 +164,10 @@ def _examined(
                 path.unlink()
                 return one
             found.append(one)
-        best = min(found, key=lambda one: geometric_mean(one.ratios.values()))
+        best, *others = found
+        for one in others:  # chance decides nothing: rows that were not timed may want every core
+            if _mean(one) < _CLEARLY * _mean(best):
+                best = one
         opens = min(one.open_seconds for one in found)  # the first has started a zygote, perhaps
         return replace(best, convert_seconds=convert_seconds, open_seconds=opens)
     except cache.NotKept:
@@ -190,26 +194,38 @@ def _proven(
         open_seconds = time.perf_counter() - started
         worst = 0.0
 
-        def disagreement(feeds: Feeds, expected: Outputs) -> tuple[float, str]:
-            got = session.run(None, feeds, timeout=opener.attempt.seconds_left)
-            return proof.disagreement(expected, got, tolerance)
+        def run(feeds: Feeds) -> Outputs:
+            return session.run(None, feeds, timeout=opener.attempt.seconds_left)
+
+        def answered(feeds: Feeds) -> Outputs | None:
+            try:
+                return run(feeds)
+            except (SessionBroken, StepTimeout, BudgetExceeded):
+                raise
+            except Exception:  # the engine's own, of any type
+                return None
 
         def refused(wrong: str) -> Candidate:
             return _candidate(made.engine, refusal=wrong, worst=worst, tolerance=tolerance)
 
         for _, feeds, expected in tried.answered:
-            differs, wrong = disagreement(feeds, expected)
+            differs, wrong = proof.disagreement(expected, run(feeds), tolerance)
             worst = max(worst, differs)
             if wrong:
                 return refused(wrong)
         for feeds, why in tried.refused:
-            if not _is_refused(session, feeds, opener.attempt):
+            if answered(feeds) is not None:
                 return refused(f"it answers what TensorFlow refuses: {why}")
 
         def is_unlike(feeds: Feeds, expected: Outputs | None) -> bool:
-            if _is_refused(session, feeds, opener.attempt):
-                return expected is not None
-            return expected is None or bool(disagreement(feeds, expected)[1])
+            got = answered(feeds)
+            if got is None or expected is None:
+                return got is not expected
+            return bool(proof.disagreement(expected, got, tolerance)[1])
+
+        def hides(feeds: Feeds, expected: Outputs | None) -> bool:
+            got = answered(feeds)
+            return got is None or expected is None or proof.hides(expected, got, tolerance)
 
         def are_unlike(odd: list[tuple[Feeds, Outputs | None]]) -> bool:
             return any(expected is None or is_unlike(feeds, expected) for feeds, expected in odd)
@@ -224,6 +240,7 @@ def _proven(
             return None if is_for_all else sys.float_info.max
 
         most = largest()
+        is_finite_only = most == sys.float_info.max and not tried.loops
         ratios = _ratios(opener.attempt, reference, session, tried)
         held_bytes = session.footprint().host_bytes
         try:
@@ -237,6 +254,7 @@ def _proven(
             threads=threads,
             checks=len(tried.answered),
             most=most,
+            is_shown=is_finite_only and not any(hides(*one) for one in tried.not_finite),
             only_some=only_some,
             worst=worst,
             tolerance=tolerance,
@@ -246,18 +264,12 @@ def _proven(
         )
 
 
+def _mean(candidate: Candidate) -> float:
+    return geometric_mean(candidate.ratios.values())
+
+
 def _candidate(engine: str, **facts: Any) -> Candidate:
     return Candidate(engine=engine, version=cache.version_of(ENGINES[engine][1]), **facts)
-
-
-def _is_refused(session: Session, feeds: Feeds, attempt: Attempt) -> bool:
-    try:
-        session.run(None, feeds, timeout=attempt.seconds_left)
-    except (SessionBroken, StepTimeout, BudgetExceeded):
-        raise
-    except Exception:  # the engine's own, of any type
-        return True
-    return False
 
 
 def _ratios(attempt: Attempt, reference: Session, other: Session, tried: Tried) -> dict[int, float]:

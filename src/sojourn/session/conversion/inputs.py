@@ -14,7 +14,8 @@ Feeds = Mapping[str, np.ndarray]
 
 BATCHES = (1, 3, 16)
 LARGE_BATCH = 64  # once, where that takes little memory
-_MOST_OF_LARGE = 2**18  # elements
+MANY_ROWS = 1024  # where that takes little time too: there a second core may pay
+_MOST_OF_LARGE = {LARGE_BATCH: 2**18, MANY_ROWS: 2**20}  # elements
 _OTHER = {3: 21}  # batch -> size of a dimension that may have any and is not the first
 _USUAL_OTHER = 16
 _MOST_ELEMENTS = 2**26
@@ -51,8 +52,9 @@ def generated(signature: Signature) -> Iterator[tuple[int, Feeds]]:
         kinds = {BY_NAME[spec.dtype].kind for spec in specs.values()}
         if kinds & set("f" if integers == "unit" else "iu"):
             yield batch, made(signature, batch, [batch, 10 + number], floats, integers)
-    if is_free and sum(_size(spec, LARGE_BATCH) for spec in specs.values()) <= _MOST_OF_LARGE:
-        yield LARGE_BATCH, made(signature, LARGE_BATCH, LARGE_BATCH)
+    for batch, most in _MOST_OF_LARGE.items():
+        if is_free and sum(_size(spec, batch) for spec in specs.values()) <= most:
+            yield batch, made(signature, batch, batch)
 
 
 def made(

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sojourn.engines.agreement import Outputs, difference, disagreement
+from sojourn.engines.agreement import Outputs, difference, disagreement, hides
 
 LEAST_TOLERANCE, MOST_TOLERANCE = 1e-5, 1e-3
 # The noise of TensorFlow against itself is a sample; another engine may have several times that.
@@ -59,6 +59,7 @@ __all__ = [
     "Outputs",
     "difference",
     "disagreement",
+    "hides",
     "says_nothing",
     "tolerance",
 ]

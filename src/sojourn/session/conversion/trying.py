@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +15,7 @@ from sojourn.session.conversion.attempt import Attempt
 from sojourn.session.conversion.inputs import (
     HUGE,
     LARGE_BATCH,
+    MANY_ROWS,
     NOT_FINITE,
     Feeds,
     batch_of,
@@ -23,6 +26,7 @@ from sojourn.session.conversion.inputs import (
 from sojourn.session.conversion.proof import Outputs
 from sojourn.session.session import Session
 
+_QUICK_SECONDS, _TIMES = 0.005, 3  # what takes no longer for fewer rows is tried with many
 _PATIENCE_SECONDS = 30.0  # with one step of a model that loops: some inputs have no end
 
 
@@ -80,6 +84,8 @@ def try_out(
         made = itertools.chain(_recorded(attempt, reference), generated(reference.signature))
         try:
             for batch, feeds in made:
+                if batch == MANY_ROWS and not _is_quick(run, tried.answered):
+                    continue
                 try:
                     outputs = run(feeds)
                 except BudgetExceeded as error:  # which says nothing of the model
@@ -122,6 +128,16 @@ def try_out(
             outputs = str(error)
         found.append((feeds, None if isinstance(outputs, str) else outputs))
     return tried, ""
+
+
+def _is_quick(run: Callable[[Feeds], Any], answered: list[tuple[int, Feeds, Outputs]]) -> bool:
+    """Whether the inputs before these take so little time that these take little."""
+    times = []
+    for _, feeds, _ in answered[-1:] * _TIMES:
+        started = time.perf_counter()
+        run(feeds)
+        times.append(time.perf_counter() - started)
+    return min(times, default=math.inf) < _QUICK_SECONDS
 
 
 def usual(tried: Tried) -> float:
