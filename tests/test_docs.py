@@ -45,7 +45,7 @@ def links(page: Path) -> list[tuple[Path, str]]:
     return found
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=lambda page: page.name)
 def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
     for target, anchor in links(page):
         assert target.exists(), f"{page.name} links to {target}, which is not there"
