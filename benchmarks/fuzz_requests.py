@@ -183,7 +183,7 @@ def tfserving(draw: random.Random) -> tuple[str, Any]:
     )
 
 
-# -- spoiling them ---------------------------------------------------------------------------------
+# -- damaging them ---------------------------------------------------------------------------------
 
 
 def spoilt_http(draw: random.Random, path: str, tree: Any) -> HttpRequest:

@@ -75,8 +75,7 @@ def seconds_of_spawned() -> float:
 
 
 def growth_of_caller(trainings: int) -> int:
-    """Return the growth of PSS in bytes over the trainings, after a first one that is not
-    counted."""
+    """Return the growth of PSS in bytes over the trainings, after an uncounted first one."""
     call = sojourn.isolated(train)
     call()
     before = _pss()

@@ -130,8 +130,7 @@ def in_tensorflow() -> float:
 
 
 def cases(folder: str) -> dict[str, Callable[[int | None], Stage]]:
-    """Return the cases. Another process writes the models in files: this one loads no
-    TensorFlow."""
+    """Return the cases. Another process writes the models: this one loads no TensorFlow."""
     keras, saved, state = (os.path.join(folder, n) for n in ("m.keras", "saved", "state"))
     script = (
         f"import sys; sys.path.insert(0, {os.path.dirname(os.path.abspath(__file__))!r}); "

@@ -285,8 +285,7 @@ def drop_in(round: Round) -> bool:
 
 @happens(GRAPHS, weight=2)
 def parking_pool(round: Round) -> bool:
-    """Two counters, room for one: acknowledged counts persist, unless a kill came before
-    parking."""
+    """Two counters, room for one: acknowledged counts persist, unless a kill came first."""
     names = ["one", "other"]
     parked = dict.fromkeys(names, 0.0)
     totals = dict.fromkeys(names, 0.0)

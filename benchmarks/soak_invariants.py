@@ -96,8 +96,7 @@ class Soak:
         self._growth_bytes = GROWTH_BYTES[self._kind]
 
     def _check_next_open(self, zygote_before: int | None) -> None:
-        """Open within a second, or ten if a new zygote is needed; a busy machine may take
-        longer."""
+        """Open within a second, or ten for a new zygote; a busy machine may take longer."""
         for _ in range(3):  # other programs may have slowed down a single attempt
             started = time.monotonic()
             kept = (Kept if self._kind == FUNCTIONS else KeptGraph)()

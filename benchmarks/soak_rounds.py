@@ -48,8 +48,7 @@ def kind_of(number: int) -> str:
 
 
 def happens(*kinds: str, weight: float = 1.0) -> Callable[[Operation], Operation]:
-    """Register an operation for rounds of these kinds (or all); a higher weight makes it
-    likelier."""
+    """Register an operation for rounds of these kinds (or all), with its weight."""
 
     def register(operation: Operation) -> Operation:
         for kind in kinds or operations:

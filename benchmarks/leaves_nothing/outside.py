@@ -25,8 +25,7 @@ _LISTENING = "0A"
 
 @dataclass(frozen=True)
 class Reading:
-    """One measurement. Bytes are anonymous and shared memory, each page counted once in the
-    tree."""
+    """One measurement. Bytes are anonymous and shared memory; the tree counts a page once."""
 
     memory_bytes: int = 0
     processes: int = 0

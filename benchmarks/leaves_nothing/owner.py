@@ -54,8 +54,7 @@ class Owner:
         return {"seconds": seconds}
 
     def fail(self) -> dict[str, Any]:
-        """Make a call fail in a stay, so that the error passes through it; return the error's
-        name."""
+        """Make a call fail in a stay, let the error pass through it, and return its name."""
         model = workload.wide()
         caught = ""
         try:

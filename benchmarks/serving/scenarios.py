@@ -170,8 +170,7 @@ def big_model(target: Running, seconds: float, rounds: int = 3) -> dict[str, Any
 
 
 def _cpu_seconds(process: psutil.Process) -> float:
-    """Return the CPU time of the server and all its processes, which other programs barely
-    change."""
+    """Return the CPU time of the server's processes, which other programs barely change."""
     used = 0.0
     for one in (process, *process.children(recursive=True)):
         with contextlib.suppress(psutil.NoSuchProcess):

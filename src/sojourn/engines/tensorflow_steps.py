@@ -230,8 +230,7 @@ class _PlainRun:
 
 
 class _Later:
-    """A `StepCallable` compiled at its first call, so that the first result need not wait for
-    it."""
+    """A `StepCallable` compiled at its first call, so that the first result does not wait."""
 
     __slots__ = ("_arguments", "_callable", "_lock")
 

@@ -73,8 +73,7 @@ class Lanes:
         self._free: list[CallerLane] = []
         self._abandoned: list[CallerLane] = []
         self._lock = threading.Lock()
-        # For a Ctrl-C that arrives before anything else owns the file: first the net, then the
-        # file.
+        # First the net, then the file: a Ctrl-C may arrive before anything else owns the file.
         made: list[int] = []
         self._net = net(self, close_all, made)
         self._board, self._board_fd = Segment.create(board.BYTES)
@@ -90,8 +89,7 @@ class Lanes:
         deadline: float | None = None,
         while_waiting: Callable[[], None] | None = None,
     ) -> Answer:
-        """Send a request over a free lane and wait for the answer, whose arrays own their
-        memory."""
+        """Send a request over a free lane; return the answer, whose arrays own their memory."""
         try:
             lane = self._free.pop()
         except IndexError:
@@ -164,8 +162,7 @@ class Lanes:
     def _is_one_under_way(self) -> bool:
         with self._lock:
             for lane in self._all:  # empty once they are closed
-                # The words themselves: a Ctrl-C may have kept the lane from recording what was
-                # sent.
+                # The words themselves: a Ctrl-C may have kept the lane from recording a request.
                 mine, theirs = self._rows(lane.index)
                 if mine[SEQUENCE] != theirs[SEQUENCE] and not lane.is_refused:
                     if theirs[BEGUN] != mine[SEQUENCE]:
@@ -260,8 +257,7 @@ class Lanes:
             fds = [theirs.fileno(), *bells]
             if self._board_fd >= 0:
                 fds.append(self._board_fd)
-            # Counted before it is sent: after a Ctrl-C in between, the next lane has another
-            # number.
+            # Counted before it is sent: a Ctrl-C in between must not reuse the number.
             self._count += 1
             frames.send(self._control, OpenLane(index, reverse), fds)
             self._forget_board_fd()

@@ -277,8 +277,7 @@ class HandedOverFiles:
         self.tidy_at = min(map(_given_up_by, self._latest.values()), default=_NEVER)
 
     def duplicate(self, number: int, sequence: int) -> int | None:
-        """Duplicate the descriptor of that answer's file; None if the number has another file
-        now."""
+        """Duplicate the descriptor of that answer's file; None if it was replaced since."""
         file = self._files.get(number)
         is_latest = self._latest.get(number) == sequence
         return None if file is None or not is_latest else os.dup(file[0])

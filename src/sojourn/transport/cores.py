@@ -35,8 +35,7 @@ def leave_core(core: int) -> bool:
         if allowed <= {core}:
             return False
         os.sched_setaffinity(0, allowed - {core})
-        # The kernel remembers the requested mask, and keeps it when a container is given more
-        # cores.
+        # The kernel keeps the requested mask, also when a container is given more cores.
         os.sched_setaffinity(0, _EVERY_CORE)
         if os.sched_getaffinity(0) != allowed:  # the mask had been chosen for this thread
             os.sched_setaffinity(0, allowed)

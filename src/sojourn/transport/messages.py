@@ -27,8 +27,7 @@ from sojourn.transport.headers import Block, ProtocolError
 from sojourn.transport.segment import Segment, SegmentError
 from sojourn.values.rows import Rows
 
-# Words that a writer leaves for its reader: indices of 8-byte words in the writer's row of the
-# board.
+# Words that a writer leaves for its reader, as indices into its row of the board (8 bytes each).
 SEQUENCE, LAYOUT, HEADER_BYTES, GENERATION, STATUS = range(5)
 
 ALIGNMENT = 64
@@ -80,8 +79,7 @@ class Outbox:
         self._segment: Segment | None = None
         self._buffer: memoryview = memoryview(b"")
         self._handed_over = 0  # files that were sent to the reader
-        # For each meta the layout that was used last; below, all layouts by meta, shapes and
-        # dtypes.
+        # The last layout of each meta; below, all layouts by meta, shapes and dtypes.
         self.last: dict[bytes, Layout] = {}
         self._layouts: OrderedDict[Any, Layout] = OrderedDict()
         self._small = 0  # messages since the last one that needed a segment of this size
@@ -194,8 +192,7 @@ class Outbox:
         return not is_whole
 
     def _number_for(self, key: Any) -> int:
-        """Return a number for a new layout: a free one, or that of the least recently used
-        layout."""
+        """Return a number for a new layout: a free one, or the least recently used one."""
         if len(self._layouts) < LAYOUTS_KEPT:
             return len(self._layouts) + 1
         oldest, layout = self._layouts.popitem(last=False)

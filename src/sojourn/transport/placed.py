@@ -61,8 +61,7 @@ class MemoryFile(Mapping):
 
     def __del__(self, *_: Any) -> None:
         if self.size:
-            # In a fork the arrays still belong to the parent, and a fork made since shares the
-            # file.
+            # The arrays of a fork belong to its parent, and a fork made since shares the file.
             if os.getpid() == self._maker and not self.is_in_a_fork:
                 punch(self.fd, self.size)
             os.close(self.fd)
