@@ -1,8 +1,8 @@
 """What the audit costs a training loop: the same steps with and without it, interleaved.
 
-Short stretches with and without the audit take turns, so that the machine's mood hits both. What
-counts is the ratio of the median step of a pair; printed are the median of these ratios and their
-quartiles. The bar is 1.05.
+Short stretches with and without the audit take turns, so that changes of the machine's speed affect
+both. What counts is the ratio of the median steps of a pair; the median of these ratios and their
+quartiles are printed. The bar is 1.05.
 
     python benchmarks/audit_overhead.py [--steps 100] [--pairs 60] [--batch 64] [--json]
 """
@@ -24,7 +24,8 @@ BAR = 1.05
 
 
 def training_loop(batch: int) -> Callable[[int], float]:
-    """A function that trains for so many steps in a new session: seconds of a median step."""
+    """Return a function that trains for some steps in a new session; it returns the seconds of a
+    median step."""
     import tensorflow.compat.v1 as tf
 
     tf.disable_eager_execution()
@@ -70,7 +71,7 @@ def main() -> None:
     run(options.steps)
     ratios, raw_times = [], []
     for pair in range(options.pairs):
-        # Each goes first every other time.
+        # With and without the audit go first in turn.
         seconds = {}
         for audited in (pair % 2 == 0, pair % 2 == 1):
             if audited:

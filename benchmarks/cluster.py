@@ -10,9 +10,9 @@ Each number is a ratio of medians from the same run, taken in turns. Bars:
 
     python benchmarks/cluster.py [--part calls] [--rounds 20] [--network] [--json]
 
-Nodes of one machine share memory. With `--network` ours are reached by TCP, as between machines;
-what Ray does on one machine stays as it is. Ray gets a home, a temporary folder and addresses of
-its own.
+Nodes of one machine share memory. With `--network` our nodes are reached by TCP, as between
+machines; what Ray does on one machine stays as it is. Ray gets a home, a temporary folder and
+addresses of its own.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def train(rate: float) -> float:
 
 
 class Raw:
-    """The same model in a raw session, inside a Ray actor; and bytes back as they came."""
+    """The same model in a raw session, inside a Ray actor; it also echoes bytes."""
 
     def __init__(self) -> None:
         import tensorflow as tf
@@ -105,7 +105,7 @@ class Raw:
 
 
 def in_turns(rounds: int, each: int, *works: Callable[[], Any]) -> list[float]:
-    """The median seconds of each, all taken in turns."""
+    """Return the median seconds of each work, all measured in turns."""
     for work in works:
         for _ in range(each):
             work()
@@ -176,7 +176,7 @@ class Bench:
             ray.kill(raw)
 
     def flight(self) -> None:
-        """Steps/s: many at a time, from one event loop."""
+        """Steps/s: many requests in flight, from one event loop."""
         self.everywhere.register("flight", dense)
         x = np.ones((1, 784), np.float32)
 
@@ -222,8 +222,8 @@ class Bench:
 
 @contextmanager
 def _by_serve(x: np.ndarray) -> Iterator[Callable[[], float]]:
-    """Steps/s of the same model by a handle of Ray Serve, whenever it is asked; without Ray Serve
-    that is not a number."""
+    """Give a function that measures steps/s of the same model by a handle of Ray Serve; it returns
+    NaN if Ray Serve is not installed."""
     try:
         from ray import serve
     except ImportError:

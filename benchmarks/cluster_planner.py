@@ -1,11 +1,12 @@
-"""The planner at 1,000 nodes and 100,000 models, with nodes that are lost.
+"""The planner with 1,000 nodes and 100,000 models, while nodes are lost.
 
     python benchmarks/cluster_planner.py [--nodes N] [--models N] [--requests N]
 
-Requests follow Zipf's law, sizes a log-normal one; orders are carried out at once. Two numbers of
-each run: the time of a decision, and the share of the requested bytes that were open already,
-against what could be reached by one cache of the same size that knows the future (it evicts what
-is used again last). Times are of the processor, so that a busy machine does not count.
+Requests follow Zipf's law, model sizes a log-normal distribution; orders are carried out at once.
+Each run prints two numbers: the time of a decision, and the share of the requested bytes that were
+already open. That share is compared with the best that one cache of the same size could reach if it
+knew the future (it evicts the model whose next use is last). Times are CPU times, so that a busy
+machine does not count.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from sojourn.cluster.planner import Close, Model, Node, Open, Order, Planner
 
 GiB, MiB = 2**30, 2**20
 REQUESTS_PER_SECOND = 50.0
-WARM_UP = 0.5  # of the requests are not counted, by anybody
+WARM_UP = 0.5  # share of the requests that nobody counts
 
 
 class Cluster:
@@ -83,11 +84,12 @@ def simulate(
 
 
 def clairvoyant(sizes: np.ndarray, wanted: np.ndarray, room: int) -> float:
-    """One cache that evicts what is used again last, and does not take what is used still later."""
+    """Return the hit rate of one cache that knows the future: it evicts the model whose next use is
+    last, and does not admit a model whose next use is later still."""
     coming: dict[int, list[int]] = defaultdict(list)
     for at in range(len(wanted) - 1, -1, -1):
         coming[int(wanted[at])].append(at)
-    inside: dict[int, int] = {}  # model: when it is used again
+    inside: dict[int, int] = {}  # model: its next use
     latest: list[tuple[int, int]] = []
     used = hit = asked = 0
     for at, index in enumerate(map(int, wanted)):

@@ -119,7 +119,7 @@ def ragged() -> Any:
 
 
 def several() -> Any:
-    """Two inputs; outputs of floats, integers and truth values."""
+    """Two inputs; outputs of floats, integers and booleans."""
     import tensorflow as tf
 
     v1 = tf.compat.v1
@@ -149,7 +149,7 @@ def spectrum() -> Any:
 
 
 def boxes() -> Any:
-    """What detectors end with: the best boxes, as many as there are."""
+    """The last stage of a detector: the best boxes, in a number that varies."""
     import tensorflow as tf
 
     v1 = tf.compat.v1

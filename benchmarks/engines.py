@@ -1,14 +1,14 @@
-"""What other engines make of many kinds of models: who converts, who agrees, how fast each is.
+"""How other engines do with many kinds of models: which convert, which agree, how fast each is.
 
 `python benchmarks/engines.py [NAME ...]` prints the table of docs/engines.md. Each model is tried
-as `engine="fastest"` does it; then the session that comes of it is compared with TensorFlow once
-more, on inputs that the proof has not seen. A model that is refused says why. Weights are random,
-so that nothing is downloaded. Ratios are the time of a step by that of an isolated session of
-TensorFlow.
+as `engine="fastest"` does it; then the resulting session is compared with TensorFlow once more, on
+inputs that the proof has not seen. If a model is refused, the table says why. Weights are random,
+so that nothing is downloaded. Ratios are the time of a step divided by that of an isolated session
+of TensorFlow.
 
 `python benchmarks/engines.py --bars [NAME ...]` compares isolated sessions of the fastest engine
 with the raw `Session.run` of this process, in turns; ratios are those of the fastest steps.
-`--keep FOLDER` before the names keeps what was exported and converted there, so that another run
+`--keep FOLDER` before the names keeps the exported and converted models there, so that another run
 only measures.
 """
 
@@ -33,7 +33,7 @@ from sojourn.session.opening import Blueprint
 from sojourn.values import caller, format_bytes
 
 _UNSEEN = 5
-_TOLERANCE = 1e-3  # of what was not part of the proof
+_TOLERANCE = 1e-3  # for inputs that were not part of the proof
 _BARS = {
     "dense 784x10": (1, 64, 4096),
     "small conv": (1,),
@@ -77,7 +77,7 @@ def _row(name: str) -> str:
 
 
 def _compared(reference: Any, session: Any) -> str:
-    """How much they differ on inputs that are new to both."""
+    """Return how much the two sessions differ on inputs that are new to both."""
     worst = 0.0
     for number in range(_UNSEEN):
         feeds = made(reference.signature, 1 + 2 * number, seed=1000 + number)

@@ -1,9 +1,9 @@
-"""What it costs to write events: an isolated call with JSON lines on, against off.
+"""What writing events costs: an isolated call with JSON lines on, against off.
 
 One session, batch 1, TensorFlow's softmax regression. Writing is switched on and off from block to
-block within one run, in an order that is drawn anew for each pair. Printed is the median over the
-pairs of the ratio of the blocks' medians; the bar is 1.05. The second ratio is that of all the time
-that the calls took, the telling and measuring that come now and then included.
+block within one run, in an order that is drawn anew for each pair. Prints the median over the pairs
+of the ratio of the blocks' medians; the bar is 1.05. The second ratio compares the total time of
+the calls, and so includes the periodic reporting and measuring.
 
     python benchmarks/events_overhead.py [--pairs 300] [--seconds 0.05] [--json]
 """
@@ -38,7 +38,7 @@ def softmax_regression():
 
 
 def block(session: sojourn.Session, seconds: float) -> list[float]:
-    """The seconds of each call in a stretch of time."""
+    """Return the seconds of each call in a stretch of time."""
     clock, times = time.perf_counter, []
     feeds = {"x": IMAGE}
     until = clock() + seconds
@@ -51,7 +51,7 @@ def block(session: sojourn.Session, seconds: float) -> list[float]:
 
 
 def measure(pairs: int, seconds: float) -> dict[str, list[list[float]]]:
-    """The times of every block, by whether events were written."""
+    """Return the times of every block, by whether events were written."""
     times: dict[str, list[list[float]]] = {"on": [], "off": []}
     with (
         tempfile.TemporaryDirectory() as folder,

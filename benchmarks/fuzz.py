@@ -1,10 +1,10 @@
-"""Send spoilt requests of all five protocols, and spoilt frames of HTTP/2, to a server, and see
-that it takes no harm.
+"""Send damaged requests of all five protocols, and damaged HTTP/2 frames, to a server, and check
+that it is not harmed.
 
 `make fuzz` sends 100,000 with a seed of its own; a failure prints its seed and number, and
-`--seed S --number N` sends that one again. No answer may be an internal error, none may be
-missing, nothing may be logged as an error, the workers must be those of the beginning, memory must
-not grow, and afterwards nothing may be left. `--only kserve-grpc grpc-frames` sends only those.
+`--seed S --number N` sends that request again. No answer may be an internal error or be missing,
+nothing may be logged as an error, the workers must be the same as in the beginning, memory must
+not grow, and nothing may be left afterwards. `--only kserve-grpc grpc-frames` sends only those two.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ from sojourn.service.http2 import frames
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 THREADS = 4
-TIMEOUT = 60.0  # until an answer is missing; a busy machine may take long
-SILENCE = 0.2  # seconds until spoilt frames are taken to be waited for: there may be no answer
+TIMEOUT = 60.0  # seconds until an answer counts as missing; a busy machine may take long
+SILENCE = 0.2  # seconds to wait for an answer to damaged frames, which may never arrive
 GROWTH_BYTES = 48 * 2**20
-# What is no fault of the client: nobody may see these but UNAVAILABLE, which is 503.
+# Server errors: clients may see none of these, only UNAVAILABLE, which is 503.
 WRONG_CODES = {"INTERNAL", "UNKNOWN", "DATA_LOSS", "missing"}
 NAMES = {code.value[0]: code.name for code in grpc.StatusCode}
-LATE = "504"  # as DEADLINE_EXCEEDED right if it comes: a request may give itself a microsecond
+LATE = "504"  # DEADLINE_EXCEEDED, which is right: a request may set itself a microsecond
 
 
 class Wire:
-    """One client, on a connection of each kind."""
+    """One client, with a connection of each kind."""
 
     def __init__(self, http: str, grpc_: str) -> None:
         host, _, port = http.rpartition(":")
@@ -71,7 +71,7 @@ class Wire:
         self._hang_up()
 
     def ask(self, request: Request) -> str:
-        """The status of the answer, or `closed` if the server hung up."""
+        """Return the status of the answer, or `closed` if the server closed the connection."""
         if isinstance(request, FramesRequest):
             return self._ask_frames(request)
         if isinstance(request, GrpcRequest):
@@ -85,18 +85,19 @@ class Wire:
             return "OK"
         if request.raw is None:
             return self._ask_http(request.encoded(), request.method)
-        self._hang_up()  # it may be no request at all, or two
+        self._hang_up()  # the damaged bytes may be no request at all, or two
         try:
             return self._ask_http(request.raw, "", is_last=True)
         finally:
             self._hang_up()
 
     def _ask_frames(self, request: FramesRequest) -> str:
-        """The worst status of the calls in them; `silent` if there is none."""
+        """Return the worst status of the calls in the frames; if there is no status, `closed` or
+        `silent`."""
         statuses, data, decoder = [], bytearray(), hpack.Decoder()
         left = request.calls
         with (
-            contextlib.suppress(OSError),  # also that it takes too long to go on
+            contextlib.suppress(OSError),  # includes the timeout
             socket.create_connection(self._grpc, timeout=SILENCE) as client,
         ):
             client.sendall(request.content)
@@ -131,7 +132,7 @@ class Wire:
             except OSError:
                 self._hang_up()
                 if is_new or attempt == 2:
-                    return "closed"  # after what came before it, if that was malformed
+                    return "closed"  # the request before this one may have been malformed
         raise AssertionError
 
     def _read(self, method: str) -> str:
@@ -162,7 +163,7 @@ class Wire:
 
 
 def _whole_frames(data: bytearray) -> Iterator[tuple[int, int, bytes]]:
-    """Takes them from the beginning: type, flags and content."""
+    """Remove complete frames from the start of the data; yield type, flags and content."""
     while len(data) >= frames.HEAD_BYTES:
         length, kind, flags, _ = frames.head_at(data, 0)
         end = frames.HEAD_BYTES + length
@@ -174,7 +175,7 @@ def _whole_frames(data: bytearray) -> Iterator[tuple[int, int, bytes]]:
 
 
 def is_wrong(status: str) -> bool:
-    """Whether a client should never see this."""
+    """Whether a client should never see this status."""
     if status.isdigit():
         return int(status) >= 500 and status not in ("503", LATE)
     return status in WRONG_CODES or status.startswith("unasked")
@@ -212,7 +213,7 @@ class Run:
                 protocol, request = request_number(self.seed, number)
                 try:
                     status = wire.ask(request)
-                except Exception:  # of our own client: what it did not send is not passed over
+                except Exception:  # an error of our own client: an unsent request must be reported
                     status = f"unasked {traceback.format_exc()}"
                 self.statuses[f"{protocol} {status.split()[0]}"] += 1
                 if is_wrong(status):
@@ -222,7 +223,7 @@ class Run:
         return Wire(self._addresses["http"], self._addresses["grpc"])
 
     def answers_rightly(self) -> bool:
-        """Whether a valid request still gets its answer."""
+        """Whether a valid request is still answered correctly."""
         body = json.dumps({"instances": X.tolist()}).encode()
         path, message = kserve(random.Random(0))
         with contextlib.closing(self.wire()) as wire:
@@ -234,7 +235,7 @@ class Run:
 
 @contextlib.contextmanager
 def running_server(folder: str) -> Iterator[tuple[psutil.Process, dict[str, str]]]:
-    """A server in a process of its own, so that its memory can be told from ours."""
+    """A server in a process of its own, so that its memory can be measured apart from ours."""
     child = subprocess.Popen(
         [sys.executable, __file__, "--serve", folder],
         stdin=subprocess.PIPE,
@@ -253,7 +254,7 @@ def running_server(folder: str) -> Iterator[tuple[psutil.Process, dict[str, str]
 
 
 def serve(folder: str) -> None:
-    """Until standard input ends. Fails if anything was logged as an error."""
+    """Serve until standard input ends. Fails if anything was logged as an error."""
     errors = Errors()
     logging.getLogger().addHandler(errors)
     import sojourn
@@ -275,7 +276,7 @@ def serve(folder: str) -> None:
 
 
 class Errors(logging.Handler):
-    """Prints and counts them."""
+    """Prints and counts logged errors."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -288,7 +289,7 @@ class Errors(logging.Handler):
 
 
 def bytes_of(server: psutil.Process) -> int:
-    """What the server and its workers hold for themselves."""
+    """Return the private memory of the server and its workers."""
     held = 0
     for process in (server, *server.children(recursive=True)):
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -331,7 +332,7 @@ def main() -> int:
 
 
 def fuzz(run: Run, server: psutil.Process, requests: int) -> dict[str, Any]:
-    """Send them; the first part of them shows what memory the rest may have."""
+    """Send the requests; the memory after the first fifth of them limits what the rest may use."""
     faults = []
     first = max(1, requests // 5)
     run.send(range(first))

@@ -1,4 +1,4 @@
-"""Requests of all five protocols, and frames of HTTP/2 with calls in them, valid and then spoilt.
+"""Requests of all five protocols, and HTTP/2 frames with calls in them, valid and then damaged.
 Each follows from a seed and a number."""
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class HttpRequest:
     path: str
     body: bytes = b""
     headers: dict[str, str] = field(default_factory=dict)
-    raw: bytes | None = None  # all of it as it goes out, if that was spoilt
+    raw: bytes | None = None  # the bytes to send, if the request as a whole was damaged
 
     def encoded(self) -> bytes:
         if self.raw is not None:
@@ -61,7 +61,7 @@ class GrpcRequest:
 
 @dataclass
 class FramesRequest:
-    content: bytes  # all that the client of a connection says
+    content: bytes  # everything that the client sends on a connection
     calls: int
 
 
@@ -69,7 +69,7 @@ Request = HttpRequest | GrpcRequest | FramesRequest
 
 
 def request_number(seed: int, number: int) -> tuple[str, Request]:
-    """The protocol and the request with this number."""
+    """Return the protocol and the request with this number."""
     draw = random.Random(f"{seed} {number}")
     protocol = PROTOCOLS[number % len(PROTOCOLS)]
     made: Request
@@ -183,7 +183,7 @@ def tfserving(draw: random.Random) -> tuple[str, Any]:
     )
 
 
-# -- spoiling them ---------------------------------------------------------------------------------
+# -- damaging them ---------------------------------------------------------------------------------
 
 
 def spoilt_http(draw: random.Random, path: str, tree: Any) -> HttpRequest:
@@ -218,7 +218,7 @@ def spoilt_binary(draw: random.Random) -> HttpRequest:
 
 
 def _spoilt_frame(draw: random.Random, request: HttpRequest) -> HttpRequest:
-    """What lies around the body: the method, the path, the headers, or any byte."""
+    """Damage what surrounds the body: the method, the path, the headers, or any byte."""
     kind = draw.randrange(6)
     if kind == 0:
         request.method = draw.choice(["GET", "PUT", "HEAD", "DELETE", "PATCH", "OPTIONS", "FOO"])
@@ -250,7 +250,7 @@ def _spoilt_frame(draw: random.Random, request: HttpRequest) -> HttpRequest:
 
 
 def spoilt_bytes(draw: random.Random, content: bytes) -> bytes:
-    """A few bytes changed, cut, doubled or put in."""
+    """Change, cut, repeat, remove or insert a few bytes."""
     spoilt = bytearray(content)
     for _ in range(draw.randint(1, 4)):
         at = draw.randrange(len(spoilt) + 1)
@@ -270,7 +270,7 @@ def spoilt_bytes(draw: random.Random, content: bytes) -> bytes:
 
 
 def spoilt_tree(draw: random.Random, tree: Any) -> Any:
-    """One node of a JSON value replaced, left out, or doubled."""
+    """Replace, remove or repeat one node of a JSON value."""
     if isinstance(tree, dict) and tree and draw.random() < 0.85:
         key = draw.choice(sorted(tree))
         spoilt = dict(tree)
@@ -296,7 +296,7 @@ def spoilt_tree(draw: random.Random, tree: Any) -> Any:
 
 
 class _Deep(str):
-    """Stands for lists in lists, which `json.dumps` cannot write."""
+    """A placeholder for deeply nested lists, which `json.dumps` cannot write."""
 
     def __new__(cls, depth: int) -> _Deep:
         return super().__new__(cls, f"@deep{depth}@")
@@ -310,7 +310,7 @@ def _json(tree: Any) -> bytes:
 
 
 def spoilt_message(draw: random.Random, path: str, message: Any) -> GrpcRequest:
-    """Fields changed so that it can still be parsed, or any byte of it."""
+    """Change fields so that the message can still be parsed, or change any of its bytes."""
     if draw.random() < 0.7:
         for _ in range(draw.randint(1, 3)):
             _spoil_field(draw, message)
@@ -319,7 +319,7 @@ def spoilt_message(draw: random.Random, path: str, message: Any) -> GrpcRequest:
 
 
 def spoilt_frames(draw: random.Random) -> FramesRequest:
-    """Some calls on one connection: whole frames, what is in them, or any byte is spoilt."""
+    """Make some calls on one connection, with whole frames, their content, or any byte damaged."""
     kind = draw.randrange(5)
     encoder = hpack.Encoder()
     parts = [frames.PREFACE, frames.settings({})]

@@ -2,9 +2,9 @@
 
 Two measurements:
 
-- a call that does nothing, in a worker forked from a warm zygote, against the usual cure: a
-  `multiprocessing` process, started by "spawn", that imports TensorFlow and does nothing. Taken in
-  turns; printed is the ratio of the medians. The bar is 0.02.
+- a call that does nothing, in a worker forked from a warm zygote, against the usual remedy: a
+  `multiprocessing` process, started by "spawn", that imports TensorFlow and does nothing. Measured
+  in turns; prints the ratio of the medians. The bar is 0.02.
 - how much the caller's own memory (PSS) grows over twenty Keras trainings, one isolated call each.
   The bar is 5 MB.
 
@@ -33,7 +33,7 @@ def nothing() -> None:
 
 
 def import_tensorflow() -> None:
-    """The work of the spawned process: it is what a function that uses TensorFlow needs."""
+    """The work of the spawned process: what a function that uses TensorFlow needs."""
     import tensorflow  # noqa: F401
 
 
@@ -75,7 +75,7 @@ def seconds_of_spawned() -> float:
 
 
 def growth_of_caller(trainings: int) -> int:
-    """Bytes of PSS gained over the trainings, after a first one that is not counted."""
+    """Return the growth of PSS in bytes over the trainings, after an uncounted first one."""
     call = sojourn.isolated(train)
     call()
     before = _pss()

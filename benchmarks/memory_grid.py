@@ -2,11 +2,11 @@
 
     python benchmarks/memory_grid.py [--output grid.json] [CASE ...]
 
-Each stay ends in one of two ways: it works, or BudgetExceeded says that memory= was reached. What
-is printed for each limit: `+` it worked, `o` refused while opening, `s` in a step, `r` in a reset
-or restore, `f` in a function; a capital letter if the worker ended. `!` is anything else, a signal
-above all. Exits with 1 if there is one of these, or if a refusal came 2 seconds later than all of
-it takes without a limit.
+Each session ends in one of two ways: it works, or BudgetExceeded says that memory= was reached. For
+each limit a mark is printed: `+` it worked, `o` refused while opening, `s` in a step, `r` in a
+reset or restore, `f` in a function; a capital letter if the worker ended. `!` is anything else,
+above all a signal. Exits with 1 if any `!` occurred, or if a refusal came 2 seconds later than the
+whole session takes without a limit.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from sojourn import events
 
 MIB = 2**20
 SIDE = 4096  # a float32 matrix of this side takes 64 MiB
-SMALL = 1024  # tensors of 128 KiB
+SMALL = 1024  # number of tensors of 128 KiB
 LIMITS = 16
 SECONDS = 2.0
 ROW = np.ones((1, SIDE), np.float32)
@@ -130,7 +130,7 @@ def in_tensorflow() -> float:
 
 
 def cases(folder: str) -> dict[str, Callable[[int | None], Stage]]:
-    """The models in files are written by another process: this one loads no TensorFlow."""
+    """Return the cases. Another process writes the models: this one loads no TensorFlow."""
     keras, saved, state = (os.path.join(folder, n) for n in ("m.keras", "saved", "state"))
     script = (
         f"import sys; sys.path.insert(0, {os.path.dirname(os.path.abspath(__file__))!r}); "
@@ -157,7 +157,7 @@ def cases(folder: str) -> dict[str, Callable[[int | None], Stage]]:
 
 
 def outcome(stay: Callable[[int | None], Stage], limit: int | None) -> dict[str, Any]:
-    """How one stay ended: a mark, seconds, and what was said."""
+    """Run one session; return how it ended: a mark, seconds, and the message."""
     ends: list[str] = []
     stop = events.subscribe(
         lambda event: (
@@ -184,7 +184,7 @@ def outcome(stay: Callable[[int | None], Stage], limit: int | None) -> dict[str,
 
 
 def need(stay: Callable[[int | None], Stage]) -> tuple[int, float]:
-    """The most that it holds without a limit, by its receipt, and how long it takes."""
+    """Return the most memory that it holds without a limit, by its receipt, and its seconds."""
     peaks = [64 * MIB]
 
     def note(event: events.Event) -> None:

@@ -1,8 +1,8 @@
-"""What the pool costs and what it keeps to, with real workers.
+"""What the pool costs and which limits it keeps, with real workers.
 
 Five parts, each in a process of its own:
 
-- warm: a lease, one step and the return, against the same step of a session of one's own, in
+- warm: a lease, one step and the return, against the same step of a session without a pool, in
   turns; and the lease alone. Bars: 1.15, and 25 us.
 - threads: 8 threads that lease one warm model for every step, against 8 threads that call one raw
   `Session.run`, in turns. Bar: 1.5 times the throughput.
@@ -71,7 +71,7 @@ def plain() -> Any:
 
 
 def times_of(work: Callable[[], Any], calls: int) -> list[float]:
-    """How long each call took. Medians of these survive a machine that has other work."""
+    """Return how long each call took. Medians are robust on a machine that does other work."""
     times = []
     for _ in range(calls):
         began = time.perf_counter()
@@ -86,8 +86,8 @@ def times_of(work: Callable[[], Any], calls: int) -> list[float]:
 def warm(options: argparse.Namespace) -> dict[str, Any]:
     with sojourn.Pool() as pool:
         pool.register("dense", dense)
-        # A call of one's own, on the same worker: lanes learn how long to wait for an answer, and
-        # two workers may have learned different things.
+        # The direct call uses the same worker: lanes learn how long to wait for an answer, and two
+        # workers may have learned different things.
         with pool.lease("dense") as session:
 
             def measure(batch: int) -> tuple[float, list[float]]:
@@ -292,7 +292,7 @@ def opening(options: argparse.Namespace) -> dict[str, Any]:
             may_open.set()
             beside += latencies(500)
             may_open.clear()
-            time.sleep(0.3)  # what was under way ends
+            time.sleep(0.3)  # opens under way finish
         is_over.set()
         may_open.set()
         opener.join()
@@ -310,7 +310,7 @@ def storm(options: argparse.Namespace) -> dict[str, Any]:
     limit, size = 800 * 2**20, 200 * 2**20
     surprises: Counter[str] = Counter()
     done: Counter[str] = Counter()
-    with sojourn.open(plain) as session:  # what stays for good is there before we look
+    with sojourn.open(plain) as session:  # what stays permanently exists before the snapshot
         session.run("output", {"a": 1, "b": 2})
     warnings.simplefilter("ignore", ResourceWarning)
     before = take_snapshot()
@@ -375,7 +375,7 @@ def storm(options: argparse.Namespace) -> dict[str, Any]:
         for worker in workers:
             worker.join()
         gc.collect()
-        time.sleep(5)  # models that were killed too often are left alone for a while
+        time.sleep(5)  # the pool does not reopen a model at once that was killed too often
         for name in names:
             with pool.lease(name, timeout=60) as session:
                 if session.run("output", {"a": 1, "b": 2}) != 3:
@@ -403,7 +403,7 @@ PARTS = {
 def run_part(name: str, arguments: list[str]) -> dict[str, Any]:
     environment = dict(os.environ, TF_CPP_MIN_LOG_LEVEL="3")
     if name == "storm":
-        environment["SOJOURN_PRELOAD"] = "none"  # its models need no framework, and zygotes die
+        environment["SOJOURN_PRELOAD"] = "none"  # no model needs one, and zygotes are killed
     command = [sys.executable, __file__, *arguments, "--part", name, "--here"]
     ran = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True, text=True)
     return dict(json.loads(ran.stdout.splitlines()[-1]))

@@ -1,13 +1,13 @@
 """How good the pool's eviction is: its hit rate against an ideal LRU on the same trace.
 
 Simulated: the pool's decisions are the real ones, the workers are numbers. Clients lease models
-from a trace, hold them for a moment and give them back; opening, parking and closing take time
-that varies. The ideal LRU sees the same requests in the same order, one after the other, and
+from a trace, hold them for a moment and return them; opening, parking and closing take times
+that vary. The ideal LRU sees the same requests in the same order, one after the other, and
 needs no time for anything.
 
-A miss is an open. Whoever joins an open that is under way, or waits until one can begin, counts
-as a hit although he waits: this rate says how often models are loaded, not how often a lease is
-had at once, which is a good deal rarer when clients outnumber the places.
+A miss is an open. A client that joins an open under way, or waits until one can begin, counts
+as a hit although it waits: this rate says how often models are loaded, not how often a lease is
+granted at once, which is much rarer when there are more clients than places.
 
     python benchmarks/pool_trace.py [--json]
 """
@@ -60,7 +60,7 @@ def zipf(models: int, exponent: float, rng: random.Random) -> Iterator[int]:
 
 
 def shifting(models: int, exponent: float, rng: random.Random) -> Iterator[int]:
-    """The popular ones change every 500 requests."""
+    """Yield models whose popularity changes every 500 requests."""
     source = zipf(models, exponent, rng)
     for count in itertools.count():
         yield (next(source) + 3 * (count // 500)) % models

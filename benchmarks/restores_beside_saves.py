@@ -1,7 +1,7 @@
-"""Restores beside a process that saves to the same path without pause.
+"""Restores while another process saves to the same path without pause.
 
-Each must give one whole state: at least as new as what was acknowledged before it began, and not
-newer than what was being saved when it ended.
+Each restore must give one whole state: at least as new as the last save acknowledged before the
+restore began, and not newer than the save under way when it ended.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 import sojourn
 
-_NUMBERS = struct.Struct("<qq")  # the save that was begun last, and the one acknowledged last
+_NUMBERS = struct.Struct("<qq")  # the last save that began, and the last one acknowledged
 
 
 def counting() -> Any:
@@ -49,7 +49,7 @@ def _save_for_ever(path: str, shared: mmap.mmap) -> None:
 
 
 def restore_beside(count: int, folder: str) -> dict[str, int]:
-    """Restore this many times, and judge what came back."""
+    """Restore this many times, and check each restored state."""
     path = os.path.join(folder, "state")
     shared = mmap.mmap(-1, _NUMBERS.size)
     child = os.fork()

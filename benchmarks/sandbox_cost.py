@@ -2,10 +2,11 @@
 
     python benchmarks/sandbox_cost.py [--json]
 
-Opening: `apply` in fresh forks of a small process, prepared as a zygote is; and `sojourn.open` of
-the same small model with and without `untrusted=True`, taking turns. Calls: a step of the same
-small graph in a fork with and one without the sandbox, taking turns, so that both see the same
-machine. Bars: at most 20 ms when opening, and a ratio of calls that cannot be told from 1.
+Opening: `apply` in fresh forks of a small process that is prepared like a zygote; and
+`sojourn.open` of the same small model with and without `untrusted=True`, taking turns. Calls: a
+step of the same small graph in a fork with and in a fork without the sandbox, taking turns, so that
+both see the same machine. Bars: at most 20 ms when opening, and a ratio of calls that cannot be
+told from 1.
 """
 
 from __future__ import annotations
@@ -43,14 +44,14 @@ def in_fork(act: Any, *arguments: Any) -> Any:
 
 
 def opening(folder: str) -> tuple[float, float]:
-    """Seconds by the clock, and of the processor: on a busy machine they differ."""
+    """Return wall-clock seconds and CPU seconds: on a busy machine they differ."""
     start, used = time.perf_counter(), time.process_time()
     sandbox.apply(sandbox.Policy((folder,)))
     return time.perf_counter() - start, time.process_time() - used
 
 
 def step_seconds(folder: str, is_sandboxed: bool) -> float:
-    """The median time of a small step."""
+    """Return the median time of a small step."""
     if is_sandboxed:
         sandbox.apply(sandbox.Policy((folder,)))
     import numpy as np
@@ -80,7 +81,7 @@ def save_model(folder: str) -> str:
 
 
 def session_seconds(model: str, untrusted: bool) -> float:
-    """How long a session takes to open, without the first result."""
+    """Return how long a session takes to open, without the first result."""
     start = time.perf_counter()
     with sojourn.open(model, untrusted=untrusted):
         return time.perf_counter() - start
@@ -96,7 +97,7 @@ def main() -> int:
         sessions = [
             (session_seconds(model, True), session_seconds(model, False)) for _ in range(SESSIONS)
         ]
-        importlib.import_module("tensorflow")  # imported, nothing run: as a zygote is
+        importlib.import_module("tensorflow")  # imported, nothing run: like a zygote
         pairs = [
             (in_fork(step_seconds, folder, True), in_fork(step_seconds, folder, False))
             for _ in range(ROUNDS)

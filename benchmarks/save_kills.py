@@ -1,8 +1,9 @@
 """Kills at random moments of saves: no acknowledged state may be lost.
 
-Two kinds in turn. A worker is killed while its session is saved: the next step must find the last
-acknowledged state. And the process that saves is killed itself: whatever is at the path must be
-whole, at least as new as what it had acknowledged, and the next look must find nothing left over.
+Two kinds, one after the other. A worker is killed while its session is saved: the next step must
+find the last acknowledged state. And the process that saves is killed itself: the state at the path
+must be whole and at least as new as the last acknowledged one, and the next read must leave no
+leftovers.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from sojourn.session import checkpoints
 
 
 def counting() -> Any:
-    """A counter, and enough beside it for a save to take a while."""
+    """A counter, and enough other data for a save to take a while."""
     import tensorflow as tf
 
     v1 = tf.compat.v1
@@ -52,7 +53,7 @@ def kill_workers(kills: int, folder: str, draw: random.Random) -> dict[str, int]
             except sojourn.SessionBroken:
                 interrupted += 1
             timer.join()
-            # Killed just after the save: the next step is the one that finds out.
+            # If the worker was killed just after the save, only the next step notices.
             try:
                 found = session.run("count")
             except sojourn.SessionBroken:
@@ -63,7 +64,7 @@ def kill_workers(kills: int, folder: str, draw: random.Random) -> dict[str, int]
 
 
 def kill_clients(kills: int, folder: str, draw: random.Random) -> dict[str, int]:
-    """Kill a process that saves and saves, and look at what it leaves."""
+    """Kill a process that saves continuously, and check what it leaves."""
     lost = with_leftovers = left = saves = 0
     path = os.path.join(folder, "state")
     for _ in range(kills):
@@ -73,7 +74,7 @@ def kill_clients(kills: int, folder: str, draw: random.Random) -> dict[str, int]
             os.close(reader)
             _save_for_ever(path, writer)
         os.close(writer)
-        told = os.read(reader, 2)  # it has saved once; now at any moment of any later save
+        told = os.read(reader, 2)  # it has saved once; the kill comes at any moment of a later save
         time.sleep(draw.uniform(0, 0.06))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
@@ -87,7 +88,7 @@ def kill_clients(kills: int, folder: str, draw: random.Random) -> dict[str, int]
         except sojourn.CheckpointError:
             lost += 1
             continue
-        # One more may have been put in place than it had time to tell.
+        # One more save may be in place that the process had no time to report.
         lost += found not in (int(numbers[-1]), int(numbers[-1]) + 1)
         left += len(os.listdir(folder)) - 1
     return {
@@ -131,7 +132,7 @@ def main() -> int:
     draw = random.Random(options.seed)
     half = options.kills // 2
     results = {}
-    with tempfile.TemporaryDirectory() as folder:  # before there are threads: it forks
+    with tempfile.TemporaryDirectory() as folder:  # before any thread starts: this part forks
         results["process that saves"] = kill_clients(options.kills - half, folder, draw)
     with tempfile.TemporaryDirectory() as folder:
         results["worker of a session"] = kill_workers(half, folder, draw)

@@ -2,7 +2,7 @@
 
 Everything is measured in turns, so that a busy machine disturbs both sides alike; what counts is
 the ratio (of median calls, and of opens). The isolated side runs in this process, which loads no
-TensorFlow; the raw side in one that has it imported.
+TensorFlow; the raw side runs in one that has it imported.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ for line in sys.stdin:
 
 
 class Raw:
-    """TensorFlow itself, in a process of its own, asked for one measurement at a time."""
+    """TensorFlow itself, in a process of its own that makes one measurement at a time."""
 
     def __init__(self, folder: str) -> None:
         self._process = subprocess.Popen(
@@ -102,19 +102,19 @@ class Raw:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
-            env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},  # one thread: it forks
+            env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},  # a single thread, because it forks
         )
         assert self._answer() == "ready"
 
     def measure(self, what: str, count: int = 1) -> float:
-        """Seconds for an open, or for the median of this many calls."""
+        """Return the seconds of an open, or of the median of this many calls."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{what} {count}\n")
         self._process.stdin.flush()
         return float(self._answer())
 
     def close(self) -> None:
-        """End it."""
+        """End the process."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()
@@ -127,7 +127,7 @@ class Raw:
 def ratio_of(
     rounds: int, ours: Callable[[], float], theirs: Callable[[], float]
 ) -> dict[str, float]:
-    """Medians of both sides, measured in turns, and the median of their ratios."""
+    """Return the medians of both sides, measured in turns, and the median of their ratios."""
     pairs = [(ours(), theirs()) for _ in range(rounds)]
     return {
         "ours": statistics.median(a for a, _ in pairs),
@@ -137,7 +137,7 @@ def ratio_of(
 
 
 def measure(rounds: int, megabytes: int) -> dict[str, Any]:
-    """Both ratios."""
+    """Return both ratios."""
     calls = 200
     x = np.ones((1, 784), np.float32)
     sojourn.warm_up(wait=True)
@@ -156,7 +156,7 @@ def measure(rounds: int, megabytes: int) -> dict[str, Any]:
             session.close()
             return seconds
 
-        # Before the first call there: whoever has run an op must not fork.
+        # Before the first call there: a process that has run an op must not fork.
         open_once()
         raw.measure("open")
         opened = ratio_of(rounds, open_once, lambda: raw.measure("open"))

@@ -1,8 +1,8 @@
-"""Ask a server for more than it can do while its workers and zygote are killed and clients vanish.
+"""Overload a server while its workers and zygote are killed and clients disappear.
 
     python benchmarks/serving_loss.py --seconds 600
 
-Every request that a client waits for must get exactly one answer, and its own: each asks with
+Every request whose client waits must get exactly one answer, and its own: each request carries
 numbers that no other has. Refusals (429, 503) are answers. Afterwards nothing may be left, and the
 server's memory must be what it was after the first fifth of the time.
 """
@@ -45,12 +45,12 @@ HEAD = json.dumps(
     }
 ).encode()
 REFUSALS = (429, 503)
-PATIENCE_SECONDS = 60.0  # a request without an answer for so long has been lost
+PATIENCE_SECONDS = 60.0  # a request without an answer for this long is lost
 GROWTH_BYTES = 32 * 2**20
 
 
 def double_and_one() -> Any:
-    """y = 2 x + 1, a row at a time."""
+    """y = 2 x + 1, row by row."""
     import tensorflow as tf
 
     x = tf.compat.v1.placeholder(tf.float32, [None, 4], name="x")
@@ -58,7 +58,7 @@ def double_and_one() -> Any:
 
 
 class Told:
-    """What has happened."""
+    """Counts of what happened."""
 
     def __init__(self) -> None:
         self.by_status: collections.Counter[int] = collections.Counter()
@@ -69,7 +69,7 @@ class Told:
 
 
 async def one_client(address: str, number: int, until: float, told: Told, seed: int) -> None:
-    """Ask again and again on one connection; now and then leave without reading the answer."""
+    """Ask again and again on one connection; sometimes disconnect without reading the answer."""
     draw = random.Random(seed)
     host, _, port = address.rpartition(":")
     writer = None
@@ -139,14 +139,14 @@ async def kill_now_and_then(
         try:
             pid = await asyncio.to_thread(server.call, worker)
         except sojourn.SojournError:
-            continue  # it is being opened again, or left alone for a while
+            continue  # the model is being reopened, or the pool waits before it reopens it
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
             told.kills["worker"] += 1
 
 
 async def ask_all(server: sojourn.Server, options: argparse.Namespace, told: Told) -> int:
-    """Returns by how many bytes this process has grown since the first fifth of the time."""
+    """Run all clients; return by how many bytes this process grew after the first fifth of it."""
     assert server.http_address is not None
     began = time.monotonic()
     until = began + options.seconds
@@ -170,7 +170,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    logging.basicConfig(level=logging.ERROR)  # an answer of 500 has its reason there
+    logging.basicConfig(level=logging.ERROR)  # the reason for an answer of 500 is logged
     told = Told()
     with sojourn.Pool() as pool:
         pool.register("double", double_and_one)

@@ -2,13 +2,13 @@
 
     python benchmarks/soak.py --sessions 20000
 
-Everything follows from the seed. A round that breaks an invariant is printed with what was done in
-it, and can be run again: `--seed S --round R`, with `--times N` if it fails only now and then.
+Everything follows from the seed. A round that breaks an invariant is printed with the operations in
+it, and can be run again: `--seed S --round R`, with `--times N` if it fails only sometimes.
 
-Three kinds of round take place, each in a process of its own: in one of nine the sessions are
-graphs of TensorFlow's, in one of forty those are built or run in the client, in the others there
-are plain functions. This process only watches: one that crashes or hangs is told of with its round,
-and where each of its threads was.
+There are three kinds of rounds, each in a process of its own: in one of nine rounds the sessions
+are TensorFlow graphs, in one of forty they are graphs built or run in the client, in the others
+they are plain functions. This process only watches: if a child crashes or hangs, it reports the
+child's round and where each of its threads was.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from typing import Any
 
 from soak_rounds import EVERY, FUNCTIONS, GRAPHS, LIVE, kind_of
 
-HUNG_SECONDS = 600.0  # a round takes one or two
-TIME = {GRAPHS: 1 / 3, LIVE: 1 / 6}  # shares of it, where it is what is limited
+HUNG_SECONDS = 600.0  # without output, until a child counts as hung; a round takes one or two
+TIME = {GRAPHS: 1 / 3, LIVE: 1 / 6}  # shares of the time, where time is limited
 AT_ONCE = {GRAPHS: sys.maxsize, LIVE: 250}  # sessions in one process
 
 
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def _shares(options: argparse.Namespace) -> Iterable[tuple[str, int, float]]:
-    """How many sessions of which kind, and in which time at most."""
+    """Yield a kind, its number of sessions, and the most seconds they may take."""
     if options.round is not None:
         yield kind_of(options.round), sys.maxsize, options.seconds
         return
@@ -86,7 +86,7 @@ def _shares(options: argparse.Namespace) -> Iterable[tuple[str, int, float]]:
 def _watched(
     kind: str, sessions: int, seconds: float, options: argparse.Namespace
 ) -> dict[str, Any]:
-    """Run one kind in a process of its own; what it told in the end. Exits if it failed."""
+    """Run one kind in a process of its own; return its result. Exits if it failed."""
     command = [sys.executable, os.path.abspath(__file__), "--kind", kind]
     command += ["--seed", str(options.seed), "--sessions", str(sessions)]
     command += ["--seconds", str(seconds), "--times", str(options.times)]
@@ -94,16 +94,16 @@ def _watched(
     if options.round is not None:
         command += ["--round", str(options.round)]
     with (
-        tempfile.TemporaryDirectory(prefix="sojourn-soak-") as own,  # what is left there is its own
+        tempfile.TemporaryDirectory(prefix="sojourn-soak-") as own,  # so its leftovers are its own
         subprocess.Popen(command, stdout=subprocess.PIPE, env=_environment(own)) as process,
     ):
         assert process.stdout is not None
-        said = b""  # a line when a round begins, and in the end the result
+        said = b""  # a line at the beginning of each round, and the result at the end
         while True:
             ready, _, _ = select.select([process.stdout], [], [], HUNG_SECONDS)
             if not ready:
                 print("it hangs", file=sys.stderr)
-                process.send_signal(signal.SIGABRT)  # it says where
+                process.send_signal(signal.SIGABRT)  # faulthandler prints where it hangs
                 break
             more = os.read(process.stdout.fileno(), 65536)
             if not more:
@@ -125,7 +125,7 @@ def _environment(own: str) -> dict[str, str]:
 
 def _run_one_kind(options: argparse.Namespace) -> None:
     faulthandler.enable()
-    # A shell that starts us in the background has it ignored.
+    # A shell that starts this in the background makes it ignore SIGINT.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     from soak_invariants import rounds_of, soak
 

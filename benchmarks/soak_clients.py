@@ -1,4 +1,4 @@
-"""Random rounds: the client itself is interrupted, refused things, forked, or ends."""
+"""Random rounds: the client itself is interrupted, gets errors, forks, or ends."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def interrupted_close(round: Round) -> bool:
 
 @contextlib.contextmanager
 def _interrupted(round: Round, points: int) -> Iterator[list[str]]:
-    """A Ctrl-C at one of the first points of the block; the list tells where, if it came."""
+    """Raise a Ctrl-C at one of the first points of the block; the list says where, if it did."""
     point = round.chosen.randrange(1, points)
     with contextlib.suppress(KeyboardInterrupt), interrupted(point) as where:
         yield where
@@ -73,7 +73,7 @@ def _interrupted(round: Round, points: int) -> Iterator[list[str]]:
 
 @happens()
 def ctrl_c(round: Round) -> bool:
-    """A real one, while we wait: for a model that loads, for a step, for others' steps."""
+    """Send a real Ctrl-C while the client waits: for a loading model, a step, or others' steps."""
     kept = round.lose()
     how = round.chosen.choice(["loading", "step", "close"])
     round.note(how)
@@ -95,7 +95,7 @@ def ctrl_c(round: Round) -> bool:
             wait_until(lambda: os.path.exists(begun))
         else:
             wait_until(lambda: kept.session.state is states[how])
-        time.sleep(0.02)  # until what is told of it has been
+        time.sleep(0.02)  # until all listeners have been notified of the state
         os.kill(os.getpid(), signal.SIGINT)
 
     round.sessions += how == "loading"
@@ -132,7 +132,7 @@ def refused_by_the_system(round: Round) -> bool:
 
 @happens(FUNCTIONS, weight=0.5)
 def refused_on_a_channel(round: Round) -> bool:
-    """The zygote is replaced where nobody can know what it has heard."""
+    """Refuse a channel to the zygote, which is replaced if nobody can know what it received."""
     victim = zygote_pid()
     has_failed = _refused(round, REFUSED_ON_CHANNELS)
     if has_failed:
@@ -190,9 +190,9 @@ ENDS = {
 }
 
 
-@happens(FUNCTIONS, weight=0.15)  # it costs a process that imports all
+@happens(FUNCTIONS, weight=0.15)  # it needs a process that imports everything
 def program_ends(round: Round) -> bool:
-    """Whatever end another program comes to, its worker and zygote end with it."""
+    """However another program ends, its worker and zygote end with it."""
     how = round.chosen.choice(list(ENDS))
     in_a_step = round.chosen.choice("01")
     round.note(f"{how}{' in a step' * int(in_a_step)}")

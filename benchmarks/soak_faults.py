@@ -1,4 +1,4 @@
-"""Random rounds: workers and zygotes that are killed, stopped, or refused things."""
+"""Random rounds: workers and zygotes are killed, stopped, or get errors from the system."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def killed_idle(round: Round) -> bool:
     number = round.chosen.choice([signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT])
     os.kill(kept.session.pid, number)
     with refused(sojourn.SessionBroken):
-        for _ in range(10_000):  # the kernel may take its time
+        for _ in range(10_000):  # the kernel may take a while to deliver the signal
             kept.ask(0, PLAIN)
     round.end(kept)
     return True
@@ -93,7 +93,7 @@ def stopped(round: Round) -> bool:
     if not kept.can_attempt:
         return False
     os.kill(kept.session.pid, signal.SIGSTOP)
-    with contextlib.suppress(sojourn.StepTimeout):  # a stop takes its time, too
+    with contextlib.suppress(sojourn.StepTimeout):  # the stop may come too late as well
         kept.attempt(timeout=0.02)
     if round.chosen.random() < 0.3:
         round.open.remove(kept)
@@ -149,7 +149,7 @@ def left_a_daemon(round: Round) -> bool:
 
 @happens()
 def worker_may_not_open_files(round: Round) -> bool:
-    """A limit on its descriptors: the step that needs one fails, or the session does."""
+    """Limit the worker's descriptors: the step that needs one fails, or the session does."""
     kept = round.new()
     with _no_more_files(kept.session.pid, round.chosen.randrange(3)):
         try:
@@ -167,7 +167,7 @@ def worker_may_not_open_files(round: Round) -> bool:
 
 
 @happens(FUNCTIONS)
-@happens(GRAPHS, LIVE, weight=0.1)  # the next one imports TensorFlow
+@happens(GRAPHS, LIVE, weight=0.1)  # rare: the next zygote has to import TensorFlow
 def zygote_killed(round: Round) -> bool:
     kill_zygote(zygote_pid())
     return True
@@ -195,7 +195,7 @@ def zygote_killed_while_it_imports(round: Round) -> bool:
 
 @happens()
 def zygote_stopped(round: Round) -> bool:
-    """For a moment: whoever needs it waits."""
+    """Stop the zygote for a moment: clients that need it wait."""
     victim = zygote_pid()
     os.kill(victim, signal.SIGSTOP)
     with round.meanwhile(os.kill, victim, signal.SIGCONT):
@@ -208,7 +208,8 @@ def zygote_stopped(round: Round) -> bool:
 
 @happens(FUNCTIONS, weight=0.5)
 def zygote_stopped_for_good(round: Round) -> bool:
-    """Nobody waits for ever: a close does without it, an open replaces it."""
+    """Stop the zygote permanently. Nobody waits forever: a close works without it, an open
+    replaces it."""
     victim = zygote_pid()
     killed_zygotes.add(victim)
     patience = zygote_module._STATUS_SECONDS, zygote_module._FORK_SECONDS
@@ -218,7 +219,7 @@ def zygote_stopped_for_good(round: Round) -> bool:
 
     def hear(event: sojourn.events.Event) -> None:
         if event.kind == "zygote.ended":
-            be_patient(*patience)  # with the next one: only this one is known not to answer
+            be_patient(*patience)  # for the next zygote: only this one is known not to answer
 
     kept = round.lose()
     os.kill(victim, signal.SIGSTOP)
@@ -245,14 +246,14 @@ def zygote_may_not_open_files(round: Round) -> bool:
         except (sojourn.PlatformError, sojourn.SessionBroken, sojourn.ModelError, OSError):
             return True
         with contextlib.suppress(sojourn.SojournError, OSError):
-            kept.add(1)  # the limit is the worker's, too
+            kept.add(1)  # the worker has inherited the limit
     round.end(kept)
     return False
 
 
 @contextlib.contextmanager
 def _no_more_files(pid: int, more: int) -> Iterator[None]:
-    """It may open this many more than it has now."""
+    """Let the process open only this many more descriptors than it has now."""
     soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
     has = len(os.listdir(f"/proc/{pid}/fd"))
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (has + more, hard))

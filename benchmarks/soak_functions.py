@@ -74,7 +74,7 @@ def isolated_stream(round: Round) -> bool:
         items.close()
     elif how == "kill":
         os.kill(worker, signal.SIGKILL)
-        with contextlib.suppress(sojourn.SessionBroken):  # a kill takes its time
+        with contextlib.suppress(sojourn.SessionBroken):  # a kill takes effect a moment later
             list(items)
     elif how == "throw":
         with refused(ZeroDivisionError):
@@ -90,14 +90,14 @@ def isolated_stream(round: Round) -> bool:
 
 @happens(FUNCTIONS)
 def pool(round: Round) -> bool:
-    """Some threads lease, kill, evict and forget; then everybody can be served, and it closes."""
+    """Lease, kill, evict and forget from some threads; then serve every model, and close."""
     with sojourn.Pool(
         max_sessions=3, idle_seconds=round.chosen.choice([0.01, 300.0]), parking_folder=round.folder
     ) as pool:
         pool.register("shared", soak_models.function, copies=2)
         pool.register("brief", soak_models.function, max_runs=3)
         pool.register("exclusive", soak_models.function, exclusive=True)
-        kills = threading.Semaphore(2)  # with more in a row a model is left alone for a while
+        kills = threading.Semaphore(2)  # after more in a row a model is not reopened at once
         problems: list[BaseException] = []
 
         def work(chosen: random.Random) -> None:
@@ -139,7 +139,7 @@ def _one_use(pool: sojourn.Pool, chosen: random.Random, kills: threading.Semapho
     except (sojourn.PoolTimeout, sojourn.BudgetExceeded):
         return
     except sojourn.SessionBroken:
-        return  # killed while it was handed over
+        return  # the worker was killed while it was handed over
     how = chosen.choice(["use", "use", "kill", "evict", "forget"])
     if how == "forget":
         with contextlib.suppress(sojourn.SessionBroken):
@@ -155,4 +155,4 @@ def _one_use(pool: sojourn.Pool, chosen: random.Random, kills: threading.Semapho
                     lease.run(*step)
         elif how == "evict":
             pool.evict(name, timeout=0.01)
-            assert lease.run(*step) > before  # not before it is given back
+            assert lease.run(*step) > before  # not evicted before it is returned

@@ -1,4 +1,4 @@
-"""Random rounds with TensorFlow: state that is saved and restored, models in files, the drop-in."""
+"""Random rounds with TensorFlow: saved and restored state, models in files, the drop-in."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def save_and_restore(round: Round) -> None:
     total, landed = kept.total, kept.landed
     kept.add(3)
     if round.chosen.random() < 0.5:
-        kept.session.save(path)  # over what is there
+        kept.session.save(path)  # over the existing state
         total, landed = kept.total, kept.landed
     kept.add(5)
     kept.session.restore(path)
@@ -74,7 +74,7 @@ def damaged_state(round: Round) -> bool:
     except sojourn.CheckpointError:
         kept.add(1)  # nothing has changed
         return True
-    kept.total, kept.landed = total, landed  # what was damaged is of no account
+    kept.total, kept.landed = total, landed  # the damage does not matter
     kept.add(1)
     return False
 
@@ -98,7 +98,7 @@ def save_that_is_refused(round: Round) -> bool:
             pass
     kept.add(5)
     kept.session.restore(path)
-    # The last call of all may fail when the new state is there already.
+    # The last system call of a save may fail when the new state is already in place.
     value = float(kept.ask(0, PLAIN))
     kept.total, kept.landed = new if value >= new[0] else old
     kept.add(1)
@@ -114,7 +114,7 @@ def killed_while_it_saves(round: Round) -> bool:
         while True:
             kept.session.save(path)
     round.end(kept)
-    other.session.restore(path)  # whole, whichever it is
+    other.session.restore(path)  # whichever save it is, it is whole
     other.total = kept.total
     other._unknown, other.landed = kept._unknown, kept.landed
     other.add(1)
@@ -133,7 +133,7 @@ def back_from_a_checkpoint(round: Round) -> bool:
     kept.add(3)
     worker = kept.session.pid
     os.kill(worker, signal.SIGKILL)
-    with contextlib.suppress(sojourn.SessionBroken):  # if it was on its way already
+    with contextlib.suppress(sojourn.SessionBroken):  # if the step was already sent
         for _ in range(10_000):
             result = kept.ask(0, PLAIN)
             if kept.session.pid != worker:
@@ -176,7 +176,7 @@ def _damage(path: Path, round: Round) -> None:
 
 
 def write_files(folder: str) -> None:
-    """Once for the whole run."""
+    """Write the files once for the whole run."""
     files = os.path.join(folder, FILES)
     os.mkdir(files)
     sojourn.isolated(soak_models.write_files)(files)
@@ -285,7 +285,7 @@ def drop_in(round: Round) -> bool:
 
 @happens(GRAPHS, weight=2)
 def parking_pool(round: Round) -> bool:
-    """Two counters, room for one: what was acknowledged is there, unless a kill came first."""
+    """Two counters, room for one: acknowledged counts persist, unless a kill came first."""
     names = ["one", "other"]
     parked = dict.fromkeys(names, 0.0)
     totals = dict.fromkeys(names, 0.0)
@@ -297,7 +297,7 @@ def parking_pool(round: Round) -> bool:
             name = round.chosen.choice(names)
             [another] = set(names) - {name}
             with pool.lease(name, timeout=120) as session:
-                parked[another] = totals[another]  # it had to make room
+                parked[another] = totals[another]  # parked to make room
                 totals[name] += 1
                 result = session.run("total", {"amount": 1.0})
                 assert result == totals[name], f"{result} instead of {totals[name]}"

@@ -37,12 +37,12 @@ from sojourn.process.zygote import zygote
 from sojourn.testing import Watch, leftovers, take_snapshot
 from sojourn.testing.injection import INJECTED
 
-# TensorFlow keeps some of every graph that was built in a process, and more of one that ran there.
+# In bytes. TensorFlow keeps part of every graph built in a process, and more if it ran there.
 GROWTH_BYTES = {FUNCTIONS: 5 * 2**20, GRAPHS: 5 * 2**20, LIVE: 32 * 2**20}
 TELL_EVERY = 1000  # sessions
 OPEN_SECONDS, OPEN_SECONDS_WITH_ZYGOTE = 1.0, 10.0
 THEMES = ["soak_uses", "soak_faults", "soak_clients", "soak_functions", "soak_graphs"]
-complaints: list[str] = []  # of threads and finalizers, which nobody would hear otherwise
+complaints: list[str] = []  # errors in threads and finalizers, which would go unnoticed
 MATRIX = np.random.default_rng(7).normal(size=(16, 16))
 
 
@@ -59,14 +59,14 @@ class Soak:
         self._bystander = bystander
         self._expected = self._answer()
         self._before = take_snapshot(strict=True)
-        self._growth_bytes: int | None = None  # any, until there is a baseline
+        self._growth_bytes: int | None = None  # no limit until the baseline is taken
         self._ended_zygotes: set[int] = set()
         self.sessions = 0
         self.rounds = 0
         self.faults: collections.Counter[str] = collections.Counter()
 
     def run(self, number: int) -> None:
-        """One round; AssertionError with everything that is needed to see it again."""
+        """Run one round; an AssertionError carries all that is needed to reproduce a failure."""
         print(f"round {number}", flush=True)
         round = Round(self._seed, number)
         try:
@@ -74,7 +74,7 @@ class Soak:
                 before = zygote.pid
                 round.run()
                 self._check_next_open(before)
-                gc.collect()  # forgetting is one of the faults
+                gc.collect()  # one of the faults is to forget a session
                 wrong = self._leftovers()
             wrong += watch.wrong() + complaints
             wrong += [f"zygote {pid} ended by itself" for pid in self._unexplained()]
@@ -88,16 +88,16 @@ class Soak:
         self.faults.update(round.faults)
 
     def take_baseline(self) -> None:
-        """Nothing may be there from now on that is not there now."""
+        """Take the snapshot: anything that does not exist now counts as left over from now on."""
         if zygote.pid is not None and self._kind == FUNCTIONS:
-            kill_zygote(zygote.pid)  # so that it is one that knows of nobody, as those to come
+            kill_zygote(zygote.pid)  # so that the next one is as new as those to come
         sojourn.warm_up(wait=True)
         self._before = take_snapshot(strict=True)
         self._growth_bytes = GROWTH_BYTES[self._kind]
 
     def _check_next_open(self, zygote_before: int | None) -> None:
-        """A second, ten if there has to be a new zygote; a machine that is busy has longer."""
-        for _ in range(3):  # what was slow once may have been somebody else's doing
+        """Open within a second, or ten for a new zygote; a busy machine may take longer."""
+        for _ in range(3):  # other programs may have slowed down a single attempt
             started = time.monotonic()
             kept = (Kept if self._kind == FUNCTIONS else KeptGraph)()
             with kept.session:
@@ -121,7 +121,8 @@ class Soak:
 
     @contextlib.contextmanager
     def _zygotes_watched(self) -> Iterator[None]:
-        """One that finds itself unfit ends, and is replaced without a word: that is a leak too."""
+        """Record zygotes that end: one that finds itself unfit to fork ends and is replaced without
+        an error, which is a leak too."""
 
         def hear(event: events.Event) -> None:
             if event.kind == "zygote.ended":
@@ -137,15 +138,15 @@ class Soak:
 def soak(
     kind: str, seed: int, sessions: int, rounds: Iterator[int], seconds: float
 ) -> dict[str, Any]:
-    """Run these rounds until there were enough sessions or time is over."""
+    """Run these rounds until there were enough sessions or the time is over."""
     started = time.monotonic()
     _prepare(kind)
-    # A session that no fault is about; its answer never changes.
+    # A session that no fault touches; its answer never changes.
     with sojourn.open(product, name="bystander") as bystander:
         whole = Soak(kind, seed, bystander)
-        whole.run(EACH_IN_TURN[kind])  # whatever is loaded once has been
+        whole.run(EACH_IN_TURN[kind])  # loads everything that is loaded once
         whole.take_baseline()
-        enough = sessions + whole.sessions  # beside those of the first round
+        enough = sessions + whole.sessions  # in addition to those of the first round
         told = 0
         while whole.sessions < enough and time.monotonic() - started <= seconds:
             number = next(rounds, None)
@@ -169,13 +170,13 @@ def soak(
 
 
 def rounds_of(kind: str, first: int) -> Iterator[int]:
-    """All of a kind from this one on, but the one that every process begins with."""
+    """Yield all rounds of a kind from this one on, except the one every process begins with."""
     every = (number for number in itertools.count(first) if kind_of(number) == kind)
     return (number for number in every if number != EACH_IN_TURN[kind])
 
 
 def _prepare(kind: str) -> None:
-    warnings.simplefilter("ignore", ResourceWarning)  # forgetting is one of the faults
+    warnings.simplefilter("ignore", ResourceWarning)  # one of the faults is to forget a session
     logging.disable(logging.CRITICAL)
     _hear_complaints()
     for theme in THEMES:
@@ -185,7 +186,7 @@ def _prepare(kind: str) -> None:
         return
     from soak_graphs import write_files
 
-    with _silence():  # TensorFlow has much to say
+    with _silence():  # TensorFlow prints a lot
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
         sojourn.warm_up()
         if kind == LIVE:
@@ -193,7 +194,7 @@ def _prepare(kind: str) -> None:
         else:
             write_files(os.environ["TMPDIR"])
     gc.collect()
-    gc.freeze()  # nothing of all that is garbage, and looking through it takes its time
+    gc.freeze()  # none of this is garbage, and scanning it takes time
 
 
 @contextlib.contextmanager
@@ -211,7 +212,7 @@ def _silence() -> Iterator[None]:
 
 def _hear_complaints() -> None:
     def from_finalizer(told: Any) -> None:
-        if str(told.exc_value) != INJECTED:  # that one Python could not raise where it came
+        if str(told.exc_value) != INJECTED:  # the injected error, raised where Python cannot
             complaints.append(f"{told.exc_value!r} in {told.object!r}")
 
     def from_thread(told: threading.ExceptHookArgs) -> None:

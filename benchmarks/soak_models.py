@@ -1,4 +1,4 @@
-"""What the workers of `soak.py` run. Imported by every one of them, so it imports little itself."""
+"""What the workers of `soak.py` run. Every worker imports it, so it imports little itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PLAIN, FAIL, SLEEP, SPAWN, DIE, ECHO, MANY = range(7)
 
 
 def misbehave(amount: Any, how: Any) -> None:
-    """What a step may do beside its work."""
+    """Do what a step may do besides its work."""
     if how == FAIL:
         raise ValueError("as it was asked to")
     if how == SLEEP:
@@ -51,7 +51,7 @@ def function() -> Any:
 
 
 def graph() -> Any:
-    """The same sum as a variable of TensorFlow's."""
+    """The same sum as a TensorFlow variable."""
     import tensorflow as tf
 
     v1 = tf.compat.v1
@@ -90,7 +90,7 @@ def unfit() -> Any:
 
 
 def endless(told: str = "") -> Callable[[], Any]:
-    """A model that does not finish loading; it tells by a file that it has begun."""
+    """A model that never finishes loading; it creates a file to report that it has begun."""
 
     def build() -> Any:
         if told:
@@ -102,7 +102,7 @@ def endless(told: str = "") -> Callable[[], Any]:
 
 
 def hungry() -> Any:
-    """A function that fills as much memory as it is asked to."""
+    """A function that allocates as much memory as requested."""
     return lambda size: np.ones(int(size), np.uint8).sum()
 
 

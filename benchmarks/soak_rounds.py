@@ -1,7 +1,8 @@
 """What a round of `soak.py` is: sessions, used and abused until the last of them is closed.
 
-A round leaves nothing, and its sessions have counted right; whatever else must hold after it is
-checked by who runs it. What can happen in one is in the files beside this, by theme.
+A round leaves nothing, and its sessions have counted right; `soak_invariants.py` checks whatever
+else must hold after it. The operations that can occur in a round are in the files next to this one,
+by theme.
 """
 
 from __future__ import annotations
@@ -24,22 +25,22 @@ from soak_models import ECHO, MANY, PLAIN
 import sojourn
 from sojourn.process.zygote import zygote
 
-# Plain functions; graphs of TensorFlow's; graphs that are built, or even run, in the client.
+# Plain functions; TensorFlow graphs; graphs that are built, or even run, in the client.
 FUNCTIONS, GRAPHS, LIVE = "functions", "graphs", "live"
-EVERY = {GRAPHS: 9, LIVE: 40}  # rounds: the others need no TensorFlow, and are many times faster
-EACH_IN_TURN = {GRAPHS: 0, FUNCTIONS: 1, LIVE: 20}  # this round of a kind does whatever there is
-MOST_UNKNOWN = 20  # steps of one session: as many as a sum has digits for
-RARE = 0.2  # the weight of what takes seconds
-SECONDS = 60.0  # until something that should happen is said not to
+EVERY = {GRAPHS: 9, LIVE: 40}  # one in so many rounds: FUNCTIONS needs no TensorFlow, so is faster
+EACH_IN_TURN = {GRAPHS: 0, FUNCTIONS: 1, LIVE: 20}  # the round of a kind with every operation
+MOST_UNKNOWN = 20  # unknown steps of one session: the number of digits that a sum can hold
+RARE = 0.2  # the weight of operations that take seconds
+SECONDS = 60.0  # until an event that should happen counts as missing
 
-# True if it was a fault that took place: an interrupt may come too late to be one.
+# Returns True if a fault took place: an interrupt, for example, may come too late to be one.
 Operation = Callable[["Round"], bool | None]
 operations: dict[str, dict[Operation, float]] = {FUNCTIONS: {}, GRAPHS: {}, LIVE: {}}
 killed_zygotes: set[int] = set()
 
 
 def kind_of(number: int) -> str:
-    """Which kind of round this is."""
+    """Return which kind of round this is."""
     for kind in (LIVE, GRAPHS):
         if number % EVERY[kind] == EACH_IN_TURN[kind]:
             return kind
@@ -47,7 +48,7 @@ def kind_of(number: int) -> str:
 
 
 def happens(*kinds: str, weight: float = 1.0) -> Callable[[Operation], Operation]:
-    """In rounds of these kinds (or all) this may happen, the more often the more weight it has."""
+    """Register an operation for rounds of these kinds (or all), with its weight."""
 
     def register(operation: Operation) -> Operation:
         for kind in kinds or operations:
@@ -60,8 +61,8 @@ def happens(*kinds: str, weight: float = 1.0) -> Callable[[Operation], Operation
 class Kept:
     """A session, and what its sum must be.
 
-    A step of unknown outcome asks for a power of four of its own: so the sum tells which of them
-    took place, and that none did twice.
+    A step of unknown outcome adds a power of four of its own, so the sum tells which of these steps
+    took place, and that none took place twice.
     """
 
     model = staticmethod(soak_models.function)
@@ -87,7 +88,7 @@ class Kept:
         self.check(result)
 
     def check(self, result: Any) -> None:
-        """The sum is what was added for certain, and any of the unknown, once."""
+        """Check that the sum is the certain amounts plus any of the unknown ones, each once."""
         rest = float(result) - self.total
         landed = set()
         for amount in self._unknown:
@@ -99,7 +100,7 @@ class Kept:
         self.landed = landed
 
     def attempt(self, **options: Any) -> None:
-        """A step that may not get to its end."""
+        """Run a step that may not finish."""
         amount = 0.25 ** (len(self._unknown) + 1)
         self._unknown.append(amount)
         self.ask(amount, PLAIN, **options)
@@ -110,7 +111,7 @@ class Kept:
 
 
 class KeptGraph(Kept):
-    """The same in TensorFlow."""
+    """The same sum in TensorFlow."""
 
     model = staticmethod(soak_models.graph)
 
@@ -171,17 +172,17 @@ class Round:
 
     @property
     def folder(self) -> str:
-        """For files; gone with the round."""
+        """A folder for files, removed with the round."""
         if self._folder is None:
             self._folder = tempfile.mkdtemp(prefix="round-")
         return self._folder
 
     def path(self) -> str:
-        """For a file that is not there yet."""
+        """Return a path for a file that does not exist yet."""
         return os.path.join(self.folder, f"{self.chosen.getrandbits(64):x}")
 
     def new(self, **options: Any) -> Kept:
-        """A session of this round's kind that who asks for it ends."""
+        """Open a session of this round's kind, which the caller must end."""
         self.sessions += 1
         return (Kept if self.kind == FUNCTIONS else KeptGraph)(**options)
 
@@ -193,7 +194,7 @@ class Round:
         return self.chosen.choice(self.open)
 
     def lose(self) -> Kept:
-        """One that will not be there afterwards."""
+        """Remove and return a session that the operation will end."""
         kept = self.pick()
         self.open.remove(kept)
         return kept
@@ -227,7 +228,7 @@ class Round:
 
     @contextlib.contextmanager
     def meanwhile(self, call: Callable[..., Any], *arguments: Any) -> Iterator[None]:
-        """Something that is done to the block, after a time in which a session is opened."""
+        """Call something during the block, after up to 20 ms, the time to open a session."""
         timer = threading.Timer(self.chosen.uniform(0, 0.02), call, arguments)
         timer.start()
         try:
@@ -238,21 +239,21 @@ class Round:
 
 @contextlib.contextmanager
 def refused(*expected: type[BaseException]) -> Iterator[None]:
-    """A block that must not succeed."""
+    """Assert that the block raises one of these errors."""
     with contextlib.suppress(*expected):
         yield
         raise AssertionError(f"it did not raise {', '.join(e.__name__ for e in expected)}")
 
 
 def failures() -> tuple[type[BaseException], ...]:
-    """What a step raises that cannot be done, whoever refuses it."""
+    """Return the errors that an impossible step raises, whichever part refuses it."""
     if "tensorflow" not in sys.modules:
         return ValueError, sojourn.EngineError
     return ValueError, sojourn.EngineError, sys.modules["tensorflow"].errors.OpError
 
 
 def wait_until(question: Callable[[], Any]) -> None:
-    """Wait for something that happens beside us."""
+    """Wait for an event in another thread or process."""
     deadline = time.monotonic() + SECONDS
     while not question():
         assert time.monotonic() < deadline, "it did not happen in time"
@@ -263,11 +264,11 @@ def kill_zygote(pid: int) -> None:
     killed_zygotes.add(pid)
     with contextlib.suppress(ProcessLookupError, ChildProcessError):
         os.kill(pid, signal.SIGKILL)
-        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # a kill takes its time
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # a kill takes effect a moment later
 
 
 def zygote_pid() -> int:
-    """Of one that is ready."""
+    """Return the pid of a zygote that is ready."""
     sojourn.warm_up(wait=True)
     assert zygote.pid is not None
     return zygote.pid

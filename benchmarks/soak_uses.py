@@ -57,7 +57,7 @@ def strings(round: Round) -> None:
 
 @happens(FUNCTIONS, LIVE)
 def inline(round: Round) -> None:
-    """In this process; what it holds there is TensorFlow's to keep."""
+    """Use an inline session, in this process; TensorFlow keeps what it holds there."""
     kept = round.new(isolation="inline")
     for _ in range(5):
         kept.add(1)
@@ -115,14 +115,14 @@ def closed_while_lent(round: Round) -> bool:
             while True:
                 lease.run(*zero(kept))
 
-    for _ in range(3):  # who comes too late finds it closed
+    for _ in range(3):  # a late borrower finds the session closed
         round.background(borrow, sojourn.LeaseExpired, sojourn.SessionClosed)
     time.sleep(round.chosen.uniform(0, 0.01))
     round.end(kept)
     return True
 
 
-# -- what is wrong with the caller's part of a step ---------------------------------------------
+# -- errors in the caller's part of a step ------------------------------------------------------
 
 
 @happens()
@@ -138,7 +138,7 @@ def failing_step(round: Round) -> bool:
 def large_feed_that_is_refused(round: Round) -> bool:
     kept = round.pick()
     with refused(*failures(), TypeError):
-        kept.ask(np.ones(round.chosen.randrange(2, 200_000)), PLAIN)  # no single number
+        kept.ask(np.ones(round.chosen.randrange(2, 200_000)), PLAIN)  # not a single number
     kept.add(1)
     return True
 
@@ -167,7 +167,7 @@ def more_memory_than_allowed(round: Round) -> bool:
     return True
 
 
-# -- those who listen ---------------------------------------------------------------------------
+# -- listeners ----------------------------------------------------------------------------------
 
 
 @happens()
@@ -216,7 +216,7 @@ def forgotten(round: Round) -> bool:
 
 
 def zero(kept: Kept) -> tuple[str, dict[str, Any]]:
-    """A step that adds nothing."""
+    """Return the arguments of a step that adds nothing."""
     if "total" in kept.session.signature.outputs:
         return "total", {"amount": 0}
     return "output", {"amount": 0, "how": PLAIN}

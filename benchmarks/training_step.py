@@ -1,8 +1,8 @@
 """What a step of the drop-in session costs, as a ratio to TensorFlow's own session.
 
-Each kind of step runs in turn on all of them, in small batches that take turns, so that whatever
-else the machine does hits all alike. The figure is the median of the batches' ratios to raw; beside
-it is the ratio of the quickest tenths, which is what a step costs when nothing else is going on.
+Each kind of step runs on all sessions, in small batches that take turns, so that other load on the
+machine affects all alike. The figure is the median of the batches' ratios to raw; next to it is the
+ratio of the fastest tenths, which is what a step costs when nothing else runs.
 
     python benchmarks/training_step.py [--rounds 40] [--json]
 """
@@ -28,12 +28,12 @@ v1 = tf.compat.v1
 BATCH = 64
 STEPS_A_BATCH = 25
 WARM_UP = 60
-# The most that `[train_op, loss]` may cost, as a part of raw.
+# The most that `[train_op, loss]` may cost, as a ratio to raw.
 BARS = {"process": 0.6, "inline": 0.3}
 
 
 def model() -> tuple[Any, dict[str, Any], dict[Any, np.ndarray], Any]:
-    """A small classifier: its graph, the steps to time, what to feed, how to initialise it."""
+    """Return a small classifier: its graph, the steps to time, the feeds, and its initialiser."""
     graph = tf.Graph()
     with graph.as_default():
         v1.set_random_seed(7)

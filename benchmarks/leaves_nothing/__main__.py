@@ -58,7 +58,7 @@ def main(
     if show:
         score = json.loads(Path(show).read_text())
     else:
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as Ctrl-C does: sweep, then end
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # like Ctrl-C: clean up, then end
         with tempfile.TemporaryDirectory(prefix="leaves-nothing-") as folder:
             score = _measure(chosen, times, settle, Path(folder))
     text = table.markdown(score)
@@ -73,11 +73,11 @@ def main(
 def _measure(
     chosen: dict[str, adapter.System], times: bool, settle: float, folder: Path
 ) -> dict[str, Any]:
-    load = os.getloadavg()[1]  # before we add to it: what others were doing
+    load = os.getloadavg()[1]  # of other programs, before this one adds to it
     found: dict[str, dict[str, Any]] = {}
     places: dict[str, Place] = {}
     pythons: dict[str, str | NotMeasured] = {}
-    for address, system in chosen.items():  # installing is not part of it
+    for address, system in chosen.items():  # installation is not measured
         try:
             pythons[address] = environments.python_of(system.environment, _progress)
         except NotMeasured as why:

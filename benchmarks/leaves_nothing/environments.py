@@ -1,4 +1,4 @@
-"""An environment of its own for each peer that needs packages which the project does not."""
+"""A separate environment for each peer that needs packages which the project does not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scenarios import HERE, NotMeasured
 PROJECT = HERE.parent.parent
 FOLDER = HERE / ".venvs"
 
-# What is installed there; versions are in the two constraints files.
+# What is installed in each environment; the two constraints files pin the versions.
 PEERS = {
     "onnxruntime": [f"{PROJECT}", "onnxruntime", "onnx"],
     "ray": [f"{PROJECT}[cpu]", "ray"],
@@ -21,7 +21,7 @@ _CONSTRAINTS = (PROJECT / "constraints.txt", HERE / "constraints.txt")
 
 
 def python_of(environment: str | None, progress: Callable[[str], None]) -> str:
-    """The interpreter to run a system with. Makes its environment the first time."""
+    """Return the interpreter to run a system with; make its environment the first time."""
     if environment is None:
         return sys.executable
     folder = FOLDER / environment
@@ -39,7 +39,7 @@ def _install(python: str, packages: list[str]) -> None:
     command = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     for path in _CONSTRAINTS:
         command += ["-c", str(path)]
-    command += ["-e", *packages]  # the project itself is the first of them
+    command += ["-e", *packages]  # the first package is the project itself
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         reason = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]

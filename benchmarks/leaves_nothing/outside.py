@@ -1,7 +1,7 @@
 """What a tree of processes holds, seen from outside, as the kernel counts it.
 
-The suite is a subreaper: whatever an owner starts, in a session of its own or orphaned, stays a
-descendant of the suite. So the tree is complete, and nobody has to be asked.
+The suite is a subreaper: every process that an owner starts, even in a session of its own or
+orphaned, stays a descendant of the suite. So the tree is complete without asking anyone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LISTENING = "0A"
 
 @dataclass(frozen=True)
 class Reading:
-    """One look. Bytes are anonymous and shared memory, each page counted once in the tree."""
+    """One measurement. Bytes are anonymous and shared memory; the tree counts a page once."""
 
     memory_bytes: int = 0
     processes: int = 0
@@ -44,16 +44,16 @@ class Reading:
 
 
 def become_subreaper() -> None:
-    """From now on, orphans below this process become its children."""
+    """Make this process the parent of all orphans below it from now on."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "cannot become a subreaper")
 
 
 def have_own_shared_memory() -> bool:
-    """An empty /dev/shm that only this process and its descendants see. False if not allowed.
+    """Mount an empty /dev/shm that only this process and its descendants see. False if not allowed.
 
-    Without it, names that strangers make in /dev/shm meanwhile are taken for leftovers.
+    Without it, names that other programs create in /dev/shm meanwhile count as leftovers.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     return (
@@ -65,12 +65,12 @@ def have_own_shared_memory() -> bool:
 
 
 def look(temporary: Path) -> Reading:
-    """Everything below this process, and the files around it."""
+    """Measure all processes below this one, and the files around them."""
     pids = descendants()
     memory = [_memory_of(pid) for pid in pids]
     shared_files = list(_files(SHARED_MEMORY))
     files = list(_files(temporary))
-    # A file in /dev/shm that is mapped is in both figures, one that is not only in its own.
+    # A mapped file in /dev/shm is in both figures, an unmapped one only in the second.
     shared = max(sum(m[1] for m in memory), sum(size for _, size in shared_files))
     return Reading(
         memory_bytes=sum(m[0] for m in memory) + shared,
@@ -84,7 +84,7 @@ def look(temporary: Path) -> Reading:
 
 
 def descendants() -> list[int]:
-    """All processes below this one, zombies that nobody has waited for among them."""
+    """Return all processes below this one, including zombies that nobody has waited for."""
     _reap_orphans()
     children: dict[int, list[int]] = {}
     for entry in _listed("/proc"):
@@ -104,7 +104,7 @@ def descendants() -> list[int]:
 
 
 def titles() -> list[str]:
-    """How the processes below this one call themselves, shortened."""
+    """Return the command lines of the processes below this one, shortened."""
     found = []
     for pid in descendants():
         try:
@@ -117,14 +117,14 @@ def titles() -> list[str]:
 
 
 def names(temporary: Path, most: int = 12) -> list[str]:
-    """Some of the files in the temporary folder and in /dev/shm."""
+    """Return some of the files in the temporary folder and in /dev/shm."""
     found = [os.path.relpath(path, temporary) for path, _ in _files(temporary)]
     found += [path for path, _ in _files(SHARED_MEMORY)]
     return found[:most]
 
 
 def end_all(seconds: float = 30.0) -> None:
-    """Kill whatever is below this process, and wait until it is gone."""
+    """Kill every process below this one, and wait until all have ended."""
     deadline = time.monotonic() + seconds
     while left := descendants():
         if time.monotonic() > deadline:
@@ -138,7 +138,7 @@ def end_all(seconds: float = 30.0) -> None:
 
 
 def _reap_orphans() -> None:
-    """Orphans that have ended are ours to wait for; nobody else is to blame for them."""
+    """Reap orphans that have ended: they are this process's task, and not the fault of a system."""
     while True:
         try:
             if os.waitpid(-1, os.WNOHANG)[0] == 0:
@@ -148,7 +148,7 @@ def _reap_orphans() -> None:
 
 
 def _memory_of(pid: int) -> tuple[int, int]:
-    """Anonymous and shared bytes: a page with several users is divided among them."""
+    """Return anonymous and shared bytes; a page with several users is divided among them."""
     anonymous = shared = 0
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
@@ -164,7 +164,7 @@ def _memory_of(pid: int) -> tuple[int, int]:
 
 
 def _ports_of(pid: int) -> int:
-    """The ports that a process listens on."""
+    """Return the number of ports that a process listens on."""
     inodes = set()
     for number in _listed(f"/proc/{pid}/fd"):
         try:
@@ -186,7 +186,7 @@ def _ports_of(pid: int) -> int:
 
 
 def _files(folder: Path) -> Iterator[tuple[str, int]]:
-    """Everything below a folder that is no folder, with the bytes it takes."""
+    """Yield every file below a folder, with the bytes on disk."""
     for where, _, names in os.walk(folder):
         for name in names:
             path = os.path.join(where, name)

@@ -1,9 +1,9 @@
-"""The owner: a process that uses one system as it is told, and may be killed at any moment.
+"""The owner: a process that uses one system as ordered, and may be killed at any moment.
 
     python owner.py ADDRESS [--prepare]
 
-Orders come as lines of JSON on standard input, answers go to standard output; whatever a system
-prints goes to standard error. It only obeys: the suite measures, from outside.
+Orders arrive as lines of JSON on standard input, answers go to standard output; anything that a
+system prints goes to standard error. The owner only obeys: the suite measures, from outside.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Owner:
         return {"seconds": seconds}
 
     def close(self) -> dict[str, Any]:
-        """Leave the stay. Garbage is collected for those who count on that."""
+        """Leave the stay. Collects garbage, for the systems that rely on it."""
         assert self._stay is not None
         stay, self._stay, self._call = self._stay, None, None
         started = time.perf_counter()
@@ -54,7 +54,7 @@ class Owner:
         return {"seconds": seconds}
 
     def fail(self) -> dict[str, Any]:
-        """A stay in which a call fails, and the error passes through to whoever catches it."""
+        """Make a call fail in a stay, let the error pass through it, and return its name."""
         model = workload.wide()
         caught = ""
         try:
@@ -67,7 +67,7 @@ class Owner:
         return {"caught": caught}
 
     def times(self, rows: int, calls: int) -> dict[str, Any]:
-        """How long each of some calls took."""
+        """Return how long each call took."""
         assert self._call is not None
         batch, call, clock = self._model.batch(rows), self._call, time.perf_counter
         kept = []
@@ -94,7 +94,7 @@ def _obey(owner: Owner, order: dict[str, Any]) -> dict[str, Any]:
 
 
 def _take_over_streams() -> tuple[TextIO, TextIO]:
-    """Keep the pipes for ourselves: neither children nor stray prints shall hold or use them."""
+    """Keep the pipes private: neither children nor stray prints may hold or use them."""
     orders, answers = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w", buffering=1)
     nowhere = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nowhere, 0)

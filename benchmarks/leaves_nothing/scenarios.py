@@ -1,7 +1,7 @@
 """What happens to a system: it is opened, used and closed; it fails; its owner is killed.
 
 Each scenario has an owner of its own that has opened and closed a small model before, so that what
-a system keeps standing (an imported framework, a server) is told apart from what a stay leaves.
+a system keeps running (an imported framework, a server) is not counted as what a stay leaves.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from outside import Reading
 from sojourn.bench import namespace
 
 HERE = Path(__file__).parent
-TOLERANCE = 5 * 2**20  # allocators breathe: less than this is nothing
-LONG_STEP_ROWS = 1024  # some seconds of one matrix product, to be killed in
+TOLERANCE = 5 * 2**20  # bytes; allocators fluctuate, so less than this counts as nothing
+LONG_STEP_ROWS = 1024  # one matrix product of some seconds, during which the owner is killed
 
 
 class NotMeasured(Exception):
@@ -43,12 +43,12 @@ class Place:
     python: str
     listens: bool
     prepared: Path
-    settle_seconds: float  # how long something may take to be gone; three times that after a kill
+    settle_seconds: float  # how long cleaning up may take; three times that after a kill
     patience_seconds: float = 240.0
 
 
 class Owner:
-    """An owner process, and the folder that is its temporary one."""
+    """An owner process, and its temporary folder."""
 
     def __init__(self, place: Place, temporary: Path) -> None:
         self._place = place
@@ -99,7 +99,7 @@ class Owner:
         os.kill(self._process.pid, signal.SIGKILL)
 
     def leave(self) -> None:
-        """Let it come to its end as programs do."""
+        """Let the owner end as programs do: by the end of its input."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -119,19 +119,19 @@ class Owner:
 
 
 def _leave_the_network() -> None:
-    """In the child, where no thread runs yet: a network in which nobody else can reach it."""
+    """In the child, before any thread runs: move to a network that nobody else can reach."""
     if not namespace.enter():
         raise OSError("no network namespace")
 
 
 def environment_of(place: Place, temporary: Path) -> dict[str, str]:
-    """The owner's environment: the suite's modules, and a temporary folder of its own."""
+    """Return the owner's environment: the suite's modules, and a temporary folder of its own."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     return kept | {
         "PYTHONPATH": str(HERE),
         "TMPDIR": str(temporary),
         "TF_CPP_MIN_LOG_LEVEL": "3",
-        "CUDA_VISIBLE_DEVICES": "",  # bytes on a GPU are not measured, so none may be there
+        "CUDA_VISIBLE_DEVICES": "",  # bytes on a GPU are not measured, so none may be used
         "RAY_USAGE_STATS_ENABLED": "0",
         "LEAVES_NOTHING_PREPARED": str(place.prepared),
     }
@@ -139,8 +139,8 @@ def environment_of(place: Place, temporary: Path) -> dict[str, str]:
 
 @contextlib.contextmanager
 def new_owner(place: Place) -> Iterator[Owner]:
-    """An owner with nothing around it. Afterwards whatever it has left is swept away."""
-    temporary = Path(tempfile.mkdtemp(prefix="ln-"))  # short: sockets below it have short paths
+    """Start an owner with nothing left over from others. Afterwards, remove all that it left."""
+    temporary = Path(tempfile.mkdtemp(prefix="ln-"))  # short: paths of sockets in it are limited
     before = set(os.listdir(outside.SHARED_MEMORY))
     owner = None
     try:
@@ -151,7 +151,7 @@ def new_owner(place: Place) -> Iterator[Owner]:
         if owner:
             owner.release()
         shutil.rmtree(temporary, ignore_errors=True)
-        if not before:  # a folder of our own, else strangers' names would go as well
+        if not before:  # a private /dev/shm; otherwise other programs' names would be deleted
             for name in os.listdir(outside.SHARED_MEMORY):
                 (outside.SHARED_MEMORY / name).unlink(missing_ok=True)
 
@@ -171,7 +171,7 @@ def prepare(place: Place) -> None:
 
 
 def score(place: Place) -> dict[str, Any]:
-    """All scenarios, one after the other."""
+    """Run all scenarios, one after the other."""
     prepare(place)
     closed, failed, killed = _close(place), _exception(place), _kill(place)
     firsts = [one.pop("first_open_seconds") for one in (closed, failed, killed)]
@@ -184,7 +184,8 @@ def score(place: Place) -> dict[str, Any]:
 
 
 def _warm(owner: Owner, place: Place) -> tuple[Reading, Reading, float]:
-    """Before anything; with the system standing, after small stays; and the first open's time."""
+    """Return the readings before anything and after small sessions, when what the system keeps
+    is running, and the time of the first open."""
     owner.do("facts")
     nothing = owner.look()
     first = owner.do("open", model="small")["seconds"]
@@ -257,7 +258,8 @@ def _kill(place: Place) -> dict[str, Any]:
 def _settle(
     owner: Owner, base: Reading, seconds: float, started: float
 ) -> tuple[Reading, float | None]:
-    """What is left beyond the base once nothing is, or when the time is over; and when it was."""
+    """Wait until nothing is left beyond the base or the time is over; return what is left, and
+    the seconds until memory and processes were back."""
     gone: float | None = None
     while True:
         left = owner.look() - base
@@ -270,7 +272,7 @@ def _settle(
 
 
 def is_back(left: Reading) -> bool:
-    """Whether the memory and the processes are back."""
+    """Whether the memory and the processes are back at the base."""
     return left.memory_bytes < TOLERANCE and left.processes <= 0
 
 

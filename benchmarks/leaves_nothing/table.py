@@ -1,4 +1,4 @@
-"""The measured score as a table for people, and the place in README that shows it."""
+"""The measured score as a table for readers, and its place in README."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _BEGIN, _END = "<!-- score -->", "<!-- /score -->"
 
 
 def markdown(score: Mapping[str, Any]) -> str:
-    """The table with its date and versions."""
+    """Return the table with its date and versions."""
     lines = [_line(COLUMNS), _line("---" for _ in COLUMNS)]
     lines += [_line(cells) for cells in rows(score)]
     missing = [
@@ -39,7 +39,7 @@ def markdown(score: Mapping[str, Any]) -> str:
 
 
 def rows(score: Mapping[str, Any]) -> Iterable[list[str]]:
-    """The cells of each system that could be measured."""
+    """Yield the cells of each system."""
     raw: dict[str, Any] = next(
         (one for one in score["systems"] if one["address"] == score["baseline"]), {}
     )
@@ -65,7 +65,7 @@ def rows(score: Mapping[str, Any]) -> Iterable[list[str]]:
 
 
 def left_over(left: Reading) -> str:
-    """What is left, in words."""
+    """Describe in words what is left."""
     if is_nothing(left):
         return "nothing"
     parts = [_bytes(left.memory_bytes)] if left.memory_bytes >= TOLERANCE else []
@@ -90,7 +90,7 @@ def _after_kill(kill: Mapping[str, Any]) -> str:
 
 
 def put_into(readme: Path, text: str) -> None:
-    """Replace what is between the markers."""
+    """Replace the text between the markers."""
     before, begin, rest = readme.read_text().partition(_BEGIN)
     _, end, after = rest.partition(_END)
     if not begin or not end:

@@ -1,4 +1,4 @@
-"""The price of opening, calling and closing a small model. All systems take turns in one run."""
+"""The cost of opening, calling and closing a small model. All systems take turns in one run."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from typing import Any
 
 from scenarios import NotMeasured, Owner, Place, new_owner
 
-CALLS = {1: (10, 40), 4096: (8, 5)}  # rows: rounds, calls in each
-OPENINGS = (3, 5)  # rounds, openings in each at most
-_OPENING_SECONDS = 2.0  # slow ones are opened less often
+CALLS = {1: (10, 40), 4096: (8, 5)}  # rows: rounds, calls per round
+OPENINGS = (3, 5)  # rounds, the most openings per round
+_OPENING_SECONDS = 2.0  # slower systems are opened less often
 
 
 def time_all(
     places: Mapping[str, Place], progress: Callable[[str], None]
 ) -> dict[str, dict[str, Any]]:
-    """Median seconds by system."""
+    """Return median seconds by system."""
     times: dict[str, dict[str, list[float]]] = {}
     with contextlib.ExitStack() as stack:
         owners: dict[str, Owner] = {}
         for name, place in places.items():
             progress(f"timing: starting {name}")
             owner = stack.enter_context(new_owner(place))
-            with contextlib.suppress(NotMeasured):  # its scenarios have told why
+            with contextlib.suppress(NotMeasured):  # its scenarios have already reported the reason
                 owner.do("open", model="small")
                 owners[name] = owner
                 times[name] = {}
         for rows, (rounds, calls) in CALLS.items():
             progress(f"timing: calls of {rows} rows, in turns")
             for owner in owners.values():
-                owner.do("times", rows=rows, calls=calls)  # not counted
+                owner.do("times", rows=rows, calls=calls)  # warm-up, not counted
             for _ in range(rounds):
                 for name, owner in owners.items():
                     kept = times[name].setdefault(f"call_{rows}", [])

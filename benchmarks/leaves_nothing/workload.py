@@ -24,23 +24,23 @@ class Model:
         return np.random.default_rng(rows).random((rows, self.inputs), dtype=np.float32)
 
     def wrong_batch(self) -> np.ndarray:
-        """One column short: every system refuses it, each with an error of its own."""
+        """Return a batch with one column too few: every system refuses it with its own error."""
         return self.batch(1)[:, :-1]
 
 
 def wide() -> Model:
-    """400 MiB of variables, to see memory by. Tests make it smaller."""
+    """Return a model with 400 MiB of variables, to measure memory. Tests make it smaller."""
     side = int(os.environ.get("LEAVES_NOTHING_SIDE", "10240"))
     return Model(side, side)
 
 
 def small() -> Model:
-    """Softmax regression, 784 inputs and 10 classes, to see the price of a call by."""
+    """Return softmax regression, 784 inputs and 10 classes, to measure the cost of a call."""
     return Model(784, 10)
 
 
 def build(model: Model) -> Any:
-    """The TensorFlow graph, in the default graph; its inputs and outputs by name."""
+    """Build the TensorFlow graph in the default graph; return its inputs and outputs by name."""
     import tensorflow as tf
 
     v1 = tf.compat.v1

@@ -47,7 +47,7 @@ def main(
         for system in SYSTEMS
         if not system.packages or (peers and (not only or system.name in only))
     ]
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as Ctrl-C does: sweep, then end
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # like Ctrl-C: clean up, then end
     with tempfile.TemporaryDirectory(prefix="serving-models-") as folder:
         import ours
 
@@ -74,7 +74,7 @@ def measure(
         "not_measured": {},
     }
     pythons: dict[System, str] = {}
-    for system in chosen:  # installing is not part of it
+    for system in chosen:  # installation is not measured
         try:
             pythons[system] = python_of(system.name, system.packages, progress)
         except NotMeasured as why:

@@ -1,4 +1,4 @@
-"""An environment of its own for each peer, below `.venvs` here."""
+"""A separate environment for each peer, below `.venvs` in this folder."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ CONSTRAINTS = HERE / "constraints.txt"
 
 
 class NotMeasured(Exception):
-    """Why a system is not in the table."""
+    """Says why a system is not in the table."""
 
 
 def python_of(name: str, packages: tuple[str, ...], progress: Callable[[str], None]) -> str:
-    """The interpreter to run a system with. Makes its environment the first time."""
+    """Return the interpreter to run a system with; make its environment the first time."""
     if not packages:
         return sys.executable
     folder = FOLDER / name.lower().replace(" ", "-")

@@ -17,7 +17,7 @@ from workload import BODIES, Body
 
 @dataclass(frozen=True)
 class Measured:
-    """One run: requests a second, and times in seconds."""
+    """One run: requests per second, and times in seconds."""
 
     rate: float
     p50: float
@@ -28,7 +28,7 @@ class Measured:
 def load(
     target: Running, protocol: str, connections: int, seconds: float, path: str | None = None
 ) -> Measured:
-    """So many connections for so long, each with one request under way at a time."""
+    """Load with this many connections for this long, each with one request in flight at a time."""
     tool = "h2load" if protocol == "grpc" else "wrk"
     if shutil.which(tool) is None:
         raise NotMeasured(f"{tool} is not installed")

@@ -1,4 +1,4 @@
-"""Start a system, wait until it answers, and end it with all that it has started."""
+"""Start a system, wait until it answers, and end it and every process that it started."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Running:
     process: psutil.Process
     http: int
     grpc: int
-    ready_seconds: float  # until something answers at its port
-    answer_seconds: float  # until the first prediction is there
+    ready_seconds: float  # until its port accepts connections
+    answer_seconds: float  # until the first prediction arrives
 
 
 @contextlib.contextmanager
@@ -69,8 +69,8 @@ def _free_port() -> int:
 
 
 def _wait_for(system: System, port: int, child: subprocess.Popen[bytes], log: str) -> float:
-    """Until it gives a right answer; the first of its HTTP protocols is asked. Returns when its
-    port began to answer at all."""
+    """Wait until the first of the system's HTTP protocols gives a right answer. Returns the time at
+    which its port began to accept connections."""
     protocol = next(name for name in system.paths if name != "grpc")
     body = BODIES[protocol]()
     url = f"http://127.0.0.1:{port}{system.paths[protocol]}"
@@ -90,7 +90,7 @@ def _wait_for(system: System, port: int, child: subprocess.Popen[bytes], log: st
             last: object = error
             if isinstance(error, urllib.error.HTTPError):
                 last = f"{error} {error.read()[:200]!r}"
-                if error.code in (400, 422, 500):  # it is there, and will say so again
+                if error.code in (400, 422, 500):  # it runs, and would repeat this answer
                     deadline = 0.0
         if child.poll() is not None or time.monotonic() > deadline:
             with open(log, "rb") as file:
@@ -100,7 +100,7 @@ def _wait_for(system: System, port: int, child: subprocess.Popen[bytes], log: st
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """It and its children, which are ours too: politely, then finally."""
+    """End the child and its children: ask first, then kill."""
     assert child.stdin is not None
     started = [psutil.Process(child.pid), *_children(child.pid)] if child.poll() is None else []
     with contextlib.suppress(OSError):

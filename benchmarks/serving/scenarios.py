@@ -1,4 +1,4 @@
-"""What is measured: rates and times in turns, batching, starting, and models of 400 MB."""
+"""The measurements: rates and times in turns, batching, starting, and models of 400 MB."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Progress = Callable[[str], None]
 def in_turns(
     systems: Mapping[System, Running], rounds: int, seconds: float, progress: Progress
 ) -> dict[str, dict[str, dict[str, float]]]:
-    """By protocol and system: p50 of one connection, and of 32 the rate and the CPU time each."""
+    """Return by protocol and system: p50 of one connection; rate and CPU time per request of 32."""
     found: dict[str, dict[str, dict[str, list[Measured]]]] = {}
     spent: dict[tuple[str, str], list[float]] = {}
     for number in range(rounds):
@@ -69,7 +69,7 @@ def in_turns(
 def real_client(
     systems: Mapping[System, Running], python: str, rounds: int, seconds: float
 ) -> dict[str, dict[str, float]]:
-    """By system: the p50 of tritonclient over HTTP and over gRPC, in turns."""
+    """Return by system the p50 of tritonclient over HTTP and over gRPC, in turns."""
     found: dict[str, list[dict[str, float]]] = {}
     for _ in range(rounds):
         for system, target in systems.items():
@@ -90,7 +90,7 @@ def real_client(
 
 
 def in_process(folder: str, calls: int = 2000) -> float:
-    """The p50 of `session.run` in a program, for the same model and row."""
+    """Return the p50 of `session.run` in a program, for the same model and row."""
     times = []
     with sojourn.open(f"{folder}/softmax") as session:
         for _ in range(calls):
@@ -101,7 +101,7 @@ def in_process(folder: str, calls: int = 2000) -> float:
 
 
 def batching(target: Running, rounds: int, seconds: float) -> dict[str, dict[str, float]]:
-    """Rate at 128 connections and p50 of one, with batches and without, in turns."""
+    """Return the rate at 128 connections and the p50 of one, with and without batches, in turns."""
     runs: dict[str, list[tuple[Measured, Measured]]] = {}
     for _ in range(rounds):
         for name in ("softmax", "softmax-alone", "mlp", "mlp-alone"):
@@ -122,7 +122,7 @@ def batching(target: Running, rounds: int, seconds: float) -> dict[str, dict[str
 
 
 def starting(system: System, python: str, *arguments: str, times: int = 2) -> dict[str, float]:
-    """Seconds until the port answers, and until the first prediction is there."""
+    """Return the seconds until the port answers, and until the first prediction arrives."""
     ready, answered = [], []
     for _ in range(times):
         with running(system, python, *arguments) as target:
@@ -132,8 +132,8 @@ def starting(system: System, python: str, *arguments: str, times: int = 2) -> di
 
 
 def big_model(target: Running, seconds: float, rounds: int = 3) -> dict[str, Any]:
-    """What unloading 400 MB gives back, and what loading it does to another model's p99."""
-    _ask(target, "big", "load")  # whatever is imported once, is from now on
+    """Measure what unloading 400 MB returns, and how loading it affects another model's p99."""
+    _ask(target, "big", "load")  # everything that is imported once is imported here
     _ask(target, "big", "unload")
     before = _held_bytes(target.process)
     _ask(target, "big", "load")
@@ -170,7 +170,7 @@ def big_model(target: Running, seconds: float, rounds: int = 3) -> dict[str, Any
 
 
 def _cpu_seconds(process: psutil.Process) -> float:
-    """What the server and all its processes have computed: other programs do not change it much."""
+    """Return the CPU time of the server's processes, which other programs barely change."""
     used = 0.0
     for one in (process, *process.children(recursive=True)):
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -186,7 +186,7 @@ def _ask(target: Running, model: str, what: str) -> None:
 
 
 def _held_bytes(process: psutil.Process) -> int:
-    """The private memory of the server and all its processes, as the kernel counts it."""
+    """Return the private memory of the server and all its processes, as the kernel counts it."""
     held = 0
     for one in (process, *process.children(recursive=True)):
         with contextlib.suppress(psutil.NoSuchProcess):

@@ -1,4 +1,4 @@
-"""The systems that are compared: how each is installed, started, and asked."""
+"""The systems that are compared: how each one is installed, started, and called."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ KSERVE = "/v2/models/softmax/infer"
 
 @dataclass(frozen=True, eq=False)
 class System:
-    """One server. Its script is given its ports, and serves until standard input ends."""
+    """One server. Its script receives its ports, and serves until standard input ends."""
 
     name: str
     about: str
     script: str
-    packages: tuple[str, ...] = ()  # none: the project's own environment
+    packages: tuple[str, ...] = ()  # empty: the project's own environment
     paths: Mapping[str, str] = field(default_factory=dict)  # by protocol
 
 
-CLIENT = ("tritonclient", ("tritonclient[grpc,http]",))  # the one that KServe's users have
+CLIENT = ("tritonclient", ("tritonclient[grpc,http]",))  # the client that KServe's users have
 
 SYSTEMS = (
     System(

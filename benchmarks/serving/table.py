@@ -1,4 +1,4 @@
-"""The figures as tables, with the bars that they are held to."""
+"""The figures as tables, and the bars that they must meet."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TITLES = {
 
 
 def markdown(score: Mapping[str, Any]) -> str:
-    """Every system by protocol, then the bars."""
+    """Return every system by protocol, then the bars."""
     titles = ("protocol", "system", "p50 of one connection", "requests/s of 32", "CPU a request")
     lines = [_line(titles), _rule(len(titles))]
     for protocol, by_system in score["protocols"].items():
@@ -46,7 +46,7 @@ def markdown(score: Mapping[str, Any]) -> str:
 
 
 def bars(score: Mapping[str, Any]) -> Iterable[tuple[str, float, float, bool]]:
-    """What is promised: a name, the ratio, the bar, and whether it is the least (or the most)."""
+    """Yield each promise: a name, the ratio, the bar, and whether the bar is a minimum."""
     found = score["protocols"]
     ours = {protocol: by_system.get(OURS) for protocol, by_system in found.items()}
     binary = ours.get("kserve-binary")

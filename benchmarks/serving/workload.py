@@ -20,7 +20,7 @@ def weights() -> tuple[np.ndarray, np.ndarray]:
 
 
 def predict(x: np.ndarray) -> np.ndarray:
-    """What peers compute: a softmax of one dense layer, by numpy."""
+    """Compute what every peer computes: the softmax of one dense layer, by numpy."""
     w, b = _weights
     logits = x @ w + b
     raised = np.exp(logits - logits.max(axis=1, keepdims=True))
@@ -64,7 +64,7 @@ def tfserving_json() -> Body:
 
 
 def kserve_grpc() -> Body:
-    """A gRPC message: not compressed, its length, and a ModelInferRequest written by hand."""
+    """Return a gRPC message: not compressed, its length, and a ModelInferRequest encoded here."""
 
     def bytes_field(number: int, content: bytes) -> bytes:
         return _varint(number << 3 | 2) + _varint(len(content)) + content

@@ -69,7 +69,7 @@ class OnnxRuntime(System):
 
         path = self.prepared / _file_of(model)
         session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-        yield lambda value: session.run(["y"], {"x": value})[0]  # its end is that of its last name
+        yield lambda value: session.run(["y"], {"x": value})[0]  # its last reference closes it
 
 
 def _file_of(model: Model) -> str:
@@ -77,7 +77,7 @@ def _file_of(model: Model) -> str:
 
 
 def _write_onnx(model: Model, path: Path) -> None:
-    """The same layer: two operators and a softmax, with its weights in the file."""
+    """Write the same layer: two operators and a softmax, with its weights in the file."""
     import onnx
     from onnx import TensorProto, helper, numpy_helper
 

@@ -1,4 +1,4 @@
-"""The popular cure: TensorFlow in a process that is started for it, arrays travel as pickles."""
+"""The popular remedy: TensorFlow in a process started for it; arrays travel as pickles."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Spawn(System):
             return answer
 
         try:
-            ours.recv()  # it is ready
+            ours.recv()  # the process is ready
             yield call
         finally:
             ours.close()

@@ -14,7 +14,7 @@ class Softmax(litserve.LitAPI):
     def setup(self, device: str) -> None:
         pass
 
-    def decode_request(self, request):  # an annotation would change what it is given
+    def decode_request(self, request):  # an annotation would change the type of the argument
         return np.asarray(request["instances"], np.float32)
 
     def predict(self, x: np.ndarray) -> np.ndarray:

@@ -17,7 +17,7 @@ BIG_BYTES = 400 * 2**20
 
 
 def save(folder: str) -> None:
-    """The SavedModels, in a worker: the one of all systems, a larger one, and one that is big."""
+    """Write the SavedModels, in a worker: the one of all systems, a larger one, and a big one."""
     import tensorflow as tf
 
     w, b = workload.weights()

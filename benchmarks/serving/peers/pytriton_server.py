@@ -19,8 +19,8 @@ def infer(x: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def preload_python() -> None:
-    """Its stub brings a Python library of its own, which fails with the standard library of a
-    later patch release; ours fits."""
+    """Preload our Python library: the one in pytriton's stub fails with the standard library of a
+    later patch release."""
     names = (sysconfig.get_config_var("LIBDIR"), sysconfig.get_config_var("LDLIBRARY"))
     library = os.path.join(*map(str, names))
     if library.endswith(".so") and os.path.exists(library):

@@ -15,7 +15,7 @@ import workload
 
 
 def p50(module: Any, port: str, seconds: float) -> float:
-    """Of one client that asks again and again, as its users write it."""
+    """Return the p50 of one client that asks again and again, written like its users do."""
     client = module.InferenceServerClient(f"127.0.0.1:{port}")
     x = module.InferInput(workload.INPUT, workload.X.shape, "FP32")
     x.set_data_from_numpy(workload.X)

@@ -1,5 +1,6 @@
 """Raw TensorFlow against sojourn, interleaved in one run, as ratios.
 
-Machines are noisy and differ; a ratio within one run travels. `harness.py` measures and knows
-nothing of TensorFlow; `calls.py`, `opening.py` and `endings.py` say what is compared.
+Machines are noisy and differ, but a ratio within one run is comparable between machines.
+`harness.py` measures and knows nothing of TensorFlow; `calls.py`, `opening.py` and `endings.py`
+define what is compared.
 """

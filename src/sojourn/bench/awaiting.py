@@ -1,4 +1,4 @@
-"""The price of waiting: awaited steps against blocking ones, and results too large to copy."""
+"""The cost of waiting: awaited steps against blocking ones, and results too large to copy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LARGE = 2**24  # floats: 64 MiB
 
 
 def rows(progress: Callable[[str], None], *, quick: bool = False) -> Iterator[Row]:
-    """Compare them, in turns."""
+    """Compare awaited with blocking steps, and isolated with inline results, in turns."""
     with sojourn.open(model.build) as session:
         progress("awaited steps, one at a time and many at once")
         yield _one_at_a_time(session, 10 if quick else 60)

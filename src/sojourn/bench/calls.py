@@ -1,4 +1,4 @@
-"""The price of a call: raw `Session.run`, TensorFlow's own remote session, loky, and sojourn."""
+"""The cost of a call: raw `Session.run`, TensorFlow's own remote session, loky, and sojourn."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sojourn.bench import model, namespace
 from sojourn.bench.harness import Row, in_turns, p50
 
 SIZES = (1, 64, 512, 4096)
-_PLACED_FROM = 512  # below that an array is copied anyway
+_PLACED_FROM = 512  # rows; smaller batches are copied even if they are placed
 _ROUNDS = {1: 60, 64: 60, 512: 40, 4096: 25}
 _CALLS = 20
 _BARS_RAW = {1: 0.15, 64: 0.40, 512: 0.85, 4096: 1.00}
@@ -89,8 +89,8 @@ def _sojourn(isolation: str) -> Iterator[Callable[[np.ndarray], Any]]:
 
 @contextlib.contextmanager
 def _grpc() -> Iterator[Callable[[np.ndarray], Any]]:
-    """TensorFlow's own remote session. Only in a network namespace of our own: its server listens
-    on every interface and reads and writes files for anyone who connects."""
+    """TensorFlow's own remote session. Only in a private network namespace: its server listens on
+    every interface and reads and writes files for anyone who connects."""
     import tensorflow as tf
 
     v1 = tf.compat.v1

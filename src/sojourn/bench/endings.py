@@ -1,4 +1,4 @@
-"""How much memory an ending returns, and how soon."""
+"""How much memory the end of a session returns, and how soon."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ while True:
 
 
 def rows(progress: Callable[[str], None], *, quick: bool = False) -> Iterator[Row]:
-    """Close, repeat, and kill."""
+    """Measure closing, repeated sessions, and killing the client."""
     yield from _memory_back(progress, 2 if quick else 5)
     yield from _repeat(progress, 100 if quick else 1000)
     yield from _kill_client(progress, 3 if quick else 20)
@@ -49,17 +49,17 @@ def _memory_back(progress: Callable[[str], None], times: int) -> Iterator[Row]:
         assert receipt.clean, receipt
     yield Row("share of the memory not returned by close", max(not_back), bar=0.0, unit="")
     yield Row(f"close, {_HELD_MEGABYTES} MiB held", p50(seconds), bar=0.1, unit="s")
-    # By default newer processors have it on, and older ones off.
+    # By default oneDNN is on for newer processors and off for older ones.
     for how, one_dnn in (("with oneDNN", "1"), ("without oneDNN", "0")):
         kept = _raw_kept(one_dnn)
         yield Row(f"share not returned by raw TensorFlow {how}", kept, unit="", note="compare")
 
 
 def _raw_kept(one_dnn: str) -> float:
-    """The share of its variables' memory that a raw session keeps after close.
+    """Return the share of its variables' memory that a raw session keeps after close.
 
-    oneDNN's allocator gives nothing back; without it the system takes large blocks back, and
-    keeps many small ones.
+    oneDNN's allocator returns nothing; without oneDNN, large blocks return to the system and many
+    small ones stay.
     """
     code = (
         "import gc, tensorflow as tf\n"
@@ -88,7 +88,7 @@ def _raw_kept(one_dnn: str) -> float:
 
 
 def anonymous() -> int:
-    """What this process holds that no file backs."""
+    """Return this process's anonymous memory: pages that no file backs."""
     gc.collect()
     reading = memory.of_process()
     return reading.anonymous_bytes if reading else 0

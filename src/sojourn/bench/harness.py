@@ -1,4 +1,4 @@
-"""Measure contestants in turns, so that whatever disturbs the machine disturbs them all."""
+"""Measure contestants in turns, so that any disturbance of the machine affects them all."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ class Row:
     value: float
     against: str = ""
     baseline: float = 0.0
-    bar: float | None = None  # the ratio (or the value, without a baseline) may be at most this
+    bar: float | None = None  # upper limit of the ratio (of the value, without a baseline)
     unit: str = "s"
     note: str = ""
     samples: tuple[float, ...] = field(default=(), repr=False)
 
     @property
     def ratio(self) -> float | None:
-        """How the value compares, None without a baseline."""
+        """The value divided by the baseline, None without a baseline."""
         return self.value / self.baseline if self.baseline else None
 
     @property
     def meets_bar(self) -> bool | None:
-        """Whether the bar is met, None if there is none."""
+        """Whether the row meets its bar, None without a bar."""
         if self.bar is None:
             return None
         return (self.value if self.ratio is None else self.ratio) <= self.bar
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
+        """Return plain values, ready for JSON."""
         plain = asdict(self)
         del plain["samples"]
         return {**plain, "ratio": self.ratio, "meets_bar": self.meets_bar}
 
     def shown(self, amount: float) -> str:
-        """An amount in this row's unit."""
+        """Format an amount in this row's unit."""
         if self.unit == "bytes":
             return format_bytes(int(amount))
         return format_seconds(amount) if self.unit == "s" else f"{amount:g} {self.unit}"
@@ -56,7 +56,7 @@ def in_turns(
     calls: int = 1,
     warm_up: int = 0,
 ) -> dict[str, list[float]]:
-    """The seconds of every call of every contestant, who take turns round by round."""
+    """Return the seconds of every call by contestant; they take turns round by round."""
     times: dict[str, list[float]] = {name: [] for name in contestants}
     clock = time.perf_counter
     for contestant in contestants.values():
@@ -73,11 +73,11 @@ def in_turns(
 
 
 def p50(times: list[float]) -> float:
-    """The median."""
+    """Return the median."""
     return statistics.median(times)
 
 
 def percentile(times: list[float], share: float) -> float:
-    """The value below which this share of the times lies."""
+    """Return the value below which this share of the times lies."""
     ordered = sorted(times)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

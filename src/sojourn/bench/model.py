@@ -8,7 +8,7 @@ import numpy as np
 
 
 def build() -> Any:
-    """Build it in the default graph; its inputs and outputs by name."""
+    """Build the model in the default graph; return its inputs and outputs by name."""
     import tensorflow as tf
 
     v1 = tf.compat.v1
@@ -19,12 +19,12 @@ def build() -> Any:
 
 
 def batch(size: int) -> np.ndarray:
-    """A batch of inputs."""
+    """Return a batch of inputs."""
     return np.random.default_rng(size).random((size, 784), dtype=np.float32)
 
 
 def holding(megabytes: int) -> Any:
-    """A builder of a model whose variables take this much."""
+    """Return a builder of a model whose variables take this many MiB."""
 
     def build_big() -> Any:
         import tensorflow as tf

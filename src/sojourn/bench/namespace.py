@@ -1,4 +1,4 @@
-"""A network of our own, in which nothing but this benchmark can reach what it starts."""
+"""A private network namespace, in which only this benchmark can reach the servers it starts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _private = False
 
 
 def enter() -> bool:
-    """Leave the network for an empty one with a loopback. False if the system does not allow it.
+    """Move to an empty network with a loopback. Returns False if the system does not allow it.
 
     Must be called before any thread is started.
     """

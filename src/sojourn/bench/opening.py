@@ -1,4 +1,4 @@
-"""The price of a session: open to first result, and the memory it takes, against a process."""
+"""The cost of a session, in time to its first result and memory, against a fresh process."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ class _Switching:
         self._pool.close()
 
     def switch(self, x: np.ndarray) -> None:
-        """Lease the model that is not open, for which the other one is closed."""
+        """Lease the model that is not open, so that the other one has to be closed."""
         self.switch_times.append(self._timed(next(self._names), x))
 
     def open(self, x: np.ndarray) -> None:
-        """Lease a model while there is room."""
+        """Lease a model while there is room for it."""
         name = next(self._names)
         for other in ("one", "other"):
             self._pool.evict(other)
@@ -69,13 +69,13 @@ class _Switching:
             return time.perf_counter() - started
 
     def wait_for_spares(self) -> None:
-        """Until there are as many as are wanted."""
+        """Wait until the pool has all its spare workers ready."""
         while [spare.state for spare in self._pool.stats().spares] != ["ready"] * self._spares:
             time.sleep(0.01)
 
 
 class _DropIn:
-    """A graph that the program has built, in one drop-in session after the other."""
+    """A graph built in this program, run in one drop-in session after the other."""
 
     def __init__(self) -> None:
         import tensorflow as tf
@@ -89,7 +89,7 @@ class _DropIn:
         self.times: list[float] = []
 
     def open(self, x: np.ndarray) -> None:
-        """Open a session, initialise the graph there and run it."""
+        """Open a session, initialise the graph in it and run it."""
         from sojourn.compat import v1
 
         started = time.perf_counter()
@@ -147,7 +147,7 @@ def rows(progress: Callable[[str], None], *, quick: bool = False) -> Iterator[Ro
                     functools.partial(spared.switch, x),
                     functools.partial(spared.open, x),
                 ):
-                    spared.wait_for_spares()  # making one takes a processor
+                    spared.wait_for_spares()  # making a spare worker would use a core meanwhile
                     contestant()
             spared.wait_for_spares()
             process()

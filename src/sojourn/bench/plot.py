@@ -8,7 +8,7 @@ from sojourn.bench.harness import Row
 
 
 def draw(rows: Sequence[Row], path: str) -> None:
-    """One bar a ratio, with its limit as a line; 1.0 is the raw thing. Needs the `plot` extra."""
+    """Draw a bar per ratio, with its limit as a line; 1.0 is raw. Needs the `plot` extra."""
     from matplotlib.figure import Figure
 
     compared = [row for row in rows if row.ratio is not None]

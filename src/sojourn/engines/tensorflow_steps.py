@@ -1,7 +1,7 @@
 """Steps through TensorFlow's compiled callables: a fraction of what `Session.run` costs.
 
-The executor either runs a step on the calling thread (cheapest for small graphs, but without
-parallelism between ops) or on TensorFlow's pool. Which is faster is measured during the first
+The executor runs a step either on the calling thread (cheapest for small graphs, but without
+parallelism between ops) or on TensorFlow's pool. The faster one is measured during the first
 calls of each step. A step with an op that may block stays on the pool: on the calling thread it
 could wait for itself.
 """
@@ -32,7 +32,7 @@ _BLOCKING_PARTS = (
     "Lookup", "TensorArray", "Stack", "Mutex", "Collective", "Rendezvous", "Summary",
     "BatchFunction", "Unbatch",
 )  # fmt: skip
-# They hold resources of a step, or look something up, and wait for nothing.
+# Ops with these parts hold resources of a step or look something up, and wait for nothing.
 _PATIENT_PARTS = ("Lookup", "TensorArray", "Stack", "Summary")
 _WAITING_PARTS = tuple(part for part in _BLOCKING_PARTS if part not in _PATIENT_PARTS)
 _CONTROL_FLOW = frozenset(
@@ -41,10 +41,10 @@ _CONTROL_FLOW = frozenset(
     "RemoteCall SymbolicGradient MapDefun".split()
 )
 _LOOPS = frozenset("While StatelessWhile For NextIteration RefNextIteration".split())
-# A call is what its function does: TensorFlow puts the body in its place.
+# A call counts as what its function does: TensorFlow inlines the body.
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 _PRINTING_PARTS = ("Print", "PyFunc", "Logging")
-# They may keep what they are given beyond the step; the others only compute with it.
+# Ops with these parts may keep their inputs beyond the step; all others only compute with them.
 _KEEPING_PARTS = (
     "Assign", "Queue", "Stack", "TensorArray", "Stage", "Barrier", "Accumulator", "SessionHandle",
     "PyFunc", "Dataset", "Iterator", "Lookup", "HashTable", "Buffer", "List", "Map", "Scatter",
@@ -54,20 +54,20 @@ _KEEPING_PARTS = (
 
 @dataclass(frozen=True, slots=True)
 class StepFacts:
-    """What the ops of a step allow."""
+    """What the ops of a step can do."""
 
     may_block: bool
     may_wait: bool  # for another step
     may_keep_feeds: bool
     prints: bool
-    unfed: tuple[str, ...]  # placeholders that it cannot do without
-    changes_state: bool  # a variable or a table may be another one afterwards
-    loops: bool  # for as long as its inputs say, perhaps
+    unfed: tuple[str, ...]  # placeholders that must be fed and are not
+    changes_state: bool  # a variable or a table may have changed afterwards
+    loops: bool  # its duration may depend on its inputs
     ops: int
 
 
 def step_facts(graph: Any, feeds: Sequence[Any], fetches: Any, targets: Any) -> StepFacts:
-    """Look at every op that the step can reach, and into the functions these call."""
+    """Inspect every op that the step can reach, and the functions that these ops call."""
     fed = {t.ref() for t in feeds}
     stack = [t.op for t in fetches if t.ref() not in fed] + list(targets)
     seen: set[int] = set()
@@ -97,7 +97,7 @@ def step_facts(graph: Any, feeds: Sequence[Any], fetches: Any, targets: Any) -> 
         may_wait=any_has(_WAITING_PARTS),
         may_keep_feeds=any_has(_KEEPING_PARTS),
         prints=any_has(_PRINTING_PARTS),
-        # In a branch that is not taken a placeholder need not be fed.
+        # A placeholder in a branch that is not taken need not be fed.
         unfed=() if in_graph & SWITCHES else tuple(unfed),
         changes_state=any_has(CHANGING_PARTS),
         loops=bool(types & _LOOPS),
@@ -154,7 +154,7 @@ class CompiledStep:
         self.prints = facts.prints
         self.may_wait = facts.may_wait
         self.changes_state = facts.changes_state
-        # TensorFlow refuses to fetch what is fed; the answer is what came.
+        # TensorFlow refuses to fetch a fed tensor; its result is the fed value.
         places = {t.ref(): i for i, t in enumerate(feeds)}
         self._echoes = [(i, places[t.ref()]) for i, t in enumerate(fetches) if t.ref() in places]
         fetches = [t for t in fetches if t.ref() not in places]
@@ -168,7 +168,7 @@ class CompiledStep:
         self._run: Callable[[Arrays], Any] = _nothing_to_do
         if not fetches and not targets:
             return
-        if may_lack:  # a result, which callables would not tell
+        if may_lack:  # may lack a result, which callables would not report
             self._run = _PlainRun(session, *names)
             return
         self._run = pooled = StepCallable(session, *names, pool=0)
@@ -176,7 +176,7 @@ class CompiledStep:
             self._run = ExecutorTrial(self, _Later(session, *names, pool=_CALLING_THREAD), pooled)
 
     def run_first_by(self, make: Callable[..., Callable[[Arrays], Any]]) -> None:
-        """Let the first run go another way, made from the names of feeds, fetches and targets."""
+        """Let the first run take another way, made from the names of feeds, fetches and targets."""
         usual = self._run
         if usual is _nothing_to_do or isinstance(usual, _PlainRun):
             return
@@ -188,7 +188,7 @@ class CompiledStep:
         self._run = first
 
     def run(self, arrays: Arrays) -> Sequence[np.ndarray]:
-        """Run it once."""
+        """Run the step once."""
         results = self._run(arrays)
         if self._strings:
             results = [_as_array(result) for result in results]
@@ -207,7 +207,7 @@ class StepCallable:
     ) -> None:
         options = config_pb2.CallableOptions(feed=feeds, fetch=fetches, target=targets)
         options.run_options.inter_op_thread_pool = pool
-        self._callable = session._make_callable_from_options(options)  # it owns the handle
+        self._callable = session._make_callable_from_options(options)  # owns the handle
         self._session = session._session
         self._handle = self._callable._handle
 
@@ -217,7 +217,7 @@ class StepCallable:
 
 
 class _PlainRun:
-    """A step by TensorFlow's own `run`, which looks whether every fetched tensor has a value."""
+    """A step by TensorFlow's own `run`, which checks that every fetched tensor has a value."""
 
     def __init__(
         self, session: Any, feeds: list[str], fetches: list[str], targets: list[str]
@@ -230,7 +230,7 @@ class _PlainRun:
 
 
 class _Later:
-    """The same, compiled when it is first called: the first result need not wait for it."""
+    """A `StepCallable` compiled at its first call, so that the first result does not wait."""
 
     __slots__ = ("_arguments", "_callable", "_lock")
 
@@ -240,7 +240,7 @@ class _Later:
         self._lock = threading.Lock()
 
     def made(self) -> StepCallable:
-        """It, compiled by now."""
+        """Return the callable; compile it if needed."""
         with self._lock:
             self._callable = self._callable or StepCallable(*self._arguments)
             return self._callable
@@ -250,7 +250,7 @@ class _Later:
 
 
 class ExecutorTrial:
-    """Runs each call for real, on one executor or the other, and keeps the faster one."""
+    """Runs each call for real, on one executor or the other, and then keeps the faster one."""
 
     def __init__(
         self, step: CompiledStep, calling: Callable[[Arrays], Any], pooled: Callable[[Arrays], Any]
@@ -267,7 +267,7 @@ class ExecutorTrial:
         result = self._rivals[which](arrays)
         self._times[which].append(time.perf_counter() - started)
         if len(self._times[1]) > _TRIALS and len(self._times[0]) > _TRIALS:
-            # The first calls of each are spent on set-up; the quickest tells what it can do.
+            # The first call of each is set-up; the fastest one shows what the executor can do.
             calling, pooled = (min(times[1:]) for times in self._times)
             faster = self._rivals[0 if calling <= pooled else 1]
             self._step._run = faster.made() if isinstance(faster, _Later) else faster

@@ -1,11 +1,12 @@
 """Requests that an event loop waits for: no thread, only descriptors that the loop watches.
 
-Each loop that uses a worker has one of these, and touches it on its own thread only. A few requests
-are under way at a time, for a worker gains nothing from more; the others wait here in order. One
-that may wait for another (a queue) gets a lane of its own at once, or both would wait for ever.
+Each loop that uses a worker has one `AwaitedLanes`, used on the loop's own thread only. A few
+requests are under way at a time, because a worker gains nothing from more; the others wait here in
+order. A request that may wait for another one (a queue) gets its own lane at once, because
+otherwise both would wait forever.
 
-A request that was cancelled leaves its lane behind: it counts as taken until its late answer has
-come, so that callers who give up early do not pile up work in the worker.
+A request that was cancelled leaves its lane behind: the lane counts as taken until its late answer
+arrives, so that callers who give up early do not pile up work in the worker.
 """
 
 from __future__ import annotations
@@ -29,19 +30,19 @@ from sojourn.transport.lane import Answer, CallerLane, LaneRefused, PeerGone, si
 from sojourn.transport.patience import Learned
 from sojourn.values.rows import Rows
 
-# Requests under way at a time. For short ones a single lane is best: its server keeps looking for
-# the next and is never put to sleep, where several would take the interpreter lock from each other.
+# Requests under way at a time. For short requests a single lane is best: its server keeps spinning
+# for the next one and never blocks, where several would compete for the interpreter lock.
 WIDTH = max(2, CORES)
 _SHORT_SECONDS = 300e-6
-_TOGETHER_SECONDS = 1e-3  # that steps in one message may take: the first waits for the last
+_TOGETHER_SECONDS = 1e-3  # for all steps of one message: the first is answered with the last
 _TICK_SECONDS = 0.05
-# Looks at a word each time that the loop goes round. Few: others of the loop have something to do.
+# Spins in each iteration of the event loop. Few, because the loop has other tasks to run.
 _LOOKS_IN_A_ROUND = 30
-_ROUND_IN_LOOKS = 150  # what going round takes, in looks
+_ROUND_IN_LOOKS = 150  # time of one loop iteration, counted in spins
 
 
 class _Round:
-    """Awaited, it lets the loop go round once, as `asyncio.sleep(0)` does with more ado."""
+    """When awaited, lets the loop run one iteration, at less cost than `asyncio.sleep(0)`."""
 
     def __await__(self) -> Generator[None, None, None]:
         yield
@@ -57,19 +58,19 @@ class AwaitedLanes:
         self, lanes: Lanes, loop: asyncio.AbstractEventLoop, show: Callable[[], None]
     ) -> None:
         self._lanes = lanes
-        # Not the loop itself, which is the key that these lanes are found by: it could never go.
+        # Not the loop itself: it is the weak key of these lanes, which would keep it alive forever.
         self._loop_of_this = weakref.ref(loop)
-        self._show = show  # what the worker has printed
+        self._show = show  # shows what the worker has printed
         self._waiting: deque[Request] = deque()
         self._busy: dict[CallerLane, Bundle] = {}
         self._owed: list[tuple[CallerLane, int]] = []  # answers that nobody waits for any more
-        # Copies of our own: the lane's may be closed while the loop still watches.
+        # Duplicates of the bells: a lane may close its own while the loop still watches.
         self._bells: dict[CallerLane, int] = {}
         self._end_fd = -1
         self._ticking: asyncio.TimerHandle | None = None
         self._suspects: set[CallerLane] = set()
         self._learned = Learned()
-        self._seconds = _SHORT_SECONDS  # that the worker has needed for a request of late
+        self._seconds = _SHORT_SECONDS  # recent average that the worker took for a request
 
     @property
     def _loop(self) -> asyncio.AbstractEventLoop:
@@ -78,7 +79,7 @@ class AwaitedLanes:
         return loop
 
     def is_of(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Whether it is this loop's."""
+        """Whether these lanes belong to this loop."""
         return self._loop_of_this() is loop
 
     async def exchange(
@@ -91,7 +92,7 @@ class AwaitedLanes:
         prints: bool = True,
         deadline: float | None = None,
     ) -> Answer:
-        """Ask when it is this request's turn, and wait for the answer, whose arrays own their
+        """Send a request when it is its turn, and wait for the answer, whose arrays own their
         memory. Raises NoAnswer at the deadline and PeerGone when the worker has ended."""
         future: asyncio.Future[Answer] = self._loop.create_future()
         request = Request(future, meta, arrays, adoptable, may_wait, prints)
@@ -123,13 +124,13 @@ class AwaitedLanes:
             if self._ticking is not None and not self._busy:
                 while self._waiting and self._waiting[0].future.done():
                     self._waiting.popleft()
-                if not self._waiting:  # a timer that is left when the loop ends keeps our lanes
+                if not self._waiting:  # a timer left when the loop ends would keep the lanes alive
                     self._ticking.cancel()
                     self._ticking = None
 
     def drain(self, deadline: float | None) -> None:
-        """Wait for the answers to all that was asked, on this thread, which is the loop's: it
-        closes the session, and the loop cannot go on before it has."""
+        """Block the loop's own thread until all requests are answered: this thread closes the
+        session, and the loop cannot run until that is done."""
         while self._busy:
             lane = next(iter(self._busy))
             try:
@@ -142,7 +143,7 @@ class AwaitedLanes:
             self._answered(lane)
 
     def __del__(self) -> None:
-        # The loop is gone and has left these.
+        # The loop was freed without closing these.
         for fd in (*self._bells.values(), self._end_fd):
             if fd >= 0:
                 os.close(fd)
@@ -154,7 +155,7 @@ class AwaitedLanes:
         has_room = is_idle or request.may_wait or self._taken() < self._width
         try:
             lane = self._lanes.acquire() if has_room else None
-        except Exception as error:  # it was closed, or there are no descriptors left
+        except Exception as error:  # the session was closed, or no descriptors are left
             request.fail(error)
             return
         if lane is None:
@@ -200,13 +201,13 @@ class AwaitedLanes:
             try:
                 self._watch(lane)
             except PeerGone:
-                pass  # others may be waiting, too: `_tick` fails them all
+                pass  # other requests may be waiting too: `_tick` fails them all
         return True
 
     async def _look(self, request: Request, looks: int) -> bool:
-        """A lone request whose answer comes soon: looking for it while the loop goes round is
-        quicker than being woken, and everybody else gets their turn. Whether it was seen; if not,
-        the loop watches for it."""
+        """Spin for the answer to a lone request while the loop goes on. For a short step that is
+        faster than being woken, and every other task gets its turn. Returns whether the answer was
+        seen; if not, the loop watches for it."""
         lane, future = request.lane, request.future
         assert lane is not None
         for _ in range(0, looks, _LOOKS_IN_A_ROUND + _ROUND_IN_LOOKS):
@@ -245,13 +246,14 @@ class AwaitedLanes:
             if following is not None:
                 if not self._send(following, lane):
                     self._unwatch(lane)
-                    self._go_on()  # over another
+                    self._go_on()  # over another lane
                 return
         self._unwatch(lane)
         self._lanes.give_back(lane)
 
     def _on_end(self) -> None:
-        """The worker has ended. What it had to say was said before."""
+        """Take the last answers and fail all other requests: the worker has ended, and it wrote its
+        answers before that."""
         waiting, self._waiting = self._waiting, deque()
         self._owed.clear()
         for lane in list(self._busy):
@@ -266,13 +268,13 @@ class AwaitedLanes:
             request.fail(PeerGone())
 
     def _leave(self, request: Request) -> None:
-        """Its caller waits no longer, in most cases because the answer is there."""
+        """Forget a request whose caller no longer waits, usually because the answer has arrived."""
         lane = request.lane
         request.is_left = True
         bundle = None if lane is None else self._busy.get(lane)
         if bundle is not None and lane is not None and request in bundle.requests:
             if bundle.is_awaited:
-                return  # by others
+                return  # other callers still wait for it
             del self._busy[lane]
             under_way.discard(lane)
             self._unwatch(lane)
@@ -280,11 +282,11 @@ class AwaitedLanes:
             self._lanes.abandon(lane)
             self._go_on()
         elif lane is None:
-            request.arrays = ()  # it may stand in the queue for a while
+            request.arrays = ()  # the request may stay in the queue for a while
             request.future.cancel()
 
     def _go_on(self) -> None:
-        """Send what waits, as far as there are lanes."""
+        """Send the waiting requests, as far as lanes are free."""
         waiting, self._waiting = self._waiting, deque()
         try:
             while waiting:
@@ -299,8 +301,8 @@ class AwaitedLanes:
     # -- watching --------------------------------------------------------------------------------
 
     def _watch(self, lane: CallerLane) -> None:
-        """Have the loop tell us of its answer and of the worker's end, or `_tick`, where there is
-        no descriptor left for it."""
+        """Have the loop watch for the lane's answer and the worker's end. If no descriptor is left
+        for that, `_tick` finds both."""
         if lane in self._bells:
             return
         self._tick_later()
@@ -311,7 +313,7 @@ class AwaitedLanes:
                 self._end_fd = os.dup(self._lanes.pidfd)
                 self._loop.add_reader(self._end_fd, self._on_end)
         except OSError as error:
-            if error.errno == errno.EBADF:  # another thread has buried the worker meanwhile
+            if error.errno == errno.EBADF:  # another thread has reaped the worker meanwhile
                 raise lane.peer_gone() from None
 
     def _unwatch(self, lane: CallerLane) -> None:
@@ -323,7 +325,7 @@ class AwaitedLanes:
             self._stop_reading(fd)
 
     def _stop_reading(self, fd: int) -> None:
-        if not self._loop.is_closed():  # then it watches nothing any more
+        if not self._loop.is_closed():  # a closed loop watches nothing
             self._loop.remove_reader(fd)
         os.close(fd)
 
@@ -332,7 +334,7 @@ class AwaitedLanes:
             self._ticking = self._loop.call_later(_TICK_SECONDS, self._tick)
 
     def _tick(self) -> None:
-        """Now and then, while something takes its time: what nothing else would tell us."""
+        """Check periodically, while requests are under way, for what no descriptor reports."""
         self._ticking = None
         if any(bundle.requests[0].prints for bundle in self._busy.values()):
             self._show()
@@ -347,7 +349,7 @@ class AwaitedLanes:
             under_way.discard(lane)
             self._unwatch(lane)
             self._lanes.give_up(lane)
-        self._suspects = refused  # one that ends closes its files a moment earlier
+        self._suspects = refused  # not at once: an ending worker closes its files a moment earlier
         if self._waiting:
             self._go_on()
         if self._busy or self._waiting:
@@ -355,5 +357,6 @@ class AwaitedLanes:
 
 
 def _giving(error: Exception) -> Callable[[], Exception]:
-    """In a variable of the frame that it was raised in, it would keep itself and our lanes."""
+    """Return a function that returns the error. Stored in a local variable of the frame that raised
+    it, the error would keep itself and the lanes alive."""
     return lambda: error

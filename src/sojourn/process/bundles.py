@@ -1,7 +1,7 @@
-"""Requests that an event loop has for a worker, and which of them go together.
+"""Requests that an event loop has for a worker, and which of them are sent together.
 
-Short steps of one plan that wait together go in one message and are answered in one: a worker that
-is woken for each would spend its time on being woken.
+Short steps of one plan that wait at the same time go in one message and are answered in one: a
+worker that is woken for each step would spend its time waking up.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from sojourn.transport.headers import ProtocolError
 from sojourn.transport.lane import Answer, CallerLane
 from sojourn.values.rows import Rows
 
-# A power of two, as is every number of requests that go together: there are few layouts then.
+# A power of two, as is the number of requests in every bundle, so that few layouts occur.
 _MOST_TOGETHER = 16
-_TOGETHER_BYTES = 16 * 1024  # that one of them may bring
+_TOGETHER_BYTES = 16 * 1024  # the most that one request of a bundle may carry
 
 
 class Request:
@@ -47,12 +47,12 @@ class Request:
         self.may_wait = may_wait
         self.prints = prints
         self.lane: CallerLane | None = None
-        self.has_waited = False  # for its turn
-        self.is_left = False  # its caller waits no longer
+        self.has_waited = False  # in the queue, for its turn
+        self.is_left = False  # its caller no longer waits
 
     @property
     def is_small(self) -> bool:
-        """Whether it may go together with others."""
+        """Whether it may be sent together with others."""
         return (
             self.meta[0] == STEP
             and not (self.may_wait or self.prints)
@@ -68,14 +68,14 @@ class Request:
 
 
 def _cost(array: np.ndarray | Rows) -> int:
-    """Bytes to copy. Those of objects are not known before they are, and may not cross at all."""
+    """Return the bytes to copy. For objects they are unknown before the copy, which may fail."""
     if array.dtype.kind == "O":
         return _TOGETHER_BYTES + 1
     return math.prod(array.shape) * array.dtype.itemsize
 
 
 class Bundle:
-    """Requests that are answered together, in most cases a single one."""
+    """Requests that are answered together; usually a single one."""
 
     __slots__ = ("requests",)
 
@@ -98,7 +98,7 @@ class Bundle:
         return bundle_meta(first.meta, len(self.requests)), arrays
 
     def fail(self, error: Callable[[], BaseException]) -> None:
-        """With an error of its own for each."""
+        """Fail each request with an error of its own."""
         for request in self.requests:
             request.fail(error())
 
@@ -111,7 +111,7 @@ class Bundle:
 
 
 def _parts(answer: Answer, count: int) -> list[Answer]:
-    """The answer to each request of a bundle."""
+    """Return the answer to each request of a bundle."""
     status, meta, arrays = answer
     failures: list[bytes | None] = [None] * count
     if status == SOME_FAILED:
@@ -133,7 +133,7 @@ def _parts(answer: Answer, count: int) -> list[Answer]:
 
 
 def next_bundle(waiting: deque[Request], most: int) -> Bundle | None:
-    """What is sent next: who has waited longest, and of those behind it the ones like it."""
+    """Return what to send next: the request that has waited longest, and similar ones behind it."""
     while waiting and waiting[0].future.done():
         waiting.popleft()
     if not waiting:

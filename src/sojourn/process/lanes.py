@@ -1,8 +1,8 @@
 """The lanes between a client and one worker: opened on demand, reused, and never mixed up.
 
-A lane whose caller went away before the answer came (Ctrl-C, a timeout) is abandoned: not used
-again until its late answer has arrived. Whatever fails here because the worker has ended raises
-PeerGone; what that means is for the worker's handle to find out.
+A lane whose caller left before the answer arrived (Ctrl-C, a timeout) is abandoned: it is not used
+again until its late answer has arrived. Any failure here because the worker has ended raises
+PeerGone; the worker's handle finds out how it ended.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ T = TypeVar("T")
 _Rows = tuple[memoryview, memoryview]
 _Bells = tuple[int, int]
 
-_SETTLE_SECONDS = 0.002  # between two looks
+_SETTLE_SECONDS = 0.002  # between two checks
 
-# Steps under way in this process, over all workers. With more of them than pairs of cores, no
-# lane spins. A set, because adding and discarding are atomic where counting is not.
+# Steps under way in this process, over all workers. While there are more than `SPINNERS_AT_MOST`,
+# no lane spins. A set, because adding and discarding are atomic and counting is not.
 under_way: set[CallerLane] = set()
 
 
@@ -60,20 +60,20 @@ class Lanes:
         trusted: bool = True,
         most_bytes: int | None = None,
     ) -> None:
-        """`most_bytes` is the most that an answer may take, None if there is no limit."""
+        """`most_bytes` limits the size of an answer, None: no limit."""
         self.name = name
         self._is_trusted = trusted
         self._most_bytes = most_bytes
         self._control = control
         self.pidfd = pidfd
         self._board: Segment | None
-        self._count = 0  # in both directions
+        self._count = 0  # lanes in both directions
         self._all: list[CallerLane] = []
         self._their_bells: dict[int, int] = {}
         self._free: list[CallerLane] = []
         self._abandoned: list[CallerLane] = []
         self._lock = threading.Lock()
-        # For a Ctrl-C that comes before anything else knows of it: first the net, then the file.
+        # First the net, then the file: a Ctrl-C may arrive before anything else owns the file.
         made: list[int] = []
         self._net = net(self, close_all, made)
         self._board, self._board_fd = Segment.create(board.BYTES)
@@ -89,7 +89,7 @@ class Lanes:
         deadline: float | None = None,
         while_waiting: Callable[[], None] | None = None,
     ) -> Answer:
-        """Ask over a free lane and wait for the answer, whose arrays own their memory."""
+        """Send a request over a free lane; return the answer, whose arrays own their memory."""
         try:
             lane = self._free.pop()
         except IndexError:
@@ -106,7 +106,7 @@ class Lanes:
         except BaseException as error:
             self.abandon(lane)
             if self.is_closed and isinstance(error, OSError | ValueError):
-                # A handler of a signal has closed the session in the midst of this.
+                # A signal handler has closed the session during this exchange.
                 raise lane.peer_gone() from None
             raise
         finally:
@@ -114,43 +114,43 @@ class Lanes:
         self._free.append(lane)
         return answer
 
-    # -- for those who wait elsewhere ------------------------------------------------------------
+    # -- for callers that wait elsewhere ---------------------------------------------------------
 
     def acquire(self, *, is_last_welcome: bool = False) -> CallerLane | None:
-        """A lane to send over, at once; None if all that there can be are taken."""
+        """Return a lane to send over, without waiting; None if all possible lanes are in use."""
         try:
             return self._free.pop()
         except IndexError:
             return self._found_or_wired(is_last_welcome)
 
     def give_back(self, lane: CallerLane) -> None:
-        """Its answer was taken."""
+        """Return the lane to the free list, once its answer was taken."""
         self._keep(lane, self._free)
 
     def abandon(self, lane: CallerLane) -> None:
-        """Its answer is no longer waited for."""
+        """Set the lane aside: nobody waits for its answer any more."""
         self._keep(lane, self._abandoned)
 
     def _keep(self, lane: CallerLane, lanes: list[CallerLane]) -> None:
-        if self._board is not None:  # else all are closed, and this one's memory goes with it
+        if self._board is not None:  # else all lanes are closed, and this one is freed with them
             lanes.append(lane)
 
     def give_up(self, lane: CallerLane) -> None:
-        """The worker could not take its end: only its number is spent."""
+        """Close a lane whose end the worker could not open. Only its number is used up."""
         with self._lock:
-            if lane in self._all:  # else all are closed
+            if lane in self._all:  # else all lanes are closed
                 self._all.remove(lane)
             lane.close()
 
     def refusal_of(self, lane: CallerLane) -> SojournError:
-        """What to raise if the worker could not take its end of the lane."""
+        """Return the error to raise if the worker could not open its end of the lane."""
         why = "its worker may not open more files or start more threads"
         if lane.index == 0:
             return PlatformError(f"session {self.name!r} cannot be used: {why}")
         return SessionBusy(f"session {self.name!r} cannot take another concurrent call: {why}")
 
     def settle(self, deadline: float | None) -> None:
-        """Wait until every request that was sent has been answered, also what nobody waits for any
+        """Wait until every request that was sent has been answered, even if nobody waits for it any
         more. Raises NoAnswer at the deadline and PeerGone when the worker has ended."""
         while self._is_one_under_way():
             if self.has_peer_ended():
@@ -161,27 +161,27 @@ class Lanes:
 
     def _is_one_under_way(self) -> bool:
         with self._lock:
-            for lane in self._all:  # none once they are closed
-                # The words themselves: a Ctrl-C may have kept the lane from knowing what was sent.
+            for lane in self._all:  # empty once they are closed
+                # The words themselves: a Ctrl-C may have kept the lane from recording a request.
                 mine, theirs = self._rows(lane.index)
                 if mine[SEQUENCE] != theirs[SEQUENCE] and not lane.is_refused:
                     if theirs[BEGUN] != mine[SEQUENCE]:
-                        ring(self._their_bells[lane.index])  # nor may it have been rung
+                        ring(self._their_bells[lane.index])  # which may not have rung either
                     return True
         return False
 
     def open_reverse(self) -> ServerLane:
-        """A lane over which the worker asks and we answer."""
+        """Return a lane over which the worker asks and this process answers."""
         with self._lock:
             return self._wire(True, lambda _, rows, ours, bells: ServerLane(rows, ours, bells))
 
     def close(self) -> None:
-        """Give back every descriptor and the board's memory."""
+        """Close every descriptor and free the board's memory."""
         with held_or_stopped(self._lock):
             self._close()
 
     def after_fork_in_child(self) -> None:
-        """The same, in a fork of the client, where the lock's owner may not exist."""
+        """Close them in a fork of the client, where the owner of the lock may not exist."""
         self._lock = threading.Lock()
         self._close()
 
@@ -190,7 +190,7 @@ class Lanes:
             lane.close()
         for lanes in (self._all, self._free, self._abandoned):
             lanes.clear()
-        self._board = None  # what still holds the session does not hold this memory
+        self._board = None  # so that references to the session do not keep this memory
         self._forget_board_fd()
 
     def _another(self, deadline: float | None) -> CallerLane:
@@ -212,10 +212,10 @@ class Lanes:
             if self._board is None:
                 raise PeerGone  # closed meanwhile
             for lane in self._abandoned:
-                if lane.has_answer:  # it has come late and is of no interest
+                if lane.has_answer:  # late, and nobody needs it
                     self._abandoned.remove(lane)
                     return lane
-            # The last is for those who do not wait for ever, such as a close that cancels.
+            # The last lane is for callers with a deadline, such as a close that cancels.
             if self._count >= board.LANES - (not is_last_welcome):
                 return None
             lane = self._wire(False, self._caller_lane)
@@ -232,19 +232,19 @@ class Lanes:
 
     @property
     def is_closed(self) -> bool:
-        """Whether what a lane raises tells of that, and of nothing else."""
+        """Whether the lanes were closed, which then explains every error that a lane raises."""
         return self._board is None
 
     def has_peer_ended(self) -> bool:
         """Whether the worker has ended."""
         if self._board is None:
-            return True  # closed, and the number may be another file's by now
+            return True  # closed: the descriptor's number may belong to another file by now
         poll = select.poll()
         poll.register(self.pidfd, select.POLLIN)
         return bool(poll.poll(0))
 
     def _wire(self, reverse: bool, make: Callable[[int, _Rows, socket.socket, _Bells], T]) -> T:
-        """Connect one more lane: made of its number, words, our end, and the two bells."""
+        """Connect one more lane: `make` builds our end from its number, words, socket and bells."""
         index = self._count
         if index >= board.LANES:
             raise SessionBusy(f"session {self.name!r} has {index} calls under way, the most it can")
@@ -257,7 +257,7 @@ class Lanes:
             fds = [theirs.fileno(), *bells]
             if self._board_fd >= 0:
                 fds.append(self._board_fd)
-            # Counted before it is sent: after a Ctrl-C in between, the next has another number.
+            # Counted before it is sent: a Ctrl-C in between must not reuse the number.
             self._count += 1
             frames.send(self._control, OpenLane(index, reverse), fds)
             self._forget_board_fd()

@@ -1,4 +1,4 @@
-"""The client's handle on one worker: call it, measure it, end it, and say how it ended."""
+"""The client's handle on one worker: call it, measure it, end it, and report how it ended."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from sojourn.process.awaiting import AwaitedLanes
 
 T = TypeVar("T")
-# What ends an exchange before its answer: the worker's end, nonsense, the deadline.
+# What ends an exchange before its answer: the worker's end, a protocol error, the deadline.
 _INTERRUPTED = (PeerGone, ProtocolError, TimeoutError)
 _KILL_GRACE_SECONDS = 1.0
 
@@ -57,11 +57,11 @@ class Worker(ForkedProcess):
         is_spare: bool = False,
         deadline: float | None = None,
     ) -> None:
-        """Raises NoAnswer if there is none by the deadline. What becomes of a spare one is decided
-        by `hand_over`."""
+        """Fork the worker. Raises NoAnswer if it has not started by the deadline. A spare worker
+        gets its session later, by `hand_over`."""
         super().__init__(name, zygote_for(framework), is_spare)
         self._memory_bytes = memory_bytes
-        # Who trusts a worker takes whatever it answers, and shows whatever it says.
+        # The client of a trusted worker accepts whatever it answers and shows whatever it prints.
         self._is_trusted = readable_paths is None
         self._most_bytes: int | None = None
         if memory_bytes is not None and not self._is_trusted:
@@ -71,7 +71,7 @@ class Worker(ForkedProcess):
         self._awaited_latest: Callable[[], AwaitedLanes | None] = lambda: None
         self._environment = environment
         surroundings = self._surroundings(environment)
-        if is_spare:  # it logs to its session, once it has one
+        if is_spare:  # it logs to its session once it has one
             surroundings = msgspec.structs.replace(surroundings, logging=None)
         self._settings = surroundings.settings()
         order = Fork(
@@ -95,8 +95,8 @@ class Worker(ForkedProcess):
         )
 
     def _start(self, order: Fork, deadline: float | None) -> None:
-        # Whatever is refused or interrupted here, what was made before it goes; a process that was
-        # forked already ends with its lifeline. The net is for a Ctrl-C that comes right after.
+        # If anything here is refused or interrupted, everything made before it is closed; a process
+        # that was already forked ends with its lifeline. The net is for a Ctrl-C right afterwards.
         held: list[Any] = []
         self._net = net(self, _close_all, held)
         with contextlib.ExitStack() as undo, contextlib.ExitStack() as theirs:
@@ -121,7 +121,7 @@ class Worker(ForkedProcess):
             undo.pop_all()
 
     def _discard(self) -> None:
-        """It was forked, but will never be used."""
+        """End and reap a worker that was forked but will never be used."""
         self.kill()
         self._reap()
         os.close(self.pidfd)
@@ -129,15 +129,15 @@ class Worker(ForkedProcess):
     # -- spare ---------------------------------------------------------------------------------
 
     def warm(self, deadline: float | None = None) -> None:
-        """Have its framework do what the first model would wait for."""
+        """Have the framework do the set-up that the first model would otherwise wait for."""
         self.call("warm", {}, deadline=deadline)
 
     def fits(self, framework: str, environment: dict[str, str] | None) -> bool:
-        """Whether a spare worker could be the one of a session with these options."""
+        """Whether this spare worker could serve a session with these options."""
         return self._zygote is zygote_for(framework) and self._is_like_new(environment)
 
     def is_stale(self) -> bool:
-        """Whether a spare worker has died, or would be another one if it were made now."""
+        """Whether this spare worker has died, or differs from one that would be made now."""
         return not self._is_like_new(self._environment)
 
     def _is_like_new(self, environment: dict[str, str] | None) -> bool:
@@ -147,7 +147,7 @@ class Worker(ForkedProcess):
     def hand_over(
         self, name: str, environment: dict[str, str] | None, deadline: float | None
     ) -> None:
-        """Make a spare worker the one of a session, as if it had been forked for it just now."""
+        """Give a spare worker to a session, as if it had just been forked for it."""
         surroundings = self._surroundings(environment)
         self.call("hand_over", HandOver(name, surroundings), deadline=deadline)
         self.name = self._lanes.name = name
@@ -180,7 +180,7 @@ class Worker(ForkedProcess):
     async def astep(
         self, step: PreparedStep, arrays: Sequence[np.ndarray | Rows], deadline: float | None
     ) -> list[np.ndarray]:
-        """The same, awaited."""
+        """Run a prepared step, awaited."""
         try:
             status, answer, results = await self._awaited().exchange(
                 step.meta,
@@ -231,7 +231,7 @@ class Worker(ForkedProcess):
         deadline: float | None = None,
         may_wait: bool = True,
     ) -> tuple[Any, list[np.ndarray]]:
-        """The same, awaited."""
+        """Have the engine carry out a named operation, awaited."""
         try:
             answer = await self._awaited().exchange(
                 call_meta(name, arguments), arrays, may_wait=may_wait, deadline=deadline
@@ -251,8 +251,8 @@ class Worker(ForkedProcess):
             raise self._death(error) from None
 
     def _awaited(self) -> AwaitedLanes:
-        """The lanes as the loop that runs here uses them."""
-        import asyncio  # by those who use it already
+        """Return the lanes as the running event loop uses them."""
+        import asyncio  # only its users get here: they have imported it already
 
         from sojourn.process.awaiting import AwaitedLanes
 
@@ -263,18 +263,18 @@ class Worker(ForkedProcess):
         awaited = self._awaited_by.get(loop)
         if awaited is None:
             awaited = self._awaited_by[loop] = AwaitedLanes(self._lanes, loop, self.output.show)
-        self._awaited_latest = weakref.ref(awaited)  # the loop may go, and take it along
+        self._awaited_latest = weakref.ref(awaited)  # the loop may be freed, and these lanes too
         return awaited
 
     def settle(self, deadline: float | None) -> None:
-        """Wait until it carries out nothing any more, also of what nobody waits for."""
+        """Wait until the worker carries out no request, not even one that no caller waits for."""
         try:
             self._lanes.settle(deadline)
         except _INTERRUPTED as error:
             raise self._what_it_means(error) from None
 
     def drain_awaited(self, deadline: float | None) -> None:
-        """Wait for what the event loop of this very thread waits for, which cannot do so now."""
+        """Wait for the requests of this thread's event loop, which is blocked meanwhile."""
         if not self._awaited_by or self.is_foreign:
             return
         import asyncio
@@ -297,23 +297,23 @@ class Worker(ForkedProcess):
             return self._death(error)
 
     def answer_with(self, answer: callbacks.Answer) -> None:
-        """From now on the worker may ask us, and `answer` is what it hears, from our threads."""
+        """Let the worker ask questions from now on; `answer` answers them, on client threads."""
         self._answering = callbacks.Answering(
             self._lanes.open_reverse, answer, self.kill, self.name
         )
 
     def is_calling_us(self) -> bool:
-        """Whether this thread answers a question of the worker's, which waits for the answer."""
+        """Whether this thread is answering a question of the worker, which waits for the answer."""
         return self._answering is not None and self._answering.is_answering_here()
 
     def _death(self, error: Exception) -> WorkerDied:
         forget_frames(error)
         if not isinstance(error, PeerGone):
-            # What answers there is no longer a worker of ours.
+            # The process that answers is no longer a worker to trust.
             self.kill()
             return WorkerDied(f"broke the protocol ({error}) and was ended", "")
         if not self._wait_for_end(_KILL_GRACE_SECONDS):
-            self.kill()  # it lives, but has closed its end
+            self.kill()  # it is alive, but has closed its end
         ending = self._reap()
         self.output.show()
         last_words = self.output.last_words()
@@ -327,13 +327,13 @@ class Worker(ForkedProcess):
         return WorkerDied(f"{ending} (its memory is limited to {limit})", last_words, error.begun)
 
     def death(self) -> WorkerDied | None:
-        """How it died, once it has."""
+        """Return how the worker died; None while it is alive."""
         return None if self.is_alive else self._death(PeerGone())
 
     # -- ending --------------------------------------------------------------------------------
 
     def end(self, grace_seconds: float = _KILL_GRACE_SECONDS) -> Ending:
-        """Ask it to end, kill it if it does not within the grace, and reap it."""
+        """Ask the worker to end, kill it if it does not within the grace, and reap it."""
         if self.is_foreign:
             return Ending(None)
         if self._ending is None:
@@ -341,13 +341,13 @@ class Worker(ForkedProcess):
             try:
                 frames.send(self._control, Close())
             except OSError:
-                pass  # it has ended, or reads no more
+                pass  # it has ended, or no longer reads
             if not self._wait_for_end(grace_seconds):
                 self.kill()
         return self._reap()
 
     def release(self) -> None:
-        """Give back the descriptors. The worker must have ended."""
+        """Close the descriptors. The worker must have ended."""
         if self._answering is not None:
             self._answering.stop()
         self._awaited_by.clear()
@@ -366,7 +366,7 @@ class Worker(ForkedProcess):
             os.close(pidfd)
 
     def _after_fork_in_child(self) -> None:
-        # The child must not keep the parent's worker alive, nor talk to it.
+        # The child must neither keep the parent's worker alive nor talk to it.
         self.is_foreign = True
         self._awaited_by.clear()
         self._lock = threading.Lock()

@@ -1,8 +1,8 @@
 """One step's way through a session: begin, send, wait, take, account.
 
 Every step goes this way, awaited or not, of a session, a lease or the drop-in, and so does every
-operation of the engine that others may accompany. The object is also the token by which the session
-knows who is inside.
+operation of the engine that may run beside others. The object is also the token by which the
+session knows which callers are inside.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from sojourn.session.stay import Stay
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-# How often an awaiting step looks whether those with exclusive use have finished.
+# How often an awaiting step checks whether the holders of exclusive use have finished.
 _LOOK_SECONDS = 0.005
 _UNDER_WAY = "a step was under way: its outcome is unknown"
 _NOT_BEGUN = "a step was being prepared and has not begun"
 
 
 class Step:
-    """From `with` to the end of the block, the caller takes part in a session."""
+    """A context manager: until the block ends, the caller takes part in a session."""
 
     __slots__ = (
         "_is_sent", "_stay", "_timeout", "_what",
@@ -48,8 +48,8 @@ class Step:
         counts: bool = True,
         task: weakref.ref[Any] | None = None,
     ) -> None:
-        """`what` is the operation, None for a step; `task` is what awaits it, None: the thread
-        waits itself."""
+        """`what` is the operation, None for a step; `task` is the task that awaits it, None if the
+        thread itself waits."""
         self._stay = stay
         self.deadline = deadline
         self._timeout = timeout
@@ -57,7 +57,7 @@ class Step:
         self.counts = counts
         self.task = task
         self._is_sent = False
-        self.is_left_behind = False  # by those who have replaced the worker that it is for
+        self.is_left_behind = False  # set when the worker that it was prepared for is replaced
         self.thread = get_ident()
         self.started = 0.0
 
@@ -65,10 +65,10 @@ class Step:
 
     def __enter__(self) -> Step:
         if self.started:
-            return self  # its turn has come before
+            return self  # its turn came earlier: it has begun
         stay = self._stay
         if stay.comeback is not None:
-            stay.notice_death()  # while it was idle: another takes its place first
+            stay.notice_death()  # the worker may have died while idle: it is replaced first
         while True:
             try:
                 stay.lifecycle.begin_step(self)
@@ -81,12 +81,12 @@ class Step:
                 stay.come_back(self.deadline)
 
     def begins_at_once(self) -> bool:
-        """Begin what is awaited, unless it has to wait for its turn."""
+        """Begin an awaited step, unless it has to wait for its turn; return whether it began."""
         return self._stay.comeback is None and self._stay.lifecycle.begin_step(self)
 
     async def turn(self) -> Step:
-        """To be awaited before `with`, where nothing may block: begins once those who are alone
-        with the session have finished, and a worker that died has been replaced."""
+        """Begin without blocking; await it before `with`. Waits until exclusive users of the
+        session have finished, and a worker that died has been replaced."""
         import asyncio
 
         stay = self._stay
@@ -106,8 +106,8 @@ class Step:
             await asyncio.sleep(_LOOK_SECONDS)
 
     def is_there(self, frame: FrameType | None) -> bool:
-        """Whether it is still to be finished, if its thread is at this frame. A thread that is in
-        none of our functions is in no step of ours; nor is a task that is over."""
+        """Whether the step is still to be finished, if its thread is at this frame. A thread that
+        is in no function of this package is in no step; a task that is done is in none either."""
         if self.task is not None:
             task = self.task()
             return not (task is None or task.done() or task.get_loop().is_closed())
@@ -117,7 +117,7 @@ class Step:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether a task of an event loop finishes it, not the thread that began it."""
+        """Whether a task of an event loop finishes it, rather than the thread that began it."""
         return self.task is not None
 
     # -- send, wait, take --------------------------------------------------------------------------
@@ -125,16 +125,16 @@ class Step:
     def run(self, plan: StepPlan, arrays: Sequence[Any]) -> Sequence[np.ndarray]:
         """Run a step of the plan."""
         backend = self._stay.backend
-        if self.is_left_behind:  # looked at second: to the next worker its plan means another step
+        if self.is_left_behind:  # checked after reading the backend: a new worker has other plans
             raise self._left_behind()
         if plan.changes_state:
-            self._stay.changed = True  # before, because a step that fails may have changed some
+            self._stay.changed = True  # before the step: one that fails may have changed something
         self._is_sent = True
         outputs = backend.step(plan.step, arrays, self.deadline)  # type: ignore[union-attr]
         return outputs if len(outputs) == plan.output_count else self._refuse(outputs, plan)
 
     async def arun(self, plan: StepPlan, arrays: Sequence[Any]) -> Sequence[np.ndarray]:
-        """The same, awaited."""
+        """Run a step of the plan, awaited."""
         backend = self._stay.backend
         if self.is_left_behind:
             raise self._left_behind()
@@ -154,7 +154,7 @@ class Step:
 
     @property
     def is_run(self) -> bool:
-        """Whether it counts as one. What never reaches the engine does not."""
+        """Whether it counts as a run. A step that never reaches the engine does not."""
         return self.counts and (self._is_sent or self._what is not None)
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
@@ -174,14 +174,14 @@ class Step:
         if failure is None:
             return False
         if self._may_be_repeated(error):
-            return True  # the caller asks the next worker
+            return True  # the caller repeats it with the next worker
         try:
             raise failure from None
         finally:
-            del failure, error, trace  # it knows this frame: known here, it would stay
+            del failure, error, trace  # the errors refer to this frame: referenced here, they stay
 
     def _may_be_repeated(self, error: BaseException | None) -> bool:
-        """Whether a dead worker has never seen it, and another one takes its place."""
+        """Whether the dead worker never saw the step, and another worker takes its place."""
         if self._what is not None or not isinstance(error, WorkerDied):
             return False
         return not error.begun and self._stay.can_come_back

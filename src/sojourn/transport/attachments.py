@@ -1,9 +1,9 @@
 """Arrays that lie outside their message, in a memory file of their own that is handed over once.
 
-Towards a worker these are the caller's placed arrays: only their place crosses. Towards a client
-they are large results: the caller gets the memory itself instead of a copy, and the worker uses a
-file again when the caller has let go of what was in it. If the caller keeps it, the worker makes
-another, so that what is kept never grows a file.
+Towards a worker these are the caller's placed arrays: only their location crosses. Towards a client
+they are large results: the caller receives the memory itself instead of a copy, and the worker
+reuses a file once the caller has released the result in it. While the caller keeps the result, the
+worker makes another file, so that files do not grow with the results that a caller keeps.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from sojourn.transport.headers import Block, Described, ProtocolError, read
 from sojourn.transport.mapping import Mapping, address_of
 from sojourn.transport.segment import Segment, SegmentError, checked_size
 
-# Below this, writing a new header costs more than copying the array.
+# In bytes. Below these sizes, writing a new header costs more than copying the array.
 PLACED_AT_LEAST = 128 * 2**10
 HANDED_OVER_AT_LEAST = 512 * 2**10
 _PLACED_FILES = 16
-# A result's file that was not needed for this many answers is given up, by both sides.
+# Both sides give up a result's file that was not needed for this many answers.
 _PATIENCE = 64
 _NEVER = 2**63
-HandOver = Callable[[int, int], None]  # a descriptor, and the number that the file goes by
+HandOver = Callable[[int, int], None]  # takes a descriptor and the file's number
 
 
 class Attacher(Protocol):
     """The writing end."""
 
     def wants(self, arrays: Sequence[Any]) -> bool:
-        """Whether one of these would be attached."""
+        """Return whether at least one of the arrays would be attached."""
 
     def begin(self) -> None:
-        """Another message is being written: what the last one used may go by other numbers."""
+        """Start another message: the numbers of the files in the last one may be reused."""
 
     def attach(self, block: Block, hand_over: HandOver) -> bool:
         """Place the block outside the message, if that pays."""
@@ -50,22 +50,22 @@ class Attached(Protocol):
     """The reading end."""
 
     def receive(self, number: int, fd: int) -> None:
-        """A file has come, to go by this number from now on."""
+        """Map a file that arrived; this number refers to it from now on."""
 
     def view(self, described: Described, sequence: int) -> np.ndarray:
-        """The array that lies in one of the files."""
+        """Return the array that lies in one of the files."""
 
     def close(self) -> None:
-        """Give back the descriptors."""
+        """Close the descriptors."""
 
 
 class PlacedFiles:
-    """The caller's end: what the user has placed is not copied."""
+    """The caller's end for requests: arrays that the user has placed are not copied."""
 
     def __init__(self) -> None:
-        # Which file goes by which number; the one that was used least lately comes first. The
-        # reader's mapping keeps no memory: a file's memory is given back with its last array. Only
-        # that of one that a fork has too is kept, until its number goes to another.
+        # The number of each file, least recently used first. The reader's mapping keeps no memory
+        # alive: a file's memory is freed with its last array. Only a file that a fork shares keeps
+        # its memory, until its number is reused for another file.
         self._numbers: OrderedDict[int, tuple[weakref.ref[placed.MemoryFile], int]] = OrderedDict()
         self._in_message: set[int] = set()  # numbers that the message refers to
 
@@ -96,26 +96,26 @@ class PlacedFiles:
         return True
 
     def _number_of(self, file: placed.MemoryFile, hand_over: HandOver) -> int | None:
-        """The number that the file goes by; None if this message needs all of them already."""
+        """Return the file's number; None if this message already uses all numbers."""
         key = id(file)
         known = self._numbers.get(key)
         if known is not None and known[0]() is file:
             self._numbers.move_to_end(key)
             return known[1]
-        taken_over = None if known is None else key  # another one had its address
+        taken_over = None if known is None else key  # a freed file had the same id
         if known is None and len(self._numbers) == _PLACED_FILES:
             taken_over = self._least_lately_used()
             if taken_over is None:
                 return None
         number = len(self._numbers) + 1 if taken_over is None else self._numbers[taken_over][1]
-        hand_over(file.fd, number)  # may fail: until now nothing has changed
+        hand_over(file.fd, number)  # may fail: nothing has been changed before this
         if taken_over is not None:
             del self._numbers[taken_over]
         self._numbers[key] = (weakref.ref(file), number)
         return number
 
     def _least_lately_used(self) -> int | None:
-        """Of those that the message does not refer to."""
+        """Return the key of the least recently used file that the message does not refer to."""
         for key, (_, number) in self._numbers.items():
             if number not in self._in_message:
                 return key
@@ -123,7 +123,7 @@ class PlacedFiles:
 
 
 class MappedFiles:
-    """The worker's end of these: each file is mapped once."""
+    """The worker's end for placed arrays: each file is mapped once."""
 
     def __init__(self) -> None:
         self._files: dict[int, Segment] = {}
@@ -144,7 +144,7 @@ class MappedFiles:
 
 
 class ResultFiles:
-    """The worker's end: large results go into files that the caller may keep."""
+    """The worker's end for results: large results go into files that the caller may keep."""
 
     def __init__(self, callers_words: memoryview) -> None:
         self._words = callers_words
@@ -157,14 +157,14 @@ class ResultFiles:
         return any(array.nbytes >= HANDED_OVER_AT_LEAST for array in arrays)
 
     def begin(self) -> None:
-        """The sequence tells."""
+        """Do nothing: `sequence` identifies the message."""
 
     def attach(self, block: Block, hand_over: HandOver) -> bool:
         if block.nbytes < HANDED_OVER_AT_LEAST or block.text is not None:
             return False
         place = self._best_place(block.nbytes)
         if place is None:
-            return False  # this answer has taken them all
+            return False  # this answer uses all the files
         file = self._files[place]
         if file is None or not self._is_free(place, file) or not file.fits(block.nbytes):
             segment, fd = Segment.create(block.nbytes)
@@ -181,7 +181,7 @@ class ResultFiles:
         return True
 
     def tidy(self) -> None:
-        """Give up files that were not needed for a while."""
+        """Give up files that were not needed for `_PATIENCE` answers."""
         for place, file in enumerate(self._files):
             if file is not None and file.answer + _PATIENCE < self.sequence:
                 self._files[place] = None
@@ -191,8 +191,8 @@ class ResultFiles:
         return bool(self._words[RELEASED + place] == file.answer)
 
     def _best_place(self, nbytes: int) -> int | None:
-        """A file that is free and of the right size; else a place that has none, or a free one, or
-        one whose file is the caller's from now on."""
+        """Choose a place: first one whose file is free and of the right size, then one without a
+        file, then one whose file is free, then one whose file the caller keeps from now on."""
         best: tuple[int, int] | None = None
         for i in range(RESULT_FILES):
             place = (self._next + i) % RESULT_FILES
@@ -218,23 +218,23 @@ class _ResultFile:
 
     def __init__(self, segment: Segment) -> None:
         self.segment = segment
-        self.answer = 0  # the last that it was handed over with
+        self.answer = 0  # the last answer that this file was handed over with
 
     def fits(self, nbytes: int) -> bool:
         return nbytes <= self.segment.size <= 2 * nbytes
 
 
 class HandedOverFiles:
-    """The caller's end of these: each result is a private mapping of its file.
+    """The caller's end for results: each result is a private mapping of its file.
 
-    Private, so that what the user writes into a result is seen by no one, in forks neither.
+    Private, so that nobody else sees what the user writes into a result, not even a fork.
     """
 
     def __init__(self, words: memoryview) -> None:
         self._words: memoryview | None = words
         self._files: dict[int, tuple[int, int]] = {}  # number to descriptor and size
         self._latest: dict[int, int] = {}  # number to the answer that was in it last
-        self.tidy_at = _NEVER  # the answer with which one of them may have been given up
+        self.tidy_at = _NEVER  # the first answer at which the worker may have given up a file
 
     def receive(self, number: int, fd: int) -> None:
         if not 1 <= number <= RESULT_FILES:
@@ -260,13 +260,14 @@ class HandedOverFiles:
         return result.array(0, described.shape, described.dtype)
 
     def release(self, number: int, sequence: int) -> None:
-        """The result of that answer was garbage-collected."""
+        """Tell the worker that the result of that answer was garbage-collected."""
         words = self._words
         if words is not None:
             words[RELEASED + number - 1] = sequence
 
     def tidy(self, sequence: int) -> None:
-        """Close what the worker has given up: else its memory would stay, and count for nobody."""
+        """Close the files that the worker has given up. Open, they would keep memory that no
+        process is charged for."""
         for number, answer in list(self._latest.items()):
             if _given_up_by(answer) <= sequence:
                 del self._latest[number]
@@ -276,13 +277,13 @@ class HandedOverFiles:
         self.tidy_at = min(map(_given_up_by, self._latest.values()), default=_NEVER)
 
     def duplicate(self, number: int, sequence: int) -> int | None:
-        """Another descriptor of the file of that answer; None if it has another file since."""
+        """Duplicate the descriptor of that answer's file; None if it was replaced since."""
         file = self._files.get(number)
         is_latest = self._latest.get(number) == sequence
         return None if file is None or not is_latest else os.dup(file[0])
 
     def close(self) -> None:
-        """Give back the descriptors. Results stay."""
+        """Close the descriptors. Results stay valid."""
         self._words = None
         files, self._files = self._files, {}
         for fd, _ in files.values():
@@ -290,13 +291,13 @@ class HandedOverFiles:
 
 
 def _given_up_by(answer: int) -> int:
-    """By which answer the worker has given up a file that it last used with this one. It looks
-    after each answer, so that the next one tells."""
+    """Return the answer by which the worker has given up a file that it last used for `answer`. The
+    worker checks after each answer, so only the next answer proves it."""
     return answer + _PATIENCE + 2
 
 
 def handed_over(array: np.ndarray) -> Result | None:
-    """What keeps the file of a whole result; None if it does not lie in one."""
+    """Return the object that keeps the file of a whole result; None if the array is not one."""
     base: Any = array.base
     while base is not None and type(base) is not Result:
         base = base.obj if type(base) is memoryview else getattr(base, "base", None)
@@ -304,8 +305,8 @@ def handed_over(array: np.ndarray) -> Result | None:
 
 
 class Result(Mapping):
-    """Keeps the file of one result; when it is collected, the worker uses the file again, unless a
-    fork has it too, which would see what is written there."""
+    """Keeps the file of one result. When it is garbage-collected, the worker may reuse the file,
+    unless a fork shares it: the fork would see what is written there."""
 
     __slots__ = ("_files", "_number", "_sequence")
 
@@ -318,12 +319,12 @@ class Result(Mapping):
         self._sequence = sequence
 
     def duplicate(self) -> int | None:
-        """Another descriptor of the file, while the worker is there."""
+        """Duplicate the descriptor of the file, while the worker exists; None otherwise."""
         files = self._files()
         return None if files is None else files.duplicate(self._number, self._sequence)
 
     def keep(self) -> None:
-        """Have the file used for no other result: the worker does not hear that it is free."""
+        """Reserve the file for this result: the worker is never notified that it is free."""
         self._sequence = 0
 
     def __del__(self, *_: Any) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from sojourn.transport.board import CORES
 from sojourn.values.rows import Rows
 
-# Below this a second thread takes longer to start than it saves.
+# In bytes. Below this a second thread takes longer to start than it saves.
 SHARED_BYTES = 4 * 2**20
 
 
@@ -39,10 +39,10 @@ def write(view: np.ndarray, source: np.ndarray | Rows) -> None:
         finally:
             copied.release()
 
-    # No Thread object: Python loses a Ctrl-C that comes while it forgets one.
+    # No Thread object: Python loses a Ctrl-C that arrives while it cleans up after a Thread.
     try:
         _thread.start_new_thread(second_half, ())
-    except RuntimeError:  # no thread to be had
+    except RuntimeError:  # no more threads can be started
         view[...] = source
         return
     try:

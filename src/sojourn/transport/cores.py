@@ -1,8 +1,8 @@
 """Which core a thread runs on, and how it leaves that core.
 
-A caller and its server that share a core must not look for each other's words: as long as one
-looks, the other cannot run. The kernel leaves such a pair together for long, because never are
-both of them ready for the whole of a tick, which is when it would look for an idle core.
+A caller and its server that share a core must not spin for each other's words: while one spins, the
+other cannot run. The kernel leaves such a pair on one core for a long time, because the two are
+never both ready to run for a whole tick, and it looks for an idle core only at a tick.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from __future__ import annotations
 import ctypes
 import os
 
-# Where the cores are busy the kernel brings a thread back, and moving it costs more than it gains.
+# Where the cores are busy the kernel moves a thread back, and moving it costs more than it gains.
 MOVES_IN_A_ROW = 4
 STAY_SECONDS = 0.01
 _EVERY_CORE = range(1024)
 
-# The interpreter lock is kept: giving it away would cost more than the call.
+# PyDLL keeps the interpreter lock: releasing it would cost more than the call.
 _of_the_system = getattr(ctypes.PyDLL(None), "sched_getcpu", lambda: -1)
 
 
 def _of_this_process() -> int:
-    """Without the system's word each process has a core of its own, which no other one has."""
+    """Return a core number that no other process has, for systems that cannot name the core."""
     return 2**32 + os.getpid()
 
 
@@ -28,16 +28,17 @@ current_core = _of_the_system if _of_the_system() >= 0 else _of_this_process
 
 
 def leave_core(core: int) -> bool:
-    """Have this thread go on on another core, if it may. Whether it did; it may come back."""
+    """Move this thread to another core, if allowed, and return whether it moved. The kernel may
+    move it back later."""
     try:
         allowed = os.sched_getaffinity(0)
         if allowed <= {core}:
             return False
         os.sched_setaffinity(0, allowed - {core})
-        # What is asked for here is remembered, and kept when a container is given more cores.
+        # The kernel keeps the requested mask, also when a container is given more cores.
         os.sched_setaffinity(0, _EVERY_CORE)
-        if os.sched_getaffinity(0) != allowed:  # those were chosen for this thread
+        if os.sched_getaffinity(0) != allowed:  # the mask had been chosen for this thread
             os.sched_setaffinity(0, allowed)
     except OSError:
-        return False  # a sandbox may refuse it, or the others were taken away meanwhile
+        return False  # a sandbox may refuse it, or the other cores were just taken away
     return True

@@ -1,6 +1,6 @@
-"""Whole messages with descriptors over a Unix socket that keeps their boundaries.
+"""Whole messages with descriptors over a Unix socket that keeps message boundaries.
 
-A message that is too large for a socket (an environment of megabytes) travels in nameless memory.
+A message that is too large for a socket (an environment of megabytes) travels in a memory file.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import msgspec
 T = TypeVar("T")
 MAX_DESCRIPTORS = 16
 _MAX_BYTES = 2**16
-_IN_MEMORY = b"\xc1"  # the one byte that begins no message
+_IN_MEMORY = b"\xc1"  # a byte that never begins a msgpack message
 _MAX_MEMORY_BYTES = 2**26
 _FD = struct.Struct("i")
 
 
 class OutOfDescriptors(OSError, Generic[T]):
-    """What came with a message is lost: this process may not open any more files."""
+    """Descriptors of a message are lost: this process may not open more files."""
 
     def __init__(self, message: T) -> None:
         super().__init__(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -31,12 +31,12 @@ class OutOfDescriptors(OSError, Generic[T]):
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
-    """Two connected ends."""
+    """Return two connected sockets."""
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
 def send(sock: socket.socket, message: Any, fds: list[int] | None = None) -> None:
-    """Send one message; the descriptors are duplicated on the way and stay yours."""
+    """Send one message; the descriptors are duplicated in transit and stay yours."""
     payload = msgspec.msgpack.encode(message)
     if len(payload) > _MAX_BYTES:
         _send_in_memory(sock, payload, fds or [])
@@ -49,7 +49,7 @@ def send(sock: socket.socket, message: Any, fds: list[int] | None = None) -> Non
 def receive(
     sock: socket.socket, decoder: msgspec.msgpack.Decoder[T], timeout: float | None = None
 ) -> tuple[T, list[int]]:
-    """The next message and the descriptors that came with it. Raises EOFError at the end."""
+    """Return the next message and its descriptors. Raises EOFError when the peer has closed."""
     if timeout is not None:
         poll = select.poll()
         poll.register(sock, select.POLLIN)
@@ -77,10 +77,10 @@ def receive(
 def receive_fds(
     sock: socket.socket, size: int, most: int, flags: int = 0
 ) -> tuple[bytes, list[int], int]:
-    """Some bytes, the descriptors that came with them, and what the kernel says of both.
+    """Return the bytes read, the descriptors that came with them, and the kernel's flags for both.
 
-    Not by `socket.recv_fds`, which takes flags and ignores them: it would wait for a peer that
-    sends nothing, and programs that we start would inherit what it gives.
+    Not `socket.recv_fds`, which accepts flags and ignores them: it would block on a peer that sends
+    nothing, and programs started by this process would inherit the received descriptors.
     """
     room = socket.CMSG_SPACE(most * _FD.size)
     data, ancillary, flags, _ = sock.recvmsg(size, room, flags | socket.MSG_CMSG_CLOEXEC)

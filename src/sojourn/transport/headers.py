@@ -1,7 +1,7 @@
 """The header of a message: some meta bytes, and for each array its dtype, shape and place.
 
-Pure. What is packed here is parsed there by a reader who believes nothing: every size, offset, rank
-and dtype is checked against the memory that is really there.
+Pure. The writer packs a header, and a reader that trusts nothing parses it: every size, offset,
+rank and dtype is checked against the memory that really exists.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from sojourn.values.dtypes import DTYPE_OF_NUMBER, NUMBER_OF_DTYPE, NUMBER_OF_NA
 from sojourn.values.rows import Rows
 
 MAX_BYTES = 64 * 2**20
-MAX_RANK = 64  # numpy's own; 32 before its version 2
-IN_MESSAGE = 0  # an array that lies behind its header; others lie in an attached file, by number
+MAX_RANK = 64  # numpy's own limit; 32 before numpy 2
+IN_MESSAGE = 0  # an array behind its header; other arrays give the number of an attached file
 
 _HEAD = struct.Struct("<II")  # meta bytes, number of arrays
 _ARRAY = struct.Struct("<HHIQQ")  # dtype, rank, attached file, offset, bytes
@@ -29,7 +29,7 @@ _STRING_NUMBER = NUMBER_OF_NAME[STRING]
 
 
 class ProtocolError(Exception):
-    """The peer wrote something that cannot be."""
+    """The peer wrote something impossible."""
 
 
 class Block:
@@ -43,7 +43,7 @@ class Block:
         self.attached = IN_MESSAGE
         self.offset = 0
         self.text: bytes | None = None
-        self.view: np.ndarray | None = None  # where its data goes, once that is known
+        self.view: np.ndarray | None = None  # where its data is written, once the offset is known
         if array.ndim > MAX_RANK:
             raise InputError(f"arrays of rank {array.ndim} cannot be sent (at most {MAX_RANK})")
         if array.dtype.kind in "OSU":
@@ -66,7 +66,7 @@ class Block:
         return DTYPE_OF_NUMBER[self.number]
 
     def write(self, buffer: memoryview) -> None:
-        """Put the data into the message, at the offset."""
+        """Write the data into the message, at the offset."""
         if self.text is not None:
             buffer[self.offset : self.offset + self.nbytes] = self.text
             return
@@ -75,12 +75,12 @@ class Block:
 
 
 def size_of(meta: bytes, blocks: list[Block]) -> int:
-    """How many bytes the header will have."""
+    """Return the size of the header in bytes."""
     return _HEAD.size + len(meta) + sum(_ARRAY.size + 8 * len(b.shape) for b in blocks)
 
 
 def pack(meta: bytes, blocks: list[Block]) -> bytes:
-    """The header, once every block knows its place."""
+    """Return the header, once every block has its offset."""
     parts = [_HEAD.pack(len(meta), len(blocks)), meta]
     for b in blocks:
         rank = len(b.shape)
@@ -91,7 +91,7 @@ def pack(meta: bytes, blocks: list[Block]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """One array as a header describes it; sizes agree with each other, places are unchecked."""
+    """One array as a header describes it; sizes agree with each other, offsets are unchecked."""
 
     dtype: np.dtype[Any] | None  # None: strings
     shape: tuple[int, ...]
@@ -102,7 +102,7 @@ class Described:
 
 
 def parse(header: bytes) -> tuple[bytes, list[Described]]:
-    """Meta and arrays, from a header that the peer cannot change any more."""
+    """Return meta and arrays of a header copy, which the peer can no longer change."""
     meta_bytes, count = _HEAD.unpack_from(header)
     at = _HEAD.size + meta_bytes
     if at + count * _ARRAY.size > len(header):
@@ -145,7 +145,7 @@ def _described(
 
 
 def read(described: Described, memory: Any, size: int) -> np.ndarray:
-    """The array in this memory: a view of numbers, or copies of strings."""
+    """Return the array in this memory: numbers as a view, strings as copies."""
     if described.offset + described.nbytes > size:
         raise ProtocolError("an array reaches beyond the memory")
     return _guarded(lambda: _read(described, memory))

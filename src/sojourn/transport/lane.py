@@ -1,12 +1,12 @@
-"""A lane: one request at a time from a caller to a server, answered in order. This is the calling
-end; the other one is in `server_lane`.
+"""A lane carries one request at a time from a caller to a server, which answers in order. This is
+the caller's end; the server's end is in `server_lane`.
 
-A caller sends, waits, takes. Who waits is up to the caller: a thread (`wait`), or an event loop
-that watches `bell` and asks `has_answer`.
+A caller sends, waits and takes the answer. Either a thread waits (`wait`), or an event loop that
+watches `bell` and checks `has_answer`.
 
 Waking up: the writer changes its sequence word and always also writes an eventfd. The reader spins
-on the word for a short while and then reads the eventfd, so that no wake-up can be lost and an
-idle session burns nothing. A stale count in the eventfd costs one extra look at the word.
+on the word for a short while and then reads the eventfd, so that no wake-up is lost and an idle
+session uses no CPU. A stale count in the eventfd costs one extra check of the word.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from sojourn.transport.patience import Learned, Patience
 from sojourn.values.rows import Rows
 
 _ENDING_SECONDS = 1.0
-_LONGEST_POLL = 86_400_000  # milliseconds; the system takes no more than 24 days
-_SPOILED = -1  # a sequence that no word can have
-# The caller tells the server with each request what is welcome: spinning for the next one, results
-# whose memory is handed over.
+_LONGEST_POLL = 86_400_000  # milliseconds; the kernel accepts at most 24 days
+_SPOILED = -1  # a sequence number that no word can have
+# In the caller's row: with each request the caller says whether the server may spin for the next
+# one, and whether results may be handed over as memory.
 WELCOME = 5
-# The server's word for the caller: the request that it has begun to carry out.
+# In the server's row: the number of the request that it has begun to carry out.
 BEGUN = 5
-TOOK = 6  # nanoseconds, from having begun a request to its answer
-CORE = 7  # in both rows: where each of them runs
+TOOK = 6  # nanoseconds from beginning a request to its answer
+CORE = 7  # in both rows: the core that the writer runs on
 MAY_SPIN, MAY_HAND_OVER = 1, 2
 Answer = tuple[int, bytes, list[np.ndarray]]
 
@@ -43,7 +43,7 @@ Answer = tuple[int, bytes, list[np.ndarray]]
 class PeerGone(Exception):
     """The process at the other end of the lane has ended.
 
-    `begun`: it may have carried out some of the request. If not, it has never seen it.
+    `begun`: it may have carried out part of the request. If not, it has never seen the request.
     """
 
     def __init__(self, begun: bool = False) -> None:
@@ -52,32 +52,32 @@ class PeerGone(Exception):
 
 
 class LaneRefused(Exception):
-    """The peer lives, but could not take its end of the lane."""
+    """The peer is alive, but could not open its end of the lane."""
 
 
 def new_bell() -> int:
-    """A new bell. The peer holds it too, so nothing here may ever block on it."""
+    """Return a new eventfd. The peer holds it too, so nothing here may ever block on it."""
     return os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
 
 def ring(bell: int) -> None:
-    """Wake who waits at it."""
+    """Wake the process that waits on this bell."""
     try:
         os.eventfd_write(bell, 1)
     except BlockingIOError:
-        pass  # it has been rung more often than it can count: who waits is awake
+        pass  # the counter is full: the waiting process is already awake
 
 
 def silence(bell: int) -> None:
-    """Keep it from waking a reader until it is rung again."""
+    """Clear the bell, so that it wakes nobody until it is rung again."""
     try:
         os.read(bell, 8)
     except BlockingIOError:
-        pass  # the peer was faster
+        pass  # already clear: the peer may clear it too
 
 
 class CallerLane:
-    """The calling end. Used by one caller at a time."""
+    """The caller's end of a lane. Used by one caller at a time."""
 
     def __init__(
         self,
@@ -90,8 +90,8 @@ class CallerLane:
         *,
         hands_over: bool = False,
     ) -> None:
-        """`hands_over`: placed arrays cross without a copy, and so do large results. Only with a
-        peer that is trusted not to change a result that it has handed over."""
+        """`hands_over`: placed arrays and large results cross without a copy. Only for a peer that
+        is trusted not to change a result after handing it over."""
         self.index = index
         self._mine, self._theirs = rows
         self._channel = channel
@@ -104,13 +104,13 @@ class CallerLane:
         self._in_use: Sequence[object] | None = None  # arrays that the server reads in place
         self._peer_pidfd = peer_pidfd
         self._sequence = 0
-        self._taken = 0  # whose answer was read
+        self._taken = 0  # the last request whose answer was read
         self._learned = Learned()
-        self._patience = Patience()  # with the request that was sent last
+        self._patience = Patience()  # for the request that was sent last
         self._poll = select.poll()
         self._poll.register(self.bell, select.POLLIN)
         self._poll.register(peer_pidfd, select.POLLIN)
-        self._poll.register(channel, 0)  # tells only when the other end is closed
+        self._poll.register(channel, 0)  # reports only that the other end is closed
 
     def exchange(
         self,
@@ -133,19 +133,19 @@ class CallerLane:
         adoptable: bool = False,
         may_spin: bool = True,
     ) -> None:
-        """Send a request. After any exception here or later the lane is taken (`has_answer` tells
-        when the late answer has arrived)."""
+        """Send a request. After any exception here or later the lane counts as in use until the
+        late answer has arrived (`has_answer`)."""
         mine = self._mine
         if self._taken != self._sequence:
-            self.take()  # a late answer: what follows refers to the layouts and memory it brought
+            self.take()  # a late answer: later messages refer to the layouts and memory it brought
         # Counted before it is written: a Ctrl-C in between leaves a lane that never counts as free
-        # again, because it is unknown how much of the message is there.
+        # again, because it is unknown how much of the message was written.
         self._sequence = sequence = self._sequence + 1
         mine[WELCOME] = self._welcome + may_spin
         if may_spin:
             before = self.outbox.last.get(meta)
             if before is not None and before.is_slow:
-                ring(self._their_bell)  # it wakes up meanwhile
+                ring(self._their_bell)  # the server wakes up while the data is copied
         try:
             if self.outbox.put(
                 meta, arrays, adoptable=adoptable, attacher=self._placed if adoptable else None
@@ -154,7 +154,7 @@ class CallerLane:
         except ConnectionError:
             raise self._gone() from None
         except Exception:
-            self._sequence = sequence - 1  # refused as a whole, nothing has been written
+            self._sequence = sequence - 1  # refused before anything was written
             raise
         if may_spin:
             self._patience = self._learned.of(meta, mine[LAYOUT])
@@ -169,7 +169,7 @@ class CallerLane:
         deadline: float | None = None,
         while_waiting: Callable[[], None] | None = None,
     ) -> None:
-        """Wait for the answer, on this thread.
+        """Block this thread until the answer arrives.
 
         Raises TimeoutError at the deadline and PeerGone when the peer has ended.
         """
@@ -191,11 +191,11 @@ class CallerLane:
             patience.learn(began, time.perf_counter(), was_seen=was_seen)
 
     def take(self) -> Answer:
-        """Status, meta and arrays of the answer, which own their memory."""
+        """Return status, meta and arrays of the answer; the arrays own their memory."""
         try:
             meta, arrays = self.inbox.take_owned()
         except BaseException:
-            self._sequence = _SPOILED  # what came with the answer is lost, or cannot be believed
+            self._sequence = _SPOILED  # the answer is lost or cannot be trusted
             raise
         self._taken = sequence = self._sequence
         self._in_use = None
@@ -205,26 +205,27 @@ class CallerLane:
 
     @property
     def has_answer(self) -> bool:
-        """Whether the answer to the last request is there."""
+        """Whether the answer to the last request has arrived."""
         return self._theirs[SEQUENCE] == self._sequence
 
     @property
     def is_apart(self) -> bool:
-        """Whether the server was on another core lately: on ours it cannot run while we look."""
+        """Whether the server last ran on another core: on the same core it cannot run while the
+        caller spins."""
         return self._theirs[CORE] != self._mine[CORE]
 
     @property
     def layout(self) -> int:
-        """The number of what was sent last, by the dtypes and shapes of its arrays."""
+        """The number of the last request's layout: the dtypes and shapes of its arrays."""
         return self._mine[LAYOUT]
 
     @property
     def seconds(self) -> float:
-        """What the peer says that the last request has taken there."""
+        """How long the last request took in the server, as the server reports it."""
         return float(self._theirs[TOOK]) / 1e9
 
     def answers_within(self, glances: int) -> bool:
-        """Whether it is, or comes while the word is looked at so often."""
+        """Spin that many times at most; return whether the answer has arrived."""
         theirs, sequence = self._theirs, self._sequence
         for _ in range(glances):  # noqa: SIM110 - hot, and a generator takes longer
             if theirs[SEQUENCE] == sequence:
@@ -255,19 +256,19 @@ class CallerLane:
             ready = {fd for fd, _ in self._poll.poll(timeout)}
             if self.bell in ready:
                 silence(self.bell)
-            # The word is looked at after the system call, which orders it on every processor.
+            # Checked after the system call, which acts as a memory fence on every processor.
             if theirs[SEQUENCE] == sequence:
                 return
-            # What it had to say was said before it ended; a bell that still rings is rung by
-            # something it left behind.
+            # A peer writes its answer before it ends, so no answer can follow. A bell may still
+            # ring: a process that the peer has left behind may hold it.
             if ready - {self.bell}:
                 raise self._gone()
             if while_waiting and not ready:
                 while_waiting()
 
     def _gone(self) -> Exception:
-        """Why the other end is closed."""
-        # One that ends has closed its files a moment before it can be seen to have ended.
+        """Return the error that says why the other end is closed."""
+        # A process closes its files a moment before its pidfd reports that it has ended.
         until = time.monotonic() + _ENDING_SECONDS
         while not self._taken and time.monotonic() < until:
             if any(fd == self._peer_pidfd for fd, _ in self._poll.poll(0)):
@@ -276,11 +277,11 @@ class CallerLane:
         return self.peer_gone() if self._taken else LaneRefused()
 
     def peer_gone(self) -> PeerGone:
-        """What to raise when the peer has ended."""
+        """Return the error to raise when the peer has ended."""
         return PeerGone(self._theirs[BEGUN] == self._sequence)
 
     def close(self) -> None:
-        """Give back the descriptors. Arrays that are still referenced stay valid."""
+        """Close the descriptors. Arrays that are still referenced stay valid."""
         self._channel.close()
         self.inbox.close()
         self._in_use = None

@@ -1,7 +1,7 @@
-"""A mapping of a memory file that holds no descriptor, as an object that numpy takes for memory.
+"""A mapping of a memory file that needs no open descriptor, as a buffer that numpy accepts.
 
 Python's own `mmap` keeps a descriptor open for as long as it lives. A program may keep thousands of
-results, so theirs must not.
+results, so their mappings must not.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _KEEP_SIZE_AND_PUNCH = 0x01 | 0x02
 
 
 class Mapping:
-    """Bytes of a memory file. They live until no array made from them is left.
+    """Bytes of a memory file, mapped until no array made from them is left.
 
-    `private`: what is written here stays here; the file does not change.
+    `private`: writes through this mapping stay in it; the file does not change.
     """
 
     __slots__ = ("__array_interface__", "__weakref__", "_age", "address", "size")
-    age: ClassVar[object] = object()  # another with each fork
+    age: ClassVar[object] = object()  # replaced at each fork
 
     def __init__(self, fd: int, size: int, *, private: bool = False) -> None:
         self.size = 0  # nothing to unmap yet
@@ -52,11 +52,11 @@ class Mapping:
 
     @property
     def is_in_a_fork(self) -> bool:
-        """Whether a process that was forked since has it too, and must find it unchanged."""
+        """Whether a process forked since then shares the file, and must find it unchanged."""
         return self._age is not self.age
 
     def array(self, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-        """An array in these bytes, which keeps them."""
+        """Return an array in these bytes; the array keeps the mapping alive."""
         return np.ndarray(shape, dtype, buffer=np.asarray(self).data, offset=offset)
 
     def __del__(self, unmap: Any = _libc.munmap) -> None:
@@ -69,16 +69,17 @@ def _begin_another_age() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    # Before, so that no thread lets go of something just then; and after, for what was made then.
+    # Before the fork, so that no thread releases a mapping as unshared while it forks; and after
+    # it, for the mappings made in between.
     os.register_at_fork(before=_begin_another_age, after_in_parent=_begin_another_age)
 
 
 def punch(fd: int, size: int) -> None:
-    """Give the memory of a file back, even if it is still mapped; readers get zeros from now on."""
+    """Free the memory of a file, even if it is still mapped; readers see zeros from now on."""
     _libc.fallocate(fd, _KEEP_SIZE_AND_PUNCH, 0, size)
 
 
 def address_of(array: np.ndarray) -> int:
-    """Where its first byte is."""
+    """Return the address of the array's first byte."""
     address: int = array.__array_interface__["data"][0]
     return address

@@ -1,11 +1,11 @@
 """One message at a time in a segment: some meta bytes and some arrays.
 
-The layout of a message (meta, dtypes, shapes, offsets) is written once. As long as messages of
-the same layouts follow, only the array data is copied and the peer uses the views it already has:
+The layout of a message (meta, dtypes, shapes, offsets) is written once. While later messages have
+the same layouts, only the array data is copied and the peer reuses the views it already has:
 this is what makes a small call cheap. Large arrays may lie outside the message (`attachments`).
 
-Trust: a reader copies the header out of shared memory before it looks at it, and checks every
-size, offset, rank and dtype in it. Whatever the peer writes later cannot change what was checked.
+Trust: a reader copies the header out of shared memory before it reads it, and checks every
+size, offset, rank and dtype in it. Later writes of the peer cannot change what was checked.
 """
 
 from __future__ import annotations
@@ -27,47 +27,47 @@ from sojourn.transport.headers import Block, ProtocolError
 from sojourn.transport.segment import Segment, SegmentError
 from sojourn.values.rows import Rows
 
-# Words that a writer leaves for its reader (8 bytes each, relative to its part of the board).
+# Words that a writer leaves for its reader, as indices into its row of the board (8 bytes each).
 SEQUENCE, LAYOUT, HEADER_BYTES, GENERATION, STATUS = range(5)
 
 ALIGNMENT = 64
-# TensorFlow adopts a fed buffer that is aligned to 64 bytes, so that a variable may end up living
-# in it. Offsetting the data makes TensorFlow copy.
+# In bytes. TensorFlow adopts a fed buffer that is aligned to 64 bytes, so that a variable may end
+# up living in it. Offsetting the data makes TensorFlow copy.
 SKEW = 16
 MAX_HEADER_BYTES = headers.MAX_BYTES
 LAYOUTS_KEPT = 128
-# All that are kept together stay well below what a reader accepts.
+# In bytes: the headers of all kept layouts together stay well below what a reader accepts.
 MAX_KEPT_HEADER_BYTES = MAX_HEADER_BYTES // (2 * LAYOUTS_KEPT)
 MAX_REUSED_META = 16
 FIRST_SEGMENT_BYTES = 256 * 1024
-# A segment that was made for a message much larger than those that follow is given up after some
-# of them. They are counted where layouts are written, and none is remembered until that is decided.
+# A segment made for a message much larger than the following ones is given up after some of those.
+# They are counted where layouts are written, and no layout is remembered until that is decided.
 SPARED_BYTES = 16 * 2**20
 TOO_LARGE = 8
 PATIENCE = 32
 _CROWDED_SECONDS = 2.0
-_SMALL_BYTES = 64 * 1024  # copied without further thought
-_SLOW_BYTES = 512 * 1024  # take longer to copy than a reader to wake up
+_SMALL_BYTES = 64 * 1024  # arrays up to this size are copied without further checks
+_SLOW_BYTES = 512 * 1024  # copying this many takes longer than waking a reader
 _LEAST_HEADER_BYTES = 8
-_MOST_FILES = 1024  # that come with a message, and with those before it that failed half-way
-MAIN = 255  # the byte that comes with the message's own memory; others come with their number
-# What TensorFlow has in a tensor for each. Here they become objects, several times as large as what
-# crosses: by empty or short ones a small message would fill much memory.
+_MOST_FILES = 1024  # announced by a message and the failed ones before it
+MAIN = 255  # the byte that announces the message's own segment; attached files send their number
+# Bytes that TensorFlow itself needs for each string. Here strings become Python objects, several
+# times as large as what crosses: many empty or short strings in a small message could fill memory.
 _LEAST_OF_A_STRING = 24
 
 
 class Layout:
-    """Where the arrays of a message lie, for writing them again."""
+    """Where the arrays of a message lie, so that they can be overwritten in place."""
 
     __slots__ = ("count", "end", "is_large", "is_slow", "number", "views")
 
     def __init__(self, number: int, views: list[np.ndarray], end: int) -> None:
         self.number = number
-        self.end = end  # the bytes that it takes
+        self.end = end  # bytes of the message, header included
         self.views = views
         self.count = len(views)
         self.is_large = any(view.nbytes > _SMALL_BYTES for view in views)
-        self.is_slow = _SLOW_BYTES <= end < SHARED_BYTES  # more is copied by all cores
+        self.is_slow = _SLOW_BYTES <= end < SHARED_BYTES  # larger ones are copied by several cores
 
 
 class Outbox:
@@ -78,11 +78,11 @@ class Outbox:
         self._channel = channel
         self._segment: Segment | None = None
         self._buffer: memoryview = memoryview(b"")
-        self._handed_over = 0  # files that the reader has been given
-        # For each meta the layout that was used last, and all of them with their shapes.
+        self._handed_over = 0  # files that were sent to the reader
+        # The last layout of each meta; below, all layouts by meta, shapes and dtypes.
         self.last: dict[bytes, Layout] = {}
         self._layouts: OrderedDict[Any, Layout] = OrderedDict()
-        self._small = 0  # messages since the last that needed a segment of this size
+        self._small = 0  # messages since the last one that needed a segment of this size
         self._patience = PATIENCE
 
     @property
@@ -98,10 +98,10 @@ class Outbox:
         adoptable: bool = False,
         attacher: Attacher | None = None,
     ) -> bool:
-        """Write a message. The peer may look at it once the sequence word has changed.
+        """Write a message. The peer may read it once the sequence word has changed.
 
-        `adoptable`: who reads the arrays may keep using their memory until the next message.
-        True if an array lies outside the message, and must live until it was answered.
+        `adoptable`: the reader may keep using the arrays' memory until the next message.
+        Returns whether an array lies outside the message and must live until the answer arrives.
         """
         layout = self.last.get(meta)
         if layout is not None and layout.count == len(arrays):
@@ -141,7 +141,7 @@ class Outbox:
         attacher: Attacher | None,
     ) -> bool:
         key = None
-        if len(meta) <= MAX_REUSED_META:  # a step, which may come again; calls are one of a kind
+        if len(meta) <= MAX_REUSED_META:  # a step, which may repeat; calls rarely do
             key = (meta, *[(array.shape, array.dtype) for array in arrays])
             layout = self._layouts.get(key)
             if layout is not None and not (attacher is not None and attacher.wants(arrays)):
@@ -192,7 +192,7 @@ class Outbox:
         return not is_whole
 
     def _number_for(self, key: Any) -> int:
-        """A number for a new layout: one that is free, or that of the layout used least lately."""
+        """Return a number for a new layout: a free one, or the least recently used one."""
         if len(self._layouts) < LAYOUTS_KEPT:
             return len(self._layouts) + 1
         oldest, layout = self._layouts.popitem(last=False)
@@ -208,7 +208,7 @@ class Outbox:
             self._small += 1
             if self._small <= self._patience:
                 return
-            self._patience *= 2  # if it is needed again, it will be kept for longer
+            self._patience *= 2  # if a large message follows, the next large segment is kept longer
         self._small = 0
         wanted = max(FIRST_SEGMENT_BYTES, size if size > 2**26 else 1 << (size - 1).bit_length())
         segment, fd = Segment.create(wanted)
@@ -228,7 +228,7 @@ class Outbox:
                 socket.send_fds(self._channel, [bytes([number])], [fd])
                 break
             except OSError as error:
-                # Descriptors on their way count for all processes of a user together.
+                # The limit on descriptors in transit covers all processes of a user together.
                 if error.errno != errno.ETOOMANYREFS or time.monotonic() > until:
                     raise
             time.sleep(0.005)
@@ -237,7 +237,7 @@ class Outbox:
 
 
 class Inbox:
-    """The reading end. Arrays it gives are views: valid until the next message, read-only."""
+    """The reading end. Its arrays are read-only views that are valid until the next message."""
 
     def __init__(
         self,
@@ -246,7 +246,7 @@ class Inbox:
         most_bytes: int | None = None,
         attached: Attached | None = None,
     ) -> None:
-        """`attached` takes what lies outside a message; without it nothing may."""
+        """`attached` maps the arrays that lie outside a message; without it none may."""
         self._words = words
         self._channel = channel
         self._most_bytes = most_bytes
@@ -254,8 +254,8 @@ class Inbox:
         self._segment: Segment | None = None
         self._received = 0  # files
         self._layouts: dict[int, tuple[bytes, list[np.ndarray]]] = {}
-        self._sizes: dict[int, int] = {}  # of their headers
-        self._kept_bytes = 0  # their sum
+        self._sizes: dict[int, int] = {}  # bytes of each layout's header
+        self._kept_bytes = 0  # sum of `_sizes`
 
     @property
     def size(self) -> int:
@@ -263,7 +263,7 @@ class Inbox:
         return self._segment.size if self._segment else 0
 
     def take(self) -> tuple[bytes, list[np.ndarray]]:
-        """The message that is there now, as views."""
+        """Return the current message, with arrays as views."""
         known = self._known()
         if known is not None:
             return known
@@ -271,7 +271,7 @@ class Inbox:
         return meta, views
 
     def take_owned(self) -> tuple[bytes, list[np.ndarray]]:
-        """The same, as arrays that own their memory."""
+        """Return the current message, with arrays that own their memory."""
         known = self._known()
         if known is not None:
             meta, views = known
@@ -280,7 +280,7 @@ class Inbox:
         return meta, [v if i in handed_over else v.copy() for i, v in enumerate(views)]
 
     def close(self) -> None:
-        """Give back the descriptors of what was attached."""
+        """Close the descriptors of attached files."""
         if self.attached is not None:
             self.attached.close()
 
@@ -296,7 +296,7 @@ class Inbox:
         return known
 
     def _receive_files(self) -> None:
-        # Looked at once: a peer that goes on sending would keep us here for ever.
+        # Read only once: a peer that keeps announcing files would keep this loop running forever.
         announced = self._words[GENERATION] - self._received
         if not 0 < announced <= _MOST_FILES:
             raise ProtocolError(f"the peer's memory did not come: {announced} files were announced")
@@ -311,7 +311,7 @@ class Inbox:
             raise ProtocolError(f"the peer's memory did not come: {error.strerror}") from None
         try:
             if not fds and flags & socket.MSG_CTRUNC:
-                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))  # our own trouble
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))  # our own limit
             if len(fds) != 1 or flags & socket.MSG_CTRUNC:
                 raise ProtocolError(f"expected one descriptor with the memory, got {len(fds)}")
             if data[0] != MAIN:
@@ -330,19 +330,19 @@ class Inbox:
         self._kept_bytes = 0
 
     def _read_layout(self) -> tuple[bytes, list[np.ndarray], set[int]]:
-        """Meta, arrays, and which of them lie outside the message."""
+        """Return meta, arrays, and the indices of the arrays that lie outside the message."""
         segment = self._segment
         header_bytes, number = self._words[HEADER_BYTES], self._words[LAYOUT]
         if segment is None or not (
             _LEAST_HEADER_BYTES <= header_bytes <= min(MAX_HEADER_BYTES, segment.size)
         ):
             raise ProtocolError(f"a header of {header_bytes} bytes is impossible")
-        header = segment.memory[:header_bytes]  # a copy: from here on the peer cannot change it
+        header = segment.memory[:header_bytes]  # a copy, which the peer cannot change
         meta, described = headers.parse(header)
         arrays: list[np.ndarray] = []
         outside: set[int] = set()
         texts = 0
-        left = segment.size  # arrays that overlap would make a reader copy more than there is
+        left = segment.size  # overlapping arrays would make a reader copy more than the segment has
         for i, each in enumerate(described):
             if each.attached != headers.IN_MESSAGE:
                 if self.attached is None:
@@ -363,13 +363,13 @@ class Inbox:
         return meta, arrays, outside
 
     def _keep(self, number: int, header_bytes: int, meta: bytes, arrays: list[np.ndarray]) -> None:
-        # The writer keeps at most half as many, and of those it has numbered last.
+        # The writer keeps at most half as many, and only those that it has numbered last.
         if len(self._layouts) > 2 * LAYOUTS_KEPT:
             oldest = next(iter(self._layouts))
             del self._layouts[oldest]
             self._kept_bytes -= self._sizes.pop(oldest)
         self._kept_bytes += header_bytes - self._sizes.get(number, 0)
-        # Else a peer could have us keep as much as it likes, one message after the other.
+        # Otherwise a peer could make the reader keep any amount, one message after the other.
         if len(meta) > MAX_REUSED_META or self._kept_bytes > MAX_HEADER_BYTES:
             raise ProtocolError("the peer numbers messages that are too large to be kept")
         self._sizes[number] = header_bytes

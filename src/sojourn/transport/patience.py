@@ -1,31 +1,31 @@
-"""How to wait for an answer: look at its word again and again, or sleep until the bell rings.
+"""How to wait for an answer: spin on its sequence word, or block until the bell rings.
 
-Looking is quicker where a core is free for it, because being woken takes about as long as a small
-step. Sleeping is quicker where the server needs that core: for a step that uses all of them, or
-because other programs have them. So both are tried, again and again. Who looks goes on looking
-unless sleeping is clearly quicker: a few waits say little, and a wrong guess costs a small step
-more than a large one. Only waits that follow closely upon each other are compared: after a pause
-everything is slow for some steps.
+Spinning is faster where a core is free for it, because waking up takes about as long as a small
+step. Blocking is faster where the server needs that core: for a step that uses all cores, or
+because other programs use them. So both are tried, again and again. A caller that spins keeps
+spinning unless blocking is clearly faster: a few waits prove little, and a wrong guess costs a
+small step relatively more than a large one. Only waits in close succession are compared: after a
+pause everything is slow for some steps.
 
-Pure: it is told when each wait began and ended.
+Pure: the caller reports when each wait began and ended.
 """
 
 from __future__ import annotations
 
 from collections import deque
 
-# About 400 us of looking at a word from Python. Longer steps are slept for.
+# About 400 us of spinning in Python. For longer steps the caller blocks.
 MOST_LOOKS = 10_000
-_TRIES = 4  # of each, one after the other
-_PERIOD = 256  # waits, from one trial to the next
-_BEFORE = 32  # waits before the first: those of a new step tell how long making it takes
-_CLEARLY = 1.5
+_TRIES = 4  # waits of each kind in one trial, one after the other
+_PERIOD = 256  # waits from one trial to the next
+_BEFORE = 32  # waits before the first trial: the first waits for a new step include making it
+_CLEARLY = 1.5  # how many times slower spinning must be before the caller blocks
 _PAUSE_SECONDS = 200e-6
-_AFTER_A_PAUSE = 3  # waits that teach nothing
-_LEFT_OUT_AT_MOST = 16  # of them in one trial: some callers do nothing but pause
+_AFTER_A_PAUSE = 3  # waits after a pause that are not counted
+_LEFT_OUT_AT_MOST = 16  # uncounted waits in one trial: some callers always pause
 _REMEMBERED = 2 * _TRIES
 _IN_VAIN = float("inf")
-_KINDS_REMEMBERED = 256  # of requests
+_KINDS_REMEMBERED = 256  # kinds of requests
 
 
 class Patience:
@@ -37,7 +37,7 @@ class Patience:
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self.is_trying = False  # whether it wants to know how long the wait at hand takes
+        self.is_trying = False  # whether the current wait is to be timed
         self._waits = _PERIOD - _BEFORE - 1
         self._looks = MOST_LOOKS
         self._looked: deque[float] = deque(maxlen=_REMEMBERED)
@@ -47,7 +47,7 @@ class Patience:
         self._may_leave_out = _LEFT_OUT_AT_MOST
 
     def looks(self) -> int:
-        """How often to look this time before going to sleep."""
+        """Return how many times to spin in this wait before blocking."""
         self._waits = waits = (self._waits + 1) % _PERIOD
         self.is_trying = waits < 2 * _TRIES
         if not self.is_trying:
@@ -55,14 +55,14 @@ class Patience:
         return MOST_LOOKS if waits < _TRIES else 0
 
     def learn(self, began: float, ended: float, *, was_seen: bool) -> None:
-        """The wait took from then till then, and the answer was seen by looking or not."""
+        """Record one wait; `was_seen`: the answer arrived while spinning."""
         if began - self._ended > _PAUSE_SECONDS:
             self._unsettled = _AFTER_A_PAUSE
         self._ended = ended
         if self._unsettled and self._may_leave_out:
             self._unsettled -= 1
             self._may_leave_out -= 1
-            self._waits -= 1  # once more
+            self._waits -= 1  # repeat this wait of the trial
             return
         seconds = ended - began
         if self._waits < _TRIES:
@@ -71,20 +71,20 @@ class Patience:
         self._slept.append(seconds)
         if self._waits == 2 * _TRIES - 1:
             self._may_leave_out = _LEFT_OUT_AT_MOST
-            if self._looked:  # else all of those were given up
+            if self._looked:  # else every spinning wait of the trial was aborted
                 is_worse = _usual(self._looked) > _CLEARLY * _usual(self._slept)
                 self._looks = 0 if is_worse else MOST_LOOKS
 
 
 class Learned:
-    """The patience for each kind of request, known by its meta bytes and the layout of its arrays:
+    """The patience for each kind of request. A kind is its meta bytes and the layout of its arrays:
     steps of other sizes take other times."""
 
     def __init__(self) -> None:
         self._by_kind: dict[tuple[bytes, int], Patience] = {}
 
     def of(self, meta: bytes, layout: int) -> Patience:
-        """What was learned about this kind."""
+        """Return what was learned about this kind."""
         known = self._by_kind.get((meta, layout))
         if known is None:
             if len(self._by_kind) >= _KINDS_REMEMBERED:
@@ -94,7 +94,7 @@ class Learned:
 
 
 def _usual(times: deque[float]) -> float:
-    """What one takes, the slowest left out. Not the median: where other programs want the cores,
-    looking is quick most of the time, and very slow the rest of it."""
+    """Return the mean without the slowest time. Not the median: where other programs use the cores,
+    spinning is fast most of the time and very slow otherwise."""
     kept = sorted(times)[: max(1, len(times) - 1)]
     return sum(kept) / len(kept)

@@ -1,8 +1,8 @@
 """Placed arrays: ordinary numpy arrays in nameless shared memory, fed to a worker without a copy.
 
-Each large array has a memory file of its own; small ones share one. A file is given back when the
-last array in it is gone, at once and even if others still map it. One that a fork has too goes when
-nobody maps it any more.
+Each large array has a memory file of its own; small ones share one. A file's memory is freed when
+the last array in it is garbage-collected, at once and even if other processes still map it. A file
+that a fork shares is freed when no process maps it any more.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from sojourn.transport.segment import checked_size, sealed_file
 from sojourn.values import format_bytes
 from sojourn.values.dtypes import NUMBER_OF_DTYPE
 
-_ALIGNMENT = 64
+_ALIGNMENT = 64  # bytes
 _SHARED_FILE_BYTES = 4 * 2**20
-_SHARED_AT_MOST = 512 * 2**10
+_SHARED_AT_MOST = 512 * 2**10  # bytes; a larger array has a file of its own
 
 
 class MemoryFile(Mapping):
-    """A memory file that arrays of this process lie in."""
+    """A memory file that holds arrays of this process."""
 
     __slots__ = ("_maker", "_used", "fd")
 
     def __init__(self, size: int, received: int | None = None) -> None:
         self.size = 0
         self.fd = sealed_file(size) if received is None else received
-        self._maker = os.getpid() if received is None else 0  # whose arrays lie in it
+        self._maker = os.getpid() if received is None else 0  # the process whose arrays lie in it
         self._used = 0
         try:
             super().__init__(self.fd, os.fstat(self.fd).st_size)
@@ -44,8 +44,8 @@ class MemoryFile(Mapping):
 
     @classmethod
     def receive(cls, fd: int) -> MemoryFile:
-        """The file of another process, whose arrays are then fed as our own. It has the
-        descriptor from now on; raises SegmentError if the file could be shrunk."""
+        """Map a file of another process, whose arrays are then fed like our own. Takes over the
+        descriptor; raises SegmentError if the file could be shrunk."""
         try:
             size = checked_size(fd)
         except BaseException:
@@ -54,21 +54,21 @@ class MemoryFile(Mapping):
         return cls(size, fd)
 
     def reserve(self, nbytes: int) -> int | None:
-        """The offset of that many free bytes; None if there are none left."""
+        """Return the offset of that many free bytes; None if the file is full."""
         # Reserved before it is checked: two threads at once get different places.
         self._used = end = self._used + -(-nbytes // _ALIGNMENT) * _ALIGNMENT
         return end - -(-nbytes // _ALIGNMENT) * _ALIGNMENT if end <= self.size else None
 
     def __del__(self, *_: Any) -> None:
         if self.size:
-            # In a fork the arrays are still the parent's, and what it had then is the fork's too.
+            # The arrays of a fork belong to its parent, and a fork made since shares the file.
             if os.getpid() == self._maker and not self.is_in_a_fork:
                 punch(self.fd, self.size)
             os.close(self.fd)
         super().__del__()
 
 
-# The file that the next small arrays go into, for as long as there are any in it.
+# The file for the next small arrays; it lives while any array in it does.
 _shared: weakref.ref[MemoryFile] | None = None
 
 
@@ -120,7 +120,7 @@ def _place(nbytes: int) -> tuple[MemoryFile, int]:
 
 
 def file_of(array: np.ndarray) -> MemoryFile | None:
-    """The memory file that a placed array, or a part of one, lies in."""
+    """Return the memory file that a placed array, or a part of one, lies in."""
     base: Any = array.base
     while base is not None:
         kind = type(base)
@@ -131,13 +131,13 @@ def file_of(array: np.ndarray) -> MemoryFile | None:
 
 
 def offset_in(file: MemoryFile, array: np.ndarray) -> int:
-    """How far from the start of its file an array begins."""
+    """Return the array's offset in its file, in bytes."""
     return address_of(array) - file.address
 
 
 def _forget_shared_in_child() -> None:
     global _shared
-    _shared = None  # the parent goes on filling it
+    _shared = None  # the parent keeps filling it
 
 
 if hasattr(os, "register_at_fork"):

@@ -1,7 +1,7 @@
 """A piece of shared memory without a name: it vanishes with the last process that maps it.
 
 Sealed against shrinking, because a peer that shrinks a mapping kills its readers by SIGBUS.
-A segment that came from a peer is checked before it is mapped.
+A segment received from a peer is checked before it is mapped.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PAGE = mmap.PAGESIZE
 
 
 class SegmentError(Exception):
-    """A segment from the peer that must not be mapped."""
+    """The peer's segment must not be mapped."""
 
 
 class Segment:
@@ -38,7 +38,7 @@ class Segment:
 
     @classmethod
     def create(cls, size: int) -> tuple[Segment, int]:
-        """A new segment and the descriptor to hand to the peer; the caller closes it."""
+        """Return a new segment and the descriptor for the peer, which the caller must close."""
         fd = sealed_file(size)
         try:
             size = os.fstat(fd).st_size
@@ -51,7 +51,7 @@ class Segment:
     def receive(cls, fd: int, *, writable: bool = False, most_bytes: int | None = None) -> Segment:
         """Map a segment that the peer made, after checking that it cannot be shrunk.
 
-        A large one costs the peer nothing as long as it is empty, but costs us if we copy it.
+        `most_bytes`: a large empty segment costs the peer nothing, but costs us if we copy it.
         """
         size = checked_size(fd)
         if most_bytes is not None and size > most_bytes:
@@ -64,7 +64,7 @@ class Segment:
 
 
 def sealed_file(size: int) -> int:
-    """The descriptor of a new memory file of at least this size, which cannot be resized."""
+    """Return the descriptor of a new memory file of at least this size, which cannot be resized."""
     size = max(PAGE, -(-size // PAGE) * PAGE)
     fd = os.memfd_create("sojourn", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
@@ -77,7 +77,7 @@ def sealed_file(size: int) -> int:
 
 
 def checked_size(fd: int) -> int:
-    """The size of a peer's memory file, once it is certain that it cannot shrink."""
+    """Return the size of a peer's memory file, after checking that it cannot shrink."""
     try:
         seals = fcntl.fcntl(fd, F_GET_SEALS)
     except OSError as error:

@@ -1,6 +1,6 @@
-"""The answering end of a lane, served by one thread.
+"""The server's end of a lane, served by one thread.
 
-It looks for the next request for a while before it sleeps, and keeps off the core of its caller.
+It spins for the next request for a while before it blocks, and stays off its caller's core.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from sojourn.transport.lane import (
 )
 from sojourn.transport.messages import SEQUENCE, STATUS, Inbox, Outbox
 
-# About 100 us of looking at a word from Python, for the next request.
+# About 100 us of spinning in Python, for the next request.
 SPINS = 2500
-_NEARLY_SECONDS = 250e-6
-# How often a server that has given up spinning tries again, in calls.
+_NEARLY_SECONDS = 250e-6  # a request that arrives this soon after spinning ended was nearly seen
+# Blocked waits after which a server that spins less tries the full spin again.
 _TRY_AGAIN = 32
 
 
 class ServerLane:
-    """The answering end, served by one thread."""
+    """The server's end of a lane. Used by one thread."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class ServerLane:
         bells: tuple[int, int],
         attached: Attached | None = None,
     ) -> None:
-        """`attached` takes what callers have placed; without it they may not."""
+        """`attached` maps arrays that callers have placed; without it they may not place any."""
         self._theirs, self._mine = rows
         self._my_bell, self._their_bell = bells
         self._channel = channel
@@ -58,14 +58,14 @@ class ServerLane:
         self._calls_until_try = _TRY_AGAIN
         self._stopped = False
         self._began = 0
-        self._is_apart = True  # from the core of its caller
-        self._moves = 0  # in a row
+        self._is_apart = True  # on another core than its caller
+        self._moves = 0  # to other cores, in a row
         self._moved = 0.0
         self._poll = select.poll()
         self._poll.register(self._my_bell, select.POLLIN)
 
     def wait(self) -> tuple[bytes, list[np.ndarray]]:
-        """The next request; its arrays are views that live until the answer has been given.
+        """Return the next request; its arrays are views that are valid until the answer is given.
 
         Raises PeerGone once the lane was stopped.
         """
@@ -98,15 +98,16 @@ class ServerLane:
         return self.inbox.take()
 
     def _is_coming(self, sequence: int) -> bool:
-        """A caller rings before it copies much, so that the copy is not waited for asleep."""
+        """Spin for a request that is being copied: a caller that copies much rings first, so that
+        the server is awake when the copy is done."""
         theirs = self._theirs
         spins = SPINS if CAN_SPIN and theirs[WELCOME] & MAY_SPIN else 0
         return any(theirs[SEQUENCE] == sequence for _ in range(spins))
 
     def _learn_from_blocking(self, seconds: float) -> None:
-        """A caller that was only a little late is worth waiting for; for one that is slow or has
-        gone quiet look less long, but never not at all, and now and then as long as at first: one
-        that came late a few times must not be thought slow for ever."""
+        """Adjust how long to spin, from how late the request was. A slightly late caller is worth
+        spinning for. For a slow or quiet caller the server spins less, but never zero times, and
+        sometimes for the full time: a few late requests must not mark a caller as slow forever."""
         self._calls_until_try -= 1
         if seconds < _NEARLY_SECONDS or self._calls_until_try <= 0:
             self._spins = SPINS
@@ -115,7 +116,7 @@ class ServerLane:
             self._spins = max(SPINS // 16, self._spins // 2)
 
     def answer(self, status: int, meta: bytes, arrays: Sequence[np.ndarray]) -> None:
-        """Give the answer to the request that was waited for."""
+        """Send the answer to the current request."""
         mine = self._mine
         results = None
         if self._theirs[WELCOME] & MAY_HAND_OVER:
@@ -123,7 +124,7 @@ class ServerLane:
             results.sequence = self._sequence
         self.outbox.put(meta, arrays, attacher=results)
         if not self._is_apart and self._theirs[WELCOME] & MAY_SPIN:
-            self._move_apart()  # before it rings: who is woken goes to the core that is left
+            self._move_apart()  # before it rings: the woken caller runs on the core that was left
         mine[STATUS] = status
         mine[TOOK] = time.perf_counter_ns() - self._began
         mine[SEQUENCE] = self._sequence
@@ -132,7 +133,7 @@ class ServerLane:
             results.tidy()
 
     def _move_apart(self) -> None:
-        """Leave the core to the caller, unless the kernel has its reasons to keep them together."""
+        """Leave the core to the caller, unless the kernel keeps moving the thread back."""
         now = time.monotonic()
         if self._moves >= MOVES_IN_A_ROW:
             if now - self._moved < STAY_SECONDS:
@@ -144,13 +145,13 @@ class ServerLane:
         self._mine[CORE] = current_core()
 
     def stop(self) -> None:
-        """Wake the thread that waits here, for good."""
+        """Make `wait` raise PeerGone, now and from now on."""
         self._stopped = True
-        if self._my_bell >= 0:  # else it has left already, and closed
+        if self._my_bell >= 0:  # else the thread has already left and closed the lane
             ring(self._my_bell)
 
     def close(self) -> None:
-        """Give back the descriptors."""
+        """Close the descriptors."""
         self._channel.close()
         self.inbox.close()
         bells, self._my_bell, self._their_bell = (self._my_bell, self._their_bell), -1, -1

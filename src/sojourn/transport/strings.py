@@ -6,7 +6,7 @@ import numpy as np
 
 
 def pack(array: np.ndarray) -> bytes:
-    """The bytes of an array of `bytes` or `str` elements; text is encoded as UTF-8."""
+    """Return the bytes of an array of `bytes` or `str` elements; text is encoded as UTF-8."""
     items = array.reshape(-1).tolist()
     items = [item if type(item) is bytes else _encoded(item) for item in items]
     lengths = np.fromiter(map(len, items), dtype="<u8", count=len(items))
@@ -14,7 +14,7 @@ def pack(array: np.ndarray) -> bytes:
 
 
 def unpack(block: bytes, shape: tuple[int, ...]) -> np.ndarray:
-    """The array behind `pack`, with `bytes` elements. Raises ValueError if sizes do not add up."""
+    """Undo `pack`, with `bytes` elements. Raises ValueError if sizes do not add up."""
     count = 1
     for dim in shape:
         count *= dim
