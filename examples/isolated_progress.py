@@ -25,7 +25,7 @@ def train(epochs: int) -> Iterator[tuple[float, list[np.ndarray]]]:
 
 if __name__ == "__main__":
     learned: list[np.ndarray] = []
-    with train(100) as epochs:  # leaving the block ends the worker, also halfway
+    with train(100) as epochs:  # leaving the block ends the worker, even before the last epoch
         for epoch, (loss, weights) in enumerate(epochs, 1):
             print(f"epoch {epoch}: loss {loss:.3f}")
             learned = weights

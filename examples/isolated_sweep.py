@@ -1,4 +1,4 @@
-"""A sweep over learning rates: each training in a worker of its own, none leaves anything behind.
+"""A sweep over learning rates: each training runs in a worker of its own and leaves nothing behind.
 
 python examples/isolated_sweep.py
 """

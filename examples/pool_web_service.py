@@ -1,8 +1,8 @@
 """A web service with several models in one pool, shared by the threads of the server.
 
 `python examples/pool_web_service.py` serves it with the standard library alone; the same handler
-goes into Flask (`flask_app`) or FastAPI (`fastapi_app`). Each process needs a pool of its own: with
-`gunicorn --preload` make it after the fork, in `post_worker_init` or when the first request comes.
+works in Flask (`flask_app`) and FastAPI (`fastapi_app`). Each process needs a pool of its own: with
+`gunicorn --preload` make it after the fork, in `post_worker_init` or at the first request.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import sojourn
 
 
 def linear(factor: float) -> Any:
-    """Stands for your own models: usually the path of a SavedModel or a `.keras` file."""
+    """Return a small model that stands for your own: usually a path of a SavedModel or `.keras`."""
 
     def build() -> Any:
         import tensorflow as tf
@@ -38,7 +38,7 @@ def make_pool() -> sojourn.Pool:
 
 
 def predict(pool: sojourn.Pool, name: str, values: list[float]) -> tuple[int, dict[str, Any]]:
-    """The handler: a status and an answer. Any number of threads may call it."""
+    """Handle a request: return a status and an answer. Any number of threads may call this."""
     try:
         with pool.lease(name, timeout=10) as session:
             result = session.run("y", {"x": np.array(values, np.float32)})
@@ -47,7 +47,7 @@ def predict(pool: sojourn.Pool, name: str, values: list[float]) -> tuple[int, di
     except sojourn.InputError as error:
         return 400, {"error": str(error)}
     except (sojourn.PoolTimeout, sojourn.BudgetExceeded) as error:
-        return 503, {"error": str(error)}  # come again later
+        return 503, {"error": str(error)}  # the client may try again later
     except sojourn.SessionBroken as error:
         return 500, {"error": str(error)}  # its worker died; the next lease has a new one
     return 200, {"y": result.tolist()}
@@ -80,7 +80,7 @@ def fastapi_app(pool: sojourn.Pool) -> Any:
 
 
 def server(pool: sojourn.Pool, port: int = 0) -> ThreadingHTTPServer:
-    """The same with the standard library: a thread for every connection, on loopback."""
+    """Serve with the standard library: a thread for every connection, on the loopback address."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -93,7 +93,7 @@ def server(pool: sojourn.Pool, port: int = 0) -> ThreadingHTTPServer:
             self.wfile.write(content)
 
         def log_message(self, *arguments: Any) -> None:
-            """Quiet."""
+            """Log nothing."""
 
     return ThreadingHTTPServer(("127.0.0.1", port), Handler)
 

@@ -1,4 +1,4 @@
-"""Eager code and GradientTape in the same program as sessions. Neither notices the other."""
+"""Eager code and GradientTape in the same program as sessions. They do not affect each other."""
 
 import tensorflow as tf
 

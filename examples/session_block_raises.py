@@ -1,4 +1,4 @@
-"""A block that raises: the error goes on its way, and the session is closed all the same."""
+"""A block that raises: the error leaves the block, and the session is closed all the same."""
 
 import tensorflow.compat.v1 as tf
 

@@ -1,4 +1,4 @@
-"""Parts on the CPU, parts on a GPU, and on the CPU as well where there is no GPU."""
+"""Some ops on the CPU, some on a GPU; on a machine without a GPU, all run on the CPU."""
 
 import tensorflow.compat.v1 as tf
 

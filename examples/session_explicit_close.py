@@ -1,4 +1,4 @@
-"""A session that is closed by hand. Its receipt says what came back."""
+"""A session that is closed by hand. Its receipt says how much memory came back."""
 
 import tensorflow.compat.v1 as tf
 

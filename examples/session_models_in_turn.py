@@ -1,4 +1,4 @@
-"""Models one after the other. What the first one took is back before the next one starts."""
+"""Models one after the other. The memory of each is back before the next one starts."""
 
 import tensorflow.compat.v1 as tf
 

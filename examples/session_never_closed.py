@@ -1,4 +1,4 @@
-"""A session that nobody closes is ended when it is forgotten, or at the latest at exit.
+"""A session that is never closed ends when it is garbage-collected, or at the latest at exit.
 
 Run with `python -W default` to see the warning that names the line which opened it.
 """
@@ -19,5 +19,5 @@ def tell(event: sojourn.events.Event) -> None:
 
 sojourn.events.subscribe(tell)
 
-session = Session(name="forgotten")  # and no close() below: what this shows  # noqa: SOJ001
+session = Session(name="forgotten")  # never closed below, on purpose  # noqa: SOJ001
 print("value:", session.run(tf.constant(42)))

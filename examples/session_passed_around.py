@@ -1,4 +1,4 @@
-"""One session, made here and used by other modules. Who made it closes it."""
+"""One session, made here and used by another module. The module that made it closes it."""
 
 import tensorflow as tf
 from session_modules import borrowing

@@ -1,4 +1,4 @@
-"""A closed session says so, in TensorFlow's own words."""
+"""Running a closed session raises an error, in TensorFlow's own words."""
 
 import tensorflow.compat.v1 as tf
 
@@ -10,7 +10,7 @@ value = tf.constant(1)
 session = Session()
 session.run(value)
 session.close()
-session.close()  # twice is once
+session.close()  # closing twice is allowed and changes nothing
 
 try:
     session.run(value)

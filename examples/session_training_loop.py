@@ -1,4 +1,4 @@
-"""A training loop: variables live in the worker, and change there step by step."""
+"""A training loop: the variables live in the worker and change there with each step."""
 
 import numpy as np
 import tensorflow.compat.v1 as tf

@@ -1,4 +1,4 @@
-"""The front door: the session ends with the block."""
+"""The recommended way: the session is closed at the end of the `with` block."""
 
 import tensorflow.compat.v1 as tf
 

@@ -1,4 +1,4 @@
-"""The same seed gives the same bits, whatever runs beside it."""
+"""The same seed gives the same bits, whatever else is running."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Programs that the tests start, and end in every way there is, to see what they leave."""
+"""Programs that the tests start, and end in every possible way, to see what they leave behind."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def tell(*words):  # the line at once: other threads tell something too
 
 @contextlib.contextmanager
 def client(code: str) -> Iterator[subprocess.Popen[str]]:
-    """A Python program that has sojourn and the test models at hand, ended with the block."""
+    """Start a Python program that can import sojourn and the test models; end it with the block."""
     program = PREAMBLE.format(here=HERE) + code
     process = subprocess.Popen(
         [sys.executable, "-c", program],
@@ -47,7 +47,7 @@ def client(code: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def told(process: subprocess.Popen[str]) -> list[str]:
-    """The next line that the program tells, as words; fails with its errors if it has ended."""
+    """Return the next line that the program prints, as words; fail with its errors if it ended."""
     assert process.stdout is not None
     assert process.stderr is not None
     line = process.stdout.readline()
@@ -56,7 +56,7 @@ def told(process: subprocess.Popen[str]) -> list[str]:
 
 
 def remaining(client_pid: int, seconds: float = 30.0) -> list[processes.Found]:
-    """What is still there of a client that has ended, after at most this long."""
+    """Wait at most `seconds`, and return the processes of a dead client that still exist."""
     deadline = time.monotonic() + seconds
     while True:
         found = processes.of_client(client_pid)

@@ -1,6 +1,6 @@
-"""An agent with one model, for a test that has it in a network of its own.
+"""An agent with one model, for a test that runs it in a network namespace of its own.
 
-Prints its facts, then how many leases are out whenever that changes; ends with its standard input.
+Prints its facts, then the number of leases whenever it changes; ends when its standard input ends.
 """
 
 from __future__ import annotations

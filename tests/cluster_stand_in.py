@@ -1,7 +1,7 @@
 """A cluster without Ray: agents and a controller on one event loop of this process.
 
-What Ray does (starting, restarting, noticing that a node is dead) is done by the test; everything
-else is the real thing, the data plane over TCP included.
+The test does Ray's work (starting, restarting, noticing that a node is dead); everything else is
+the real code, including the data plane over TCP.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ GiB = 2**30
 
 
 class TaskError(Exception):
-    """What Ray makes of an error that an actor has raised."""
+    """Stands for the error that Ray raises when an actor has raised one."""
 
     def __init__(self, cause: Exception) -> None:
         super().__init__(str(cause))
@@ -47,7 +47,7 @@ class _Method:
 
 
 class _Actor:
-    """An agent, called as Ray's actors are."""
+    """An agent with the calling convention of Ray's actors."""
 
     def __init__(self, agent: Agent) -> None:
         self.agent = agent
@@ -59,13 +59,13 @@ class _Actor:
 
 
 class Nodes:
-    """What the controller sees of Ray."""
+    """Stands for the part of Ray that the controller uses."""
 
     def __init__(self, settings: Settings, names: tuple[str, ...], memory: int) -> None:
         self.settings, self.memory = settings, memory
         self.names = list(names)
         self.actors: dict[str, _Actor] = {}
-        self.gpus: dict[str, int] = {}  # of each node
+        self.gpus: dict[str, int] = {}  # by the name of the node
         self.has_ended = threading.Event()
         self.has_stepped_down = threading.Event()
 
@@ -98,7 +98,7 @@ class Nodes:
 
 
 class StandIn:
-    """The loop, the nodes and the controller."""
+    """The event loop, the nodes and the controller."""
 
     def __init__(self, *names: str, storage: str | None = None, memory: int = GiB) -> None:
         self.loop = asyncio.new_event_loop()
@@ -128,7 +128,7 @@ class StandIn:
         return Cluster(Control(call, lambda: None))
 
     def kill(self, name: str) -> None:
-        """The node is gone, its connections with it. What is left in this process is ended."""
+        """Remove a node and close its connections; end what it leaves in this process."""
         actor = self.nodes.actors[name]
         actor.is_dead = True
         if name in self.nodes.names:
@@ -136,7 +136,7 @@ class StandIn:
         self.do(actor.agent.end())
 
     def stop_controller(self) -> None:
-        """The controller is gone at once; the agents go on."""
+        """Cancel the controller's tasks at once; the agents keep running."""
         self._cancel(self.controller)
 
     def _cancel(self, controller: Controller) -> None:
@@ -158,8 +158,8 @@ class StandIn:
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
         self.loop.close()
-        # What ends with their processes. A test has us until it is judged, and each of them has
-        # models with the code of all modules that are loaded: megabytes.
+        # Drop what would end with the processes of real actors. A test holds this object until its
+        # leaks are measured, and each actor holds models with the code of all modules: megabytes.
         del self.controller, self._controllers
         self.nodes.actors.clear()
 
@@ -174,7 +174,7 @@ def stand_in(*names: str, **options: Any) -> Iterator[StandIn]:
 
 
 def copies_of(everywhere: Cluster, model: str) -> list[str]:
-    """The nodes that have this model open."""
+    """Return the nodes that have this model open."""
     return [
         node["id"]
         for node in everywhere.status()["nodes"]

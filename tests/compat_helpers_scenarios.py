@@ -1,4 +1,4 @@
-"""Scenarios of what TensorFlow builds on sessions: supervisors, monitored sessions, hooks."""
+"""Scenarios of TensorFlow's classes on top of sessions: supervisors, monitored sessions, hooks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ v1 = tf.compat.v1
 
 
 class _Namespace:
-    """TensorFlow's session module with another class in it."""
+    """TensorFlow's session module with another session class in it."""
 
     def __init__(self, session: Any) -> None:
         self.Session = session
@@ -33,7 +33,7 @@ class _Namespace:
 
 @contextlib.contextmanager
 def opened_by_helpers(session: Any) -> Iterator[None]:
-    """Have TensorFlow's own helpers open sessions of this class."""
+    """Make TensorFlow's own helpers open sessions of this class."""
     before = session_manager.session
     session_manager.session = _Namespace(session)
     try:
@@ -245,7 +245,7 @@ def sessions_under_tensorflows_own_names(session: Any) -> Any:
         pass
 
     if session is v1.Session:
-        # TensorFlow's own subclasses do not stand this, so its own class is the measure.
+        # TensorFlow's own class cannot be replaced by a subclass, so it is compared as it is.
         names = {}
     else:
         interactive = type("Interactive", (InteractiveSession,), {"_isolation": session._isolation})
@@ -273,7 +273,7 @@ def sessions_under_tensorflows_own_names(session: Any) -> Any:
 
 @scenario
 def clocks_that_somebody_turns(session: Any) -> Any:
-    """Tests of training loops replace `time.time` and `time.sleep`, at first by nothing at all."""
+    """Mock `time.time` and `time.sleep`, as tests of training loops do, at first without values."""
     with (
         mock.patch.object(time, "time") as now,
         mock.patch.object(time, "sleep", side_effect=AssertionError("nobody shall sleep")),

@@ -1,6 +1,6 @@
-"""What programs do with a session. Each scenario gets a class of session and returns what it saw.
+"""Scenarios of programs that use a session. Each gets a session class and returns what it observed.
 
-They are run with TensorFlow's own class and with ours, and what they saw must be the same.
+They run with TensorFlow's own class and with sojourn's, and both must observe the same.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tensorflow.python.training import queue_runner_impl
 v1 = tf.compat.v1
 _MADE_AT = re.compile(r"Detected at node .*?(?=\nNode: )", re.DOTALL)
 _PASSED_THROUGH = re.compile(r"\nTraceback|\n\S*InTheCaller")
-_CLOSED_AT = re.compile(r" It was closed at \S.*:\d+\.$")  # what ours adds to TensorFlow's words
+_CLOSED_AT = re.compile(r" It was closed at \S.*:\d+\.$")  # what sojourn adds to the message
 SCENARIOS: dict[str, Callable[[Any], Any]] = {}
 
 
@@ -33,13 +33,13 @@ def scenario(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def outcome(function: Callable[[], Any]) -> Any:
-    """What a call gives, or what it raises, with the op that TensorFlow blames."""
+    """Return the result of a call, or its error, with the op that TensorFlow blames."""
     try:
         return function()
     except Exception as error:
         op = getattr(error, "op", None)
         message = getattr(error, "message", None) or str(error)
-        # The rest tells where the op was made, and how the call got there.
+        # The rest of the message says where the op was made, and how the call got there.
         message = _MADE_AT.sub("", message).partition("\n\nOriginal stack trace")[0]
         message = _CLOSED_AT.sub("", _PASSED_THROUGH.split(message)[0])
         return type(error).__name__, message, op.name if op is not None else None
@@ -203,7 +203,7 @@ def a_fed_array_may_be_used_again(session: Any) -> Any:
             fed[:] = i
             s.run(put, {x: fed})
             if session.__module__.startswith("sojourn"):
-                # TensorFlow's own session lets a variable keep the caller's memory.
+                # With TensorFlow's own session, a variable may keep using the caller's memory.
                 fed[:] = -1
             seen.append([np.unique(value) for value in s.run([v, old])])
         return seen
@@ -222,7 +222,7 @@ def a_graph_that_grows(session: Any) -> Any:
             y = tf.add(y, 1.0, name=f"step{i}")
             seen.append(s.run(y, {x: 1}))
             seen.append(s.run("step0:0", {"scope/x:0": 2}))
-        parent = tf.constant(5, name="scope")  # an op named like a scope that has ops already
+        parent = tf.constant(5, name="scope")  # an op with the name of a scope that already has ops
         late = v1.get_variable("late", initializer=3.0)
         s.run(late.initializer)
         with tf.control_dependencies([late.assign_add(1.0)]):
@@ -362,7 +362,7 @@ def callables_from_options(session: Any) -> Any:
     with tf.Graph().as_default(), session() as s:
         x = v1.placeholder(tf.float32, [None], name="x")
         y = tf.identity(x * 2, name="y")
-        options = tf.compat.v1.ConfigProto  # only to have the module of the messages at hand
+        options = tf.compat.v1.ConfigProto  # imported only for its protobuf module
         from tensorflow.core.protobuf import config_pb2
 
         made = s._make_callable_from_options(
@@ -750,7 +750,7 @@ def closing_cancels_what_waits(session: Any) -> Any:
         queue = tf.queue.FIFOQueue(1, tf.float32)
         take = queue.dequeue()
         s = session()
-        s.run([queue.size(), queue.enqueue(1.0)])  # what a first step makes is there
+        s.run([queue.size(), queue.enqueue(1.0)])  # objects that only a first step makes now exist
         s.run(take)
         seen: list[Any] = []
         begins = threading.Event()
@@ -780,7 +780,7 @@ def used_until_it_is_closed(session: Any) -> Any:
                 while True:
                     s.run(c)
             except (RuntimeError, tf.errors.CancelledError) as error:
-                # Which of the two is a matter of luck, with TensorFlow's own class as well.
+                # Which of the two happens is a matter of chance, with TensorFlow's own class too.
                 seen.append("closed" in str(error) or "cancelled" in str(error))
 
         thread = threading.Thread(target=use)
@@ -815,7 +815,7 @@ def time_limits_of_the_configuration(session: Any) -> Any:
             return [outcome(lambda: s.run(take))[0] for _ in range(4)]
 
 
-# -- what is built on sessions ---------------------------------------------------------------------
+# -- helpers built on sessions ---------------------------------------------------------------------
 
 
 @scenario

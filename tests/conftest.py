@@ -1,4 +1,4 @@
-"""Every test is watched: what it leaves behind fails it."""
+"""Fixtures and options of the tests. A test fails if it leaves anything behind."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cluster_stand_in import StandIn
     from sojourn.cluster import Cluster
 
-# Whatever a test, TensorFlow or sojourn puts into the temporary folder is seen.
+# A private temporary folder: the leak check sees what a test, TensorFlow or sojourn puts into it.
 _private = tempfile.mkdtemp(prefix="sojourn-tests-")
 os.environ["TMPDIR"] = tempfile.tempdir = _private
 os.environ["XDG_RUNTIME_DIR"] = os.path.join(_private, "runtime")
@@ -31,8 +31,8 @@ os.mkdir(os.environ["XDG_RUNTIME_DIR"])
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 invariants.mark_this_run()
 invariants.give_back_at_once()
-gc.disable()  # until everything is imported: all of it stays
-# Started in the background, we may have been told to ignore signals that the tests are about.
+gc.disable()  # until everything is imported: imported modules are never garbage
+# A shell that starts pytest in the background may have set signals to ignored that tests need.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
@@ -53,7 +53,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """With `-m quick`, a module that never says so need not be imported at all."""
+    """With `-m quick`, skip the import of modules that never use the mark."""
     if config.getoption("-m") == "quick" and collection_path.suffix == ".py":
         return "mark.quick" not in collection_path.read_text() or None
     return None
@@ -69,7 +69,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=left_out)
         items[:] = chosen
     if config.getoption("--repeats") > 1:
-        # In rounds: a run that is cut short has tried everything a few times, not a part often.
+        # In rounds: a run that is cut short has run every test a few times, not a few tests often.
         items.sort(key=lambda item: item.callspec.params["repeat"])  # type: ignore[attr-defined]
 
 
@@ -83,13 +83,13 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def zygote() -> None:
-    """A zygote that has imported TensorFlow; it stays for the whole run."""
+    """Start a zygote that has imported TensorFlow; it stays for the whole run."""
     sojourn.warm_up(wait=True)
 
 
 @pytest.fixture(scope="session")
 def bystanders() -> Iterator[invariants.Bystanders]:
-    """The session that faults must not harm; it stays from one of them to the next."""
+    """Provide the session that faults must not harm; it stays open from one fault to the next."""
     bystanders = invariants.Bystanders()
     yield bystanders
     bystanders.leave()
@@ -99,7 +99,7 @@ def bystanders() -> Iterator[invariants.Bystanders]:
 def nothing_left_behind(
     request: pytest.FixtureRequest, bystanders: invariants.Bystanders
 ) -> Iterator[None]:
-    """What a test leaves behind, or breaks for others, fails it."""
+    """Fail a test that leaves anything behind or harms other sessions."""
     if "zygote" in request.fixturenames:
         request.getfixturevalue("zygote")
     others = None
@@ -107,14 +107,14 @@ def nothing_left_behind(
         request.getfixturevalue("zygote")
         others = bystanders.one(request.module)
     else:
-        bystanders.leave()  # such tests may count the sessions that there are
+        bystanders.leave()  # such tests may count the open sessions
     yield from invariants.hold(request, others)
 
 
 @pytest.fixture
 def own_servers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands that run here find the servers that this process has started. Tests in the processes
-    beside us start some too."""
+    """Let commands that run here find only the servers that this process has started: tests that
+    run in other processes at the same time start servers too."""
     real = records._of_process
 
     def ours(pid: int) -> records.Record | None:
@@ -127,7 +127,7 @@ def own_servers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def nodes() -> Iterator[StandIn]:
-    """The nodes `a` and `b` of a cluster without Ray."""
+    """Start the nodes `a` and `b` of a cluster without Ray."""
     from cluster_stand_in import stand_in
 
     with stand_in("a", "b") as nodes:
@@ -136,6 +136,6 @@ def nodes() -> Iterator[StandIn]:
 
 @pytest.fixture
 def everywhere(nodes: StandIn) -> Iterator[Cluster]:
-    """A caller of that cluster."""
+    """Connect a caller to that cluster."""
     with nodes.connect() as everywhere:
         yield everywhere

@@ -1,4 +1,4 @@
-"""A SavedModel that takes serialized examples, and one that takes numbers. Written in a worker."""
+"""Writes a SavedModel that takes serialized examples, and one that takes numbers, in a worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A gRPC client made of grpcio and our own messages, and a handler that needs no models."""
+"""A gRPC client made of grpcio and sojourn's own messages, and a handler that needs no models."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ FILES |= {"grpc.reflection.v1": REFLECTION, "grpc.reflection.v1alpha": REFLECTIO
 
 
 class Client:
-    """Calls by name: `client("inference.GRPCInferenceService/ServerLive")`. Ends with its block."""
+    """Calls methods by name: `client("inference.GRPCInferenceService/ServerLive")`."""
 
     def __init__(self, channel: grpc.Channel) -> None:
         self.channel = channel
 
     def __call__(self, path: str, request: Any = None, timeout: float = 20, **options: Any) -> Any:
-        """The answer, or for a stream all answers."""
+        """Return the answer, or for a stream all answers."""
         asked, answered, (many_in, many_out) = described(path)
         kind = f"{'stream' if many_in else 'unary'}_{'stream' if many_out else 'unary'}"
         stub = getattr(self.channel, kind)(
@@ -45,7 +45,7 @@ class Client:
 
 
 def described(path: str) -> tuple[Any, Any, tuple[bool, bool]]:
-    """Request and response classes of a method, and which of the two are streams."""
+    """Return the request and response classes of a method, and which of the two are streams."""
     service, name = path.split("/")
     package, _, service_name = service.rpartition(".")
     method = FILES[package].descriptor.services_by_name[service_name].methods_by_name[name]
@@ -65,7 +65,7 @@ def connected(address: str, credentials: Any = None, **options: Any) -> Iterator
 
 @contextlib.contextmanager
 def opened(door: GrpcDoor, handler: Any, grace: float = 1.0) -> Iterator[str]:
-    """A door that is open, on a loop in a thread of its own."""
+    """Start a door on an event loop in a thread of its own, and yield its address."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -80,7 +80,7 @@ def opened(door: GrpcDoor, handler: Any, grace: float = 1.0) -> Iterator[str]:
 
 
 class Doubler:
-    """A handler with one model, `double`: y is twice x. It remembers what it was asked."""
+    """A handler with one model, `double`: y is twice x. It records the requests."""
 
     def __init__(self) -> None:
         self.asked: list[Inference] = []
@@ -128,7 +128,7 @@ class Doubler:
 
 
 def infer_request(x: np.ndarray, model: str = "double", **fields: Any) -> Any:
-    """A KServe request in raw contents."""
+    """Return a KServe request with raw contents."""
     request = KSERVE.ModelInferRequest(model_name=model, raw_input_contents=[x.tobytes()], **fields)
     request.inputs.add(name="x", datatype="FP32", shape=x.shape)
     return request

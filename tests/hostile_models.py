@@ -1,4 +1,4 @@
-"""Writes honest and hostile models into a folder. Run in a worker, where TensorFlow is."""
+"""Writes honest and hostile models into a folder. Runs in a worker, which has TensorFlow."""
 
 from __future__ import annotations
 

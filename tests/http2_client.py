@@ -1,4 +1,4 @@
-"""A client of HTTP/2 that says just what it is told to, over a real connection."""
+"""An HTTP/2 client that sends exactly the frames it is given, over a real connection."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
 
 
 def fields(path: str = LIVE, **more: str) -> list[tuple[str, str]]:
-    """The head of a call."""
+    """Return the header fields of a call."""
     return [
         (":method", "POST"),
         (":scheme", "http"),
@@ -43,7 +43,7 @@ def fields(path: str = LIVE, **more: str) -> list[tuple[str, str]]:
 
 
 def packed(message: Any = b"") -> bytes:
-    """A message as gRPC sends it."""
+    """Return a message with gRPC's length prefix."""
     content = message if isinstance(message, bytes) else message.SerializeToString()
     return struct.pack(">BI", 0, len(content)) + content
 
@@ -61,7 +61,7 @@ class RawClient:
         self.send(PREFACE + settings(options.get("settings", {})))
 
     def send(self, data: bytes) -> None:
-        with contextlib.suppress(ConnectionError):  # it was told why before
+        with contextlib.suppress(ConnectionError):  # the server has said before why it closed
             self.sock.sendall(data)
 
     def head(
@@ -70,13 +70,13 @@ class RawClient:
         return frame(HEADERS, flags, stream, self.encoder.encode(given or fields()))
 
     def call(self, stream: int, path: str = LIVE, message: Any = b"", **more: str) -> bytes:
-        """A whole call."""
+        """Return the frames of a whole call."""
         return self.head(stream, fields(path, **more)) + frame(
             DATA, END_STREAM, stream, packed(message)
         )
 
     def frames(self) -> Iterator[tuple[int, int, int, bytes]]:
-        """Type, flags, stream and content of each, until the server closes."""
+        """Yield type, flags, stream and content of each frame, until the server closes."""
         while True:
             while len(self._data) < HEAD_BYTES:
                 if not self._read():
@@ -98,14 +98,14 @@ class RawClient:
         return bool(data)
 
     def next(self, *kinds: int) -> tuple[int, int, int, bytes]:
-        """The next frame of one of these types."""
+        """Return the next frame of one of these types."""
         for found in self.frames():
             if found[0] in kinds:
                 return found
         raise EOFError("the server has closed")
 
     def answer(self, stream: int) -> tuple[dict[str, str], bytes]:
-        """Fields and bytes of the answer on a stream."""
+        """Return the header fields and the body of the answer on a stream."""
         told: dict[str, str] = {}
         body = b""
         for kind, flags, number, content in self.frames():

@@ -15,7 +15,7 @@ import sojourn
 
 
 def build(folder: str) -> None:
-    """Every kind of model, made by TensorFlow itself, in a worker."""
+    """Write every kind of model with TensorFlow itself, in a worker."""
     os.chdir(folder)
     tf: Any = importlib.import_module("tensorflow")
     keras: Any = importlib.import_module("keras")
@@ -89,7 +89,7 @@ def build(folder: str) -> None:
 
 @pytest.fixture(scope="session")
 def models(zygote: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where they are. Each module that imports this asks; the first one has them made."""
+    """Return the folder of the models. The first test module that asks writes them."""
     folder = tmp_path_factory.getbasetemp() / "inspected"
     if folder.exists():
         return folder

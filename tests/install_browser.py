@@ -1,6 +1,6 @@
-"""Have chromium for the tests of the server's page, where it can be installed: Debian, as root.
+"""Install chromium for the tests of the server's page, where possible: on Debian, as root.
 
-Elsewhere this says what to do, and those tests are skipped with that reason.
+Elsewhere this prints what to do, and those tests are skipped with that reason.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ HOW = "install chromium (on Debian: apt-get install chromium fonts-dejavu-core)"
 
 
 def browser() -> str | None:
-    """The browser's path, if there is one."""
+    """Return the browser's path, if one is installed."""
     return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
 
 

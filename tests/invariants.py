@@ -23,30 +23,30 @@ from sojourn.process.zygote import zygote
 from sojourn.testing import Watch, leftovers, take_snapshot
 from sojourn.testing.snapshots import RUN
 
-SECONDS = 10.0  # until what is left is called so: the machine may be far too busy
+SECONDS = 10.0  # until what is left counts as a leak: the machine may be far too busy
 GROWTH_BYTES = 5 * 2**20
-EXPLORING_BYTES = 64 * 2**20  # what Hypothesis remembers of what it has tried
+EXPLORING_BYTES = 64 * 2**20  # what Hypothesis remembers of its examples
 MANY_MODULES = 200
-MODULE_BYTES = 2**18  # for each that was imported meanwhile: it stays, and is nobody's leak
+MODULE_BYTES = 2**18  # for each module imported meanwhile: it stays loaded, and is no leak
 OPEN_SECONDS, REPLACED_SECONDS = 1.0, 10.0  # the latter if the zygote had to be replaced
 CHOOSING = 30  # calls until TensorFlow's steps have found the faster way to run
 MATRIX = np.random.default_rng(7).normal(size=(16, 784)).astype(np.float32)
 
 
-# Events after which it is worth while to see that a session can be opened: else the next test does.
+# Events after which a test checks that a session can be opened; otherwise the next test shows it.
 _HARMFUL = {"worker.died", "session.broken", "session.forgotten", "zygote.started", "zygote.ended"}
 
 
 def mark_this_run() -> None:
-    """Whatever is started from now on, by us or by what we start, is known by this mark."""
+    """Mark every process that is started from now on, directly or indirectly, as of this run."""
     os.environ[RUN] = ".".join(filter(None, [os.environ.get(RUN), secrets.token_hex(8)]))
 
 
 def give_back_at_once() -> None:
-    """Have malloc give back what is freed.
+    """Make malloc return freed memory to the system.
 
-    By itself it keeps up to twice the largest block that was ever freed, for each thread: here the
-    code of all modules, which goes along with functions. A test is judged by what it holds.
+    By default it keeps up to twice the largest block that was ever freed, for each thread: here the
+    code of all modules, which is sent along with functions. A test is judged by the bytes it holds.
     """
     trim_threshold, mmap_threshold, kept_bytes = -1, -3, 128 * 2**10
     if hasattr(libc := ctypes.CDLL(None), "mallopt"):
@@ -55,20 +55,20 @@ def give_back_at_once() -> None:
 
 
 def forget_what_is_loaded() -> None:
-    """Have the garbage collector leave alone what is there before the first test.
+    """Make the garbage collector ignore the objects that exist before the first test.
 
-    With TensorFlow loaded it takes a quarter of a second otherwise, for every test.
+    Otherwise, with TensorFlow loaded, a collection takes a quarter of a second for every test.
     """
     if "hypothesis" in sys.modules:
         _draw_something()
-    code_capture.packed(models.adder)  # what each worker gets of all modules that are loaded
+    code_capture.packed(models.adder)  # caches the modules' code, which each worker gets
     gc.collect()
     gc.freeze()
     gc.enable()
 
 
 def _draw_something() -> None:
-    """Hypothesis has tables of several megabytes, which it makes when they are first needed."""
+    """Fill Hypothesis's tables: several megabytes, which it makes when they are first needed."""
     from hypothesis import HealthCheck, given, settings
     from hypothesis import strategies as st
     from hypothesis.extra import numpy as hnp
@@ -87,32 +87,32 @@ def _draw_something() -> None:
 
 
 class Bystanders:
-    """A session that stands beside one fault after another, as long as none has harmed it."""
+    """A session that stays open during one fault after another, as long as none harms it."""
 
     def __init__(self) -> None:
         self._session: sojourn.Session | None = None
         self._module: ModuleType | None = None
 
     def one(self, module: ModuleType) -> sojourn.Session:
-        """It, or another, if the last fault has harmed it and failed for that."""
+        """Return the session, or a new one if the last fault harmed it and its test failed."""
         if self._session is not None and self._session.state is not sojourn.State.READY:
             self.leave()
         if self._session is None:
             self._session, self._module = open_bystander(), None
         if module is not self._module:
-            open_and_close()  # whatever is loaded or allocated once, is from now on
+            open_and_close()  # so that what is loaded or allocated only once exists before the test
             self._module = module
         return self._session
 
     def leave(self) -> None:
-        """There is none until the next fault."""
+        """Close the session; the next fault opens another."""
         session, self._session = self._session, None
         if session is not None:
             session.close()
 
 
 def open_bystander() -> sojourn.Session:
-    """A session that has nothing to do with any fault, and whose bits depend on all it is fed."""
+    """Open a session that no fault involves, and whose bits depend on everything it is fed."""
     weights = np.random.default_rng(8).normal(size=(784, 10)).astype(np.float32)
 
     def build() -> Any:
@@ -133,19 +133,20 @@ def open_bystander() -> sojourn.Session:
 def hold(
     request: pytest.FixtureRequest, bystander: sojourn.Session | None = None
 ) -> Iterator[None]:
-    """Nothing is left, memory has not grown, every transition was legal and told once, others
-    compute the same bits, and after a death the next open succeeds in time."""
+    """Check after a test that nothing is left, memory has not grown, every transition was legal and
+    reported once, other sessions compute the same bits, and after a death the next open succeeds in
+    time."""
     if "tmp_path_factory" in request.fixturenames:
         request.getfixturevalue("tmp_path_factory").getbasetemp()
     if bystander is not None or "zygote" in request.fixturenames:
-        sojourn.warm_up(wait=True)  # the test before may have ended it, and this one is measured
+        sojourn.warm_up(wait=True)  # the previous test may have ended it, and this one is timed
     heard: set[str] = set()
     stop = events.subscribe(lambda event: heard.add(event.kind))
     modules = len(sys.modules)
     try:
         expected = _bits(bystander)
         before = take_snapshot(strict=True)
-        # So that what only the collector would free is always there, and not just sometimes.
+        # So that what only the collector would free counts as left behind always, not sometimes.
         gc.disable()
         with Watch() as watch:
             yield
@@ -166,20 +167,20 @@ def hold(
         stop()
         if len(sys.modules) > modules + MANY_MODULES or explores(request):
             gc.collect()
-            gc.freeze()  # TensorFlow, perhaps, or what Hypothesis remembers: it stays
+            gc.freeze()  # perhaps TensorFlow, or what Hypothesis remembers: both stay loaded
 
 
 def explores(request: pytest.FixtureRequest) -> bool:
-    """Whether tests of this module have Hypothesis draw what they are given."""
+    """Whether tests of this module have Hypothesis draw their arguments."""
     return "hypothesis.strategies" in {
         getattr(value, "__name__", "") for value in vars(request.module).values()
     }
 
 
 def runs_tensorflow(request: pytest.FixtureRequest) -> bool:
-    """Whether this test, or another of its module, runs TensorFlow in our process.
+    """Whether this test, or another of its module, runs TensorFlow in this process.
 
-    What it has taken it never gives back, and its pools of threads and of memory grow as it likes.
+    TensorFlow never gives memory back, and its pools of threads and of memory grow at any time.
     """
     loaded = sys.modules.get("tensorflow")
     code = request.function.__code__
@@ -197,17 +198,17 @@ def runs_tensorflow(request: pytest.FixtureRequest) -> bool:
 
 
 def open_and_close(heard: Set[str] = frozenset()) -> None:
-    """A session can be opened, in the time that it may take. `heard` are the kinds of events."""
+    """Check that a session opens in time. `heard` are the kinds of events that were received."""
     before = zygote.pid
     seconds, delayed = _open_and_close()
     if "zygote.started" in heard or before != zygote.pid:
         _judge(seconds, delayed, REPLACED_SECONDS)
-        seconds, delayed = _open_and_close()  # the next one finds it there
+        seconds, delayed = _open_and_close()  # the next open finds the zygote ready
     _judge(seconds, delayed, OPEN_SECONDS)
 
 
 def _open_and_close() -> tuple[float, float]:
-    """How long it took, and how long of that a busy machine kept us waiting."""
+    """Return the seconds that it took, and how many of them were waits for a processor."""
     before = zygote.pid
     delayed, started = _delay(before), time.monotonic()
     with sojourn.open(models.adder) as session:
@@ -218,7 +219,7 @@ def _open_and_close() -> tuple[float, float]:
 
 
 def _judge(seconds: float, delayed: float, allowed: float) -> None:
-    # What we, the zygote and the worker waited for a processor is nobody's fault.
+    # The time that this process, the zygote and the worker wait for a processor does not count.
     assert seconds - delayed < allowed, (
         f"the next open took {seconds:.2f} s, {delayed:.2f} s of it without a processor"
     )
@@ -229,13 +230,13 @@ def _bits(session: sojourn.Session | None) -> bytes:
 
 
 def _delay(*pids: int | None) -> float:
-    """Seconds that this thread and all of these processes have waited for a processor."""
+    """Return the seconds that this thread and these processes have waited for a processor."""
     tasks = ["/proc/thread-self"]
     for pid in filter(None, pids):
         try:
             tasks += [f"/proc/{pid}/task/{task}" for task in os.listdir(f"/proc/{pid}/task")]
         except OSError:
-            pass  # it has ended
+            pass  # the process has ended
     waited = 0
     for task in tasks:
         try:

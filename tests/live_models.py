@@ -51,14 +51,14 @@ def keras_models() -> None:
         assert str(session.signature) == "(x: float32[?, 4]) -> (y: float32[?, 2])"
         same(session(x=X), model(X))
         kernel = model.layers[-1].kernel
-        kernel.assign(kernel + 1)  # a copy was opened: what happens here stays here
+        kernel.assign(kernel + 1)  # a copy was opened: changes here do not reach it
         assert not np.allclose(session(x=X), np.asarray(model(X)))
 
     model = Subclassed()
     refused("does not say what it takes", model)
     with sojourn.open(model, inputs={"x": sojourn.TensorSpec("float32", (None, 4))}) as session:
         same(session(x=X), model(X))
-    with sojourn.open(model) as session:  # it has been called meanwhile
+    with sojourn.open(model) as session:  # the model has been called meanwhile
         same(session(input=X), model(X))
 
     named = keras.Input((4,), name="a")
@@ -86,7 +86,7 @@ def functions() -> None:
         same(session(x=[1, 2]), [1, 8])
     square = tf.function(lambda x, n: x**n)
     square(tf.constant([1.0, 2.0]), n=2)
-    with sojourn.open(square) as session:  # called in one way only, so that is meant
+    with sojourn.open(square) as session:  # called in only one way, so that one is used
         same(session(x=[3, 4]), [9, 16])
     inputs = {"x": sojourn.TensorSpec("float32", (None,)), "word": sojourn.TensorSpec("string", ())}
     with sojourn.open(f, inputs=inputs) as session:

@@ -1,4 +1,4 @@
-"""Writes every kind of model file, and what TensorFlow and Keras themselves make of some inputs.
+"""Writes every kind of model file, and the outputs of TensorFlow and Keras for some inputs.
 
 Called in a worker, so that the tests need no TensorFlow in their process.
 """

@@ -32,7 +32,7 @@ def counter() -> Any:
 
 
 def holding(megabytes: int) -> Callable[[], Any]:
-    """A model whose variables take this much memory."""
+    """Return a builder of a model whose variables take this much memory."""
 
     def build() -> Any:
         import tensorflow as tf

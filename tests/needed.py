@@ -1,4 +1,4 @@
-"""What must be installed for some of the tests."""
+"""Skips tests whose packages are not installed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 
 def needs(*modules: str) -> pytest.MarkDecorator:
-    """Skip where one of these is missing."""
+    """Return a mark that skips a test where one of these packages is missing."""
     missing = [name for name in modules if importlib.util.find_spec(name) is None]
     return pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)}")
 

@@ -13,7 +13,7 @@ Shape = Sequence[int | str] | None
 
 
 def integer(index: int, value: int) -> bytes:
-    """One field of a number."""
+    """Return one field with an integer."""
     return number(index << 3) + number(value % 2**64)
 
 
@@ -82,7 +82,7 @@ def dense(location: str = "") -> bytes:
 
 
 def identity(code: int, shape: Shape) -> bytes:
-    """What comes goes."""
+    """Return a model whose output is its input."""
     return model(
         [node("Identity", ["x"], ["y"])], [value("x", code, shape)], [value("y", code, shape)]
     )

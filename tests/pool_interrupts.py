@@ -1,11 +1,12 @@
-"""Many operations on a pool, each interrupted at a random point: no hang, and the books are right.
+"""Interrupt many operations on a pool at random points: nothing hangs, and its accounts are right.
 
     python tests/pool_interrupts.py [--operations 10000] [--seed 1] [--signals]
 
 An operation is interrupted at one of the points where the interpreter could answer a signal in
-sojourn's code, or, with `--signals`, by a real Ctrl-C at a random time. After each, nobody holds or
-waits for anything; every hundred, and at the end, the books are compared with the worker processes
-that exist. It prints what it has done, and exits with 1 if a promise was broken.
+sojourn's code, or, with `--signals`, by a real Ctrl-C at a random time. After each operation, no
+lease may be held and no request may wait. Every hundred operations, and at the end, the pool's
+accounts are compared with the worker processes that exist. The program prints what it has done, and
+exits with 1 if a promise was broken.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def wait_for(what: str, condition: Callable[[], bool], seconds: float = 30.0) ->
 
 
 def workers() -> set[int]:
-    """The worker processes of this process that exist: what the zygotes have forked."""
+    """Return the worker processes that the zygotes of this process have forked and that exist."""
     found = set()
     for zygote in psutil.Process().children():
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -58,7 +59,7 @@ def workers() -> set[int]:
 
 @contextlib.contextmanager
 def signalled(seconds: float) -> Iterator[list[str]]:
-    """A real Ctrl-C for this thread, after so many seconds."""
+    """Send this thread a real Ctrl-C after so many seconds, unless the block ends before."""
     me = threading.get_ident()
     where: list[str] = []
     is_over = threading.Event()
@@ -80,7 +81,7 @@ def signalled(seconds: float) -> Iterator[list[str]]:
 
 
 class Trial:
-    """One pool, and what is done to it."""
+    """One pool, and the operations on it."""
 
     def __init__(self, pool: sojourn.Pool, rng: random.Random) -> None:
         self.pool = pool
@@ -123,7 +124,7 @@ class Trial:
         self.pool.update("shared", adder)
 
     def operate(self, interrupt: Callable[[], contextlib.AbstractContextManager[list[str]]]) -> str:
-        """One operation, interrupted; where."""
+        """Run one operation under an interrupt; say what happened, and where it was interrupted."""
         acts = [self.use] * 12 + [self.hold_two] * 3 + [self.time_out] * 2 + [self.forget] * 2
         acts += [self.preload, self.look, self.look]
         if self.rng.random() < 0.1:
@@ -143,7 +144,7 @@ class Trial:
         return f"{act.__name__}({name}) {outcome} at {where}"
 
     def check(self) -> None:
-        """Nobody holds or waits for anything now."""
+        """Check that no lease is held and no request waits."""
         status = self.pool.stats()
         if status.leased or status.waiting:
             gc.collect()
@@ -154,7 +155,7 @@ class Trial:
         return bool(status.leased or status.waiting)
 
     def compare(self) -> None:
-        """The books and the processes agree."""
+        """Check that the pool's accounts agree with the worker processes."""
 
         def agree() -> bool:
             status = self.pool.stats()
@@ -203,8 +204,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--signals", action="store_true")
     options = parser.parse_args()
-    warnings.simplefilter("ignore", ResourceWarning)  # what was interrupted may be forgotten
-    sys.unraisablehook = lambda _: None  # an interrupt in a finalizer is only told of
+    warnings.simplefilter("ignore", ResourceWarning)  # an interrupted operation may forget a lease
+    sys.unraisablehook = lambda _: None  # an interrupt in a finalizer is only reported, not raised
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sojourn.warm_up(wait=True)
     started = time.monotonic()

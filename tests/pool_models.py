@@ -57,7 +57,7 @@ def growing() -> Any:
 
 
 def dies_at_load() -> Any:
-    """A model that takes its worker with it, after a word."""
+    """A model that kills its worker while it is opened, after printing a word."""
     import os
     import sys
 

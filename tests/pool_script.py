@@ -1,4 +1,4 @@
-"""Drives the pool's decisions by hand: a script of events, with workers that are only words."""
+"""Drives the pool's decisions by hand: a script of events, without real workers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GiB = 2**30
 
 
 class Script:
-    """A scheduler and everything that it asked for so far. Nothing happens by itself."""
+    """A scheduler and the effects that it has asked for so far. Nothing happens by itself."""
 
     def __init__(self, limit: float | None = 4, **policy: object) -> None:
         limit_bytes = None if limit is None else int(limit * GiB)
@@ -150,7 +150,7 @@ class Script:
         self.do(self.scheduler.on_spare_gone(number, self.now))
 
     def settle(self) -> None:
-        """Let the workers finish whatever they were told to do."""
+        """Let the workers finish everything that the scheduler asked for."""
         while self.opening or self.parking or self.closing:
             while self.parking:
                 self.parked(f"state of {self.parking[0]}")
@@ -160,7 +160,7 @@ class Script:
                 self.opened()
 
     def wait(self, seconds: float) -> None:
-        """Time passes; the timer goes off where it was set."""
+        """Let time pass; the timer fires when it is due."""
         until = self.now + seconds
         for _ in range(1000):
             if self.timer_at is None or self.timer_at > until:
@@ -172,7 +172,7 @@ class Script:
             raise AssertionError("the timer goes off for ever")
         self.now = until
 
-    # -- what one can see ---------------------------------------------------------------------
+    # -- what tests can see -------------------------------------------------------------------
 
     @property
     def residents(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""A program on three Ray nodes of this machine: what it finds is printed as JSON.
+"""A program on three Ray nodes of this machine that prints its findings as JSON.
 
 It has a home, a temporary folder and addresses of its own, so that Ray neither writes below the
 user's home nor looks for an address outside. Each node has an address of its own (127.0.0.2, ...).
@@ -38,7 +38,7 @@ def square(x: int) -> int:
 
 
 def eventually(holds: Callable[[], Any], what: str) -> float:
-    """How long it took to come true."""
+    """Wait until the condition holds, and return the seconds that it took."""
     begun = time.monotonic()
     print("until", what, file=sys.stderr, flush=True)
     while not holds():
@@ -55,12 +55,12 @@ def processes_of(title: str) -> list[psutil.Process]:
             if any(title in part for part in process.cmdline()[:1]):
                 found.append(process)
         except psutil.Error:
-            pass  # it has ended
+            pass  # the process has ended
     return found
 
 
 def below(node: Any, title: str) -> psutil.Process:
-    """The process with this title on a node."""
+    """Return the process with this title on a node."""
     [raylet] = node.all_processes["raylet"]
     ours = {child.pid for child in psutil.Process(raylet.process.pid).children(recursive=True)}
     return next(process for process in processes_of(title) if process.pid in ours)
@@ -92,7 +92,7 @@ class Program:
             **options,
             "node_ip_address": "127.0.0.2",
             "include_dashboard": False,
-            "_system_config": {  # a node that is lost is known to be in a second
+            "_system_config": {  # Ray notices a lost node within a second
                 "health_check_period_ms": 500,
                 "health_check_timeout_ms": 500,
                 "health_check_failure_threshold": 2,
@@ -135,7 +135,7 @@ class Program:
             self.ray.shutdown()
 
     def left(self) -> list[int]:
-        """What is left once all actors have ended: nothing."""
+        """Wait until all actors have ended, and return the processes that are left: none."""
         for title in ("ray::FrontActor", "ray::AgentActor", "ray::ControllerActor"):
             eventually(lambda title=title: not processes_of(title), f"{title} ends")
         return [process.pid for process in processes_of("sojourn")]
@@ -181,7 +181,7 @@ class Program:
         self.found["copies after the controller"] = self.copies(everywhere)
 
     def lose_head(self, everywhere: Any) -> None:
-        """Ray's own books are away for a while. Steps need them not."""
+        """Stop Ray's own store of the cluster's state for a while. Steps do not need it."""
         everywhere.register("counter", models.counter)
         with everywhere.lease("counter", timeout=SECONDS) as session:
             session.run("total", {"amount": 1.0}, timeout=SECONDS)
@@ -203,7 +203,7 @@ class Program:
         eventually(lambda: self.copies(everywhere) == 2, "all is as before")
 
     def serve(self, ending: signal.Signals) -> None:
-        """The command, with a front on each node; it is ended as a user ends it, or killed."""
+        """Run the command, with a front on each node; end it as a user does, or kill it."""
         folder = os.path.join(os.environ["RAY_TMPDIR"], "models")
         ready = os.path.join(os.environ["RAY_TMPDIR"], "ready.json")
         if not os.path.exists(folder):
@@ -227,7 +227,7 @@ class Program:
                 self.found["serve said"] = process.stderr.read()[-2000:]
 
     def shut_down(self) -> None:
-        """Ray is shut down under a connection that nobody has closed."""
+        """Shut Ray down while a connection is still open."""
         everywhere = cluster.connect()
         everywhere.register("soft", models.softmax_regression, pinned=True)
         eventually(lambda: self.copies(everywhere) == 1, "it is open")
@@ -240,7 +240,7 @@ class Program:
         self.found["Ray was started by nobody"] = not ray.is_initialized()
 
     def kill_node(self, everywhere: Any) -> None:
-        """Callers on several threads, and a node that is lost under them."""
+        """Remove a node while callers on several threads use it."""
         stop, slowest, errors, steps = threading.Event(), [0.0], [], [0]
 
         def call() -> None:
@@ -256,7 +256,7 @@ class Program:
 
         with everywhere.lease("soft", timeout=SECONDS) as session:
             lost = self.node_of(session)
-            if lost is self.ray.head_node:  # which has Ray's own books: take the other copy's
+            if lost is self.ray.head_node:  # it must stay: take the other copy's node
                 with everywhere.lease("soft", timeout=SECONDS) as other:
                     lost = self.node_of(other)
         callers = [threading.Thread(target=call) for _ in range(4)]
@@ -280,7 +280,7 @@ class Program:
 
 
 def main() -> None:
-    os.makedirs(os.path.join(os.environ["RAY_TMPDIR"], "ray"))  # it expects it to be there
+    os.makedirs(os.path.join(os.environ["RAY_TMPDIR"], "ray"))  # Ray expects this folder to exist
     program = Program()
     try:
         program.run()

@@ -1,4 +1,4 @@
-"""Runs scripts one after the other in this process, and tells as JSON what each one printed.
+"""Runs scripts one after the other in this process, and prints as JSON what each one printed.
 
 They share one import of TensorFlow, its mode and one zygote. Each starts with an empty graph.
 """
@@ -21,7 +21,7 @@ def main() -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     import tensorflow as tf
 
-    gc.freeze()  # or each collection would look through all of TensorFlow
+    gc.freeze()  # otherwise each collection would go through all of TensorFlow
     told = {}
     for script in sys.argv[1:]:
         tf.compat.v1.reset_default_graph()

@@ -1,4 +1,4 @@
-"""A real `sojourn serve` process for the tests, and ways to ask it."""
+"""A real `sojourn serve` process for the tests, and ways to send it requests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SOJOURN = [sys.executable, "-m", "sojourn"]
 
 @dataclass
 class Served:
-    """A server that answers."""
+    """A running server that answers."""
 
     process: subprocess.Popen[bytes]
     facts: dict[str, Any]
@@ -40,19 +40,19 @@ class Served:
         return Client(self.url, **more)
 
     def infer(self, model: str = "times", **more: Any) -> Any:
-        """The answer of a small model to a row of ones."""
+        """Return the answer of a small model to a row of ones."""
         one = {"name": "x", "shape": [1, 4], "datatype": "FP32", "data": [1, 1, 1, 1]}
         path = f"/v2/models/{model}/infer"
         return self.client(**more).ask("POST", path, {"inputs": [one]})["outputs"][0]["data"]
 
     def end(self, number: int = signal.SIGTERM, seconds: float = 60.0) -> int:
-        """Send a signal, and wait until it has ended."""
+        """Send a signal, wait until the server has ended, and return its exit code."""
         self.process.send_signal(number)
         return self.process.wait(seconds)
 
 
 def models(folder: Path) -> Path:
-    """A folder with two models: `times`, version 2, and `thrice`, version 3."""
+    """Write two models into the folder: `times`, version 2, and `thrice`, version 3."""
     served_models.write_version(folder / "times", 2)
     served_models.write_version(folder / "thrice", 3)
     return folder
@@ -60,7 +60,7 @@ def models(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def serving(folder: Path, *words: str, **environment: str) -> Iterator[Served]:
-    """A server of the models in `folder/models`, killed with the block if it still runs."""
+    """Run a server, with its files in `folder`; kill it after the block if it still runs."""
     ready, log = folder / "ready.json", folder / "log"
     call = [*SOJOURN, "serve", *words, "--http=127.0.0.1:0", f"--ready-file={ready}"]
     if not any(word.startswith("--grpc") for word in words):
@@ -87,12 +87,12 @@ def serving(folder: Path, *words: str, **environment: str) -> Iterator[Served]:
 
 
 def called(*words: str, **more: Any) -> Result:
-    """A command, run here."""
+    """Run a command in this process."""
     return CliRunner().invoke(main, list(words), **more)
 
 
 def data_of(*words: str, **more: Any) -> Any:
-    """What a command that must go well prints with --json."""
+    """Run a command with --json, which must succeed, and return its data."""
     result = called(*words, "--json", **more)
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)

@@ -1,4 +1,4 @@
-"""Models in files for the tests of the server, each version telling its number."""
+"""Models in files for the tests of the server; the answers of a version show its number."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ M = ModelRef("m")
 
 
 def times(number: int) -> bytes:
-    """An ONNX model that adds up the values of a row, so many times."""
+    """Return an ONNX model that adds up the values of a row, multiplied by `number`."""
     weights = onnx.weight("w", np.full((4, 1), number, np.float32))
     return onnx.model(
         [onnx.node("MatMul", ["x", "w"], ["y"])],
@@ -31,7 +31,7 @@ def times(number: int) -> bytes:
 
 
 def write_version(folder: Path, number: int, content: bytes | None = None) -> Path:
-    """`folder/number/model.onnx`, which appears at once, complete."""
+    """Write `folder/number/model.onnx` and rename it into place, so that it appears complete."""
     hidden = folder / f".{number}"
     hidden.mkdir(parents=True)
     (hidden / "model.onnx").write_bytes(times(number) if content is None else content)
@@ -40,7 +40,7 @@ def write_version(folder: Path, number: int, content: bytes | None = None) -> Pa
 
 
 def save_signatures(path: str) -> None:
-    """A SavedModel with three signatures and a variable. Runs in a worker."""
+    """Write a SavedModel with three signatures and variables. Runs in a worker."""
     import tensorflow as tf
 
     class Scaler(tf.Module):
@@ -70,12 +70,12 @@ def save_signatures(path: str) -> None:
 
 
 async def answer(catalogue: Catalogue, ref: ModelRef = M) -> float:
-    """What a version of the model `m` makes of ones."""
+    """Return the answer of a version of the model `m` to a row of ones."""
     served = catalogue.resolve(ref)
     async with catalogue.session(served) as session:
         return float((await session.arun("y", {"x": X}))[0, 0])
 
 
 def states(catalogue: Catalogue) -> dict[int, VersionState]:
-    """Of every version of the model `m`."""
+    """Return the state of every version of the model `m`."""
     return {status.version: status.state for status in catalogue.statuses("m")}

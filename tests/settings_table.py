@@ -1,6 +1,6 @@
 """The tables of settings in docs/serving.md, made from the settings themselves.
 
-Run as a program, it writes them.
+Run as a program, it writes the tables into the page.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "serving.md"
 
 
 def tables() -> dict[str, str]:
-    """The tables by their names."""
+    """Return the tables by their names."""
     flags = {setting.name for setting in SETTINGS if setting.section}
     top = [(name, "", *rest) for name, *rest in _rows(Settings)]
     models = [(name, "yes" if name in flags else "", *rest) for name, *rest in _rows(ModelRules)]
@@ -29,7 +29,7 @@ def tables() -> dict[str, str]:
 
 
 def inserted(text: str) -> str:
-    """The page with the tables as they should be."""
+    """Return the page with the tables as they should be."""
     for name, table in tables().items():
         pattern = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"
         text = re.sub(pattern, lambda found, t=table: f"{found[1]}{t}{found[2]}", text, flags=re.S)

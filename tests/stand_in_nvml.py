@@ -1,4 +1,4 @@
-"""A stand-in for NVIDIA's library at its own interface: two devices, processes that hold bytes."""
+"""A stand-in with the interface of NVIDIA's library: two devices, and processes that hold bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ GIB = 2**30
 
 @dataclass
 class Device:
-    """One device as the driver would show it."""
+    """One device as the driver would report it."""
 
     uuid: str
     name: str = "NVIDIA A100"
@@ -39,10 +39,10 @@ class Process:
 
 
 class StandIn(ModuleType):
-    """What `import pynvml` gives in these tests. `held_for` readings bytes stay after their end."""
+    """Stands for the module `pynvml`. Bytes stay for `held_for` readings after the process ends."""
 
     class NVMLError(Exception):
-        """The root of the library's errors."""
+        """The base class of the library's errors."""
 
     def __init__(self, *devices: Device) -> None:
         super().__init__("pynvml")
@@ -65,7 +65,7 @@ class StandIn(ModuleType):
         return handle.uuid
 
     def nvmlDeviceGetName(self, handle: Device) -> bytes:
-        return handle.name.encode()  # older bindings give bytes
+        return handle.name.encode()  # older bindings return bytes
 
     def nvmlDeviceGetMemoryInfo(self, handle: Device) -> Amount:
         return Amount(handle.total, handle.free, handle.total - handle.free)

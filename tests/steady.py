@@ -1,10 +1,11 @@
-"""Run pytest; what fails runs again once, alone. Only what fails twice fails the run.
+"""Run pytest, then run failed tests once more, alone. Only tests that fail twice fail the run.
 
     python tests/steady.py [arguments of pytest]
 
-Machines that are shared stall for seconds, and a test beside others may find no processor when it
-needs one. Its first failure stays in the output, and it is named as unsteady at the end: a bug of
-the test, or of what it tests. So many failures that it cannot be the machine are not tried again.
+Shared machines stall for seconds, and a test that runs beside others may find no processor when it
+needs one. The first failure stays in the output, and a test that passes alone is named as unsteady
+at the end: this is a bug of the test, or of what it tests. If more than `MOST` tests fail, the
+machine cannot be the cause, and none is tried again.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from pathlib import Path
 CACHE = Path(".pytest_cache") / "steady"
 MOST = 20
 ALONE = ["-n", "0", "--last-failed", "--last-failed-no-failures", "none"]
-FAILED = 1  # what pytest exits with after failures; other codes are for other troubles
+FAILED = 1  # the exit code of pytest after failed tests; other codes mean other problems
 
 
 def main(arguments: list[str]) -> int:
-    """What to exit with."""
+    """Run pytest, run failed tests again, and return the exit code."""
     code = run(["--cache-clear", *arguments])
     failed = last_failed()
     if code != FAILED or not failed:
@@ -44,7 +45,7 @@ def run(arguments: list[str]) -> int:
 
 
 def last_failed() -> set[str]:
-    """The tests that failed in the last run, as pytest remembers them."""
+    """Return the tests that failed in the last run, from pytest's cache."""
     try:
         return set(json.loads((CACHE / "v" / "cache" / "lastfailed").read_text()))
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Writes TensorFlow Lite models. Called in a worker: the tests need no TensorFlow."""
+"""Writes TensorFlow Lite models. Called in a worker, so that the tests need no TensorFlow."""
 
 from __future__ import annotations
 

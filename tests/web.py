@@ -15,7 +15,8 @@ import uvloop
 import sojourn
 from sojourn.service.http.limits import Limits
 
-# libuv has a pipe for signals, which it makes with its first loop and keeps until the exit.
+# libuv makes a pipe for signals with its first loop and keeps it until the process exits. Make it
+# now, so that no test seems to leak it.
 uvloop.new_event_loop().close()
 
 
@@ -36,7 +37,7 @@ class Got:
 def serving(
     pool: sojourn.Pool | None = None, limits: Limits | None = None, **options: Any
 ) -> Iterator[sojourn.Server]:
-    """A server at a free port of the loopback, of a pool of its own unless one is given."""
+    """Start a server at a free port of the loopback, with a pool of its own unless one is given."""
     with contextlib.ExitStack() as stack:
         if pool is None:
             pool = stack.enter_context(sojourn.Pool())
@@ -57,7 +58,7 @@ def ask(
     method: str | None = None,
     **headers: str,
 ) -> Got:
-    """One request on a connection of its own; a body that is not bytes is sent as JSON."""
+    """Send a request on a connection of its own; a body that is not bytes is sent as JSON."""
     with client(server) as connection:
         return ask_on(connection, path, body, method, **headers)
 
@@ -88,7 +89,7 @@ def ask_on(
 
 
 def read_response(sock: socket.socket, *, has_body: bool = True) -> Got:
-    """The next response on this socket."""
+    """Return the next response on this socket."""
     data = b""
     while b"\r\n\r\n" not in data:
         piece = sock.recv(1)
@@ -108,7 +109,7 @@ def read_response(sock: socket.socket, *, has_body: bool = True) -> Got:
 
 
 def is_closed(sock: socket.socket) -> bool:
-    """Whether the server has closed it; waits for that as long as the socket's timeout."""
+    """Whether the server closes the socket; waits for that at most the socket's timeout."""
     try:
         return sock.recv(1) == b""
     except ConnectionError:

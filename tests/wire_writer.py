@@ -1,4 +1,4 @@
-"""Writes models field by field, also such as no honest program would write."""
+"""Writes models field by field, including models that no honest program would write."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def number(value: int) -> bytes:
 
 
 def field(index: int, *content: bytes | str) -> bytes:
-    """One field of bytes: a text, or a message given by its fields."""
+    """Return one field of bytes: a string, or a message given by its fields."""
     joined = b"".join(c.encode() if isinstance(c, str) else c for c in content)
     return number(index << 3 | 2) + number(len(joined)) + joined
 
@@ -28,7 +28,7 @@ def node(name: str, op: str, *inputs: str, **texts: str) -> bytes:
 
 
 def constant(name: str, content: str) -> bytes:
-    """A Const node of a text."""
+    """Return a Const node that holds a string."""
     value = field(5, field(1, "value"), field(2, field(8, field(8, content))))
     return field(1, field(1, name), field(2, "Const"), value)
 
@@ -50,15 +50,15 @@ def signature(name: str, *outputs: str) -> bytes:
 
 
 def saved_model(*meta_graph: bytes) -> bytes:
-    """A SavedModel of one MetaGraphDef, given by its fields."""
+    """Return a SavedModel with one MetaGraphDef, given by its fields."""
     return field(2, *meta_graph)
 
 
 def index_of(*entries: tuple[int, bytes]) -> bytes:
-    """A `.index` file: each key by how much it shares with the one before, and what it adds."""
+    """Return a `.index` file: each key is the length shared with the one before, and the rest."""
 
     def block(content: bytes) -> bytes:
-        return content + bytes(4) + b"\1\0\0\0"  # where it restarts, and how often it does
+        return content + bytes(4) + b"\1\0\0\0"  # the restart points of the block, and their number
 
     def entry(shared: int, fresh: bytes, value: bytes) -> bytes:
         return number(shared) + number(len(fresh)) + number(len(value)) + fresh + value
@@ -71,7 +71,7 @@ def index_of(*entries: tuple[int, bytes]) -> bytes:
 
 
 def random_saved_model(draw: random.Random) -> bytes:
-    """Names repeat, singular messages come in parts, the order is anyone's."""
+    """Return a random model: names repeat, singular messages are split into parts, in any order."""
     names = ["", "a", "b", "save/c", "x" * 5000 + "1", "x" * 5000 + "2"]
     ops = ["Const", "WriteFile", "SaveV2", "f", "g", "x" * 5000 + "1", "x" * 5000 + "2"]
 
@@ -127,7 +127,7 @@ def random_saved_model(draw: random.Random) -> bytes:
 
 
 def differences(seed: int, count: int) -> list[str]:
-    """Of random models, what protobuf sees and our reader does not. Needs TensorFlow."""
+    """Return what protobuf sees in random models and our reader does not. Needs TensorFlow."""
     from tensorflow.core.protobuf import saved_model_pb2
 
     found = []

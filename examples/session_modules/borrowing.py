@@ -1,4 +1,4 @@
-"""A module that is handed a session and only uses it."""
+"""A module that receives a session and only uses it."""
 
 from typing import Any
 
