@@ -34,7 +34,7 @@ def command(data: Data, plot: Path | None, quick: bool, only: tuple[str, ...]) -
     """
     if plot is not None and importlib.util.find_spec("matplotlib") is None:
         raise click.ClickException("The plot needs matplotlib: pip install 'sojourn[plot]'")
-    from sojourn.bench import awaiting, calls, endings, namespace, opening
+    from sojourn.bench import awaiting, calls, endings, namespace, notes, opening
 
     namespace.enter()
     parts: dict[str, Any] = {
@@ -45,8 +45,9 @@ def command(data: Data, plot: Path | None, quick: bool, only: tuple[str, ...]) -
     }
     chosen = only or tuple(parts)
     rows = []
-    for name in chosen:
-        rows += list(parts[name].rows(_progress, quick=quick))
+    with notes.kept_aside() as errors:
+        for name in chosen:
+            rows += parts[name].rows(lambda text: click.echo(f"... {text}", errors), quick=quick)
     data.give(
         {
             "machine": platform.machine(),
@@ -66,10 +67,6 @@ def command(data: Data, plot: Path | None, quick: bool, only: tuple[str, ...]) -
             raise click.ClickException(f"No plot: {error}") from None
     if any(row.meets_bar is False for row in rows):
         raise SystemExit(1)
-
-
-def _progress(text: str) -> None:
-    click.echo(f"... {text}", err=True)
 
 
 def _shown(ratio: float) -> str:

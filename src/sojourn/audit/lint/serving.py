@@ -146,12 +146,13 @@ def _has_session_from_before(module: Module, function: Function) -> bool:
     if owner is not None and any(place == owner for place, _ in module.session_names):
         return True
     calls = [n for n in own_nodes(function) if isinstance(n, ast.Call) and is_step(module, n)]
+    used = [n for call in calls for n in ast.walk(call)]
+    asked = [v for n in used if isinstance(n, ast.Name) for v in module.values_of(n)]
     return any(
         (isinstance(n, ast.Attribute) and looks_like_session(n) and _is_own(n, owner))
         or (isinstance(n, ast.Name) and n.id in given)
         or (isinstance(n, ast.Call) and owner is not None and looks_like_session(n))
-        for call in calls
-        for n in ast.walk(call)
+        for n in (*used, *asked)
     )
 
 
