@@ -199,7 +199,11 @@ def _may_be_inside(
         return True  # no caller is in sight, and it may be one in a block of this file
     node: ast.AST = call
     while node is not scope:
-        node = module.parents[node]
+        child, node = node, module.parents[node]
+        if isinstance(node, ast.If | ast.IfExp) and child is not node.test:
+            asked = [n for n in ast.walk(node.test) if isinstance(n, ast.Call)]
+            if any(_asks(module, n) for n in asked):
+                return True  # whether there is one was asked first
         items = node.items if isinstance(node, ast.With | ast.AsyncWith) else []
         if any(_may_enter_session(module, item.context_expr) for item in items):
             return True

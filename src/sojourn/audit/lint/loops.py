@@ -219,6 +219,11 @@ class Loops:
             return not is_used_up(module, node, region)  # type: ignore[arg-type]
         return is_built_up(module, node, region)
 
+    def _is_run_at_once(self, node: ast.expr) -> bool:
+        """`noise = sess.run(tf.random_normal(shape))`: no op is left for the next call."""
+        parent = self.module.parents[node]
+        return isinstance(parent, ast.Call) and is_step(self.module, parent)
+
     def _added_again(self, node: ast.expr) -> tuple[ast.AST, Problem | None]:
         module = self.module
         if is_eager(module, node):
@@ -250,7 +255,8 @@ class Loops:
             if any(not renews(caller, loop) for loop in loops):
                 detail = f"`{function.name}` adds it, and {self._place(caller, call)} in a loop"
                 return function, problem_at(node, codes.GRAPH_GROWS, detail)
-        is_said = all(asked.values()) and not any(is_flag(function, name) for name in asked)
+        is_said = all(asked.values()) or self._is_run_at_once(node)
+        is_said = is_said and not any(is_flag(function, name) for name in asked)
         if is_said and is_for_many_calls(module, function, node):
             detail = f"`{function.name}` adds it on every call"
             return function, problem_at(node, codes.GRAPH_GROWS, detail)

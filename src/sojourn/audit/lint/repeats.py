@@ -112,7 +112,7 @@ def calls_in_loops(
         if not asked and not _is_few(caller, call.args[1]):
             yield caller, call, [call]
     for caller, call in module.program.calls_of(function):
-        if not all(_gives(caller, call, function, *one) for one in asked.items()):
+        if not all(gives(caller, call, function, *one) for one in asked.items()):
             continue
         loops: list[ast.AST] = [
             loop
@@ -133,7 +133,7 @@ def calls_in_loops(
                 yield from calls_in_loops(caller, outer, depth=depth + 1)
 
 
-def _gives(module: Module, call: ast.Call, function: Function, name: str, is_given: bool) -> bool:
+def gives(module: Module, call: ast.Call, function: Function, name: str, is_given: bool) -> bool:
     """Whether a call gives something for this parameter, or leaves it at None."""
     found = module.program.definition(module, call.func)
     if found is None or any(keyword.arg is None for keyword in call.keywords):

@@ -76,6 +76,7 @@ _SETTING_UP_FIRST = frozenset(
 _FOLLOWING = frozenset(
     "update sync synchronize copy clone transfer increment increase decrease decay".split()
 )
+_AGAIN = (["update"], ["sync"], ["synchronize"])  # not only by the constructor
 _CHANGING = _FOLLOWING | frozenset("reset assign clear set replace".split())
 _NOT_ITEMS = frozenset({"self", "cls", "args", "config", "cfg", "flags", "FLAGS", "hparams", "opt"})
 _DEEP = 3  # callers of callers
@@ -147,7 +148,8 @@ def _has_session_from_before(module: Module, function: Function) -> bool:
         return True
     calls = [n for n in own_nodes(function) if isinstance(n, ast.Call) and is_step(module, n)]
     used = [n for call in calls for n in ast.walk(call)]
-    asked = [v for n in used if isinstance(n, ast.Name) for v in module.values_of(n)]
+    found = [v for n in used if isinstance(n, ast.Name) for v in module.values_of(n)]
+    asked = [v for v in found if not isinstance(v, ast.Call) or not module.opens(v)]
     return any(
         (isinstance(n, ast.Attribute) and looks_like_session(n) and _is_own(n, owner))
         or (isinstance(n, ast.Name) and n.id in given)
@@ -177,7 +179,22 @@ def is_for_many_calls(module: Module, function: Function, node: ast.expr) -> boo
     if any(isinstance(n, Loop) and runs_steps(module, n) for n in nodes):
         return False  # a whole run, over all there is
     calls = _calls(module, function)
-    return not calls or _are_many(module, function, calls)
+    return (
+        not calls or _are_many(module, function, calls) or _is_done_again(module, function, calls)
+    )
+
+
+def _is_done_again(
+    module: Module, function: Function, calls: list[tuple[Module, ast.Call]]
+) -> bool:
+    """Whether `update_target()`, which a constructor calls, is there for users out of sight too."""
+    scopes = [caller.scope_of(call) for caller, call in calls]
+    makers = [s for s in scopes if isinstance(s, Function) and s.name == "__init__"]
+    return (
+        len(makers) == len(scopes)
+        and _in_order(function)[:1] in _AGAIN
+        and not any(True for maker in makers for _ in module.program.calls_of(maker))
+    )
 
 
 def _is_offered(module: Module, function: Function, node: ast.expr) -> bool:
