@@ -273,7 +273,7 @@ def _are_many(
         outer = caller.scope_of(call)
         if not isinstance(outer, Function):
             singles += 1
-        elif not _sets_up(caller, outer):
+        elif not _is_set_up(outer) or _is_step_of_training(caller, outer):
             if occasion(caller, outer):
                 return True
             further = _calls(caller, outer)
@@ -284,10 +284,6 @@ def _are_many(
                 return True  # a method that the object offers too
             singles += 1
     return singles > 1 and module.class_of(function) is not None
-
-
-def _sets_up(module: Module, function: Function) -> bool:
-    return _is_set_up(function) and not _is_step_of_training(module, function)
 
 
 def _is_whole(module: Module, function: Function) -> bool:
