@@ -236,7 +236,7 @@ def test_a_plot_that_cannot_be_drawn_costs_no_measurement(
 def test_what_tensorflow_notes_about_the_machine_stays_off_the_terminal_of_a_benchmark(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sojourn.bench import notes
+    from sojourn.cli import notes
 
     def write() -> None:
         subprocess.run([sys.executable, "-c", "import os; os.write(2, b'I0000 port.cc')"])

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from sojourn.cli import notes
 from sojourn.cli.options import Data, data_options, file_option
 
 
@@ -34,7 +35,7 @@ def command(data: Data, plot: Path | None, quick: bool, only: tuple[str, ...]) -
     """
     if plot is not None and importlib.util.find_spec("matplotlib") is None:
         raise click.ClickException("The plot needs matplotlib: pip install 'sojourn[plot]'")
-    from sojourn.bench import awaiting, calls, endings, namespace, notes, opening
+    from sojourn.bench import awaiting, calls, endings, namespace, opening
 
     namespace.enter()
     parts: dict[str, Any] = {

@@ -20,7 +20,7 @@ def kept_aside() -> Iterator[TextIO]:
 
     The file is shown if something fails. If TF_CPP_MIN_LOG_LEVEL is set, nothing changes.
     """
-    if "TF_CPP_MIN_LOG_LEVEL" in os.environ:
+    if "TF_CPP_MIN_LOG_LEVEL" in os.environ or sys.stderr is None:
         yield sys.stderr
         return
     with contextlib.ExitStack() as undo:
