@@ -233,6 +233,29 @@ def test_a_plot_that_cannot_be_drawn_costs_no_measurement(
     assert json.loads(file.read_text())["rows"] == []
 
 
+def test_what_tensorflow_notes_about_the_machine_stays_off_the_terminal_of_a_benchmark(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sojourn.cli import notes
+
+    def write() -> None:
+        subprocess.run([sys.executable, "-c", "import os; os.write(2, b'I0000 port.cc')"])
+
+    monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
+    with notes.kept_aside() as errors:
+        write()
+        print("... calls", file=errors)
+    assert capfd.readouterr().err == "... calls\n"
+    with pytest.raises(ValueError, match="failed"), notes.kept_aside():
+        write()
+        raise ValueError("failed")
+    assert capfd.readouterr().err == "I0000 port.cc"
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "0")
+    with notes.kept_aside():
+        write()
+    assert capfd.readouterr().err == "I0000 port.cc"
+
+
 def test_python_m_sojourn_is_the_command() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "sojourn", "no-such-command"], capture_output=True, text=True

@@ -106,3 +106,9 @@ def only_asks_what_it_can():
 
 def eagerly_as_a_rule():
     return y.numpy() if tf.executing_eagerly() else tf.get_default_session().run(y)
+
+
+def if_there_is_one(value):
+    if tf.get_default_session() is not None:
+        return tf.get_default_session().run(y, {x: value})
+    return value * value

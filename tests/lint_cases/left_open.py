@@ -380,3 +380,21 @@ class Beside:
 def given_beside_other_things():
     sess = tf.Session()  # expect: SOJ001
     return Beside(sess, 3).act(1.0)
+
+
+usual = tf.Session()  # expect: SOJ001
+
+
+class Layer:
+    def __init__(self, size, sess=usual):
+        self.sess = sess
+
+    def __call__(self, x):
+        return self.sess.run("y:0", {"x:0": x})
+
+
+ended = tf.Session()
+
+
+def end(sess=ended):
+    sess.close()

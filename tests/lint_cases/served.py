@@ -138,3 +138,48 @@ class Suppressor:
 def look_once(suppressor, node):
     print(suppressor.widest([1.0]))
     node.look(b"")
+
+
+class Saliency:
+    def __init__(self, model, sess):
+        self.model = model
+        self.sess = sess
+
+    def slopes(self, images):
+        slopes = K.gradients(self.model.output, self.model.weights)  # expect: SOJ004
+        sess = K.get_session()
+        return sess.run(slopes, {self.model.input: images})
+
+    def imagine(self, noise=None):
+        if noise is None:
+            noise = self.sess.run(tf.random_normal([1, 8]))  # expect: SOJ004
+        return self.sess.run(self.model.output, {self.model.input: noise})
+
+    def score(self, measure=None):
+        if measure is None:
+            measure = tf.reduce_mean(self.model.output)
+        return self.sess.run(measure)
+
+
+class Learner:
+    """Nothing in sight makes one; who does will update it again."""
+
+    def __init__(self, sess):
+        self.sess = sess
+        self.update_target()
+
+    def update_target(self):
+        for old in tf.trainable_variables("target"):
+            old.assign(x).eval(session=self.sess)  # expect: SOJ004
+
+
+class Copied(Learner):
+    def __init__(self, sess):
+        self.sess = sess
+        self.update_copy()
+
+    def update_copy(self):
+        self.sess.run(tf.assign(x, y))
+
+
+copied = Copied(tf.get_default_session())

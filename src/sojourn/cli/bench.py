@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from sojourn.cli import notes
 from sojourn.cli.options import Data, data_options, file_option
 
 
@@ -45,8 +46,9 @@ def command(data: Data, plot: Path | None, quick: bool, only: tuple[str, ...]) -
     }
     chosen = only or tuple(parts)
     rows = []
-    for name in chosen:
-        rows += list(parts[name].rows(_progress, quick=quick))
+    with notes.kept_aside() as errors:
+        for name in chosen:
+            rows += parts[name].rows(lambda text: click.echo(f"... {text}", errors), quick=quick)
     data.give(
         {
             "machine": platform.machine(),
@@ -66,10 +68,6 @@ def command(data: Data, plot: Path | None, quick: bool, only: tuple[str, ...]) -
             raise click.ClickException(f"No plot: {error}") from None
     if any(row.meets_bar is False for row in rows):
         raise SystemExit(1)
-
-
-def _progress(text: str) -> None:
-    click.echo(f"... {text}", err=True)
 
 
 def _shown(ratio: float) -> str:

@@ -40,11 +40,6 @@ def command(path: str, show_all: bool, data: Data) -> None:
     sys.exit(1 if summary.is_dangerous or summary.unread else 0)
 
 
-def _signatures(summary: ModelSummary) -> list[tuple[str, str]]:
-    # A Keras configuration names the inputs only.
-    return [(name, str(s).removesuffix(" -> ()")) for name, s in summary.signatures.items()]
-
-
 def _print(summary: ModelSummary, show_all: bool) -> None:
     from rich.console import Console
     from rich.table import Table
@@ -78,7 +73,9 @@ def _print(summary: ModelSummary, show_all: bool) -> None:
     if any(facts):
         line(", ".join(fact for fact in facts if fact))
     if summary.signatures:
-        table("signatures", _signatures(summary))
+        # A Keras configuration names the inputs only.
+        shown = [(n, str(s).removesuffix(" -> ()")) for n, s in summary.signatures.items()]
+        table("signatures", shown)
     if summary.layers:
         table("layers", [(name, str(count)) for name, count in summary.layers.items()])
     if summary.ops:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from sojourn.cli.options import Data, data_options
-from sojourn.cli.terminal import plain
+from sojourn.cli.terminal import in_columns, plain
 from sojourn.values import format_bytes
 
 HEADINGS = ("node", "holds", "of", "calls", "model", "state", "size", "leases", "runs")
@@ -49,12 +49,7 @@ def _text(found: dict[str, Any]) -> str:
         copies = [_copy(copy) for copy in node["copies"]] or [("",) * 5]
         rows.append((*facts, *copies[0]))
         rows += [("", "", "", "", *copy) for copy in copies[1:]]
-    widths = [max(len(row[at]) for row in rows) for at in range(len(HEADINGS))]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
-    return "\n".join([*lines, *map(plain, found["lost"])])
+    return "\n".join([*in_columns(rows), *map(plain, found["lost"])])
 
 
 def _copy(copy: dict[str, Any]) -> tuple[str, ...]:

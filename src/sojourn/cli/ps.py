@@ -10,7 +10,7 @@ import click
 
 from sojourn.cli.options import Data, data_options
 from sojourn.cli.server_client import Client, ServerError, Wanted, server_options
-from sojourn.cli.terminal import plain
+from sojourn.cli.terminal import in_columns, plain
 from sojourn.service.records import Record, running
 from sojourn.values import format_bytes, format_seconds
 
@@ -76,12 +76,7 @@ def _text(server: dict[str, Any]) -> str:
         ("model", "version", "state", "holds", "copies", "under way", "leaves in", "")
     ]
     rows += [_row(m) for m in sorted(server["models"], key=lambda m: (m["name"], m["version"]))]
-    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
-    return "\n".join([plain(head), *lines])
+    return "\n".join([plain(head), *in_columns(rows)])
 
 
 def _row(model: dict[str, Any]) -> tuple[str, ...]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import ExitStack
 
 import click
 
+from sojourn.cli import notes
 from sojourn.cli.options import Data, data_options
 from sojourn.cli.program_command import (
     Chosen,
@@ -40,9 +42,6 @@ def command(
     it is printed as JSON, and the program's own output goes to standard error. The exit code is
     the program's own.
     """
-    # TensorFlow's start-up notes are about the machine, not about the program.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
     from sojourn.compat import legacy
     from sojourn.program import Program
 
@@ -50,7 +49,11 @@ def command(
     verdict = legacy.judge(chosen.target, chosen.is_module, chosen.era)
     running = Program(chosen.target, chosen.args, is_module=chosen.is_module)
     environment = legacy.environment(verdict, isolation, strict_placement)
-    with output_to_stderr(data.is_printed), environment as ledger:
+    with ExitStack() as stack:
+        stack.enter_context(output_to_stderr(data.is_printed))
+        with notes.kept_aside():  # what TensorFlow notes is about the machine, not the program
+            os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+            ledger = stack.enter_context(environment)
         exit_code = running.run()
         if os.getpid() != pid:
             # A fork of the program came out of it here; the account is its parent's to give.

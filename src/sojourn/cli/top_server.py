@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sojourn.cli.terminal import plain
+from sojourn.cli.terminal import in_columns, plain
 from sojourn.cli.top_table import UNKNOWN, idle, short
 from sojourn.values import format_bytes, format_seconds
 
@@ -33,7 +33,7 @@ def overview(state: State, width: int = 80) -> list[str]:
     lines = [f"memory {format_bytes(budget['charged_bytes'])}{of}", bar(budget, blocks, width), ""]
     rows = [[_name(b["name"]), *_standing(b, now)] for b in blocks]
     titles = ["copy", "state", "holds", "charged", "runs", "what happens"]
-    lines += _table(titles, rows) if rows else ["nothing is resident"]
+    lines += in_columns([titles, *rows]) if rows else ["nothing is resident"]
     lines += ["", numbers(state["latest"].get(""))]
     for wait in shown["waits"]:
         for_how_long = idle(max(0.0, now - wait["since"]))
@@ -64,7 +64,7 @@ def models(state: State, width: int = 80) -> list[str]:
         for model in state["snapshot"]["models"]
     ]
     titles = "model version state copies in-use waiting charged requests errors note".split()
-    return _table(titles, rows) if rows else ["no model is served"]
+    return in_columns([titles, *rows]) if rows else ["no model is served"]
 
 
 def receipts(state: State, width: int = 80) -> list[str]:
@@ -82,7 +82,7 @@ def receipts(state: State, width: int = 80) -> list[str]:
         for receipt in state["receipts"]
     ]
     titles = ["session", "closed", "held", "returned", "runs", "took", "residue"]
-    return _table(titles, rows) if rows else ["nothing has been closed yet"]
+    return in_columns([titles, *rows]) if rows else ["nothing has been closed yet"]
 
 
 VIEWS: dict[str, Callable[[State, int], list[str]]] = {
@@ -143,14 +143,6 @@ def _standing(block: Mapping[str, Any], now: float) -> list[str]:
     held = UNKNOWN if block["held_bytes"] is None else format_bytes(block["held_bytes"])
     charged = format_bytes(block["bytes"]) if block["bytes"] else UNKNOWN
     return [STATES[block["state"]][1], held, charged, str(block["runs"]), plain(words)]
-
-
-def _table(titles: list[str], rows: list[list[str]]) -> list[str]:
-    widths = [max(map(len, cells)) for cells in zip(titles, *rows, strict=True)]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in (titles, *rows)
-    ]
 
 
 def _name(name: str) -> str:

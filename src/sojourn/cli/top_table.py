@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sojourn.cli.terminal import plain
+from sojourn.cli.terminal import in_columns, plain
 from sojourn.session.listing import Listed
 from sojourn.values import format_bytes, format_seconds
 from sojourn.values.places import relative
@@ -110,15 +110,8 @@ def render(sessions: Sequence[Listed]) -> str:
         return "no sessions"
     rows = [[column.title for column in COLUMNS]]
     rows += [[column.shown(session) for column in COLUMNS] for session in sessions]
-    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
-    lines = [
-        "  ".join(
-            cell.rjust(width) if column.is_number else cell.ljust(width)
-            for cell, width, column in zip(row, widths, COLUMNS, strict=True)
-        ).rstrip()
-        for row in rows
-    ]
-    return "\n".join([*lines, "", summary(sessions)])
+    numbers = [at for at, column in enumerate(COLUMNS) if column.is_number]
+    return "\n".join([*in_columns(rows, numbers), "", summary(sessions)])
 
 
 def summary(sessions: Sequence[Listed]) -> str:

@@ -31,15 +31,14 @@ def is_built_up(module: Module, node: ast.expr, region: ast.AST) -> bool:
         for part in ast.walk(region):
             if isinstance(part, ast.For | ast.comprehension) and _mentions(part.iter, names):
                 names |= {n.id for n in ast.walk(part.target) if isinstance(n, ast.Name)}
-        for statement in _steps_and_statements(region):
-            if hasattr(statement, "body") or not _mentions(statement, names):
+        for part in ast.walk(region):
+            if hasattr(part, "body") or not _mentions(part, names):
                 continue
-            if isinstance(statement, ast.Call) and any(
-                _mentions(run, names) for run in taken(module, statement)
-            ):
+            if isinstance(part, ast.stmt):
+                leaves |= _binds(part, names)
+            runs = taken(module, part) if isinstance(part, ast.Call) else []
+            if any(_mentions(run, names) for run in runs):
                 return False
-            if isinstance(statement, ast.stmt):
-                leaves |= _binds(statement, names)
         grows = len(names) > before
     if isinstance(region, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
         return True
@@ -83,10 +82,6 @@ def starts_what_is_kept(module: Module, node: ast.expr, loop: ast.AST) -> bool:
             made.append(part.value)
     values = [v for one in made for v in (one, *module.values_of(one))]
     return any(isinstance(v, ast.Call) and last_name(v.func)[:1].isupper() for v in values)
-
-
-def _steps_and_statements(region: ast.AST) -> list[ast.AST]:
-    return [n for n in ast.walk(region) if isinstance(n, ast.stmt | ast.Call)]
 
 
 def _inside(node: ast.AST, module: Module, region: ast.AST) -> list[ast.AST]:

@@ -156,13 +156,10 @@ def _is_repeating(test: ast.expr) -> bool:
     """`step % 100 == 0`, `random.random() < epsilon`: wherever it is asked, it is true again."""
     return any(
         (isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod))
-        or (isinstance(n, ast.Call) and (last_name(n.func) == "mod" or _is_random(n.func)))
+        or (isinstance(n, ast.Call) and last_name(n.func) in ("mod", "rand", "randint", "randn"))
+        or (isinstance(n, ast.Call) and "random" in ast.unparse(n.func))
         for n in ast.walk(test)
     )
-
-
-def _is_random(func: ast.expr) -> bool:
-    return "random" in ast.unparse(func) or last_name(func) in ("rand", "randint", "randn")
 
 
 def _is_new_best(branch: ast.If, child: ast.AST) -> bool:

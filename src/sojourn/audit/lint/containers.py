@@ -75,11 +75,9 @@ def _is_new(value: ast.expr | None) -> bool:
     """`[]`, `{}`, `dict()`: a container that is made here."""
     if isinstance(value, ast.Call):
         return last_name(value.func) in ("list", "dict", "OrderedDict", "defaultdict", "deque")
-    return isinstance(value, _DISPLAYS) or _is_repeated(value)
-
-
-def _is_repeated(value: ast.expr | None) -> bool:
-    return isinstance(value, ast.BinOp) and isinstance(value.left, ast.List)  # [None] * 3
+    if isinstance(value, ast.BinOp):
+        return isinstance(value.left, ast.List)  # [None] * 3
+    return isinstance(value, _DISPLAYS)
 
 
 def _use_of_holder(module: Module, node: ast.expr | None, held: ast.expr | None = None) -> Use:

@@ -9,9 +9,11 @@ import ast
 from collections.abc import Iterator
 
 from sojourn.audit import codes
+from sojourn.audit.lint.definitions import is_none
 from sojourn.audit.lint.module import Function, Module, is_self, last_name, own_nodes, own_uses
 from sojourn.audit.lint.names import is_interactive
 from sojourn.audit.lint.problem import Problem, problem_at
+from sojourn.audit.lint.program import asked_once
 from sojourn.audit.lint.repeats import is_eager
 from sojourn.audit.lint.steps import can_run, is_step, looks_like_session
 from sojourn.source import dotted
@@ -139,7 +141,7 @@ def _is_run(module: Module, node: ast.expr) -> bool:
     if isinstance(parent, ast.Assign) and parent.value is node and len(parent.targets) == 1:
         target = parent.targets[0]
         values = module.values_of(target)
-        if sum(not _is_none(v) for v in values) > 1:
+        if sum(not is_none(v) for v in values) > 1:
             return False  # a session that the caller may give, or one of its own
         if isinstance(target, ast.Name):
             return any(_is_run(module, use) for use in own_uses(module.scope_of(node), target.id))
@@ -155,13 +157,10 @@ def _installs_default(module: Module) -> bool:
     return bool(names & {"__enter__", "set_session", "enter_context"}) or _lends_default(module)
 
 
+@asked_once
 def _lends_default(module: Module) -> bool:
     """Whether this file surely does so, and for the others of its program as well."""
-
-    def answer() -> bool:
-        return not module.is_test and any(_is_installation(module, call) for call in module.calls)
-
-    return module.program.once("lends default", module.tree, answer)
+    return not module.is_test and any(_is_installation(module, call) for call in module.calls)
 
 
 def _is_installation(module: Module, call: ast.Call) -> bool:
@@ -199,7 +198,11 @@ def _may_be_inside(
         return True  # no caller is in sight, and it may be one in a block of this file
     node: ast.AST = call
     while node is not scope:
-        node = module.parents[node]
+        child, node = node, module.parents[node]
+        if isinstance(node, ast.If | ast.IfExp) and child is not node.test:
+            asked = [n for n in ast.walk(node.test) if isinstance(n, ast.Call)]
+            if any(_asks(module, n) for n in asked):
+                return True  # whether there is one was asked first
         items = node.items if isinstance(node, ast.With | ast.AsyncWith) else []
         if any(_may_enter_session(module, item.context_expr) for item in items):
             return True
@@ -236,7 +239,3 @@ def _only_yields(node: ast.AST) -> bool:
     if isinstance(node, ast.With | ast.AsyncWith):
         return len(node.body) == 1 and _only_yields(node.body[0])
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Yield)
-
-
-def _is_none(node: ast.expr | None) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None

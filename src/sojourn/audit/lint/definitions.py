@@ -269,7 +269,7 @@ class Definitions:
         if is_self(node):
             owner = module.class_of(node)
             return Definition(module, owner) if owner is not None else None
-        values = [v for v in module.values_of(node) if not _is_none(v)]
+        values = [v for v in module.values_of(node) if not is_none(v)]
         if values == [None]:
             return self._given(module, node, depth)
         if not values or None in values:
@@ -390,5 +390,6 @@ def argument_for(call: ast.Call, name: str, names: list[str]) -> ast.expr | None
     return call.args[place] if is_plain and place < len(call.args) else None
 
 
-def _is_none(node: ast.expr | None) -> bool:
+def is_none(node: ast.expr | None) -> bool:
+    """Whether this is `None` in so many words."""
     return isinstance(node, ast.Constant) and node.value is None

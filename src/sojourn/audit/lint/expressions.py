@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 
 from sojourn.audit import codes
 from sojourn.audit.lint.containers import use_in_container
-from sojourn.audit.lint.module import CLOSING, Module, is_self, last_name, own_nodes
+from sojourn.audit.lint.module import CLOSING, Module, is_self, last_name
 from sojourn.audit.lint.problem import Problem, problem_at
 from sojourn.audit.lint.state import (
     CLOSED,
@@ -80,19 +80,9 @@ class Expressions(ABC):
         return frozenset(found)
 
     def _gives_data(self, name: ast.Name) -> bool:
-        """`step(1.0)`, `agent.act(x)`, `play(agent)`: a result of the holder, not the holder."""
-        parent = self.module.parents[name]
-        if isinstance(parent, ast.Call | ast.keyword):
-            return classify(self.module, name) in _PASSING
-        if not isinstance(parent, ast.Attribute):
-            return False
-        method = self.module.program.definition(self.module, parent)
-        if method is None or isinstance(method.node, ast.ClassDef):
-            return False
-        returns = [n.value for n in own_nodes(method.node) if isinstance(n, ast.Return) and n.value]
-        names = [n for value in returns for n in ast.walk(value) if isinstance(n, ast.Name)]
-        parents = method.module.parents
-        return not any(is_self(n) and not isinstance(parents[n], ast.Attribute) for n in names)
+        """`step(1.0)`, `play(agent)`: a result of the holder, not the holder."""
+        is_given = isinstance(self.module.parents[name], ast.Call | ast.keyword)
+        return is_given and classify(self.module, name) in _PASSING
 
     def value(self, node: ast.expr, state: PathState, as_context: bool = False) -> Values:
         """The sessions this expression may evaluate to; its effects are applied to `state`."""

@@ -14,6 +14,7 @@ from sojourn.audit.lint.module import Function, Module, Scope
 from sojourn.audit.lint.names import is_interactive
 from sojourn.audit.lint.problem import Problem, is_silenced, problem_at
 from sojourn.audit.lint.program import Program
+from sojourn.audit.lint.repeats import function_around, gives
 from sojourn.audit.lint.state import Site, Values
 
 
@@ -138,6 +139,10 @@ def _at_opening(
     places = [f"line{'s' * (len(n) > 1)} {', '.join(n)}{file}" for file, n in by_file.items()]
     detail = f"`{factory.name}` returns it to {' and '.join(places)}, where nothing closes it"
     for opening in module.program.openings[factory]:
+        asked: dict[str, bool] = {}
+        function_around(module, opening, asked)
+        if not any(all(gives(*loss, factory, *one) for one in asked.items()) for loss in losses):
+            continue  # `if interactive:`, for which none of them asks
         kind = module.names.session_class(opening) or ""
         code = codes.INTERACTIVE_LEFT if is_interactive(kind) else codes.NEVER_CLOSED
         yield problem_at(opening, code, detail)

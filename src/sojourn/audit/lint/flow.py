@@ -15,7 +15,6 @@ from sojourn.audit.lint.module import Function, Module, Scope, bound_names, decl
 from sojourn.audit.lint.problem import problem_at
 from sojourn.audit.lint.state import (
     CLOSED,
-    LENT,
     OPEN,
     TAKEN,
     UNKNOWN,
@@ -349,7 +348,9 @@ class Flow(Expressions):
             return
         if any(state.holders(site) != [key] or site in self._managed for site in sites_in(old)):
             return
-        wrapped = value is not None and any(self.key(n) == key for n in _expressions(value))
+        wrapped = value is not None and any(
+            isinstance(n, ast.expr) and self.key(n) == key for n in ast.walk(value)
+        )
         for site in sites_in(old):
             state.set([site], TAKEN)
         if not wrapped:
@@ -367,10 +368,3 @@ class Flow(Expressions):
             uses = [classify(self.module, node) for node in self.module.free_uses(self.scope, name)]
             self._captured[name] = is_never_closed([*uses, Use.DRIVE])
         return self._captured[name]
-
-
-def _expressions(node: ast.expr) -> list[ast.expr]:
-    return [n for n in ast.walk(node) if isinstance(n, ast.expr)]
-
-
-__all__ = ["CLOSED", "LENT", "OPEN", "TAKEN", "Flow"]

@@ -11,6 +11,7 @@ from sojourn.audit.lint.flow import Flow
 from sojourn.audit.lint.module import CLOSING, Function, Module, last_name, own_nodes, own_uses
 from sojourn.audit.lint.names import is_interactive
 from sojourn.audit.lint.problem import Problem, problem_at
+from sojourn.audit.lint.program import asked_once
 from sojourn.audit.lint.state import CLOSED, LENT, OPEN, TAKEN, Site
 from sojourn.audit.lint.uses import (
     Use,
@@ -75,13 +76,10 @@ def _is_used_here(module: Module, flow: Flow) -> bool:
     return is_called and module.has_only_known_bases(owner)
 
 
+@asked_once
 def _may_be_closed(module: Module) -> bool:
     """Whether any code of the program closes something that may be a session."""
-
-    def answer() -> bool:
-        return any(_closes_something(m) for m in module.program.together_with(module))
-
-    return module.program.once("closes something", module.tree, answer)
+    return any(_closes_something(m) for m in module.program.together_with(module))
 
 
 def _closes_something(module: Module) -> bool:
@@ -106,7 +104,7 @@ def _why_kept_open(module: Module, site: Site) -> str | None:
         if module.program.closes(module, owner, attribute):
             return None
         uses = attribute_uses(module, owner, attribute, opening=site.call)
-        if not is_never_closed([*uses, *_owner_uses(site)]):
+        if not is_never_closed(uses if site.is_lent else [*uses, Use.DRIVE]):
             return None
     if any(_is_ended(module, holder) for holder in site.holders):
         return None
@@ -144,10 +142,6 @@ def _is_ended(module: Module, holder: str) -> bool:
         if isinstance(parent, ast.Attribute) and is_ending(parent.attr):
             return True
     return False
-
-
-def _owner_uses(site: Site) -> list[Use]:
-    return [Use.DRIVE] if not site.is_lent else []
 
 
 def _global_uses(module: Module, name: str) -> Iterator[Use]:

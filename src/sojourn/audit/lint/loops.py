@@ -19,6 +19,7 @@ from sojourn.audit.lint.definitions import Definition
 from sojourn.audit.lint.module import Function, Module, last_name, own_nodes
 from sojourn.audit.lint.ops import ASSIGNING, adds_op
 from sojourn.audit.lint.problem import Problem, problem_at
+from sojourn.audit.lint.program import asked_once
 from sojourn.audit.lint.repeats import (
     calls_in_loops,
     function_around,
@@ -33,7 +34,7 @@ from sojourn.audit.lint.repeats import (
     runs_steps,
 )
 from sojourn.audit.lint.serving import is_for_many_calls, occasion
-from sojourn.audit.lint.steps import fetches, is_step, is_tensor, makes_op
+from sojourn.audit.lint.steps import fetches, is_made_by, is_step, is_tensor, makes_op
 from sojourn.source import dotted
 
 _EAGER = ("enable_eager_execution", "enable_v2_behavior")
@@ -100,7 +101,7 @@ class Loops:
     def _makers(self) -> Iterator[ast.expr]:
         """Every expression of this file that adds an op when it is evaluated, in order."""
         for call in self.module.calls:
-            if self._adds(self.module, call) or self._is_builder_call(self.module, call):
+            if _adds(self.module, call) or _is_builder_call(self.module, call):
                 yield call
             elif is_step(self.module, call):
                 for fetch in fetches(self.module, call):
@@ -126,25 +127,6 @@ class Loops:
                 yield from call.args
                 yield from (v for a in call.args for v in self.module.values_of(a) if v is not None)
 
-    def _adds(self, module: Module, call: ast.Call) -> bool:
-        if adds_op(module.names, call):
-            kept = last_name(call.func) == "convert_to_tensor" and call.args
-            return not (kept and is_tensor(module, call.args[0]))
-        if _is_layer(module, call.func):
-            return True
-        if not isinstance(call.func, ast.Attribute):
-            return False
-        if call.func.attr in ASSIGNING:
-            return is_tensor(module, call.func.value)
-        if call.func.attr in ("make_one_shot_iterator", "make_initializable_iterator"):
-            return True
-        if call.func.attr == "get_next":
-            owner = call.func.value
-            owner = owner.func if isinstance(owner, ast.Call) else owner
-            return not call.args and "iter" in last_name(owner).lower()
-        is_training = call.func.attr in ("minimize", "apply_gradients", "compute_gradients")
-        return is_training and _is_optimizer(module, call.func.value)
-
     def _is_built_anew(self, fetch: ast.expr) -> bool:
         """`sess.run(model.loss)` of a property, `sess.run(model.loss())`, that build it anew."""
         program = self.module.program
@@ -153,63 +135,20 @@ class Loops:
             if found is None or not isinstance(found.node, Function):
                 return False
             is_property = {last_name(d) for d in found.node.decorator_list} == {"property"}
-            return is_property and self._builds_once(found)
+            return is_property and _builds_once(found)
         found = program.callee(self.module, fetch)
         if found is not None:
-            return self._builds_once(found, even_if_it_runs=True)
+            return _builds_once(found, even_if_it_runs=True)
         if not isinstance(fetch.func, ast.Attribute) or self.module.names.meaning(fetch.func):
             return False
         # What is fetched is a tensor, so it is a method that returns one: any of that name.
         methods = program.methods_named(fetch.func.attr)
-        return bool(methods) and all(map(self._builds_once, methods))
-
-    def _is_builder_call(self, module: Module, call: ast.Call) -> bool:
-        """Whether this calls a function of the program that adds ops each time, and runs none."""
-        found = module.program.callee(module, call)
-        return found is not None and self._builds_once(found)
-
-    def _builds_once(self, found: Definition, even_if_it_runs: bool = False) -> bool:
-        if isinstance(found.node, ast.ClassDef):
-            made = found.module.program.constructor(found)
-            return made is not None and self._builds_once(made)
-        function, there = found.node, found.module
-        if not even_if_it_runs and runs_steps(there, function):
-            return False
-        return there.program.once("builds", function, lambda: self._builds(there, function))
-
-    def _builds(self, module: Module, function: Function) -> bool:
-        if {last_name(d) for d in function.decorator_list} - _PLAIN:
-            return False
-        if any(isinstance(n, ast.Yield | ast.YieldFrom | ast.Await) for n in own_nodes(function)):
-            return False
-        return not renews(module, function) and self._surely_adds(module, function.body)
-
-    def _surely_adds(self, module: Module, statements: list[ast.stmt]) -> bool:
-        """Whether every way through these statements adds an op."""
-        for statement in statements:
-            if isinstance(statement, ast.If):
-                ways = (statement.body, statement.orelse)
-                if all(self._surely_adds(module, way) for way in ways):
-                    return True
-            elif isinstance(statement, ast.With | ast.For | ast.While | ast.Try):
-                if self._surely_adds(module, statement.body):
-                    return True
-            elif not isinstance(statement, Function | ast.ClassDef):
-                calls = [n for n in own_nodes(statement) if isinstance(n, ast.Call)]
-                calls = [c for c in calls if is_unconditional(module, c, statement)]
-                steps = [c for c in calls if is_step(module, c)]
-                if any(makes_op(module, f) for step in steps for f in fetches(module, step)):
-                    return True
-                if any(self._adds(module, c) or self._is_builder_call(module, c) for c in calls):
-                    return True
-            if any(isinstance(n, ast.Return) for n in ast.walk(statement)):
-                return False
-        return False
+        return bool(methods) and all(map(_builds_once, methods))
 
     def _is_either_way(self, branch: ast.If) -> bool:
         """Whether a condition only chooses which op is added."""
         ways = (branch.body, branch.orelse)
-        return all(self._surely_adds(self.module, way) for way in ways)
+        return all(_surely_adds(self.module, way) for way in ways)
 
     def _is_kept(self, node: ast.expr, region: ast.AST) -> bool:
         """Whether what is built outlives the loop or function, and is not run in there."""
@@ -218,6 +157,11 @@ class Loops:
         if found is not None and isinstance(found.node, ast.ClassDef):
             return not is_used_up(module, node, region)  # type: ignore[arg-type]
         return is_built_up(module, node, region)
+
+    def _is_run_at_once(self, node: ast.expr) -> bool:
+        """`noise = sess.run(tf.random_normal(shape))`: no op is left for the next call."""
+        parent = self.module.parents[node]
+        return isinstance(parent, ast.Call) and is_step(self.module, parent)
 
     def _added_again(self, node: ast.expr) -> tuple[ast.AST, Problem | None]:
         module = self.module
@@ -250,11 +194,80 @@ class Loops:
             if any(not renews(caller, loop) for loop in loops):
                 detail = f"`{function.name}` adds it, and {self._place(caller, call)} in a loop"
                 return function, problem_at(node, codes.GRAPH_GROWS, detail)
-        is_said = all(asked.values()) and not any(is_flag(function, name) for name in asked)
+        is_said = all(asked.values()) or self._is_run_at_once(node)
+        is_said = is_said and not any(is_flag(function, name) for name in asked)
         if is_said and is_for_many_calls(module, function, node):
             detail = f"`{function.name}` adds it on every call"
             return function, problem_at(node, codes.GRAPH_GROWS, detail)
         return node, None
+
+
+def _adds(module: Module, call: ast.Call) -> bool:
+    if adds_op(module.names, call):
+        kept = last_name(call.func) == "convert_to_tensor" and call.args
+        return not (kept and is_tensor(module, call.args[0]))
+    if _is_layer(module, call.func):
+        return True
+    if not isinstance(call.func, ast.Attribute):
+        return False
+    if call.func.attr in ASSIGNING:
+        return is_tensor(module, call.func.value)
+    if call.func.attr in ("make_one_shot_iterator", "make_initializable_iterator"):
+        return True
+    if call.func.attr == "get_next":
+        owner = call.func.value
+        owner = owner.func if isinstance(owner, ast.Call) else owner
+        return not call.args and "iter" in last_name(owner).lower()
+    is_training = call.func.attr in ("minimize", "apply_gradients", "compute_gradients")
+    return is_training and _is_optimizer(module, call.func.value)
+
+
+def _is_builder_call(module: Module, call: ast.Call) -> bool:
+    """Whether this calls a function of the program that adds ops each time, and runs none."""
+    found = module.program.callee(module, call)
+    return found is not None and _builds_once(found)
+
+
+def _builds_once(found: Definition, even_if_it_runs: bool = False) -> bool:
+    if isinstance(found.node, ast.ClassDef):
+        made = found.module.program.constructor(found)
+        return made is not None and _builds_once(made)
+    function, there = found.node, found.module
+    if not even_if_it_runs and runs_steps(there, function):
+        return False
+    return _builds(there, function)
+
+
+@asked_once
+def _builds(module: Module, function: Function) -> bool:
+    if {last_name(d) for d in function.decorator_list} - _PLAIN:
+        return False
+    if any(isinstance(n, ast.Yield | ast.YieldFrom | ast.Await) for n in own_nodes(function)):
+        return False
+    return not renews(module, function) and _surely_adds(module, function.body)
+
+
+def _surely_adds(module: Module, statements: list[ast.stmt]) -> bool:
+    """Whether every way through these statements adds an op."""
+    for statement in statements:
+        if isinstance(statement, ast.If):
+            ways = (statement.body, statement.orelse)
+            if all(_surely_adds(module, way) for way in ways):
+                return True
+        elif isinstance(statement, ast.With | ast.For | ast.While | ast.Try):
+            if _surely_adds(module, statement.body):
+                return True
+        elif not isinstance(statement, Function | ast.ClassDef):
+            calls = [n for n in own_nodes(statement) if isinstance(n, ast.Call)]
+            calls = [c for c in calls if is_unconditional(module, c, statement)]
+            steps = [c for c in calls if is_step(module, c)]
+            if any(makes_op(module, f) for step in steps for f in fetches(module, step)):
+                return True
+            if any(_adds(module, c) or _is_builder_call(module, c) for c in calls):
+                return True
+        if any(isinstance(n, ast.Return) for n in ast.walk(statement)):
+            return False
+    return False
 
 
 def _instead(module: Module, node: ast.expr) -> str:
@@ -268,9 +281,9 @@ def _instead(module: Module, node: ast.expr) -> str:
 
 def _is_layer(module: Module, node: ast.expr) -> bool:
     """`dense = tf.layers.Dense(3)`, `embed = hub.Module(...)`: what adds ops when it is called."""
-    values = module.values_of(node)
-    made = [v.func for v in values if isinstance(v, ast.Call)]
-    return len(made) == len(values) > 0 and all(_makes_layers(module, func) for func in made)
+    if isinstance(node, ast.Call):
+        return False
+    return is_made_by(module, node, lambda func: _makes_layers(module, func))
 
 
 def _makes_layers(module: Module, node: ast.expr) -> bool:
@@ -282,9 +295,6 @@ def _makes_layers(module: Module, node: ast.expr) -> bool:
 
 
 def _is_optimizer(module: Module, node: ast.expr) -> bool:
-    if isinstance(node, ast.Call):
-        return (module.names.meaning(node.func) or "").endswith("Optimizer")
-    values = module.values_of(node)
-    return bool(values) and all(
-        isinstance(v, ast.Call) and _is_optimizer(module, v) for v in values
+    return is_made_by(
+        module, node, lambda func: (module.names.meaning(func) or "").endswith("Optimizer")
     )

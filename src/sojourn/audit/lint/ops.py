@@ -7,7 +7,8 @@ import ast
 from sojourn.audit.lint.names import Names
 from sojourn.source import dotted
 
-_OP_NAMES = """
+_OPS = frozenset(
+    """
     abs accumulate_n acos acosh add add_check_numerics_ops add_n all angle any arg_max arg_min
     argmax argmin argsort as_string asin asinh assert_equal assert_variables_initialized assign
     assign_add assign_sub atan atan2 atanh batch_gather batch_matmul batch_scatter_update
@@ -56,27 +57,26 @@ _OP_NAMES = """
     unsorted_segment_mean unsorted_segment_min unsorted_segment_prod unsorted_segment_sqrt_n
     unsorted_segment_sum unstack Variable variables_initializer vectorized_map
     verify_tensor_all_finite where where_v2 while_loop write_file zeros zeros_like zeta
-"""
-_OPS = frozenset(_OP_NAMES.split())
+    """.split()
+)
 _GROUPS = tuple(
     "nn. math. image. losses. layers. linalg. strings. metrics. random. sparse. signal. spectral. "
     "sets. bitwise. audio. manip.".split()
 )
 _MORE = frozenset(
-    {"train.Saver", "train.batch", "train.shuffle_batch", "train.string_input_producer"}
-    | {"train.import_meta_graph", "import_graph_def"}
-    | {"train.exponential_decay", "train.slice_input_producer", "train.batch_join"}
-    | {"train.polynomial_decay", "train.piecewise_constant", "train.cosine_decay"}
-    | {"train.inverse_time_decay", "train.natural_exp_decay", "train.shuffle_batch_join"}
-    | {"summary.scalar", "summary.histogram", "summary.image", "summary.text", "summary.audio"}
-    | {"summary.merge_all", "summary.merge"}
-    | {"scalar_summary", "histogram_summary", "merge_all_summaries", "io.read_file"}
-    | {"io.decode_raw", "io.decode_image", "io.decode_jpeg", "io.decode_png", "io.decode_gif"}
-    | {"io.decode_bmp", "io.decode_base64", "io.decode_csv", "io.encode_jpeg", "io.encode_png"}
-    | {"io.encode_base64", "io.parse_tensor", "io.serialize_tensor", "io.write_file"}
-    | {"io.parse_example", "io.parse_single_example", "io.matching_files"}
-    | {"dtypes.cast", "dtypes.complex", "dtypes.as_string", "dtypes.saturate_cast"}
-    | {"debugging.is_finite", "debugging.is_inf", "debugging.is_nan", "debugging.check_numerics"}
+    """
+    debugging.check_numerics debugging.is_finite debugging.is_inf debugging.is_nan dtypes.as_string
+    dtypes.cast dtypes.complex dtypes.saturate_cast histogram_summary import_graph_def
+    io.decode_base64 io.decode_bmp io.decode_csv io.decode_gif io.decode_image io.decode_jpeg
+    io.decode_png io.decode_raw io.encode_base64 io.encode_jpeg io.encode_png io.matching_files
+    io.parse_example io.parse_single_example io.parse_tensor io.read_file io.serialize_tensor
+    io.write_file merge_all_summaries scalar_summary summary.audio summary.histogram summary.image
+    summary.merge summary.merge_all summary.scalar summary.text train.batch train.batch_join
+    train.cosine_decay train.exponential_decay train.import_meta_graph train.inverse_time_decay
+    train.natural_exp_decay train.piecewise_constant train.polynomial_decay train.Saver
+    train.shuffle_batch train.shuffle_batch_join train.slice_input_producer
+    train.string_input_producer
+    """.split()
 )
 # Inside those groups, what makes objects rather than ops.
 _NOT_OPS = (
@@ -91,19 +91,23 @@ _NOT_OPS = (
 )
 _CONTRIB = ("contrib.layers.", "contrib.slim.")
 _LAYERS = frozenset(
-    {"conv2d", "conv2d_transpose", "fully_connected", "batch_norm", "layer_norm", "dropout"}
-    | {"flatten", "max_pool2d", "avg_pool2d", "softmax", "embed_sequence", "one_hot_encoding"}
+    """
+    avg_pool2d batch_norm conv2d conv2d_transpose dropout embed_sequence flatten fully_connected
+    layer_norm max_pool2d one_hot_encoding softmax
+    """.split()
 )
 ASSIGNING = frozenset({"assign", "assign_add", "assign_sub"})
 # Methods that add an op wherever their result can be fetched.
 MAKING = ASSIGNING | frozenset(
-    {"minimize", "apply_gradients", "get_next", "sample"}
-    | {"enqueue", "enqueue_many", "dequeue", "dequeue_many", "initialized_value", "log_prob"}
-    | {"scatter_update", "make_initializer", "read_value", "prob", "entropy", "cross_entropy"}
-    | {"kl_divergence", "mean", "stddev", "variance", "zero_state", "size", "lookup"}
+    """
+    apply_gradients cross_entropy dequeue dequeue_many enqueue enqueue_many entropy get_next
+    initialized_value kl_divergence log_prob lookup make_initializer mean minimize prob read_value
+    sample scatter_update size stddev variance zero_state
+    """.split()
 )
 # The same of Keras, whose backend adds to the default graph too.
-_KERAS_NAMES = """
+_KERAS_OPS = frozenset(
+    """
     abs argmax argmin batch_dot batch_flatten binary_crossentropy cast categorical_crossentropy clip
     concatenate constant cos ctc_batch_cost ctc_decode cumsum dot equal exp expand_dims flatten
     function gather gradients greater greater_equal identity l2_normalize less less_equal log max
@@ -111,44 +115,33 @@ _KERAS_NAMES = """
     prod random_normal random_uniform relu repeat reshape round sigmoid sign sin softmax
     sparse_categorical_crossentropy sqrt square squeeze stack std stop_gradient sum switch tanh tile
     transpose truncated_normal update update_add update_sub var variable zeros zeros_like
-"""
-_KERAS_OPS = frozenset(_KERAS_NAMES.split())
+    """.split()
+)
 _KERAS_OBJECTS = frozenset({"function", "gradients", "ctc_decode"})
 # What gives back several tensors, or one in parts: an index into it adds nothing.
-_IN_PARTS = """
-    add_check_numerics_ops assert_variables_initialized case decode_csv identity_n numpy_function
-    parse_single_sequence_example qr quantize quantize_v2 shape_n sparse_add sparse_concat
-    sparse_fill_empty_rows sparse_mask sparse_maximum sparse_merge sparse_minimum
-    sparse_reduce_max_sparse sparse_reduce_sum_sparse sparse_reset_shape sparse_reshape
-    sparse_retain sparse_slice sparse_softmax sparse_split sparse_transpose switch_case
-    vectorized_map where_v2
-"""
-_SEVERAL = frozenset(_IN_PARTS.split()) | frozenset(
-    {"gradients", "hessians", "split", "unstack", "unpack", "clip_by_global_norm", "meshgrid"}
-    | {"while_loop", "tuple", "unique", "dynamic_partition", "cond", "map_fn", "scan", "py_func"}
-    | {"parse_example", "parse_single_example", "accumulate_n", "group", "foldl", "foldr"}
-    | {
-        "nn.top_k",
-        "nn.moments",
-        "nn.dynamic_rnn",
-        "nn.static_rnn",
-        "nn.rnn",
-        "nn.bidirectional_rnn",
-    }
-    | {"nn.bidirectional_dynamic_rnn", "nn.raw_rnn", "nn.fused_batch_norm", "nn.ctc_greedy_decoder"}
-    | {"nn.ctc_beam_search_decoder", "linalg.svd", "linalg.eigh", "linalg.qr", "norm_and_clip"}
-    | {"train.batch", "train.shuffle_batch", "train.Saver", "train.string_input_producer"}
-    | {"train.import_meta_graph", "import_graph_def"}
-    | {"train.slice_input_producer", "train.batch_join", "self_adjoint_eig", "svd", "setdiff1d"}
-    | {"train.shuffle_batch_join", "io.decode_csv", "io.parse_example", "io.parse_single_example"}
-    | {"nn.weighted_moments", "nn.sufficient_statistics", "nn.normalize_moments"}
-    | {"nn.static_bidirectional_rnn", "nn.static_state_saving_rnn", "nn.max_pool_with_argmax"}
-    | {"nn.uniform_candidate_sampler", "nn.log_uniform_candidate_sampler", "image.image_gradients"}
-    | {"nn.learned_unigram_candidate_sampler", "nn.fixed_unigram_candidate_sampler"}
-    | {"image.sample_distorted_bounding_box", "image.non_max_suppression_with_scores"}
-    | {"image.combined_non_max_suppression", "math.top_k", "linalg.lu"}
-    | {"linalg.slogdet", "linalg.eig", "image.non_max_suppression_padded", "strings.split"}
-    | {"unique_with_counts", "print", "sparse_reorder", "sparse_placeholder", "py_function"}
+_SEVERAL = frozenset(
+    """
+    accumulate_n add_check_numerics_ops assert_variables_initialized case clip_by_global_norm cond
+    decode_csv dynamic_partition foldl foldr gradients group hessians identity_n
+    image.combined_non_max_suppression image.image_gradients image.non_max_suppression_padded
+    image.non_max_suppression_with_scores image.sample_distorted_bounding_box import_graph_def
+    io.decode_csv io.parse_example io.parse_single_example linalg.eig linalg.eigh linalg.lu
+    linalg.qr linalg.slogdet linalg.svd map_fn math.top_k meshgrid nn.bidirectional_dynamic_rnn
+    nn.bidirectional_rnn nn.ctc_beam_search_decoder nn.ctc_greedy_decoder nn.dynamic_rnn
+    nn.fixed_unigram_candidate_sampler nn.fused_batch_norm nn.learned_unigram_candidate_sampler
+    nn.log_uniform_candidate_sampler nn.max_pool_with_argmax nn.moments nn.normalize_moments
+    nn.raw_rnn nn.rnn nn.static_bidirectional_rnn nn.static_rnn nn.static_state_saving_rnn
+    nn.sufficient_statistics nn.top_k nn.uniform_candidate_sampler nn.weighted_moments norm_and_clip
+    numpy_function parse_example parse_single_example parse_single_sequence_example print py_func
+    py_function qr quantize quantize_v2 scan self_adjoint_eig setdiff1d shape_n sparse_add
+    sparse_concat sparse_fill_empty_rows sparse_mask sparse_maximum sparse_merge sparse_minimum
+    sparse_placeholder sparse_reduce_max_sparse sparse_reduce_sum_sparse sparse_reorder
+    sparse_reset_shape sparse_reshape sparse_retain sparse_slice sparse_softmax sparse_split
+    sparse_transpose split strings.split svd switch_case train.batch train.batch_join
+    train.import_meta_graph train.Saver train.shuffle_batch train.shuffle_batch_join
+    train.slice_input_producer train.string_input_producer tuple unique unique_with_counts unpack
+    unstack vectorized_map where_v2 while_loop
+    """.split()
 )
 
 

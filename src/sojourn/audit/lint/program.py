@@ -6,11 +6,30 @@ import ast
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import PurePath
+from typing import Concatenate, ParamSpec
 
 from sojourn.audit.lint.definitions import Definition, Definitions
 from sojourn.audit.lint.module import Function, Module, is_self, last_name, own_uses
 from sojourn.audit.lint.names import Names
 from sojourn.audit.lint.problem import Problem
+
+P = ParamSpec("P")
+
+
+def asked_once(
+    answer: Callable[Concatenate[Module, P], bool],
+) -> Callable[Concatenate[Module, P], bool]:
+    """Answer each question about a file and its nodes once; no, while it is being answered."""
+
+    def ask(module: Module, /, *about: P.args, **more: P.kwargs) -> bool:
+        key = (answer, module, *about)
+        known = module.program.answers
+        if key not in known:
+            known[key] = False
+            known[key] = answer(module, *about, **more)
+        return known[key]
+
+    return ask
 
 
 class Program(Definitions):
@@ -28,7 +47,7 @@ class Program(Definitions):
         # Functions that return one among other things: how many things, and which of them.
         self.tuple_factories: dict[ast.AST, tuple[int, int]] = {}
         self.fetched: dict[Function, frozenset[str]] = {}  # the parameters that a function fetches
-        self._answers: dict[tuple[str, ast.AST], bool] = {}
+        self.answers: dict[tuple[object, ...], bool] = {}  # to what is asked once
         self._share_tensorflow()
 
     def _share_tensorflow(self) -> None:
@@ -41,14 +60,6 @@ class Program(Definitions):
                     meaning = home.names.meaning_of(last) if home is not None else None
                     if meaning is not None:
                         module.names.adopt(name, meaning)
-
-    def once(self, question: str, node: ast.AST, answer: Callable[[], bool]) -> bool:
-        """Answer a question about a node once; while it is being answered, the answer is no."""
-        key = (question, node)
-        if key not in self._answers:
-            self._answers[key] = False
-            self._answers[key] = answer()
-        return self._answers[key]
 
     def with_file(self, path: str, tree: ast.Module) -> Program:
         """The same program with another text of one file."""

@@ -20,6 +20,7 @@ from sojourn.audit.lint.conditions import (
 )
 from sojourn.audit.lint.definitions import argument_for
 from sojourn.audit.lint.module import Function, Module, is_self, last_name, own_nodes, parameters
+from sojourn.audit.lint.program import asked_once
 from sojourn.audit.lint.steps import is_step, looks_like_session
 
 _FRESH = frozenset({"tensorflow.Graph", "tensorflow.reset_default_graph"})
@@ -112,7 +113,7 @@ def calls_in_loops(
         if not asked and not _is_few(caller, call.args[1]):
             yield caller, call, [call]
     for caller, call in module.program.calls_of(function):
-        if not all(_gives(caller, call, function, *one) for one in asked.items()):
+        if not all(gives(caller, call, function, *one) for one in asked.items()):
             continue
         loops: list[ast.AST] = [
             loop
@@ -133,7 +134,7 @@ def calls_in_loops(
                 yield from calls_in_loops(caller, outer, depth=depth + 1)
 
 
-def _gives(module: Module, call: ast.Call, function: Function, name: str, is_given: bool) -> bool:
+def gives(module: Module, call: ast.Call, function: Function, name: str, is_given: bool) -> bool:
     """Whether a call gives something for this parameter, or leaves it at None."""
     found = module.program.definition(module, call.func)
     if found is None or any(keyword.arg is None for keyword in call.keywords):
@@ -150,26 +151,20 @@ def renews(module: Module, node: ast.AST) -> bool:
     return makes_graphs(module, node) or _opens(module, node)
 
 
+@asked_once
 def _opens(module: Module, node: ast.AST) -> bool:
     """Whether this opens a session on a graph of its own, or by a function that it calls."""
-
-    def answer() -> bool:
-        calls = [n for n in ast.walk(node) if isinstance(n, ast.Call)]
-        opened = [call for call in calls if module.opens(call)]
-        if opened:
-            return any(call.args or not _is_default_graph(module, call) for call in opened)
-        found = [module.program.callee(module, c) for c in calls if isinstance(node, Function)]
-        return any(f and isinstance(f.node, Function) and _opens(f.module, f.node) for f in found)
-
-    return module.program.once("opens", node, answer)
+    calls = [n for n in ast.walk(node) if isinstance(n, ast.Call)]
+    opened = [call for call in calls if module.opens(call)]
+    if opened:
+        return any(call.args or not _is_default_graph(module, call) for call in opened)
+    found = [module.program.callee(module, c) for c in calls if isinstance(node, Function)]
+    return any(f and isinstance(f.node, Function) and _opens(f.module, f.node) for f in found)
 
 
+@asked_once
 def makes_graphs(module: Module, node: ast.AST) -> bool:
     """Whether this loop or function makes a graph, or empties the default one."""
-    return module.program.once("makes graphs", node, lambda: _makes_graphs(module, node))
-
-
-def _makes_graphs(module: Module, node: ast.AST) -> bool:
     for part in ast.walk(node):
         if not isinstance(part, ast.Call):
             continue
@@ -236,12 +231,9 @@ def _is_given_one(module: Module, graph: ast.Name, function: Function) -> bool:
     )
 
 
+@asked_once
 def runs_steps(module: Module, node: ast.AST) -> bool:
     """Whether this loop or function runs steps, itself or by functions of the program."""
-    return module.program.once("runs steps", node, lambda: _runs_steps(module, node))
-
-
-def _runs_steps(module: Module, node: ast.AST) -> bool:
     nodes = own_nodes(node) if isinstance(node, Function) else ast.walk(node)
     calls = [n for n in nodes if isinstance(n, ast.Call)]
     return any(_is_step_of(module, call) for call in calls)

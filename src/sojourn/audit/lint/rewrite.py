@@ -9,8 +9,6 @@ from libcst.metadata import MetadataWrapper, PositionProvider
 
 from sojourn.audit.lint.plan import ClosingPlan, Form
 
-Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
-
 
 def carry_out(source: bytes, plan: ClosingPlan) -> bytes | None:
     """The file with the plan carried out, or None if the statement is written in a way

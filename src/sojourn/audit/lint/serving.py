@@ -76,6 +76,7 @@ _SETTING_UP_FIRST = frozenset(
 _FOLLOWING = frozenset(
     "update sync synchronize copy clone transfer increment increase decrease decay".split()
 )
+_AGAIN = (["update"], ["sync"], ["synchronize"])  # not only by the constructor
 _CHANGING = _FOLLOWING | frozenset("reset assign clear set replace".split())
 _NOT_ITEMS = frozenset({"self", "cls", "args", "config", "cfg", "flags", "FLAGS", "hparams", "opt"})
 _DEEP = 3  # callers of callers
@@ -146,12 +147,14 @@ def _has_session_from_before(module: Module, function: Function) -> bool:
     if owner is not None and any(place == owner for place, _ in module.session_names):
         return True
     calls = [n for n in own_nodes(function) if isinstance(n, ast.Call) and is_step(module, n)]
+    used = [n for call in calls for n in ast.walk(call)]
+    found = [v for n in used if isinstance(n, ast.Name) for v in module.values_of(n)]
+    asked = [v for v in found if not isinstance(v, ast.Call) or not module.opens(v)]
     return any(
         (isinstance(n, ast.Attribute) and looks_like_session(n) and _is_own(n, owner))
         or (isinstance(n, ast.Name) and n.id in given)
         or (isinstance(n, ast.Call) and owner is not None and looks_like_session(n))
-        for call in calls
-        for n in ast.walk(call)
+        for n in (*used, *asked)
     )
 
 
@@ -176,7 +179,22 @@ def is_for_many_calls(module: Module, function: Function, node: ast.expr) -> boo
     if any(isinstance(n, Loop) and runs_steps(module, n) for n in nodes):
         return False  # a whole run, over all there is
     calls = _calls(module, function)
-    return not calls or _are_many(module, function, calls)
+    return (
+        not calls or _are_many(module, function, calls) or _is_done_again(module, function, calls)
+    )
+
+
+def _is_done_again(
+    module: Module, function: Function, calls: list[tuple[Module, ast.Call]]
+) -> bool:
+    """Whether `update_target()`, which a constructor calls, is there for users out of sight too."""
+    scopes = [caller.scope_of(call) for caller, call in calls]
+    makers = [s for s in scopes if isinstance(s, Function) and s.name == "__init__"]
+    return (
+        len(makers) == len(scopes)
+        and _in_order(function)[:1] in _AGAIN
+        and not any(True for maker in makers for _ in module.program.calls_of(maker))
+    )
 
 
 def _is_offered(module: Module, function: Function, node: ast.expr) -> bool:
@@ -255,7 +273,7 @@ def _are_many(
         outer = caller.scope_of(call)
         if not isinstance(outer, Function):
             singles += 1
-        elif not _sets_up(caller, outer):
+        elif not _is_set_up(outer) or _is_step_of_training(caller, outer):
             if occasion(caller, outer):
                 return True
             further = _calls(caller, outer)
@@ -266,10 +284,6 @@ def _are_many(
                 return True  # a method that the object offers too
             singles += 1
     return singles > 1 and module.class_of(function) is not None
-
-
-def _sets_up(module: Module, function: Function) -> bool:
-    return _is_set_up(function) and not _is_step_of_training(module, function)
 
 
 def _is_whole(module: Module, function: Function) -> bool:

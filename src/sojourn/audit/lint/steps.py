@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from sojourn.audit.lint.definitions import argument_for
+from sojourn.audit.lint.definitions import argument_for, is_none
 from sojourn.audit.lint.module import Function, Module, last_name, own_nodes, parameters
 from sojourn.audit.lint.ops import ASSIGNING, MAKING, backend_name, is_tensor_call
+from sojourn.audit.lint.program import asked_once
 
 _SESSION_NAME = re.compile(r"(?:^|_)(?:mon_?)?sess(?:ion)?(?:_|\d|$)", re.IGNORECASE)
 # `sess.run(self.model(texts))`: what is called so gives new tensors each time.
@@ -52,7 +53,7 @@ def is_step(module: Module, call: ast.Call) -> bool:
     keywords = {keyword.arg for keyword in call.keywords}
     if name == "run":
         if looks_like_session(owner) or module.is_session(owner):
-            return not _is_none(call.args[0] if call.args else None) and not _has(
+            return not is_none(call.args[0] if call.args else None) and not _has(
                 module, "onnxruntime"
             )
         return bool(keywords & {"session", "feed_dict"}) or can_run(module, owner)
@@ -104,35 +105,32 @@ def _fetched(module: Module, function: Function) -> frozenset[str]:
     return known[function]
 
 
-def _is_saver(module: Module, node: ast.expr) -> bool:
+def is_made_by(module: Module, node: ast.expr, is_maker: Callable[[ast.expr], bool]) -> bool:
+    """Whether a call, or every value of a name, comes from a function of which this is true."""
     values = [node] if isinstance(node, ast.Call) else module.values_of(node)
-    made = [v.func for v in values if isinstance(v, ast.Call)]
-    is_made = len(made) == len(values) > 0
-    return is_made and all(module.names.meaning(f) == "tensorflow.train.Saver" for f in made)
+    return bool(values) and all(isinstance(v, ast.Call) and is_maker(v.func) for v in values)
+
+
+def _is_saver(module: Module, node: ast.expr) -> bool:
+    return is_made_by(module, node, lambda f: module.names.meaning(f) == "tensorflow.train.Saver")
 
 
 def _is_backend_function(module: Module, node: ast.expr) -> bool:
     """What `K.function(...)` returns, which runs a step when it is called."""
-    values = [node] if isinstance(node, ast.Call) else module.values_of(node)
-    made = [v.func for v in values if isinstance(v, ast.Call)]
-    is_made = len(made) == len(values) > 0
-    return is_made and all(backend_name(module.names, f) == "function" for f in made)
+    return is_made_by(module, node, lambda f: backend_name(module.names, f) == "function")
 
 
 def _is_backend_eval(module: Module, call: ast.Call) -> bool:
     return backend_name(module.names, call.func) == "eval"
 
 
+@asked_once
 def _has_graphs(module: Module) -> bool:
     """Whether Keras surely builds a graph here, as TensorFlow 2 does not by itself."""
-
-    def answer() -> bool:
-        if any(last_name(call.func) in _GRAPH_ONLY for call in module.calls):
-            return True
-        calls = ((m, call) for m in module.program.together_with(module) for call in m.calls)
-        return any(m.names.meaning(call.func) in _FOR_GRAPHS for m, call in calls)
-
-    return module.program.once("has graphs", module.tree, answer)
+    if any(last_name(call.func) in _GRAPH_ONLY for call in module.calls):
+        return True
+    calls = ((m, call) for m in module.program.together_with(module) for call in m.calls)
+    return any(m.names.meaning(call.func) in _FOR_GRAPHS for m, call in calls)
 
 
 def can_run(module: Module, node: ast.expr) -> bool:
@@ -233,7 +231,7 @@ def is_tensor(
         if owner is not None:
             module = owner.module
             values = module.bindings.get((owner.node, node.attr), [])
-    values = [v for v in values if not _is_none(v)]
+    values = [v for v in values if not is_none(v)]
     if values == [None] and isinstance(node, ast.Name):
         parts = module.unpacked.get((module.home_of(node), node.id), [])
         return len(parts) == 1 and _is_tensor_part(module, parts[0])
@@ -269,24 +267,20 @@ def _returns_tensor(module: Module, call: ast.Call, place: object) -> bool:
     found = module.program.callee(module, call)
     if found is None or not isinstance(found.node, Function):
         return False
-    function, there = found.node, found.module
-
-    def answer() -> bool:
-        if function.decorator_list or any(isinstance(n, ast.Yield) for n in own_nodes(function)):
-            return False
-        given = [n.value for n in own_nodes(function) if isinstance(n, ast.Return)]
-        if place is not None:
-            given = [
-                v.elts[place] if isinstance(v, ast.Tuple) and place < len(v.elts) else None  # type: ignore[call-overload,operator]
-                for v in given
-            ]
-        return bool(given) and all(is_tensor(there, v) for v in given)
-
-    return module.program.once(f"returns a tensor {place}", function, answer)
+    return _gives_tensor(found.module, found.node, place)
 
 
-def _is_none(node: ast.expr | None) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
+@asked_once
+def _gives_tensor(module: Module, function: Function, place: object) -> bool:
+    if function.decorator_list or any(isinstance(n, ast.Yield) for n in own_nodes(function)):
+        return False
+    given = [n.value for n in own_nodes(function) if isinstance(n, ast.Return)]
+    if place is not None:
+        given = [
+            v.elts[place] if isinstance(v, ast.Tuple) and place < len(v.elts) else None  # type: ignore[call-overload,operator]
+            for v in given
+        ]
+    return bool(given) and all(is_tensor(module, v) for v in given)
 
 
 def _has(module: Module, package: str) -> bool:

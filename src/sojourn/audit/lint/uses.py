@@ -100,6 +100,8 @@ def classify(module: Module, node: ast.expr, seen: frozenset[ast.AST] = frozense
         return classify(module, parent, seen)  # its value may be the session
     if isinstance(parent, ast.Tuple | ast.List) and is_for_a_thread(module, parent):
         return use_by_thread(module, node, seen)
+    if isinstance(parent, ast.arguments):
+        return _use_as_default(module, parent, node, seen)
     if isinstance(parent, ast.Tuple) and isinstance(module.parents[parent], ast.BinOp):
         return Use.TEST  # "%s of %s" % (self.name, self.sess)
     target = _target_of(module, node)
@@ -238,10 +240,27 @@ def _use_by_program(
         index = call.args.index(argument) + found.is_bound
         named = parameters(function)
         name = named[index] if index < len(named) else None
-    if name is None or function in seen:
+    return Use.LEND if name is None else _use_of_parameter(found.module, function, name, seen)
+
+
+def _use_as_default(
+    module: Module, arguments: ast.arguments, node: ast.expr, seen: frozenset[ast.AST]
+) -> Use:
+    """`def load(path, sess=sess)`: what the function does to it."""
+    function = module.parents[arguments]
+    named = [*arguments.posonlyargs, *arguments.args]
+    if not isinstance(function, Function) or node not in arguments.defaults:
+        return Use.LEND
+    name = named[arguments.defaults.index(node) - len(arguments.defaults)].arg
+    return _use_of_parameter(module, function, name, seen)
+
+
+def _use_of_parameter(
+    module: Module, function: Function, name: str, seen: frozenset[ast.AST]
+) -> Use:
+    if function in seen:
         return Use.LEND
     seen |= {function}
-    module = found.module
     uses = [classify(module, node, seen) for node in own_uses(function, name)]
     uses += [_use_inside(module, node, seen) for node in module.free_uses(function, name)]
     worst_use = worst(uses)

@@ -39,3 +39,11 @@ def takes_one_of_two():
 def by_two_steps():
     sess = making.through_another()  # expect: SOJ001
     return sess.run("out:0")
+
+
+def enters():
+    making.interactive_if_asked().__enter__()
+
+
+def asks(is_default):
+    return making.interactive_or_not(is_default).run("out:0")

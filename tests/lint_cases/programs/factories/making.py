@@ -52,3 +52,15 @@ class Agent:
 
     def act(self, x):
         return self.sess.run("out:0", {"in:0": x})
+
+
+def interactive_if_asked(is_default=False):
+    if is_default:
+        return tf.InteractiveSession()
+    return tf.Session()  # expect: SOJ001
+
+
+def interactive_or_not(is_default=False):
+    if is_default:
+        return tf.InteractiveSession()  # expect: SOJ009
+    return tf.Session()  # expect: SOJ001
