@@ -571,6 +571,10 @@ def test_a_place_where_no_file_can_be_is_refused_before_anything_runs(tmp_path: 
         sojourn.isolated(square).sweep([1], results=tmp_path)
     with pytest.raises(sojourn.ResultsError, match=r"there is no folder .*/nowhere"):
         sojourn.isolated(square).sweep([1], results=tmp_path / "nowhere" / "out")
+    os.mkfifo(pipe := tmp_path / "pipe")  # whose opening would wait for a writer
+    for path in (pipe, os.devnull):
+        with pytest.raises(sojourn.ResultsError, match="is no plain file"):
+            sojourn.isolated(square).sweep([1], results=path)
 
 
 def test_what_cannot_be_recognised_again_is_refused(tmp_path: Path) -> None:

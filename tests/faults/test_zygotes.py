@@ -37,6 +37,25 @@ with opened[0] as other:
     assert run_to_end(OPEN + code + AFTER) == ["3 True", *WELL]
 
 
+def test_a_client_that_ignores_the_end_of_its_children_keeps_its_zygote():
+    code = """
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+pids = set()
+for _ in range(3):
+    with sojourn.open(models.adder) as session:
+        session.run(*SUM)
+    pids.add(zygote_pid())
+with sojourn.open(models.adder) as session:
+    os.kill(session.pid, signal.SIGKILL)
+    try:
+        session.run(*SUM)
+    except sojourn.SessionBroken as broken:
+        tell("SIGKILL" in str(broken))
+tell(len(pids | {zygote_pid()}))
+"""
+    assert run_to_end(code) == ["True", "1"]
+
+
 def test_a_zygote_killed_at_any_moment_of_a_fork_harms_nothing():
     code = """
 import random

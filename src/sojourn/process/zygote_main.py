@@ -43,6 +43,8 @@ def main() -> NoReturn:
     client_pid = int(sys.argv[2])
     frameworks = [name for name in sys.argv[3].split(",") if name]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Ignored by the client, it would be ignored here too, and no child could be waited for.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     # While it imports it cannot listen, so the kernel watches the client; once it has workers it
     # must outlive the client for long enough to clean up after them.
     lifeline.arm(channel.fileno(), os.getpid())
