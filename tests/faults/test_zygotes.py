@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
+from clients import remaining
 from faults.programs import run_to_end
 
 OPEN = """
@@ -54,6 +59,18 @@ with sojourn.open(models.adder) as session:
 tell(len(pids | {zygote_pid()}))
 """
     assert run_to_end(code) == ["True", "1"]
+
+
+def test_a_program_named_like_a_module_that_a_zygote_imports_starts_no_zygotes_without_end(
+    tmp_path: Path,
+):
+    program = tmp_path / "code.py"  # which pdb imports, and many libraries import pdb
+    program.write_text("import sojourn\nsojourn.isolated(abs)(-1)\n")
+    process = subprocess.Popen([sys.executable, program], stderr=subprocess.PIPE, text=True)
+    _, errors = process.communicate(timeout=100)
+    assert process.returncode == 1
+    assert str(program) in errors and "rename the module" in errors
+    assert remaining(process.pid) == []
 
 
 def test_a_zygote_killed_at_any_moment_of_a_fork_harms_nothing():

@@ -21,6 +21,7 @@ from typing import NoReturn
 
 from sojourn.engines import hooks
 from sojourn.process import huge_pages, lifeline, limits, marks, private_folder, sandbox
+from sojourn.process import zygote_process as zygotes
 from sojourn.process.protocol import (
     Ended,
     Fork,
@@ -52,12 +53,14 @@ def main() -> NoReturn:
     started = time.monotonic()
     gc.disable()  # it would go through all modules many times, and none of them is garbage
     folder = os.environ.pop(private_folder.VARIABLE)
+    zygotes.is_being_one = True
     with private_folder.collecting(folder):
         found = hooks.import_frameworks(frameworks)
         # Our own modules as well, so that workers find everything loaded; also what a module of
         # the user's asks of sojourn when a worker imports it for one of its functions.
         for module in ("process.worker_main", "functions"):
             importlib.import_module(f"sojourn.{module}")
+    zygotes.is_being_one = False
     sandbox.prepare()
     limits.set_title(f"sojourn-zygote of {client_pid}")
     limits.adopt_orphans()

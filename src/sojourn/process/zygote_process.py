@@ -34,6 +34,8 @@ _LOOK_SECONDS = 0.1
 # What it is given to answer, however long it has owed earlier answers.
 _LEAST_SECONDS = 1.0
 
+is_being_one = False  # this process is itself a zygote, which still imports
+
 
 class ZygoteGone(Exception):
     """It ended while we were talking to it. Says its last words."""
@@ -43,6 +45,11 @@ class ZygoteProcess:
     """It runs from the start; `end` or `forget` lets go of it."""
 
     def __init__(self, frameworks: tuple[str, ...], remains: bool, news: News) -> None:
+        if is_being_one:
+            raise PlatformError(
+                "a library has imported this module, which has the name of one that it needs, and "
+                "it would start a zygote for a zygote: rename the module"
+            )
         self._wanted = frameworks
         self._remains = remains
         self._news = news
