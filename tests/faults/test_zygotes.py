@@ -69,7 +69,8 @@ def test_a_program_named_like_a_module_that_a_zygote_imports_starts_no_zygotes_w
     process = subprocess.Popen([sys.executable, program], stderr=subprocess.PIPE, text=True)
     _, errors = process.communicate(timeout=100)
     assert process.returncode == 1
-    assert str(program) in errors and "rename the module" in errors
+    assert str(program) in errors
+    assert "rename the module" in errors
     assert remaining(process.pid) == []
 
 
