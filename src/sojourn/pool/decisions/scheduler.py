@@ -20,7 +20,7 @@ from sojourn.pool.decisions.lease_events import LeaseEvents
 from sojourn.pool.decisions.residents import CopyState
 from sojourn.pool.decisions.spare_events import SpareEvents
 from sojourn.pool.decisions.state import PoolState
-from sojourn.pool.decisions.status import Counters, PoolStatus
+from sojourn.pool.decisions.status import Counters, PoolStatus, take_status
 from sojourn.pool.decisions.terms import CopyId, Holder, Model, Policy
 from sojourn.values import Place, format_seconds
 
@@ -171,7 +171,7 @@ class Scheduler(LeaseEvents, CopyEvents, SpareEvents):
 
     def status(self, now: float | None = None) -> PoolStatus:
         """The pool at this moment; what is waited for can be told only with a time."""
-        taken = self._state.status()
+        taken = take_status(self._state)
         return taken if now is None else replace(taken, waits=explain.waits(self._state, now))
 
     def __repr__(self) -> str:
