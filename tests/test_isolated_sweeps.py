@@ -672,11 +672,10 @@ def test_what_is_shown_last_of_a_sweep_that_failed_has_nothing_running(
 ) -> None:
     shown: list[tuple[int, int, int]] = []
 
-    class Noted:
-        def show(self, *counts: int) -> None:
-            shown.append(counts)
+    def note(*counts: int) -> None:
+        shown.append(counts)
 
-    monkeypatch.setattr(sweeping, "showing", lambda *_: nullcontext(Noted()))
+    monkeypatch.setattr(sweeping, "showing", lambda *_: nullcontext(note))
     with pytest.raises(ZeroDivisionError):
         sojourn.isolated(one_over).map([1, 0, 2], workers=1)
     assert shown[-2:] == [(1, 0, 1), (1, 0, 0)]
