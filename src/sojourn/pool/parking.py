@@ -62,7 +62,8 @@ class Parking:
         with self._lock:
             if self._is_over:
                 raise CheckpointError("the pool is closed")
-            if self._folder is None:
+            if self._folder is None or not owned_folders.is_at(self._folder, self._fd):
+                self._let_go()  # somebody has removed it: without it, what is put there is nobody's
                 parent = self._parent or tempfile.gettempdir()
                 try:
                     os.makedirs(parent, exist_ok=True)

@@ -55,6 +55,14 @@ def _locked(path: str) -> int:
     return -1
 
 
+def is_at(path: str, fd: int) -> bool:
+    """Whether the folder that we have open is still there."""
+    try:
+        return os.path.samestat(os.lstat(path), os.fstat(fd))
+    except FileNotFoundError:
+        return False
+
+
 def is_owned(path: str) -> bool:
     """Whether a process holds the lock of this folder."""
     try:
