@@ -257,7 +257,7 @@ class Sweep(Generic[R]):
         error = flight.futures[index].exception()
         try:
             if error is None:
-                to_the_end(lambda: self._finish(flight, index), _nothing)
+                to_the_end(lambda: self._finish(flight, index))
             elif self._settings.on_error == RAISE:
                 _note(error, f"in call {index} of the sweep: {self._words(index)}")
                 raise error
@@ -353,10 +353,6 @@ class _Flight(Generic[R]):
 
     def forget(self, index: int) -> None:
         del self.calls[index], self.futures[index]
-
-
-def _nothing() -> None:
-    pass
 
 
 def _check(iterables: Sequence[Iterable[Any]]) -> None:

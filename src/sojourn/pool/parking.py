@@ -39,10 +39,6 @@ class Parking:
         name = re.sub(r"[^A-Za-z0-9_.-]", "_", copy.model)[:80]
         return os.path.join(self._made(), f"{name}-{next(self._numbers)}")
 
-    def discard(self, path: str) -> None:
-        """A newer state has replaced this one."""
-        checkpoints.remove(path)
-
     def leave(self) -> None:
         """Remove everything. Nothing can be parked afterwards."""
         with self._lock:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 _kept: list[threading.Thread] = []
 
 
-def to_the_end(work: Callable[[], None], hurry: Callable[[], None]) -> None:
+def to_the_end(work: Callable[[], None], hurry: Callable[[], object] | None = None) -> None:
     """Do the work, whatever is raised meanwhile, and only then raise the first of it.
 
     Handlers of signals run, and raise, on the main thread only: KeyboardInterrupt for Ctrl-C,
@@ -50,8 +50,9 @@ def to_the_end(work: Callable[[], None], hurry: Callable[[], None]) -> None:
                 thread = starting
             while answered < len(raised):
                 answered += 1
-                with contextlib.suppress(Exception):
-                    hurry()
+                if hurry is not None:
+                    with contextlib.suppress(Exception):
+                        hurry()
             is_done.wait()
         except BaseException as error:
             if thread is None and isinstance(error, RuntimeError):

@@ -214,7 +214,7 @@ class Session(Usable):
 
     def __init__(self, stay: Stay) -> None:
         self._stay = stay
-        stay.ending.watch(self, stay.forgotten)
+        stay.ending.watch(self, stay.ending.forgotten)
 
     @property
     def receipt(self) -> Receipt | None:
