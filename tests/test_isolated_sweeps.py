@@ -15,6 +15,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator
+from concurrent.futures import wait
 from contextlib import nullcontext
 from enum import Flag
 from functools import partial
@@ -27,7 +28,7 @@ import pytest
 
 import sojourn
 from faults.tools import press_when
-from sojourn.functions import items, sweeping
+from sojourn.functions import items, submitting, sweeping
 from sojourn.functions.options import Options
 from sojourn.functions.results_file import ResultsFile
 from sojourn.functions.stored import Stored
@@ -322,6 +323,28 @@ def test_a_submitted_call_that_has_not_begun_can_be_cancelled(tmp_path: Path) ->
     gate.touch()
     assert [future.result(60) for future in futures[:-1]] == [None] * (len(futures) - 1)
     _wait_until_no_thread_is_left()
+
+
+def test_ctrl_c_while_a_call_is_submitted_is_not_lost_and_the_call_is_never_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    may_end = threading.Event()
+    calls: list[str] = []
+
+    def interrupted(thread: threading.Thread) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    first = submitting.submit(may_end.wait)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            submitting.submit(lambda: calls.append("interrupted"))
+    last = submitting.submit(lambda: calls.append("last"))
+    may_end.set()
+    wait([first, last])
+    _wait_until_no_thread_is_left()
+    assert calls == ["last"]
 
 
 def test_another_system_says_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
