@@ -325,20 +325,21 @@ def test_a_submitted_call_that_has_not_begun_can_be_cancelled(tmp_path: Path) ->
     _wait_until_no_thread_is_left()
 
 
-def test_ctrl_c_while_a_call_is_submitted_is_not_lost_and_the_call_is_never_made(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("time is up")])
+def test_what_interrupts_a_submit_is_not_lost_and_the_call_is_never_made(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     may_end = threading.Event()
     calls: list[str] = []
 
     def interrupted(thread: threading.Thread) -> None:
-        raise KeyboardInterrupt
+        raise error
 
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
     first = submitting.submit(may_end.wait)
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", interrupted)
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(type(error)):
             submitting.submit(lambda: calls.append("interrupted"))
     last = submitting.submit(lambda: calls.append("last"))
     may_end.set()

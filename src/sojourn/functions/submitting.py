@@ -10,6 +10,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from sojourn.process.interrupts import is_no_thread
+
 R = TypeVar("R")
 
 _lock = threading.Lock()
@@ -26,7 +28,7 @@ def submit(work: Callable[[], R]) -> Future[R]:
             if len(_threads) < len(os.sched_getaffinity(0)):
                 _start_thread()
         except BaseException as error:
-            if not _threads or not isinstance(error, RuntimeError):  # else the others do it
+            if not (_threads and is_no_thread(error)):  # else the others do it
                 future.cancel()  # nobody will ever have it
                 raise
     return future

@@ -11,6 +11,12 @@ from collections.abc import Callable
 _kept: list[threading.Thread] = []
 
 
+def is_no_thread(error: BaseException) -> bool:
+    """Whether there was no thread to be had, in Python's words: what a signal's handler raises may
+    be a RuntimeError, too."""
+    return isinstance(error, RuntimeError) and str(error).startswith("can't ")
+
+
 def to_the_end(work: Callable[[], None], hurry: Callable[[], object] | None = None) -> None:
     """Do the work, whatever is raised meanwhile, and only then raise the first of it.
 
@@ -55,7 +61,7 @@ def to_the_end(work: Callable[[], None], hurry: Callable[[], object] | None = No
                         hurry()
             is_done.wait()
         except BaseException as error:
-            if thread is None and isinstance(error, RuntimeError):
+            if thread is None and is_no_thread(error):
                 break
             raised.append(error)
     if thread is not None:
