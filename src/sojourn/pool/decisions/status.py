@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -163,7 +163,9 @@ def take_status(state: PoolState) -> PoolStatus:
                 bytes=budget.charge_of(copy.id),
                 runs=copy.runs,
                 changed=copy.changed,
-                holders=tuple(places(copy, leases)),
+                holders=tuple(
+                    lease.holder.place for t in copy.leased_since if (lease := leases.get(t))
+                ),
                 device=copy.device,
                 park_error=copy.park_error,
                 pinned=copy.model.pinned,
@@ -195,13 +197,6 @@ def take_status(state: PoolState) -> PoolStatus:
 def label(copy: Copy) -> str:
     """The name people know it by: the slot only matters where there are several."""
     return f"{copy.id.model}[{copy.id.slot}]" if copy.model.copies > 1 else copy.id.model
-
-
-def places(copy: Copy, leases: Leases) -> Iterable[Place]:
-    for ticket in copy.leased_since:
-        lease = leases.get(ticket)
-        if lease is not None:
-            yield lease.holder.place
 
 
 def holders(copy: Copy, leases: Leases, now: float) -> str:
