@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -72,6 +73,24 @@ def test_a_program_named_like_a_module_that_a_zygote_imports_starts_no_zygotes_w
     assert str(program) in errors
     assert "rename the module" in errors
     assert remaining(process.pid) == []
+
+
+def test_a_module_that_every_python_imports_starts_no_zygotes_without_end(tmp_path: Path):
+    (tmp_path / "sitecustomize.py").write_text(f"""
+import sojourn
+with open({str(tmp_path / "imports")!r}, "a+") as imports:
+    imports.write("one\\n")
+    imports.seek(0)
+    if len(imports.readlines()) < 5:  # should there be no end, there is one here
+        sojourn.warm_up()
+""")
+    code = "import sojourn; print(sojourn.isolated(abs)(-3))"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "SOJOURN_PRELOAD": "none"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True
+    )
+    assert (done.stdout, done.stderr) == ("3\n", "")
+    assert (tmp_path / "imports").read_text() == "one\none\n"  # the program and its zygote
 
 
 def test_a_zygote_killed_at_any_moment_of_a_fork_harms_nothing():

@@ -21,7 +21,6 @@ from typing import NoReturn
 
 from sojourn.engines import hooks
 from sojourn.process import huge_pages, lifeline, limits, marks, private_folder, sandbox
-from sojourn.process import zygote_process as zygotes
 from sojourn.process.protocol import (
     Ended,
     Fork,
@@ -52,15 +51,14 @@ def main() -> NoReturn:
     client = os.pidfd_open(client_pid)
     started = time.monotonic()
     gc.disable()  # it would go through all modules many times, and none of them is garbage
-    folder = os.environ.pop(private_folder.VARIABLE)
-    zygotes.is_being_one = True
+    folder = os.environ[private_folder.VARIABLE]
     with private_folder.collecting(folder):
         found = hooks.import_frameworks(frameworks)
         # Our own modules as well, so that workers find everything loaded; also what a module of
         # the user's asks of sojourn when a worker imports it for one of its functions.
         for module in ("process.worker_main", "functions"):
             importlib.import_module(f"sojourn.{module}")
-    zygotes.is_being_one = False
+    del os.environ[private_folder.VARIABLE]  # until now, no zygote can be started from here
     sandbox.prepare()
     limits.set_title(f"sojourn-zygote of {client_pid}")
     limits.adopt_orphans()

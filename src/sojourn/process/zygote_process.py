@@ -34,8 +34,6 @@ _LOOK_SECONDS = 0.1
 # What it is given to answer, however long it has owed earlier answers.
 _LEAST_SECONDS = 1.0
 
-is_being_one = False  # this process is itself a zygote, which still imports
-
 
 class ZygoteGone(Exception):
     """It ended while we were talking to it. Says its last words."""
@@ -45,10 +43,11 @@ class ZygoteProcess:
     """It runs from the start; `end` or `forget` lets go of it."""
 
     def __init__(self, frameworks: tuple[str, ...], remains: bool, news: News) -> None:
-        if is_being_one:
+        if private_folder.VARIABLE in os.environ:
             raise PlatformError(
-                "a library has imported this module, which has the name of one that it needs, and "
-                "it would start a zygote for a zygote: rename the module"
+                "this process is a zygote that still imports, and what it has imported would start "
+                "another zygote: a module with the name of one that a library needs (rename the "
+                "module), or one that every Python process imports"
             )
         self._wanted = frameworks
         self._remains = remains
