@@ -8,6 +8,7 @@ import functools
 import importlib.util
 import os
 import signal
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -690,3 +691,18 @@ def test_the_seed_reaches_every_generator_and_unseeded_calls_differ() -> None:
 
 def _drawn(draw: Any) -> Any:
     return lambda _: draw()
+
+
+def test_a_thread_that_goes_on_after_the_main_thread_can_make_its_first_call() -> None:
+    code = """
+import threading
+import sojourn
+
+def work():
+    threading.main_thread().join()
+    print(sojourn.isolated(abs)(-3))
+
+threading.Thread(target=work).start()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("3\n", "")

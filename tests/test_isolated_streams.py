@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import itertools
 import os
+import pickle
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -281,3 +283,12 @@ def test_tasks_that_ask_one_stream_at_a_time_lose_no_item() -> None:
 
     asyncio.run(main())
     wait_until_no_worker_is_left()
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_there_is_one_handle_on_a_stream(duplicate: Callable[[Any], Any]) -> None:
+    with count(3) as stream:
+        assert next(stream) == 0
+        with pytest.raises(TypeError, match=r"stream of 'count' cannot be pickled: .*Send what it"):
+            duplicate(stream)
+        assert list(stream) == [1, 2]

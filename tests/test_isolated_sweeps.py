@@ -15,6 +15,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator
+from concurrent.futures import wait
 from contextlib import nullcontext
 from enum import Flag
 from functools import partial
@@ -27,7 +28,7 @@ import pytest
 
 import sojourn
 from faults.tools import press_when
-from sojourn.functions import items, sweeping
+from sojourn.functions import items, submitting, sweeping
 from sojourn.functions.options import Options
 from sojourn.functions.results_file import ResultsFile
 from sojourn.functions.stored import Stored
@@ -324,6 +325,29 @@ def test_a_submitted_call_that_has_not_begun_can_be_cancelled(tmp_path: Path) ->
     _wait_until_no_thread_is_left()
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("time is up")])
+def test_what_interrupts_a_submit_is_not_lost_and_the_call_is_never_made(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    may_end = threading.Event()
+    calls: list[str] = []
+
+    def interrupted(thread: threading.Thread) -> None:
+        raise error
+
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    first = submitting.submit(may_end.wait)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", interrupted)
+        with pytest.raises(type(error)):
+            submitting.submit(lambda: calls.append("interrupted"))
+    last = submitting.submit(lambda: calls.append("last"))
+    may_end.set()
+    wait([first, last])
+    _wait_until_no_thread_is_left()
+    assert calls == ["last"]
+
+
 def test_another_system_says_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     isolated = sojourn.isolated(square)
     monkeypatch.setattr(sys, "platform", "darwin")
@@ -571,6 +595,10 @@ def test_a_place_where_no_file_can_be_is_refused_before_anything_runs(tmp_path: 
         sojourn.isolated(square).sweep([1], results=tmp_path)
     with pytest.raises(sojourn.ResultsError, match=r"there is no folder .*/nowhere"):
         sojourn.isolated(square).sweep([1], results=tmp_path / "nowhere" / "out")
+    os.mkfifo(pipe := tmp_path / "pipe")  # whose opening would wait for a writer
+    for path in (pipe, os.devnull):
+        with pytest.raises(sojourn.ResultsError, match="is no plain file"):
+            sojourn.isolated(square).sweep([1], results=path)
 
 
 def test_what_cannot_be_recognised_again_is_refused(tmp_path: Path) -> None:
@@ -668,11 +696,10 @@ def test_what_is_shown_last_of_a_sweep_that_failed_has_nothing_running(
 ) -> None:
     shown: list[tuple[int, int, int]] = []
 
-    class Noted:
-        def show(self, *counts: int) -> None:
-            shown.append(counts)
+    def note(*counts: int) -> None:
+        shown.append(counts)
 
-    monkeypatch.setattr(sweeping, "showing", lambda *_: nullcontext(Noted()))
+    monkeypatch.setattr(sweeping, "showing", lambda *_: nullcontext(note))
     with pytest.raises(ZeroDivisionError):
         sojourn.isolated(one_over).map([1, 0, 2], workers=1)
     assert shown[-2:] == [(1, 0, 1), (1, 0, 0)]

@@ -73,6 +73,24 @@ def test_the_numbers_add_up_to_more_than_the_limit(held: int, asked: int, words:
     assert shortage._numbers(160 * 2**20, held * 2**20, asked * 2**20) == words
 
 
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [("5 bytes", 5), ("999. KiB", 999 * 2**10), ("64.0 MiB", 2**26), ("1000. GiB", 1000 * 2**30)],
+)
+def test_what_numpy_asked_for_is_understood_however_it_is_written(words: str, asked: int):
+    assert shortage._asked(f"Unable to allocate {words} for an array") == asked
+
+
+def test_numpys_words_for_a_large_array_are_no_trouble_for_the_worker():
+    def build() -> Any:
+        return lambda count: np.ones(int(count), np.uint8).sum()
+
+    with sojourn.open(build, memory="80MiB") as session:
+        with pytest.raises(sojourn.BudgetExceeded, match="asked for 128 MiB more"):
+            session.run("output", {"count": 128 * 2**20})
+        assert session.run("output", {"count": 3}) == 3
+
+
 def small_objects_in_a_frame() -> None:
     kept = []
     while True:

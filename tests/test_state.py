@@ -815,18 +815,19 @@ def test_a_worker_killed_in_the_middle_of_a_save_leaves_the_old_state(
         session.run("store", {"amount": 1.0})
         session.save(tmp_path / "one")
         session.run("store", {"amount": 2.0})
-        call = type(session._stay.backend).call
+        backend = session._stay.backend
+        call = backend.call
         killers, victim = [], session.pid
 
-        def killed(self: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+        def killed(name: str, *args: Any, **kwargs: Any) -> Any:
             if name == "save":
-                killers.append(threading.Timer(milliseconds / 1000, os.kill, [self.pid, 9]))
+                killers.append(threading.Timer(milliseconds / 1000, os.kill, [victim, 9]))
                 killers[0].start()
-            return call(self, name, *args, **kwargs)
+            return call(name, *args, **kwargs)
 
         kept = 1.0
         with monkeypatch.context() as patched:
-            patched.setattr(type(session._stay.backend), "call", killed)
+            patched.setattr(backend, "call", killed)
             try:
                 session.save(tmp_path / "one")
                 kept = 2.0  # it was too late

@@ -100,8 +100,9 @@ def test_hurrying_that_fails_does_not_end_the_wait(handler):
     assert work.is_done
 
 
-def test_a_signal_while_the_thread_starts_does_not_do_the_work_twice(handler, monkeypatch):
-    handler(Alarmed())
+@pytest.mark.parametrize("error", [Alarmed(), RuntimeError("time is up")])
+def test_a_signal_while_the_thread_starts_does_not_do_the_work_twice(handler, monkeypatch, error):
+    handler(error)
     done: list[str] = []
     start = threading.Thread.start
     signals = [signal_us]
@@ -112,7 +113,7 @@ def test_a_signal_while_the_thread_starts_does_not_do_the_work_twice(handler, mo
             signals.pop()()
 
     monkeypatch.setattr(threading.Thread, "start", interrupted)
-    with pytest.raises(Alarmed):
+    with pytest.raises(type(error)):
         to_the_end(lambda: done.append("once"), lambda: None)
     assert done == ["once"]
 

@@ -16,7 +16,7 @@ import sojourn
 from sojourn.engines import distrust
 from sojourn.kinds.marks import HDF5
 from sojourn.process.sandbox import Applied
-from sojourn.session.isolation import WorkerBackend
+from sojourn.process.worker import Worker
 
 pytestmark = pytest.mark.usefixtures("zygote")
 
@@ -232,14 +232,14 @@ def test_what_is_in_force_can_be_asked(folder):
 @pytest.fixture
 def without_landlock(monkeypatch):
     """Workers that tell what those tell whose kernel has no Landlock."""
-    real = WorkerBackend.call
+    real = Worker.call
 
     def call(self, name, *arguments, **options):
         if name == "sandbox":
             return Applied(0, True, True, ("closing off the file system: needs Landlock",)), []
         return real(self, name, *arguments, **options)
 
-    monkeypatch.setattr(WorkerBackend, "call", call)
+    monkeypatch.setattr(Worker, "call", call)
 
 
 def test_best_effort_with_a_protection_missing_is_a_warning_and_an_event(folder, without_landlock):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import shutil
 import sqlite3
 import stat
 import tempfile
@@ -98,6 +99,18 @@ def parked(folder: Path, name: str) -> Path:
     (state / "manifest.json").write_text("{}")
     (state / "state.index").write_text("")
     return folder / name
+
+
+def test_a_parking_folder_that_was_removed_is_replaced_by_one_that_is_as_private(
+    tmp_path: Path,
+) -> None:
+    place = Parking(str(tmp_path))
+    shutil.rmtree(os.path.dirname(place.place_for(CopyId("model", 0, 1))))
+    folder = os.path.dirname(place.place_for(CopyId("model", 0, 1)))
+    assert stat.S_IMODE(os.stat(folder).st_mode) == stat.S_IRWXU
+    assert owned_folders.is_owned(folder)  # or another pool would take it for a leftover
+    place.leave()
+    assert os.listdir(tmp_path) == []
 
 
 def test_parking_removes_what_a_killed_program_left_and_nothing_else(tmp_path: Path) -> None:

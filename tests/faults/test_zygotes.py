@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from clients import remaining
 from faults.programs import run_to_end
 
 OPEN = """
@@ -35,6 +41,56 @@ with opened[0] as other:
     tell(other.run(*SUM), zygote_pid() != victim)
 """
     assert run_to_end(OPEN + code + AFTER) == ["3 True", *WELL]
+
+
+def test_a_client_that_ignores_the_end_of_its_children_keeps_its_zygote():
+    code = """
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+pids = set()
+for _ in range(3):
+    with sojourn.open(models.adder) as session:
+        session.run(*SUM)
+    pids.add(zygote_pid())
+with sojourn.open(models.adder) as session:
+    os.kill(session.pid, signal.SIGKILL)
+    try:
+        session.run(*SUM)
+    except sojourn.SessionBroken as broken:
+        tell("SIGKILL" in str(broken))
+tell(len(pids | {zygote_pid()}))
+"""
+    assert run_to_end(code) == ["True", "1"]
+
+
+def test_a_program_named_like_a_module_that_a_zygote_imports_starts_no_zygotes_without_end(
+    tmp_path: Path,
+):
+    program = tmp_path / "code.py"  # which pdb imports, and many libraries import pdb
+    program.write_text("import sojourn\nsojourn.isolated(abs)(-1)\n")
+    process = subprocess.Popen([sys.executable, program], stderr=subprocess.PIPE, text=True)
+    _, errors = process.communicate(timeout=100)
+    assert process.returncode == 1
+    assert str(program) in errors
+    assert "rename the module" in errors
+    assert remaining(process.pid) == []
+
+
+def test_a_module_that_every_python_imports_starts_no_zygotes_without_end(tmp_path: Path):
+    (tmp_path / "sitecustomize.py").write_text(f"""
+import sojourn
+with open({str(tmp_path / "imports")!r}, "a+") as imports:
+    imports.write("one\\n")
+    imports.seek(0)
+    if len(imports.readlines()) < 5:  # should there be no end, there is one here
+        sojourn.warm_up()
+""")
+    code = "import sojourn; print(sojourn.isolated(abs)(-3))"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "SOJOURN_PRELOAD": "none"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True
+    )
+    assert (done.stdout, done.stderr) == ("3\n", "")
+    assert (tmp_path / "imports").read_text() == "one\none\n"  # the program and its zygote
 
 
 def test_a_zygote_killed_at_any_moment_of_a_fork_harms_nothing():

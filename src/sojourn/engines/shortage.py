@@ -23,7 +23,7 @@ _PHRASES = re.compile(
     r"[Ff]ailed to allocate|[Oo]ut of memory|Cannot parse tensor from proto|"
     r"can't start new thread|pthread_create|Failed to serialize proto"
 )
-_NUMPYS_WORDS = re.compile(r"Unable to allocate ([\d.]+ (?:[KMGT]i)?[Bb](?:ytes)?)\b")
+_NUMPYS_WORDS = re.compile(r"Unable to allocate ([\d.]+?)\.? ((?:[KMGT]i)?[Bb])(?:ytes)?\b")
 _TENSORFLOWS_WORDS = re.compile(r"OOM when allocating tensor with shape\[([\d,]*)\] and type (\w+)")
 _ITEM_BYTES = {"float": 4, "double": 8, "half": 2, "bfloat16": 2, "bool": 1}
 # What is fed and smaller than this fits into what is kept for other things.
@@ -212,7 +212,7 @@ def _first_line(error: BaseException) -> str:
 
 def _asked(words: str) -> int | None:
     if found := _NUMPYS_WORDS.search(words):
-        return parse_bytes(found[1].removesuffix("ytes"))
+        return parse_bytes(found[1] + found[2])  # "128. MiB" has a point that is not ours
     if found := _TENSORFLOWS_WORDS.search(words):
         bits = re.search(r"\d+$", found[2])
         size = _ITEM_BYTES.get(found[2]) or (int(bits[0]) // 8 if bits else 0)

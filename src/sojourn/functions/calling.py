@@ -125,7 +125,17 @@ class Call:
         )
 
     def unpacked(self, outcome: Outcome, results: Sequence[np.ndarray]) -> tuple[str, Any]:
-        return unpack_outcome(self.name, outcome, results)
+        """The kind of the outcome and its value. What the function raised is raised here."""
+        if outcome.kind == ERROR:
+            raise _as_error(outcome, results)
+        if not results:
+            return outcome.kind, None
+        try:
+            return outcome.kind, parcels.unpack(results)
+        except Exception as error:
+            raise InputError(
+                f"the result of {self.name!r} cannot be read here: {type(error).__name__}: {error}"
+            ) from error
 
     def end(self, *, abruptly: bool = False) -> None:
         """End the worker and hand over the receipt. May be called twice."""
@@ -170,20 +180,6 @@ class Call:
         backend = self._backend
         if backend is not None:
             backend.kill()
-
-
-def unpack_outcome(name: str, outcome: Outcome, results: Sequence[np.ndarray]) -> tuple[str, Any]:
-    """The kind of the outcome and its value. What the function raised is raised here."""
-    if outcome.kind == ERROR:
-        raise _as_error(outcome, results)
-    if not results:
-        return outcome.kind, None
-    try:
-        return outcome.kind, parcels.unpack(results)
-    except Exception as error:
-        raise InputError(
-            f"the result of {name!r} cannot be read here: {type(error).__name__}: {error}"
-        ) from error
 
 
 def is_own(error: BaseException) -> bool:

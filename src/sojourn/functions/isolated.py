@@ -146,8 +146,15 @@ class Isolated(Generic[P, R]):
         are made again only if the function is `repeatable`. Whatever is raised, a Ctrl-C included,
         has a `sweep` attribute with the results so far.
         """
-        settings = self._settings(workers, quiet, on_error, on)
-        return self._sweep(caller(), iterables, settings, results, on, repeatable).run()
+        return self.sweep(
+            *iterables,
+            workers=workers,
+            quiet=quiet,
+            on_error=on_error,
+            results=results,
+            on=on,
+            repeatable=repeatable,
+        ).run()
 
     def sweep(
         self,
@@ -163,32 +170,10 @@ class Isolated(Generic[P, R]):
 
         It keeps its results when it is interrupted, and goes on from there when it is run again.
         """
-        settings = self._settings(workers, quiet, on_error, on)
-        return self._sweep(caller(), iterables, settings, results, on, repeatable)
-
-    def _settings(
-        self, workers: int | None, quiet: bool, on_error: str, on: Elsewhere | None
-    ) -> Settings:
         elsewhere = None if on is None else on.workers(self._options.device)
-        return Settings.checked(self._name, workers, quiet, on_error, elsewhere)
-
-    def submit(self, /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        """Call it in the background. As many such calls run at a time as there are processors."""
-        self._require_plain("submit")
-        require_process_isolation()
-        place = caller()
-        return submit(lambda: self._run(self._new_call(place), args, kwargs, may_stream=False))
-
-    def _sweep(
-        self,
-        place: Place,
-        iterables: tuple[Iterable[Any], ...],
-        settings: Settings,
-        results: str | os.PathLike[str] | None,
-        on: Elsewhere | None,
-        repeatable: bool,
-    ) -> Sweep[R]:
+        settings = Settings.checked(self._name, workers, quiet, on_error, elsewhere)
         self._require_plain("map")
+        place = caller()
 
         def prepare(item: tuple[Any, ...], label: str) -> tuple[Call, Callable[[], R]]:
             call = self._new_call(place, label)
@@ -200,6 +185,13 @@ class Isolated(Generic[P, R]):
 
         stored = None if results is None else Stored(results, self._function, self._options)
         return Sweep(prepare, iterables, settings, stored)
+
+    def submit(self, /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        """Call it in the background. As many such calls run at a time as there are processors."""
+        self._require_plain("submit")
+        require_process_isolation()
+        place = caller()
+        return submit(lambda: self._run(self._new_call(place), args, kwargs, may_stream=False))
 
     def _require_plain(self, method: str) -> None:
         if _yields(self._function):

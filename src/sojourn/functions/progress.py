@@ -7,66 +7,45 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any, Protocol
 
 _WIDTH = 30  # characters of the bar in a notebook
 _CELL_SECONDS = 0.2
 STARTING = "starting the first worker"
-
-
-class Progress(Protocol):
-    """Shows how many calls are done."""
-
-    def show(self, done: int, failed: int, running: int) -> None: ...
+Show = Callable[[int, int, int], None]  # how many calls are done, have failed, run
 
 
 @contextmanager
-def showing(name: str, total: int | None, quiet: bool) -> Iterator[Progress]:
+def showing(name: str, total: int | None, quiet: bool) -> Iterator[Show]:
     """Show it from now on, while the first worker is still being started."""
     shown = ExitStack()
-    progress: Progress = _Nothing()
+    show: Show | None = None
     with suppress(Exception):
         if quiet:
             pass
         elif _is_in_notebook():
-            progress = _Cell(name, total)
+            show = _Cell(name, total).show
         elif sys.stderr.isatty():
-            progress = shown.enter_context(_terminal(name, total))
+            show = shown.enter_context(_terminal(name, total))
+
+    def show_if_possible(done: int, failed: int, running: int) -> None:
+        nonlocal show
+        try:
+            if show is not None:
+                show(done, failed, running)
+        except Exception:
+            show = None
+
     try:
-        yield _Careful(progress)
+        yield show_if_possible
     finally:
         with suppress(Exception):
             shown.close()
 
 
-class _Nothing:
-    def show(self, done: int, failed: int, running: int) -> None:
-        pass
-
-
-class _Careful:
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-
-    def show(self, done: int, failed: int, running: int) -> None:
-        try:
-            self._progress.show(done, failed, running)
-        except Exception:
-            self._progress = _Nothing()
-
-
-class _Bar:
-    def __init__(self, bar: Any, task: Any) -> None:
-        self._bar, self._task = bar, task
-
-    def show(self, done: int, failed: int, running: int) -> None:
-        self._bar.update(self._task, completed=done + failed, state=_state(failed, running))
-
-
 @contextmanager
-def _terminal(name: str, total: int | None) -> Iterator[Progress]:
+def _terminal(name: str, total: int | None) -> Iterator[Show]:
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -89,7 +68,10 @@ def _terminal(name: str, total: int | None) -> Iterator[Progress]:
         redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),
     )
     with bar:
-        yield _Bar(bar, bar.add_task(name, total=total, state=STARTING))
+        task = bar.add_task(name, total=total, state=STARTING)
+        yield lambda done, failed, running: bar.update(
+            task, completed=done + failed, state=_state(failed, running)
+        )
 
 
 class _Cell:

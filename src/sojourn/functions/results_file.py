@@ -54,8 +54,9 @@ class ResultsFile:
 
     def read(self) -> dict[bytes, list[Any]]:
         """The results by key, those of equal items in the order in which they were written."""
-        if os.path.isdir(self.path):
-            raise ResultsError(f"{self.path} is a folder; results= needs a file")
+        if os.path.exists(self.path) and not os.path.isfile(self.path):  # a pipe would never open
+            what = "a folder" if os.path.isdir(self.path) else "no plain file"
+            raise ResultsError(f"{self.path} is {what}; results= needs a file")
         if not os.path.isdir(folder := os.path.dirname(self.path)):
             raise ResultsError(f"there is no folder {folder} for the file of results= to be in")
         try:

@@ -6,7 +6,7 @@ import threading
 import weakref
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -153,6 +153,12 @@ class Stream(Generator[Any, Any, Any]):
         self._call = None
         if self._when_gone is not None:
             self._when_gone.detach()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"the stream of {self._name!r} cannot be pickled: its generator is in a worker of this "
+            "process. Send what it yields"
+        )
 
     def __repr__(self) -> str:
         state = "ended" if self._call is None else "waiting" if self._begin is None else "not begun"

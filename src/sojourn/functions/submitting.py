@@ -10,6 +10,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from sojourn.process.interrupts import is_no_thread
+
 R = TypeVar("R")
 
 _lock = threading.Lock()
@@ -21,18 +23,25 @@ def submit(work: Callable[[], R]) -> Future[R]:
     """Have it done by a thread that ends when there is nothing more to do."""
     future: Future[R] = Future()
     with _lock:
-        _waiting.append((future, work))
-        if len(_threads) < len(os.sched_getaffinity(0)):
-            thread = threading.Thread(target=_serve, name="sojourn-submit")
-            _threads.add(thread)
-            try:
-                thread.start()
-            except BaseException:
-                _threads.discard(thread)
-                if not _threads:
-                    _waiting.remove((future, work))
-                    raise
+        try:
+            _waiting.append((future, work))
+            if len(_threads) < len(os.sched_getaffinity(0)):
+                _start_thread()
+        except BaseException as error:
+            if not (_threads and is_no_thread(error)):  # else the others do it
+                future.cancel()  # nobody will ever have it
+                raise
     return future
+
+
+def _start_thread() -> None:
+    thread = threading.Thread(target=_serve, name="sojourn-submit")
+    _threads.add(thread)
+    try:
+        thread.start()
+    except BaseException:
+        _threads.discard(thread)
+        raise
 
 
 def _serve() -> None:

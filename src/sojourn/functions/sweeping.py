@@ -9,20 +9,23 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from operator import length_hint
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from sojourn.errors import RemoteTraceback
 from sojourn.functions.calling import Call
 from sojourn.functions.items import as_given, described
-from sojourn.functions.progress import Progress, showing
+from sojourn.functions.progress import Show, showing
 from sojourn.functions.stored import Stored
 from sojourn.probes.platform import require_process_isolation
 from sojourn.process.interrupts import to_the_end
 from sojourn.values import arguments
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 R = TypeVar("R")
 Item = tuple[Any, ...]
@@ -175,12 +178,12 @@ class Sweep(Generic[R]):
             with ExitStack() as stack:
                 if self._stored is not None:
                     stack.enter_context(self._stored.writing())
-                progress = stack.enter_context(
+                show = stack.enter_context(
                     showing(self._settings.name, self._total, self._settings.quiet)
                 )
                 if self._settings.is_local:
                     _wait_for_zygote()  # here, where Ctrl-C is answered
-                yield from self._fly(progress)
+                yield from self._fly(show)
         except GeneratorExit:
             raise
         except BaseException as error:
@@ -189,12 +192,19 @@ class Sweep(Generic[R]):
         finally:
             self._is_running = False
 
-    def _fly(self, progress: Progress) -> Iterator[Done[R]]:
+    def _fly(self, show: Show) -> Iterator[Done[R]]:
+        # By those who need it: a thread that goes on after the main thread could not import it.
+        from concurrent.futures import ThreadPoolExecutor
+
         flight: _Flight[R] = _Flight(
             ThreadPoolExecutor(
                 self._settings.workers, thread_name_prefix=f"sojourn-map-{self._settings.name}"
             )
         )
+
+        def show_now() -> None:
+            show(len(self.results), len(self.errors), len(flight.calls))
+
         try:
             while True:
                 while len(flight.calls) < self._settings.workers:
@@ -206,19 +216,19 @@ class Sweep(Generic[R]):
                         yield self._done(index, item)
                     else:
                         self._start(flight, index)
-                progress.show(len(self.results), len(self.errors), len(flight.calls))
+                show_now()
                 if not flight.calls:
                     return
                 for index in flight.wait():
                     item = self._open[index]
                     self._collect(flight, index)
-                    progress.show(len(self.results), len(self.errors), len(flight.calls))
+                    show_now()
                     if index in self.results or self._settings.on_error == RETURN:
                         yield self._done(index, item)
         finally:
             self._land(flight)
             # What is shown last stays there, also after an error or Ctrl-C: nothing runs any more.
-            progress.show(len(self.results), len(self.errors), len(flight.calls))
+            show_now()
 
     def _next(self, flight: _Flight[R]) -> int | None:
         """The next item to call for."""
@@ -247,7 +257,7 @@ class Sweep(Generic[R]):
         error = flight.futures[index].exception()
         try:
             if error is None:
-                to_the_end(lambda: self._finish(flight, index), _nothing)
+                to_the_end(lambda: self._finish(flight, index))
             elif self._settings.on_error == RAISE:
                 _note(error, f"in call {index} of the sweep: {self._words(index)}")
                 raise error
@@ -343,10 +353,6 @@ class _Flight(Generic[R]):
 
     def forget(self, index: int) -> None:
         del self.calls[index], self.futures[index]
-
-
-def _nothing() -> None:
-    pass
 
 
 def _check(iterables: Sequence[Iterable[Any]]) -> None:

@@ -157,9 +157,6 @@ class Books(Copies):
         self._ties[ticket] = tie_lease(lease, holder, self.inbox)
         return lease
 
-    def is_waiting(self, waiter: Waiter) -> bool:
-        return waiter.request.ticket in self._waiters
-
     def cancel(self, waiter: Waiter) -> None:
         """A waiter leaves, if it still waits."""
         ticket = waiter.request.ticket
@@ -168,7 +165,7 @@ class Books(Copies):
             if self._waiters.pop(ticket, None) is not None:
                 self._route(scheduler.on_cancel(ticket, now))
 
-        if self.is_waiting(waiter):
+        if ticket in self._waiters:
             self.decide(decide)
 
     def note_use(self, resident: Resident) -> None:

@@ -28,26 +28,14 @@ clock = time.monotonic
 LOOK_SECONDS = 1.0
 
 
-class Look:
-    """A decision that changes nothing, so that those who wait need not look because of it: two of
-    them would wake each other for ever, and one itself."""
-
-    __slots__ = ("_question",)
-
-    def __init__(self, question: Callable[[Scheduler], bool]) -> None:
-        self._question = question
-
-    def __call__(self, scheduler: Scheduler, now: float) -> bool:
-        return self._question(scheduler)
-
-
 class Errand(Generic[T]):
     """A decision of the main thread, made by the keeper."""
 
-    __slots__ = ("_bell", "_decision", "_error", "_result")
+    __slots__ = ("_bell", "_decision", "_error", "_is_look", "_result")
 
-    def __init__(self, decision: Decision[T]) -> None:
+    def __init__(self, decision: Decision[T], is_look: bool) -> None:
         self._decision: Decision[T] | None = decision
+        self._is_look = is_look
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._error: BaseException | None = None
         self._result: T | None = None
@@ -56,7 +44,7 @@ class Errand(Generic[T]):
         decision, self._decision = self._decision, None
         assert decision is not None
         try:
-            self._result = books.decide(decision)
+            self._result = books.decide(decision, self._is_look)
         except BaseException as error:
             self._error = error
         self._bell.put(None)
@@ -81,10 +69,14 @@ class Deciding(ABC):
         self._scheduler = Scheduler(policy)
         self._bells: set[queue.SimpleQueue[None]] = set()  # of those in `wait_until`
 
-    def decide(self, decision: Decision[T]) -> T:
-        """Make a decision, with everything entered that has happened, where no signal raises."""
+    def decide(self, decision: Decision[T], is_look: bool = False) -> T:
+        """Make a decision, with everything entered that has happened, where no signal raises.
+
+        One that is a mere look changes nothing, so that those who wait need not look because of
+        it: two of them would wake each other for ever, and one itself.
+        """
         if get_ident() == self._main_thread and self.has_keeper:
-            errand = Errand(decision)
+            errand = Errand(decision, is_look)
             self.errands.append(errand)
             if self.has_keeper:
                 self.wake_keeper()
@@ -94,7 +86,7 @@ class Deciding(ABC):
         with self.lock:
             is_news = self._enter_everything()
             result = decision(self._scheduler, clock())
-            if is_news or not isinstance(decision, Look):
+            if is_news or not is_look:
                 self.ring()
         self.tell_news()
         return result
@@ -113,7 +105,7 @@ class Deciding(ABC):
         bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._bells.add(bell)
         try:
-            while not self.decide(Look(question)):
+            while not self.decide(lambda scheduler, now: question(scheduler), is_look=True):
                 left = left_until(deadline, most=LOOK_SECONDS)
                 if left <= 0:
                     return False

@@ -76,9 +76,7 @@ class Driver(Books):
 
         def choose(scheduler: Scheduler) -> tuple[list[str], Effects]:
             known = [m for m in scheduler.versions(name) if version in (None, m.version)]
-            if not known:
-                raise scheduler.unknown_model(name, version)
-            keys = [model.key for model in known]
+            keys = [model.key for model in known or [scheduler.known(name, version)]]
             return keys, scheduler.on_unregister(keys, clock(), "unregistered")
 
         return self._let_go(choose, timeout)
@@ -87,10 +85,8 @@ class Driver(Books):
         """Let the copies of a model go; whether nothing of it is left that was idle."""
 
         def choose(scheduler: Scheduler) -> tuple[list[str], Effects]:
-            model = scheduler.find(name, version)
-            if model is None:
-                raise scheduler.unknown_model(name, version)
-            return [model.key], scheduler.on_evict(model.key, clock())
+            key = scheduler.known(name, version).key
+            return [key], scheduler.on_evict(key, clock())
 
         return self._let_go(choose, timeout)
 
@@ -100,10 +96,7 @@ class Driver(Books):
 
         def decide(scheduler: Scheduler, now: float) -> None:
             self.require_open()
-            model = scheduler.find(name, version)
-            if model is None:
-                raise scheduler.unknown_model(name, version)
-            self._route(scheduler.on_change(model.key, now, **rules))
+            self._route(scheduler.on_change(scheduler.known(name, version).key, now, **rules))
 
         self.decide(decide)
 
@@ -335,9 +328,7 @@ class Switch:
     def _begin(self, scheduler: Scheduler, now: float) -> Model:
         self._driver.require_open()
         name, version = self._wish.model, self._wish.version
-        known = scheduler.versions(name)
-        if not known:
-            raise scheduler.unknown_model(name)
+        known = scheduler.versions(name) or [scheduler.known(name)]
         if version is not None and version <= known[-1].version:
             raise ValueError(
                 f"{name}: version {known[-1].version} is there; the new version must be higher, "

@@ -16,6 +16,7 @@ from sojourn.pool.decisions.effects import Open
 from sojourn.pool.decisions.terms import CopyId, Model
 from sojourn.pool.leasing import Resident
 from sojourn.pool.parking import Parking
+from sojourn.session import checkpoints
 from sojourn.session.devices import without_gpu
 from sojourn.session.opening import Blueprint
 from sojourn.values import Place
@@ -135,7 +136,7 @@ class Hands:
             driver.tell(lambda s, now: s.on_parked(copy, path, now - began, now))
 
     def discard(self, state: object) -> None:
-        self._parking.discard(str(state))
+        checkpoints.remove(str(state))
 
     def close(self, copy: CopyId) -> None:
         driver = self._driver

@@ -21,6 +21,7 @@ from sojourn.errors import PlatformError
 from sojourn.pool.copies import KEEPER, Job
 from sojourn.pool.driver import Driver
 from sojourn.pool.leasing import Resident
+from sojourn.process.interrupts import is_no_thread
 from sojourn.session.lease import Terms
 
 _clock = time.monotonic
@@ -81,6 +82,8 @@ class Keeper:
         try:
             _thread.start_new_thread(self._start_thread, (answer,))
         except RuntimeError as error:
+            if not is_no_thread(error):
+                raise
             answer.put(error)
         failure = answer.get()
         if failure is not None:

@@ -39,10 +39,6 @@ class Parking:
         name = re.sub(r"[^A-Za-z0-9_.-]", "_", copy.model)[:80]
         return os.path.join(self._made(), f"{name}-{next(self._numbers)}")
 
-    def discard(self, path: str) -> None:
-        """A newer state has replaced this one."""
-        checkpoints.remove(path)
-
     def leave(self) -> None:
         """Remove everything. Nothing can be parked afterwards."""
         with self._lock:
@@ -62,7 +58,8 @@ class Parking:
         with self._lock:
             if self._is_over:
                 raise CheckpointError("the pool is closed")
-            if self._folder is None:
+            if self._folder is None or not owned_folders.is_at(self._folder, self._fd):
+                self._let_go()  # somebody has removed it: without it, what is put there is nobody's
                 parent = self._parent or tempfile.gettempdir()
                 try:
                     os.makedirs(parent, exist_ok=True)

@@ -9,6 +9,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Iterable, Sequence
+from functools import partial
 from types import CodeType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -238,17 +239,10 @@ class Pool:
         time) to be given back, except those of the closing thread itself; then they expire. What
         was parked is deleted. Not in a signal handler: raise there, or start a thread that closes.
         """
-        timeout = arguments.timeout(timeout)
-        driver, keeper = self._driver, self._keeper
-        place, closer = caller(), here.key
-
-        def close() -> None:
-            driver.close(timeout, place, closer)
-            if not driver.is_foreign:
-                keeper.join()
-            _open_pools.pop(driver, None)
-
-        interrupts.to_the_end(close, driver.hurry)
+        end = partial(
+            _end, self._driver, self._keeper, arguments.timeout(timeout), caller(), here.key
+        )
+        interrupts.to_the_end(end, self._driver.hurry)
         self._finalizer.detach()
 
     def __enter__(self) -> Pool:
@@ -332,18 +326,23 @@ def _estimate(model: Any) -> int | None:
 _open_pools: dict[Driver, Keeper] = {}
 
 
+def _end(
+    driver: Driver, keeper: Keeper, timeout: float | None, place: Place, closer: int | None = None
+) -> None:
+    driver.close(timeout, place, closer)
+    if not driver.is_foreign:
+        keeper.join()
+    _open_pools.pop(driver, None)
+
+
 def _forgotten(driver: Driver, keeper: Keeper) -> None:
     """The pool was garbage-collected, and no lease is out. Runs in the garbage collector."""
     if driver.is_foreign:
         return
 
-    def close() -> None:
-        driver.close(0, driver.made_at)
-        keeper.join()
-        _open_pools.pop(driver, None)
-
+    end = partial(_end, driver, keeper, 0, driver.made_at)
     try:
-        threading.Thread(target=close, name="sojourn-pool-forgotten").start()
+        threading.Thread(target=end, name="sojourn-pool-forgotten").start()
     except RuntimeError:
         pass  # the interpreter exits: the sessions are closed by themselves
     warnings.warn(

@@ -11,7 +11,13 @@ from collections.abc import Callable
 _kept: list[threading.Thread] = []
 
 
-def to_the_end(work: Callable[[], None], hurry: Callable[[], None]) -> None:
+def is_no_thread(error: BaseException) -> bool:
+    """Whether there was no thread to be had, in Python's words: what a signal's handler raises may
+    be a RuntimeError, too."""
+    return isinstance(error, RuntimeError) and str(error).startswith("can't ")
+
+
+def to_the_end(work: Callable[[], None], hurry: Callable[[], object] | None = None) -> None:
     """Do the work, whatever is raised meanwhile, and only then raise the first of it.
 
     Handlers of signals run, and raise, on the main thread only: KeyboardInterrupt for Ctrl-C,
@@ -50,11 +56,12 @@ def to_the_end(work: Callable[[], None], hurry: Callable[[], None]) -> None:
                 thread = starting
             while answered < len(raised):
                 answered += 1
-                with contextlib.suppress(Exception):
-                    hurry()
+                if hurry is not None:
+                    with contextlib.suppress(Exception):
+                        hurry()
             is_done.wait()
         except BaseException as error:
-            if thread is None and isinstance(error, RuntimeError):
+            if thread is None and is_no_thread(error):
                 break
             raised.append(error)
     if thread is not None:

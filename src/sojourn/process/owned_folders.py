@@ -33,11 +33,6 @@ def create(above: str, prefix: str) -> tuple[str, int]:
 def make(path: str) -> int:
     """Make a folder that was chosen by `path_in`; -1 if another process took it for a leftover."""
     os.mkdir(path, 0o700)
-    return _locked(path)
-
-
-def _locked(path: str) -> int:
-    """The folder, open and locked; -1 if somebody is about to remove it."""
     try:
         fd = os.open(path, _FOLDER)
     except FileNotFoundError:
@@ -53,6 +48,14 @@ def _locked(path: str) -> int:
         return fd
     os.close(fd)
     return -1
+
+
+def is_at(path: str, fd: int) -> bool:
+    """Whether the folder that we have open is still there."""
+    try:
+        return os.path.samestat(os.lstat(path), os.fstat(fd))
+    except FileNotFoundError:
+        return False
 
 
 def is_owned(path: str) -> bool:

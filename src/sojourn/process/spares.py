@@ -18,6 +18,7 @@ from sojourn.errors import SojournError
 from sojourn.process import exits
 from sojourn.process.calls import NoAnswer, WorkerDied
 from sojourn.process.deadlines import left_until
+from sojourn.process.interrupts import is_no_thread
 from sojourn.process.worker import Worker
 
 NAME = "spare"
@@ -139,7 +140,9 @@ class Standing:
         )
         try:
             thread.start()
-        except RuntimeError:
+        except RuntimeError as error:
+            if not is_no_thread(error):
+                raise
             return None
         return thread
 

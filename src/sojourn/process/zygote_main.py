@@ -43,19 +43,22 @@ def main() -> NoReturn:
     client_pid = int(sys.argv[2])
     frameworks = [name for name in sys.argv[3].split(",") if name]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Ignored by the client, it would be ignored here too, and no child could be waited for.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     # While it imports it cannot listen, so the kernel watches the client; once it has workers it
     # must outlive the client for long enough to clean up after them.
     lifeline.arm(channel.fileno(), os.getpid())
     client = os.pidfd_open(client_pid)
     started = time.monotonic()
     gc.disable()  # it would go through all modules many times, and none of them is garbage
-    folder = os.environ.pop(private_folder.VARIABLE)
+    folder = os.environ[private_folder.VARIABLE]
     with private_folder.collecting(folder):
         found = hooks.import_frameworks(frameworks)
         # Our own modules as well, so that workers find everything loaded; also what a module of
         # the user's asks of sojourn when a worker imports it for one of its functions.
         for module in ("process.worker_main", "functions"):
             importlib.import_module(f"sojourn.{module}")
+    del os.environ[private_folder.VARIABLE]  # until now, no zygote can be started from here
     sandbox.prepare()
     limits.set_title(f"sojourn-zygote of {client_pid}")
     limits.adopt_orphans()

@@ -43,6 +43,12 @@ class ZygoteProcess:
     """It runs from the start; `end` or `forget` lets go of it."""
 
     def __init__(self, frameworks: tuple[str, ...], remains: bool, news: News) -> None:
+        if private_folder.VARIABLE in os.environ:
+            raise PlatformError(
+                "this process is a zygote that still imports, and what it has imported would start "
+                "another zygote: a module with the name of one that a library needs (rename the "
+                "module), or one that every Python process imports"
+            )
         self._wanted = frameworks
         self._remains = remains
         self._news = news

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from sojourn import events
 from sojourn.errors import SandboxError
@@ -20,7 +17,6 @@ from sojourn.session.backend import Account
 from sojourn.values import Footprint, Residue, caller
 
 if TYPE_CHECKING:
-    from sojourn.process.callbacks import Answer
     from sojourn.process.sandbox import Applied
     from sojourn.process.spares import TakeSpare
 
@@ -40,6 +36,10 @@ class WorkerBackend:
         spare = None if take_spare is None else spares.hand_over(take_spare, name, **options)
         self.worker = worker = spare or Worker(name, **options)
         self.step, self.astep = worker.step, worker.astep
+        self.call, self.acall = worker.call, worker.acall
+        self.answer_with, self.is_calling_us = worker.answer_with, worker.is_calling_us
+        self.settle, self.drain_awaited = worker.settle, worker.drain_awaited
+        self.death, self.kill, self.release = worker.death, worker.kill, worker.release
         self._on_gpu = on_gpu
         self.sandbox: Applied | None = None
         if options.get("readable_paths") is not None:
@@ -75,52 +75,6 @@ class WorkerBackend:
     @property
     def pidfd(self) -> int:
         return self.worker.pidfd
-
-    def call(
-        self,
-        name: str,
-        arguments: Any,
-        arrays: Sequence[np.ndarray] = (),
-        *,
-        result: Any = Any,
-        deadline: float | None = None,
-    ) -> tuple[Any, Sequence[np.ndarray]]:
-        return self.worker.call(name, arguments, arrays, result=result, deadline=deadline)
-
-    async def acall(
-        self,
-        name: str,
-        arguments: Any,
-        arrays: Sequence[np.ndarray] = (),
-        *,
-        result: Any = Any,
-        deadline: float | None = None,
-        may_wait: bool = True,
-    ) -> tuple[Any, Sequence[np.ndarray]]:
-        return await self.worker.acall(
-            name, arguments, arrays, result=result, deadline=deadline, may_wait=may_wait
-        )
-
-    def answer_with(self, answer: Answer) -> None:
-        self.worker.answer_with(answer)
-
-    def drain_awaited(self, deadline: float | None) -> None:
-        self.worker.drain_awaited(deadline)
-
-    def settle(self, deadline: float | None) -> None:
-        self.worker.settle(deadline)
-
-    def is_calling_us(self) -> bool:
-        return self.worker.is_calling_us()
-
-    def death(self) -> WorkerDied | None:
-        return self.worker.death()
-
-    def kill(self) -> None:
-        self.worker.kill()
-
-    def release(self) -> None:
-        self.worker.release()
 
     def footprint(self) -> Footprint:
         """What it holds now, on the host and on devices."""

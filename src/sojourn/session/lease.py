@@ -19,7 +19,7 @@ from sojourn.errors import LeaseExpired, SessionBroken, SessionClosed
 from sojourn.session.plans import Fetches
 from sojourn.session.session import Usable
 from sojourn.session.stay import Stay
-from sojourn.values import Place, caller
+from sojourn.values import Place
 
 # What a lease that has ended raises: its owner closed, or its worker died.
 Ending = type[LeaseExpired] | type[SessionBroken]
@@ -207,13 +207,3 @@ class Lease(Usable):
             f"the lease of session {terms.stay.name!r}, taken at {terms.holder}, has ended: "
             f"{terms.ended}"
         )
-
-
-def lend(
-    stay: Stay, max_seconds: float | None = None, lease_warning_seconds: float | None = None
-) -> Lease:
-    """Lend a session to the caller of our caller."""
-    stay.require_usable()
-    return Lease(
-        stay, caller(), max_seconds=max_seconds, lease_warning_seconds=lease_warning_seconds
-    )

@@ -214,7 +214,7 @@ class Session(Usable):
 
     def __init__(self, stay: Stay) -> None:
         self._stay = stay
-        stay.ending.watch(self, stay.forgotten)
+        stay.ending.watch(self, stay.ending.forgotten)
 
     @property
     def receipt(self) -> Receipt | None:
@@ -239,13 +239,19 @@ class Session(Usable):
         The lease ends when it is given back, after `max_seconds`, or when you close the session.
         A holder who has it longer than `lease_warning_seconds` is reported as `lease.overdue`.
         """
-        from sojourn.session.lease import lend
+        from sojourn.session.lease import Lease
 
         if max_seconds is not None:
             arguments.seconds("max_seconds", max_seconds)
         if lease_warning_seconds is not None:
             arguments.seconds("lease_warning_seconds", lease_warning_seconds)
-        return lend(self._stay, max_seconds, lease_warning_seconds)
+        self._stay.require_usable()
+        return Lease(
+            self._stay,
+            caller(),
+            max_seconds=max_seconds,
+            lease_warning_seconds=lease_warning_seconds,
+        )
 
     def aclose(self, *, timeout: float | None = None) -> Coroutine[Any, Any, Receipt]:
         """The same, awaited: steps that are under way finish while the event loop goes on."""

@@ -256,10 +256,6 @@ class Stay:
         left = None if deadline is None else left_until(deadline)
         return await aside(lambda: self.ending.close(left, place))
 
-    def forgotten(self) -> None:
-        """It was garbage-collected."""
-        self.ending.forgotten()
-
     def hurry(self) -> None:
         """End the worker now, whatever it does."""
         if self.backend is not None:

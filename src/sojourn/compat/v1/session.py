@@ -87,7 +87,7 @@ class _Stays(tf_session.BaseSession):  # type: ignore[misc]
             _isolated.add(self)
         self._plans = RunPlans(self._graph, self._link)
         stay = self._link.stay
-        stay.ending.watch(self, stay.forgotten)
+        stay.ending.watch(self, stay.ending.forgotten)
 
     def _initialise(self, target: Any, graph: Any, config: Any) -> None:
         """What `BaseSession.__init__` does, without the C session."""

@@ -9,134 +9,88 @@ the message.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Sequence
 
 from sojourn.errors import DeadlockDetected
-from sojourn.pool.decisions.terms import CopyId, Holder, Room
+from sojourn.pool.decisions.state import PoolState
+from sojourn.pool.decisions.terms import CopyId, Request, Room
 from sojourn.values import format_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """A holder that waits for a model."""
-
-    ticket: int
-    holder: Holder
-    model: str
-
-
-@dataclass(frozen=True, slots=True)
-class Hold:
-    """A holder that has a lease. `holder.place` is the line that took it."""
-
-    holder: Holder
-    copy: CopyId
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """A copy as far as deadlocks are concerned."""
-
-    copy: CopyId
-    bytes: int
-    is_exclusive: bool = False
-    is_pinned: bool = False
-    is_leaving: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class World:
-    """Everything the answer depends on."""
-
-    waits: Sequence[Wait]
-    holds: Sequence[Hold]
-    copies: Sequence[Standing]
-    slots: Mapping[str, int]  # how many copies each model may have
-    needs: Mapping[str, Room]  # what opening a copy of each model takes
-    limit: Room
-    residue_bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Deadlock:
-    """The waits of the cycle in order; the first one gets the error."""
-
-    cycle: tuple[Wait, ...]
-    error: DeadlockDetected = field(compare=False)
-
-
-def find_deadlock(world: World) -> Deadlock | None:
-    """The deadlock that involves the latest request, or None."""
-    stuck = _stuck_waits(world)
-    holding = {hold.holder.key for hold in world.holds}
+def find_deadlock(state: PoolState) -> tuple[Request, DeadlockDetected] | None:
+    """The latest request that waits in a deadlock, with the error that breaks it; or None."""
+    stuck = _stuck_waits(state)
     for wait in sorted(stuck, key=lambda w: -w.ticket):
-        if wait.holder.key in holding:
-            cycle = _cycle_from(wait, stuck, world)
+        if state.leases.is_holding(wait.holder):
+            cycle = _cycle_from(wait, stuck, state)
             if cycle is not None:
-                return Deadlock(cycle, DeadlockDetected(_tell(cycle, world)))
+                return wait, DeadlockDetected(_tell(cycle, state))
     return None
 
 
-def _stuck_waits(world: World) -> list[Wait]:
+def _stuck_waits(state: PoolState) -> list[Request]:
     """The waits that cannot end, because those who could end them wait themselves."""
-    stuck = list(world.waits)
+    stuck = list(state.queue)
     while True:
-        blocked = {wait.holder.key for wait in stuck}
-        held = {hold.copy for hold in world.holds if hold.holder.key in blocked}
-        still = [wait for wait in stuck if not _can_be_served(wait, held, world)]
+        held = _held_by({wait.holder.key for wait in stuck}, state)
+        still = [wait for wait in stuck if not _can_be_served(wait, held, state)]
         if len(still) == len(stuck):
             return stuck
         stuck = still
 
 
-def _can_be_served(wait: Wait, held: set[CopyId], world: World) -> bool:
+def _held_by(keys: set[Hashable], state: PoolState) -> set[CopyId]:
+    return {lease.copy for lease in state.leases if lease.holder.key in keys}
+
+
+def _can_be_served(wait: Request, held: set[CopyId], state: PoolState) -> bool:
     """Whether this wait ends when everybody but the holders of `held` gives back."""
     taken = 0
-    for standing in world.copies:
-        if standing.copy.model != wait.model or standing.is_leaving:
+    for copy in state.residents.of(wait.model):
+        if copy.is_leaving:
             continue
-        if standing.copy in held and standing.is_exclusive:
-            taken += 1
-        else:
+        if copy.id not in held or not copy.model.exclusive:
             return True
-    if taken >= world.slots[wait.model]:
+        taken += 1
+    entry = state.models[wait.model]
+    if taken >= entry.model.copies:
         return False
-    stays = Room(world.residue_bytes, 0)
-    for standing in world.copies:
-        if not standing.is_leaving and (standing.copy in held or standing.is_pinned):
-            stays = stays.plus(Room(standing.bytes, 1))
-    return world.limit.covers(stays.plus(world.needs[wait.model]))
+    stays = Room(state.budget.residue_bytes, 0)
+    for copy in state.residents:
+        if not copy.is_leaving and (copy.id in held or copy.stays_for_good):
+            stays = stays.plus(Room(state.budget.charge_of(copy.id), 1))
+    return state.policy.limit.covers(stays.plus(state.need(entry)))
 
 
-def _blockers(wait: Wait, stuck: Sequence[Wait], world: World) -> list[Wait]:
+def _blockers(wait: Request, stuck: Sequence[Request], state: PoolState) -> list[Request]:
     """The stuck waits whose holders have what this one needs: its model first, then any bytes."""
     of_model: set[Hashable] = set()
     of_bytes: set[Hashable] = set()
-    for hold in world.holds:
-        (of_model if hold.copy.model == wait.model else of_bytes).add(hold.holder.key)
+    for lease in state.leases:
+        (of_model if lease.copy.model == wait.model else of_bytes).add(lease.holder.key)
     first = [w for w in stuck if w.holder.key in of_model]
-    if _needs_room(wait, world):
+    if _needs_room(wait, state):
         first += [w for w in stuck if w.holder.key in of_bytes and w not in first]
     return first
 
 
-def _needs_room(wait: Wait, world: World) -> bool:
-    present = sum(s.copy.model == wait.model and not s.is_leaving for s in world.copies)
-    return present < world.slots[wait.model]
+def _needs_room(wait: Request, state: PoolState) -> bool:
+    present = sum(not copy.is_leaving for copy in state.residents.of(wait.model))
+    return present < state.models[wait.model].model.copies
 
 
-def _cycle_from(start: Wait, stuck: Sequence[Wait], world: World) -> tuple[Wait, ...] | None:
+def _cycle_from(
+    start: Request, stuck: Sequence[Request], state: PoolState
+) -> tuple[Request, ...] | None:
     """The shortest way from `start` back to it."""
-    own = {hold.copy for hold in world.holds if hold.holder.key == start.holder.key}
-    if not _can_be_served(start, own, world):
+    if not _can_be_served(start, _held_by({start.holder.key}, state), state):
         return (start,)  # it waits only for itself
-    paths: list[tuple[Wait, ...]] = [(start,)]
+    paths: list[tuple[Request, ...]] = [(start,)]
     seen: set[int] = set()
     while paths:
-        longer: list[tuple[Wait, ...]] = []
+        longer: list[tuple[Request, ...]] = []
         for path in paths:
-            for blocker in _blockers(path[-1], stuck, world):
+            for blocker in _blockers(path[-1], stuck, state):
                 if blocker.holder.key == path[-1].holder.key:
                     continue
                 if blocker.holder.key == start.holder.key:
@@ -148,25 +102,25 @@ def _cycle_from(start: Wait, stuck: Sequence[Wait], world: World) -> tuple[Wait,
     return None
 
 
-def _tell(cycle: Sequence[Wait], world: World) -> str:
-    sizes = {standing.copy: standing.bytes for standing in world.copies}
-    taken = {hold.copy for hold in world.holds}
-    staying = sum(s.bytes for s in world.copies if s.copy in taken or s.is_pinned)
+def _tell(cycle: Sequence[Request], state: PoolState) -> str:
+    taken = {lease.copy for lease in state.leases}
+    staying = [c.id for c in state.residents if c.id in taken or c.stays_for_good]
+    stay_bytes = state.budget.residue_bytes + sum(map(state.budget.charge_of, staying))
+    limit = state.policy.limit
     lines = []
     for wait in cycle:
-        held = [hold for hold in world.holds if hold.holder.key == wait.holder.key]
         listed = " and ".join(
-            f"{hold.copy.model} ({format_bytes(sizes.get(hold.copy, 0))}, "
-            f"leased at {hold.holder.place})"
-            for hold in held
+            f"{lease.copy.model} ({format_bytes(state.budget.charge_of(lease.copy))}, "
+            f"leased at {lease.holder.place})"
+            for lease in state.leases
+            if lease.holder.key == wait.holder.key
         )
         wanted = wait.model
-        if _needs_room(wait, world):
-            need = world.needs[wait.model].bytes
-            is_short = world.residue_bytes + staying + need > world.limit.bytes
-            room = f"{format_bytes(need)} of room"
-            if not is_short:
-                room = f"one of {world.limit.sessions} sessions"
+        if _needs_room(wait, state):
+            need = state.need(state.models[wait.model]).bytes
+            room = f"one of {limit.sessions} sessions"
+            if stay_bytes + need > limit.bytes:
+                room = f"{format_bytes(need)} of room"
             wanted = f"{room} for {wait.model}"
         who = wait.holder.name or "a holder"
         lines.append(f"{who} holds {listed} and waits for {wanted} at {wait.holder.place}")

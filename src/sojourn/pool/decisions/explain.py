@@ -61,7 +61,7 @@ def measured_too_large(state: PoolState, entry: Entry, now: float) -> BudgetExce
         f"{entry.key} needs {held}, measured right after it was opened, and of the pool's "
         f"{format_bytes(state.policy.limit.bytes)} it can have "
         f"{format_bytes(state.attainable_bytes)}. It was closed again, and can be tried again in "
-        f"{wait}. {status.who_holds_what(state.holdings(now))}"
+        f"{wait}. {status.who_holds_what(state, now)}"
     )
 
 
@@ -94,7 +94,7 @@ def waiting_cannot_help(
             f"{entry.key} needs one of {limit.sessions} sessions, but {for_good.sessions} are "
             "pinned or its own: waiting cannot help"
         )
-    return BudgetExceeded(f"{text}. {status.who_holds_what(state.holdings(now))}")
+    return BudgetExceeded(f"{text}. {status.who_holds_what(state, now)}")
 
 
 def waits(state: PoolState, now: float) -> tuple[status.WaitStatus, ...]:
@@ -158,5 +158,5 @@ def timed_out(
         )
     else:
         text = f"{key} needs a session; all {limit.sessions} of max_sessions are taken"
-    held = status.who_holds_what(state.holdings(now))
+    held = status.who_holds_what(state, now)
     return BudgetExceeded(f"{text}, and nothing could be evicted in {waited}. {held}")

@@ -26,12 +26,22 @@ def backoff_seconds(count: int) -> float:
 
 
 @dataclass(slots=True)
-class Crashes:
-    """The crashes of one model since somebody last used it with success."""
+class Failures:
+    """How often in a row something went wrong, and when it is tried again."""
 
     count: int = 0
-    last_words: str = ""
     retry_at: float = 0.0
+
+    def must_wait(self, now: float) -> bool:
+        """Whether it is too early to open the model again."""
+        return self.count > 0 and now < self.retry_at
+
+
+@dataclass(slots=True)
+class Crashes(Failures):
+    """The crashes of one model since somebody last used it with success."""
+
+    last_words: str = ""
 
     def record(self, last_words: str, now: float) -> None:
         self.count += 1
@@ -41,10 +51,6 @@ class Crashes:
     def forgive(self) -> None:
         self.count = 0
         self.retry_at = 0.0
-
-    def must_wait(self, now: float) -> bool:
-        """Whether it is too early to open the model again."""
-        return self.count > 0 and now < self.retry_at
 
     def is_hopeless(self, now: float) -> bool:
         """Whether callers get an error instead of waiting."""
@@ -65,21 +71,16 @@ def last_words(error: BaseException) -> str:
 
 
 @dataclass(slots=True)
-class Oversize:
+class Oversize(Failures):
     """A model whose fresh copies held more than the pool can have for it. Sizes change, so that it
     is tried again, but not for every request: each attempt makes others leave."""
 
-    count: int = 0
     held_bytes: int = 0
-    retry_at: float = 0.0
 
     def record(self, held_bytes: int, now: float) -> None:
         self.count += 1
         self.held_bytes = held_bytes
         self.retry_at = now + min(2.0 ** min(self.count - 1, 20), LONGEST_DELAY_SECONDS)
-
-    def must_wait(self, now: float) -> bool:
-        return self.count > 0 and now < self.retry_at
 
 
 @dataclass(slots=True)

@@ -11,21 +11,20 @@ from collections.abc import Hashable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from sojourn.errors import ModelError
 from sojourn.pool.decisions import explain, serving, sparing
 from sojourn.pool.decisions.catalogue import Entry
 from sojourn.pool.decisions.copy_events import CopyEvents
-from sojourn.pool.decisions.effects import Effects, Expire, Report
+from sojourn.pool.decisions.effects import Effects, EndSpare, Expire, Report
 from sojourn.pool.decisions.lease_events import LeaseEvents
 from sojourn.pool.decisions.residents import CopyState
-from sojourn.pool.decisions.spare_events import SpareEvents
+from sojourn.pool.decisions.spares import SpareState
 from sojourn.pool.decisions.state import PoolState
-from sojourn.pool.decisions.status import Counters, PoolStatus
+from sojourn.pool.decisions.status import Counters, PoolStatus, take_status
 from sojourn.pool.decisions.terms import CopyId, Holder, Model, Policy
 from sojourn.values import Place, format_seconds
 
 
-class Scheduler(LeaseEvents, CopyEvents, SpareEvents):
+class Scheduler(LeaseEvents, CopyEvents):
     """The decisions of one pool."""
 
     def __init__(self, policy: Policy) -> None:
@@ -112,6 +111,13 @@ class Scheduler(LeaseEvents, CopyEvents, SpareEvents):
         entry = self._state.models.find(name, version)
         return None if entry is None else entry.model
 
+    def known(self, name: str, version: int | None = None) -> Model:
+        """The same; raises ModelError if there is no such version."""
+        model = self.find(name, version)
+        if model is None:
+            raise explain.unknown_model(self._state, name, version)
+        return model
+
     def registration(self, name: str, version: int | None = None) -> int | None:
         """The number of its registration; None if there is no such version."""
         entry = self._state.models.find(name, version)
@@ -124,9 +130,6 @@ class Scheduler(LeaseEvents, CopyEvents, SpareEvents):
     def free_version(self, name: str) -> int:
         """A version number that is above all that are there."""
         return self._state.models.free_version(name)
-
-    def unknown_model(self, name: str, version: int | None = None) -> ModelError:
-        return explain.unknown_model(self._state, name, version)
 
     @property
     def is_empty(self) -> bool:
@@ -171,11 +174,38 @@ class Scheduler(LeaseEvents, CopyEvents, SpareEvents):
 
     def status(self, now: float | None = None) -> PoolStatus:
         """The pool at this moment; what is waited for can be told only with a time."""
-        taken = self._state.status()
+        taken = take_status(self._state)
         return taken if now is None else replace(taken, waits=explain.waits(self._state, now))
 
     def __repr__(self) -> str:
         return str(self.status())
+
+    # -- spare workers ------------------------------------------------------------------------
+
+    def on_spare_ready(self, number: int, held_bytes: int, now: float) -> Effects:
+        """One was made; `held_bytes` was measured."""
+        state = self._state
+        spare = state.spares.live[number]
+        if spare.state is SpareState.ENDING:  # while it was being made
+            return (EndSpare(number),)
+        spare.state = SpareState.READY
+        state.spares.expected_bytes = held_bytes
+        state.budget.charge(spare.account, held_bytes)
+        serving.dispatch(state, now)
+        return state.take_effects()
+
+    def on_spare_gone(self, number: int, now: float, why: str = "") -> Effects:
+        """One has ended, or could not be made: what it was charged with is free."""
+        state = self._state
+        spare = state.spares.live.get(number)
+        if spare is None:
+            return ()  # a copy has taken it
+        if spare.state is not SpareState.ENDING:
+            state.counters.spares_lost += 1
+            state.spares.crashes.record(why, now)
+        state.spares.forget(spare, state.budget)
+        serving.dispatch(state, now)
+        return state.take_effects()
 
     # -- time and owner -----------------------------------------------------------------------
 

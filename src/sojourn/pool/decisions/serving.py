@@ -349,10 +349,9 @@ def break_deadlock(state: PoolState) -> bool:
     """Refuse one of the holders that wait for each other. Only holders can be in a cycle."""
     if not any(state.leases.is_holding(request.holder) for request in state.queue):
         return False
-    found = find_deadlock(state.world())
+    found = find_deadlock(state)
     if found is None:
         return False
-    request = next(r for r in state.queue if r.ticket == found.cycle[0].ticket)
     state.counters.deadlocks += 1
-    refuse(state, request, found.error)
+    refuse(state, *found)
     return True

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
-from sojourn.pool.decisions import deadlock, status
 from sojourn.pool.decisions.budget import Budget
 from sojourn.pool.decisions.catalogue import Catalogue, Entry
 from sojourn.pool.decisions.effects import Effect, Effects, SetTimer
@@ -14,6 +13,7 @@ from sojourn.pool.decisions.planning import Claim
 from sojourn.pool.decisions.queue import Leases, WaitQueue
 from sojourn.pool.decisions.residents import Copy, CopyState, Residents
 from sojourn.pool.decisions.spares import Spares, SpareState
+from sojourn.pool.decisions.status import Counters
 from sojourn.pool.decisions.terms import Policy, Room
 from sojourn.values import Place
 
@@ -27,7 +27,7 @@ class PoolState:
     residents: Residents = field(default_factory=Residents)
     queue: WaitQueue = field(default_factory=WaitQueue)
     leases: Leases = field(default_factory=Leases)
-    counters: status.Counters = field(default_factory=status.Counters)
+    counters: Counters = field(default_factory=Counters)
     claim: Claim | None = None
     closed_at: Place | None = None
     timer_at: float | None = None
@@ -158,42 +158,3 @@ class PoolState:
             if copy.device in load:
                 load[copy.device] += self.budget.charge_of(copy.id)
         return min(load, key=lambda device: load[device], default="")
-
-    # -- views --------------------------------------------------------------------------------
-
-    def holdings(self, now: float) -> list[status.Holding]:
-        return status.holdings(self.residents, self.leases, self.budget, now)
-
-    def status(self) -> status.PoolStatus:
-        return status.take_status(
-            self.models,
-            self.residents,
-            self.leases,
-            self.queue,
-            self.budget,
-            self.policy.limit_bytes,
-            asdict(self.counters),
-            self.spares,
-            self.leaves_at,
-        )
-
-    def world(self) -> deadlock.World:
-        """What the search for deadlocks looks at."""
-        return deadlock.World(
-            waits=[deadlock.Wait(r.ticket, r.holder, r.model) for r in self.queue],
-            holds=[deadlock.Hold(lease.holder, lease.copy) for lease in self.leases],
-            copies=[
-                deadlock.Standing(
-                    copy.id,
-                    self.budget.charge_of(copy.id),
-                    copy.model.exclusive,
-                    copy.stays_for_good,
-                    copy.is_leaving,
-                )
-                for copy in self.residents
-            ],
-            slots={entry.key: entry.model.copies for entry in self.models},
-            needs={entry.key: self.need(entry) for entry in self.models},
-            limit=self.policy.limit,
-            residue_bytes=self.budget.residue_bytes,
-        )

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sojourn.pool.decisions.budget import Budget
-from sojourn.pool.decisions.catalogue import Catalogue
-from sojourn.pool.decisions.queue import Leases, WaitQueue
-from sojourn.pool.decisions.residents import Copy, CopyState, Residents
-from sojourn.pool.decisions.spares import Spares
+from sojourn.pool.decisions.queue import Leases
+from sojourn.pool.decisions.residents import Copy, CopyState
 from sojourn.values import Place, format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from sojourn.pool.decisions.state import PoolState
 
 
 @dataclass(slots=True)
@@ -134,21 +134,14 @@ class PoolStatus:
         return f"<Pool {used} {unit} | {', '.join(parts)}>"
 
 
-def take_status(
-    models: Catalogue,
-    residents: Residents,
-    leases: Leases,
-    queue: WaitQueue,
-    budget: Budget,
-    limit_bytes: int | None,
-    counters: Mapping[str, int],
-    spares: Spares,
-    leaves_at: Callable[[Copy], float | None],
-) -> PoolStatus:
+def take_status(state: PoolState) -> PoolStatus:
+    """The pool at this moment, but for what is waited for."""
+    models, leases, queue, budget = state.models, state.leases, state.queue, state.budget
+    residents = state.residents
     copies = list(residents)
     return PoolStatus(
         charged_bytes=budget.charged_bytes,
-        limit_bytes=limit_bytes,
+        limit_bytes=state.policy.limit_bytes,
         leased=sum(copy.is_leased for copy in copies),
         idle=sum(copy.is_idle for copy in copies),
         waiting=len(queue),
@@ -156,7 +149,8 @@ def take_status(
         leaving=sum(copy.is_leaving for copy in copies),
         residue_bytes=budget.residue_bytes,
         spares=tuple(
-            SpareStatus(spare.state.value, budget.charge_of(spare.account)) for spare in spares
+            SpareStatus(spare.state.value, budget.charge_of(spare.account))
+            for spare in state.spares
         ),
         copies=tuple(
             CopyStatus(
@@ -169,12 +163,14 @@ def take_status(
                 bytes=budget.charge_of(copy.id),
                 runs=copy.runs,
                 changed=copy.changed,
-                holders=tuple(places(copy, leases)),
+                holders=tuple(
+                    lease.holder.place for t in copy.leased_since if (lease := leases.get(t))
+                ),
                 device=copy.device,
                 park_error=copy.park_error,
                 pinned=copy.model.pinned,
                 opened_at=copy.opened_at,
-                leaves_at=leaves_at(copy) if copy.is_idle else None,
+                leaves_at=state.leaves_at(copy) if copy.is_idle else None,
             )
             for copy in copies
         ),
@@ -194,20 +190,13 @@ def take_status(
             )
             for entry in models
         ),
-        counters=counters,
+        counters=asdict(state.counters),
     )
 
 
 def label(copy: Copy) -> str:
     """The name people know it by: the slot only matters where there are several."""
     return f"{copy.id.model}[{copy.id.slot}]" if copy.model.copies > 1 else copy.id.model
-
-
-def places(copy: Copy, leases: Leases) -> Iterable[Place]:
-    for ticket in copy.leased_since:
-        lease = leases.get(ticket)
-        if lease is not None:
-            yield lease.holder.place
 
 
 def holders(copy: Copy, leases: Leases, now: float) -> str:
@@ -221,31 +210,12 @@ def holders(copy: Copy, leases: Leases, now: float) -> str:
     return ", ".join(named) + (f" and {more} more" if more > 0 else "")
 
 
-@dataclass(frozen=True, slots=True)
-class Holding:
-    """One line of the account, for people."""
-
-    name: str
-    bytes: int
-    standing: str  # "leased at app.py:10 for 3.2 s", "pinned", "being closed"
-
-    def __str__(self) -> str:
-        return f"{self.name} {format_bytes(self.bytes)}, {self.standing}"
-
-
-def who_holds_what(holdings: Sequence[Holding]) -> str:
-    if not holdings:
-        return "Nothing is resident."
-    listed = sorted(holdings, key=lambda h: -h.bytes)
-    return "Held: " + "; ".join(map(str, listed)) + "."
-
-
-def holdings(residents: Residents, leases: Leases, budget: Budget, now: float) -> list[Holding]:
-    """Who holds what."""
+def who_holds_what(state: PoolState, now: float) -> str:
+    """A sentence for people, the largest first: "leased at app.py:10 for 3.2 s", "pinned"."""
     account = []
-    for copy in residents:
+    for copy in state.residents:
         if copy.is_leased:
-            standing = f"leased at {holders(copy, leases, now)}"
+            standing = f"leased at {holders(copy, state.leases, now)}"
         elif copy.state is CopyState.READY:
             standing = f"idle for {format_seconds(max(0.0, now - copy.last_used))}"
             if copy.park_error:
@@ -254,7 +224,11 @@ def holdings(residents: Residents, leases: Leases, budget: Budget, now: float) -
             standing = copy.state.value
         if copy.model.pinned:
             standing += ", pinned"
-        account.append(Holding(label(copy), budget.charge_of(copy.id), standing))
-    for gone, left in budget.residue.items():
-        account.append(Holding(gone.model, left, "closed, but its memory is still in use"))
-    return account
+        account.append((state.budget.charge_of(copy.id), label(copy), standing))
+    for gone, left in state.budget.residue.items():
+        account.append((left, gone.model, "closed, but its memory is still in use"))
+    if not account:
+        return "Nothing is resident."
+    account.sort(key=lambda line: -line[0])
+    listed = (f"{name} {format_bytes(count)}, {standing}" for count, name, standing in account)
+    return "Held: " + "; ".join(listed) + "."
