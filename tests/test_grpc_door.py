@@ -18,7 +18,7 @@ import pytest
 from grpc_clients import Doubler, connected, infer_request, opened
 from sojourn.errors import InputError
 from sojourn.service.failures import Refused, Status, refusal
-from sojourn.service.grpc import door as door_module
+from sojourn.service.grpc import dispatch as dispatch_module
 from sojourn.service.grpc import exchange as exchange_module
 from sojourn.service.grpc import health as health_module
 from sojourn.service.grpc.door import GrpcDoor
@@ -500,7 +500,7 @@ def withholding(address, count):
 
 
 def test_calls_whose_message_does_not_come_are_cut_off_where_there_are_many(handler, monkeypatch):
-    monkeypatch.setattr(door_module, "_MOST_LATE", 2)
+    monkeypatch.setattr(dispatch_module, "_MOST_LATE", 2)
     door = GrpcDoor("127.0.0.1:0", limits=Limits(stall_seconds=0.1))
     with opened(door, handler) as address, withholding(address, 5) as calls:
         deadline = time.monotonic() + 20
