@@ -685,6 +685,31 @@ def test_settings_that_say_the_same_again_and_again_cost_no_more_than_once(clien
     assert time.process_time() - began < 1
 
 
+@pytest.fixture
+def held_up(client, door):
+    """As many answers as there may be wait for a client that takes none of their bytes."""
+    client.send(setting(Setting.INITIAL_WINDOW_SIZE, 0))
+    streams = range(1, 2 * door.calls.most_streams, 2)
+    client.send(b"".join(client.call(stream) for stream in streams))
+    heads = (client.next(HEADERS) for _ in streams)
+    assert sorted(stream for _, _, stream, _ in heads) == list(streams)
+    return client
+
+
+def test_room_that_no_stream_can_use_costs_next_to_nothing(held_up):
+    began = time.process_time()
+    held_up.send(window_update(0, 1) * 9000 + frame(PING, 0, 0, bytes(8)))
+    held_up.next(PING)
+    assert time.process_time() - began < 1
+
+
+def test_windows_that_open_a_little_for_all_streams_all_the_time_are_bounded(held_up):
+    opens, shuts = (setting(Setting.INITIAL_WINDOW_SIZE, size) for size in (1, 0))
+    held_up.send((opens + shuts) * 10)
+    content = held_up.next(GOAWAY)[3]
+    assert int.from_bytes(content[4:8], "big") == Code.ENHANCE_YOUR_CALM
+
+
 def test_streams_that_break_a_rule_all_the_time_are_bounded(client, door, handler):
     """Each costs the server a call that is called off."""
     handler.waits = asyncio.Event()

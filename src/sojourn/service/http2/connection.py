@@ -230,8 +230,8 @@ class Connection(asyncio.Protocol):
         except StreamError as error:
             self._reset(number, error)
 
-    def _spend(self) -> None:
-        self._credit -= 1
+    def _spend(self, count: int = 1) -> None:
+        self._credit -= count
         if self._credit < 0:
             raise Http2Error(Code.ENHANCE_YOUR_CALM, "too many frames that say nothing")
 
@@ -251,7 +251,11 @@ class Connection(asyncio.Protocol):
         # Of one that is there twice the last counts: each takes a look at all streams.
         for name, value in dict(frames.settings_in(content)).items():
             if name == Setting.INITIAL_WINDOW_SIZE:
+                # All that wait are looked at, and what goes of them was not asked for one by one.
+                self._spend(len(self.sender.waiting))
+                sent = self.sender.count
                 self.sender.resize(value, self._streams.all())
+                self.sender.count = sent
             elif name == Setting.MAX_FRAME_SIZE:
                 self.sender.larger_frames(value)
             elif name == Setting.HEADER_TABLE_SIZE:
