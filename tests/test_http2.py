@@ -15,6 +15,7 @@ import urllib.parse
 from typing import Any
 from unittest.mock import Mock
 
+import grpc
 import h2.config
 import h2.connection
 import h2.events
@@ -868,6 +869,27 @@ def test_a_call_leaves_nothing_to_the_garbage_collector(door, handler, what):
         assert asyncio.run(left_by_calls()) < 45
     finally:
         gc.enable()
+
+
+def test_answers_that_are_not_read_count_as_held(handler):
+    door = GrpcDoor("127.0.0.1:0", limits=Limits(body_bytes=2**20, bodies_bytes=2**20))
+    request = infer_request(np.zeros((25_000, 2), np.float32))
+    with opened(door, handler) as address, raw(address) as lazy, connected(address) as other:
+        lazy.greet(settings={Setting.INITIAL_WINDOW_SIZE: 0})
+        for stream in range(1, 13, 2):  # 200 kB each
+            lazy.send(lazy.call(stream, INFER, request))
+            lazy.next(HEADERS)
+        deadline = time.monotonic() + 20
+        with pytest.raises(grpc.RpcError) as raised:
+            while time.monotonic() < deadline:
+                other(INFER[1:], infer_request(X))
+        assert raised.value.code() is grpc.StatusCode.UNAVAILABLE
+        lazy.send(frame(RST_STREAM, 0, 1, bytes(4)))
+        while door.common.unread_bytes > 2**20:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert other(INFER[1:], infer_request(X)).model_name == "double"
+    handler.asked.clear()
 
 
 def test_what_waits_is_not_slow_while_nothing_is_read(calls):

@@ -579,6 +579,23 @@ def test_a_client_that_does_not_read_is_cut_off() -> None:
         assert gone.is_set()
 
 
+def test_answers_that_are_not_read_count_as_held() -> None:
+    async def large(request: Request) -> Response:
+        return Response(200, bytes(32 * 2**20), "application/octet-stream")
+
+    limits = Limits(body_bytes=1000, bodies_bytes=2**20)
+    with echoing(limits) as server:
+        server.router.add("GET", "/large", large)
+        deadline = time.monotonic() + 20
+        with connected(server) as lazy:
+            lazy.sendall(b"GET /large HTTP/1.1\r\nhost: t\r\n\r\n")
+            while (got := ask(server, "/echo", b"x")).status == 200:
+                assert time.monotonic() < deadline
+            assert (got.status, got.headers["retry-after"]) == (503, "1")
+        while ask(server, "/echo", b"x").status != 200:
+            assert time.monotonic() < deadline
+
+
 def test_an_idle_connection_is_closed_in_the_end() -> None:
     limits = Limits(idle_seconds=0.3)
     with echoing(limits) as server, connected(server) as sock:

@@ -400,6 +400,11 @@ class Connection(asyncio.Protocol):
         self.phase = phase
         self._since = self._common.now
 
+    @property
+    def unread_bytes(self) -> int:
+        """Of answers that the client has not taken yet."""
+        return self._transport.get_write_buffer_size()
+
     def look(self, now: float) -> None:
         """Cut the client off if it takes too long."""
         limits = self._limits

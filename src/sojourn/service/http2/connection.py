@@ -371,6 +371,11 @@ class Connection(asyncio.Protocol):
         """End it now."""
         self._transport.abort()
 
+    @property
+    def unread_bytes(self) -> int:
+        """Of answers that the client has not taken yet."""
+        return self.sender.unread_bytes
+
     def look(self, now: float) -> None:
         """Cut the client off if it takes too long."""
         limits = self._limits

@@ -229,6 +229,12 @@ class Sender:
         self._wait_no_more(stream)
         stream.unsent.clear()
 
+    @property
+    def unread_bytes(self) -> int:
+        """What the client has not taken yet, of all streams."""
+        waiting = sum(len(piece) for stream in self.waiting for piece in stream.unsent)
+        return self._transport.get_write_buffer_size() + waiting
+
     def too_slow(self, now: float) -> list[Stream]:
         """Streams whose client takes too long to take what is there."""
         limits = self._common.limits
