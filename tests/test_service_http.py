@@ -468,8 +468,8 @@ def test_a_body_of_tiny_chunks_is_held_as_what_it_is() -> None:
     sent = [b"x" * 2_000, *[b"ab"] * 10_000, b"y" * 2_000, *[b"cd"] * 10_000]
     for piece in sent:
         connection.on_body(piece)
-    assert sum(map(sys.getsizeof, connection._pieces)) < 1.2 * common.held_bytes
-    assert b"".join(connection._pieces) == b"".join(sent)
+    assert sum(map(sys.getsizeof, connection._incoming._pieces)) < 1.2 * common.held_bytes
+    assert b"".join(connection._incoming._pieces) == b"".join(sent)
 
 
 def test_who_may_send_a_large_body_is_asked_before_it_is_read() -> None:
