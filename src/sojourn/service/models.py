@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Hashable, Mapping
 
 from sojourn.service import versions
-from sojourn.service.failures import Refused, Status
+from sojourn.service.failures import Refused, Status, invalid
 from sojourn.service.inference import ModelRef
 from sojourn.service.rules import ModelRules
 from sojourn.service.served import Served, VersionState
@@ -86,9 +86,7 @@ def not_found(ref: ModelRef, model: Model | None, is_started: bool) -> Refused:
         return Refused(Status.NOT_FOUND, missing)
     if ref.label is not None and ref.label not in model.labels:
         # As TensorFlow Serving has it, whose clients can tell it from a version that is not there.
-        return Refused(
-            Status.INVALID_ARGUMENT, f"Unrecognized servable version label: {ref.label[:100]}"
-        )
+        return invalid(f"Unrecognized servable version label: {ref.label[:100]}")
     version = ref.version if ref.label is None else model.labels[ref.label]
     served = model.known.get(max(model.known) if version is None else version)
     if served is None:

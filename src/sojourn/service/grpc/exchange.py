@@ -10,11 +10,10 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sojourn.service.failures import Refused, Status, refusal
+from sojourn.service.failures import Refused, Status, invalid, refusal
 from sojourn.service.grpc import framing
 from sojourn.service.grpc.calls import Call, Method
 from sojourn.service.grpc.calls import Stream as Streaming
-from sojourn.service.grpc.elements import invalid
 from sojourn.service.grpc.messages import DecodeError
 from sojourn.service.http.limits import Pace
 from sojourn.service.http2.stream import Stream

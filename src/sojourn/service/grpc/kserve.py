@@ -8,10 +8,9 @@ from typing import Any
 
 from sojourn._version import __version__
 from sojourn.service.datatypes import datatype_named, dimensions
-from sojourn.service.failures import Refused, Status
+from sojourn.service.failures import Refused, invalid
 from sojourn.service.grpc import contents
 from sojourn.service.grpc.calls import Call, Method, Service, Stream
-from sojourn.service.grpc.elements import invalid
 from sojourn.service.grpc.messages import KSERVE
 from sojourn.service.handler import Handler
 from sojourn.service.http.router import Role
@@ -159,7 +158,7 @@ def _ref(name: str, version: str) -> ModelRef:
     if not version:
         return ModelRef(name)
     if not version.isascii() or not version.isdigit() or len(version) > 18:
-        raise Refused(Status.INVALID_ARGUMENT, f"a version must be a number, not {version[:40]!r}")
+        raise invalid(f"a version must be a number, not {version[:40]!r}")
     return ModelRef(name, int(version))
 
 

@@ -11,10 +11,9 @@ import numpy as np
 
 from sojourn.service import classifying, examples
 from sojourn.service.classifying import Classified, Regressed, Task
-from sojourn.service.failures import Refused, Status
+from sojourn.service.failures import Refused, Status, invalid
 from sojourn.service.grpc import tensors
 from sojourn.service.grpc.calls import Call, Method, Service
-from sojourn.service.grpc.elements import invalid
 from sojourn.service.grpc.messages import TFSERVING
 from sojourn.service.handler import Handler
 from sojourn.service.http.router import Role

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from sojourn.service import datatypes
-from sojourn.service.failures import Refused, Status
+from sojourn.service.failures import Refused, Status, invalid
 from sojourn.service.handler import Handler
 from sojourn.service.http import json_arrays
 from sojourn.service.http import kserve_bodies as bodies
@@ -122,7 +122,7 @@ class KServe:
     async def load(self, request: Request) -> Response:
         asked = json_arrays.parsed(request.body) if request.body.strip() else {}
         if isinstance(asked, dict) and asked.get("parameters"):
-            raise _wrong("a model is loaded as the server knows it: parameters are not taken")
+            raise invalid("a model is loaded as the server knows it: parameters are not taken")
         await self._handler.load(request.parts["name"])
         return json_response({})
 
@@ -158,7 +158,7 @@ class KServe:
         call, deadline = await self._handler.signature(ref)
         signature = call.spec
         if len(signature.inputs) != 1:
-            raise _wrong(
+            raise invalid(
                 f"a raw body is for models with one input; {ref.name!r} has {len(signature.inputs)}"
             )
         ((name, spec),) = signature.inputs.items()
@@ -193,7 +193,7 @@ def _from_body(body: bytes, name: str, spec: TensorSpec) -> np.ndarray:
         array[0] = body
         return array.reshape([1] * len(shape))
     if shape.count(None) > 1:
-        raise _wrong(f"a raw body does not say the shape of input {name!r}, which is {spec}")
+        raise invalid(f"a raw body does not say the shape of input {name!r}, which is {spec}")
     known = math.prod(dim for dim in shape if dim is not None) * dtype.itemsize
     rest = len(body) // known if known else 0
     filled = tuple(rest if dim is None else dim for dim in shape)
@@ -252,7 +252,3 @@ def _tensors(specs: Any) -> list[dict[str, Any]]:
         }
         for name, spec in specs.items()
     ]
-
-
-def _wrong(message: str) -> Refused:
-    return Refused(Status.INVALID_ARGUMENT, message)

@@ -15,7 +15,7 @@ import msgspec
 
 from sojourn.errors import SojournError
 from sojourn.pool.decisions.status import PoolStatus
-from sojourn.service.failures import Refused, Status
+from sojourn.service.failures import Refused, Status, invalid
 from sojourn.service.handler import Failure
 from sojourn.service.http.messages import Request, Response, json_response
 from sojourn.service.http.router import Answering, Role, Router
@@ -227,7 +227,7 @@ class Routes:
         try:
             wish = msgspec.json.decode(request.body, type=_Wish)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise Refused(Status.INVALID_ARGUMENT, f"the body: {error}") from None
+            raise invalid(f"the body: {error}") from None
         if not wish.confirmed:
             raise Refused(Status.FAILED_PRECONDITION, "`confirmed` must be true")
         words = await self._actions.perform(request.parts["action"], wish.model, wish.version)
@@ -277,7 +277,7 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = math.nan
     if not 0 < seconds <= 10 * 365 * 86400:
-        raise Refused(Status.INVALID_ARGUMENT, f"seconds must be positive, not {text!r}")
+        raise invalid(f"seconds must be positive, not {text!r}")
     return seconds
 
 
