@@ -17,6 +17,7 @@ from sojourn.service.http.router import Role
 from sojourn.service.inference import Inference, ModelRef, check_parameters, keep_alive_of
 from sojourn.service.served import VersionState
 from sojourn.service.statistics import ModelStatistics
+from sojourn.service.versions import number_in
 
 EXTENSIONS = ("model_repository", "statistics", "model_configuration", "binary_tensor_data")
 
@@ -157,9 +158,10 @@ class KServe:
 def _ref(name: str, version: str) -> ModelRef:
     if not version:
         return ModelRef(name)
-    if not version.isascii() or not version.isdigit() or len(version) > 18:
+    number = number_in(version)
+    if number is None:
         raise invalid(f"a version must be a number, not {version[:40]!r}")
-    return ModelRef(name, int(version))
+    return ModelRef(name, number)
 
 
 def _inference(request: Any, call: Call) -> Inference:

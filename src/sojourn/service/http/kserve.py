@@ -19,6 +19,7 @@ from sojourn.service.http.router import Role, Router
 from sojourn.service.inference import Inference, ModelRef
 from sojourn.service.served import VersionState
 from sojourn.service.statistics import ModelStatistics
+from sojourn.service.versions import number_in
 from sojourn.values import TensorSpec
 
 HEADER_LENGTH = bodies.HEADER_LENGTH.lower()
@@ -179,9 +180,10 @@ def ref_of(request: Request) -> ModelRef:
 def _ref(name: str, version: str | None) -> ModelRef:
     if version is None or version == "":
         return ModelRef(name)
-    if not (version.isascii() and version.isdigit() and len(version) < 19):
+    number = number_in(version)
+    if number is None:
         raise Refused(Status.NOT_FOUND, f"model {name!r} has no version {version[:40]!r}")
-    return ModelRef(name, int(version))
+    return ModelRef(name, number)
 
 
 def _from_body(body: bytes, name: str, spec: TensorSpec) -> np.ndarray:

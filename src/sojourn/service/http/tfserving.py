@@ -16,6 +16,7 @@ from sojourn.service.http.messages import Request, Response, json_response
 from sojourn.service.http.router import Router
 from sojourn.service.inference import Inference, ModelRef, keep_alive_of
 from sojourn.service.served import VersionStatus
+from sojourn.service.versions import number_in
 from sojourn.values import Signature, TensorSpec
 from sojourn.values.dtypes import BY_NAME, STRING
 
@@ -153,9 +154,10 @@ def ref_of(request: Request) -> ModelRef:
     name, version = request.parts["name"], request.parts.get("version")
     if version is None:
         return ModelRef(name, label=request.parts.get("label"))
-    if not (version.isascii() and version.isdigit() and len(version) < 19):
+    number = number_in(version)
+    if number is None:
         raise invalid(f"Failed to convert version: {version[:40]} to numeric.")
-    return ModelRef(name, int(version))
+    return ModelRef(name, number)
 
 
 # -- requests ------------------------------------------------------------------------------------

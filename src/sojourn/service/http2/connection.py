@@ -282,12 +282,11 @@ class Connection(asyncio.Protocol):
 
     # -- streams ---------------------------------------------------------------------------------
 
-    def _finished(self, stream: Stream, by_an_answer: bool) -> None:
-        """We have ended a stream."""
-        if not stream.has_ended:
+    def _finished(self, stream: Stream) -> None:
+        """A stream has been answered."""
+        if not stream.has_ended:  # the client need not send the rest
             self._streams.note_cut(stream.number)
-            if by_an_answer:  # the client need not send the rest
-                self.sender.write(frames.reset(stream.number, Code.NO_ERROR))
+            self.sender.write(frames.reset(stream.number, Code.NO_ERROR))
         self._over(stream)
 
     def _fault(self, number: int, error: StreamError, flags: int = 0) -> None:

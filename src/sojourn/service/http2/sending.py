@@ -43,9 +43,9 @@ class Sender:
         transport: asyncio.Transport,
         common: Common,
         stream_window: int,
-        over: Callable[[Stream, bool], None],
+        over: Callable[[Stream], None],
     ) -> None:
-        """`over` is told of each stream that we have ended, and whether by all of its answer."""
+        """`over` is told of each stream whose answer has been sent."""
         self._transport = transport
         self._common = common
         self._over = over
@@ -102,18 +102,13 @@ class Sender:
         parts = self._head(stream, flags, head)
         if is_all:
             self._write_parts(parts)
-            self._over(stream, True)
+            self._over(stream)
         else:
             self._send(stream, parts)
 
     def go_on(self, stream: Stream) -> None:
         """Send what fits of a stream."""
         self._send(stream, [])
-
-    def reset(self, stream: Stream, code: Code) -> None:
-        """End a stream without the rest of it."""
-        self.write(frames.reset(stream.number, code))
-        self._over(stream, False)
 
     def _send(self, stream: Stream, parts: list[Piece]) -> None:
         unsent = stream.unsent
@@ -140,7 +135,7 @@ class Sender:
             parts += self._head(stream, flags, trailers)
         self._write_parts(parts)
         if is_whole:
-            self._over(stream, True)
+            self._over(stream)
 
     def _head(self, stream: Stream, flags: int, block: bytes) -> list[Piece]:
         if self._change:
