@@ -711,14 +711,18 @@ def test_windows_that_open_a_little_for_all_streams_all_the_time_are_bounded(hel
     assert int.from_bytes(content[4:8], "big") == Code.ENHANCE_YOUR_CALM
 
 
-def test_streams_that_break_a_rule_all_the_time_are_bounded(client, door, handler):
-    """Each costs the server a call that is called off."""
+@pytest.mark.parametrize("how", ["resets", "breaks a rule"])
+def test_streams_that_are_begun_and_reset_all_the_time_are_bounded(client, door, handler, how):
+    """Each costs the server a call that is called off, whoever ends it."""
     handler.waits = asyncio.Event()
+    cancel = struct.pack(">I", Code.CANCEL)
     stream = 1
-    for _ in range(110):
+    for _ in range(300):
         sent = b""
         for _ in range(100):
-            sent += client.call(stream, INFER, infer_request(X)) + client.head(stream)
+            sent += client.call(stream, INFER, infer_request(X))
+            ends = how == "resets"
+            sent += frame(RST_STREAM, 0, stream, cancel) if ends else client.head(stream)
             stream += 2
         client.send(sent)
     content = client.next(GOAWAY)[3]
@@ -741,23 +745,6 @@ def test_a_head_that_unfolds_to_very_much_is_cut_off(client):
     client.send(frame(HEADERS, END_HEADERS, 1, long + b"\xbe" * 10_000))
     content = client.next(GOAWAY)[3]
     assert int.from_bytes(content[4:8], "big") == Code.ENHANCE_YOUR_CALM
-
-
-def test_streams_that_are_begun_and_reset_all_the_time_are_bounded(address, client, door, handler):
-    handler.waits = asyncio.Event()
-    stream = 1
-    for _ in range(300):
-        sent = b""
-        for _ in range(100):
-            sent += client.call(stream, INFER, infer_request(X)) + frame(
-                RST_STREAM, 0, stream, struct.pack(">I", Code.CANCEL)
-            )
-            stream += 2
-        client.send(sent)
-    content = client.next(GOAWAY)[3]
-    assert int.from_bytes(content[4:8], "big") == Code.ENHANCE_YOUR_CALM
-    assert_nothing_is_held(door)
-    handler.asked.clear()  # which remembers them all
 
 
 def test_streams_beyond_those_that_were_allowed_are_refused_and_may_be_tried_again(
