@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import hashlib
 import math
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import asdict
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -57,7 +58,6 @@ class Routes:
         self._page = page
         self._can_act = can_act
         self._actions = Actions(page.handler, page.drain, page.reload)
-        self._files = _read_files()
 
     def add_to(self, router: Router) -> None:
         """Have a router know the paths."""
@@ -99,7 +99,7 @@ class Routes:
 
     async def _file(self, request: Request) -> Response:
         name = request.parts.get("file", "index.html")
-        found = self._files.get(name)
+        found = _files().get(name)
         if found is None:
             raise Refused(Status.NOT_FOUND, f"the page has no file {name!r}")
         body, tag = found
@@ -281,13 +281,13 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _read_files() -> dict[str, tuple[bytes, str]]:
-    """The files of the page by name, each with a tag of its content."""
-    folder = resources.files("sojourn.service.page") / "assets"
+@functools.cache
+def _files() -> dict[str, tuple[bytes, str]]:
+    """The files of the page by name, each with a tag of its content; read when somebody looks."""
+    folder = Path(__file__).with_name("assets")
     found = {}
-    for place in (folder, folder / "vendor"):
-        for file in place.iterdir():
-            if file.name.rpartition(".")[2] in _TYPES:
-                body = file.read_bytes()
-                found[file.name] = (body, f'"{hashlib.sha256(body).hexdigest()[:16]}"')
+    for file in (*folder.iterdir(), *(folder / "vendor").iterdir()):
+        if file.suffix[1:] in _TYPES:
+            body = file.read_bytes()
+            found[file.name] = (body, f'"{hashlib.sha256(body).hexdigest()[:16]}"')
     return found
