@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import json
 import os
+import subprocess
+import sys
 import threading
 import time
 import tracemalloc
@@ -289,6 +291,25 @@ def test_a_token_allows_what_its_role_does(handler):
         wrong = [("authorization", "Bearer guessed")]
         code = refused(client, f"{KS}/ModelInfer", infer_request(X), metadata=wrong)[0]
         assert code == "UNAUTHENTICATED"
+
+
+@pytest.mark.parametrize("lacks", ["google.protobuf", "hpack"])
+def test_a_door_does_not_open_without_what_its_clients_need(handler, monkeypatch, lacks):
+    monkeypatch.setitem(sys.modules, lacks, None)
+    with pytest.raises(ModuleNotFoundError, match=lacks), opened(GrpcDoor("127.0.0.1:0"), handler):
+        pass
+
+
+def test_what_calls_need_is_loaded_when_the_first_client_comes():
+    """Most servers start without one that speaks gRPC."""
+    program = """
+import sys
+import sojourn
+
+with sojourn.Pool() as pool, sojourn.Server(pool, http="127.0.0.1:0", grpc="127.0.0.1:0"):
+    assert not {"google.protobuf", "hpack"} & sys.modules.keys(), sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
 def test_a_door_may_have_nothing_for_admins(handler):

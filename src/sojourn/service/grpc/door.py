@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import importlib.util
 import ssl
 from typing import TYPE_CHECKING
 
@@ -44,6 +45,9 @@ class GrpcDoor:
 
     async def start(self, handler: Handler) -> str:
         """Listen; returns the address, with the port that was picked."""
+        for needed in ("google.protobuf", "hpack"):  # who lacks one is told now, and no client
+            if importlib.util.find_spec(needed) is None:
+                raise ModuleNotFoundError(f"gRPC needs {needed}, which is not installed")
         self._handler = handler
         return await self._listener.start()
 
