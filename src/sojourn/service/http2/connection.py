@@ -12,13 +12,7 @@ from typing import Protocol, cast
 
 from sojourn.service.http.limits import Common, Pace
 from sojourn.service.http2 import frames
-from sojourn.service.http2.frames import (
-    END_STREAM,
-    Code,
-    Http2Error,
-    Setting,
-    StreamError,
-)
+from sojourn.service.http2.frames import END_STREAM, Code, Http2Error, Setting, StreamError
 from sojourn.service.http2.heads import Head, HeadReader
 from sojourn.service.http2.reading import LARGEST_FRAME, FrameReader
 from sojourn.service.http2.sending import Sender
