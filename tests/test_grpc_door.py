@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import json
 import os
+import subprocess
+import sys
 import threading
 import time
 import tracemalloc
@@ -18,7 +20,7 @@ import pytest
 from grpc_clients import Doubler, connected, infer_request, opened
 from sojourn.errors import InputError
 from sojourn.service.failures import Refused, Status, refusal
-from sojourn.service.grpc import door as door_module
+from sojourn.service.grpc import dispatch as dispatch_module
 from sojourn.service.grpc import exchange as exchange_module
 from sojourn.service.grpc import health as health_module
 from sojourn.service.grpc.door import GrpcDoor
@@ -291,6 +293,25 @@ def test_a_token_allows_what_its_role_does(handler):
         assert code == "UNAUTHENTICATED"
 
 
+@pytest.mark.parametrize("lacks", ["google.protobuf", "hpack"])
+def test_a_door_does_not_open_without_what_its_clients_need(handler, monkeypatch, lacks):
+    monkeypatch.setitem(sys.modules, lacks, None)
+    with pytest.raises(ModuleNotFoundError, match=lacks), opened(GrpcDoor("127.0.0.1:0"), handler):
+        pass
+
+
+def test_what_calls_need_is_loaded_when_the_first_client_comes():
+    """Most servers start without one that speaks gRPC."""
+    program = """
+import sys
+import sojourn
+
+with sojourn.Pool() as pool, sojourn.Server(pool, http="127.0.0.1:0", grpc="127.0.0.1:0"):
+    assert not {"google.protobuf", "hpack"} & sys.modules.keys(), sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
 def test_a_door_may_have_nothing_for_admins(handler):
     with (
         opened(GrpcDoor("127.0.0.1:0", for_admins=False), handler) as address,
@@ -500,7 +521,7 @@ def withholding(address, count):
 
 
 def test_calls_whose_message_does_not_come_are_cut_off_where_there_are_many(handler, monkeypatch):
-    monkeypatch.setattr(door_module, "_MOST_LATE", 2)
+    monkeypatch.setattr(dispatch_module, "_MOST_LATE", 2)
     door = GrpcDoor("127.0.0.1:0", limits=Limits(stall_seconds=0.1))
     with opened(door, handler) as address, withholding(address, 5) as calls:
         deadline = time.monotonic() + 20

@@ -13,7 +13,9 @@ import time
 import tracemalloc
 import urllib.parse
 from typing import Any
+from unittest.mock import Mock
 
+import grpc
 import h2.config
 import h2.connection
 import h2.events
@@ -24,11 +26,14 @@ import pytest
 from grpc_clients import Doubler, connected, infer_request, opened
 from http2_client import INFER, LIVE, STREAM, RawClient, fields, packed, raw
 from sojourn.service.failures import Status
+from sojourn.service.grpc import dispatch as dispatch_module
 from sojourn.service.grpc import exchange as exchange_module
+from sojourn.service.grpc.dispatch import Dispatch
 from sojourn.service.grpc.door import GrpcDoor
 from sojourn.service.grpc.framing import Messages, failed
 from sojourn.service.grpc.messages import KSERVE
-from sojourn.service.http.limits import Limits
+from sojourn.service.http.gate import Gate
+from sojourn.service.http.limits import Common, Limits
 from sojourn.service.http2 import connection as connection_module
 from sojourn.service.http2.frames import (
     ACK,
@@ -57,6 +62,8 @@ from sojourn.service.http2.frames import (
 )
 from sojourn.service.http2.heads import Head, HeadReader, block
 from sojourn.service.http2.stream import Stream
+from sojourn.service.listener import Listener
+from sojourn.service.tokens import Tokens
 
 X = np.array([[1.0, 2.0]], np.float32)
 
@@ -69,6 +76,14 @@ def handler():
 @pytest.fixture
 def door():
     return GrpcDoor("127.0.0.1:0")
+
+
+@pytest.fixture
+def calls(handler):
+    """Of a door that is not open."""
+    common = Common(Limits())
+    listener = Listener("", common, None, Mock())
+    return Dispatch(listener, common, handler, Gate(Tokens()), asyncio.Event())
 
 
 @pytest.fixture
@@ -90,8 +105,8 @@ def setting(name: int, value: int) -> bytes:
 
 def assert_nothing_is_held(door: GrpcDoor) -> None:
     deadline = time.monotonic() + 20
-    while door._exchanges or door.common.held_bytes:
-        assert time.monotonic() < deadline, (door._exchanges, door.common.held_bytes)
+    while door.calls._exchanges or door.common.held_bytes:
+        assert time.monotonic() < deadline, (door.calls._exchanges, door.common.held_bytes)
         time.sleep(0.01)
 
 
@@ -486,7 +501,7 @@ def test_padding_is_given_back(client):
 
 
 def test_a_client_may_send_more_of_calls_that_were_refused(client, door):
-    streams = range(1, 2 * door.most_streams, 2)
+    streams = range(1, 2 * door.calls.most_streams, 2)
     client.send(b"".join(client.head(stream, fields("/none")) for stream in streams))
     client.send(b"".join(frame(DATA, END_STREAM, stream, packed()) for stream in streams))
     last = streams[-1] + 2
@@ -662,7 +677,8 @@ def test_frames_that_say_nothing_are_bounded(address, client, door, what):
 
 
 def test_settings_that_say_the_same_again_and_again_cost_no_more_than_once(client, door):
-    client.send(b"".join(client.head(2 * n + 1, fields(STREAM)) for n in range(door.most_streams)))
+    streams = range(1, 2 * door.calls.most_streams, 2)
+    client.send(b"".join(client.head(stream, fields(STREAM)) for stream in streams))
     windows = b"".join(struct.pack(">HI", Setting.INITIAL_WINDOW_SIZE, n) for n in range(40_000))
     client.send(frame(SETTINGS, 0, 0, windows) + frame(PING, 0, 0, bytes(8)))
     began = time.process_time()
@@ -670,14 +686,43 @@ def test_settings_that_say_the_same_again_and_again_cost_no_more_than_once(clien
     assert time.process_time() - began < 1
 
 
-def test_streams_that_break_a_rule_all_the_time_are_bounded(client, door, handler):
-    """Each costs the server a call that is called off."""
+@pytest.fixture
+def held_up(client, door):
+    """As many answers as there may be wait for a client that takes none of their bytes."""
+    client.send(setting(Setting.INITIAL_WINDOW_SIZE, 0))
+    streams = range(1, 2 * door.calls.most_streams, 2)
+    client.send(b"".join(client.call(stream) for stream in streams))
+    heads = (client.next(HEADERS) for _ in streams)
+    assert sorted(stream for _, _, stream, _ in heads) == list(streams)
+    return client
+
+
+def test_room_that_no_stream_can_use_costs_next_to_nothing(held_up):
+    began = time.process_time()
+    held_up.send(window_update(0, 1) * 9000 + frame(PING, 0, 0, bytes(8)))
+    held_up.next(PING)
+    assert time.process_time() - began < 1
+
+
+def test_windows_that_open_a_little_for_all_streams_all_the_time_are_bounded(held_up):
+    opens, shuts = (setting(Setting.INITIAL_WINDOW_SIZE, size) for size in (1, 0))
+    held_up.send((opens + shuts) * 10)
+    content = held_up.next(GOAWAY)[3]
+    assert int.from_bytes(content[4:8], "big") == Code.ENHANCE_YOUR_CALM
+
+
+@pytest.mark.parametrize("how", ["resets", "breaks a rule"])
+def test_streams_that_are_begun_and_reset_all_the_time_are_bounded(client, door, handler, how):
+    """Each costs the server a call that is called off, whoever ends it."""
     handler.waits = asyncio.Event()
+    cancel = struct.pack(">I", Code.CANCEL)
     stream = 1
-    for _ in range(110):
+    for _ in range(300):
         sent = b""
         for _ in range(100):
-            sent += client.call(stream, INFER, infer_request(X)) + client.head(stream)
+            sent += client.call(stream, INFER, infer_request(X))
+            ends = how == "resets"
+            sent += frame(RST_STREAM, 0, stream, cancel) if ends else client.head(stream)
             stream += 2
         client.send(sent)
     content = client.next(GOAWAY)[3]
@@ -702,27 +747,10 @@ def test_a_head_that_unfolds_to_very_much_is_cut_off(client):
     assert int.from_bytes(content[4:8], "big") == Code.ENHANCE_YOUR_CALM
 
 
-def test_streams_that_are_begun_and_reset_all_the_time_are_bounded(address, client, door, handler):
-    handler.waits = asyncio.Event()
-    stream = 1
-    for _ in range(300):
-        sent = b""
-        for _ in range(100):
-            sent += client.call(stream, INFER, infer_request(X)) + frame(
-                RST_STREAM, 0, stream, struct.pack(">I", Code.CANCEL)
-            )
-            stream += 2
-        client.send(sent)
-    content = client.next(GOAWAY)[3]
-    assert int.from_bytes(content[4:8], "big") == Code.ENHANCE_YOUR_CALM
-    assert_nothing_is_held(door)
-    handler.asked.clear()  # which remembers them all
-
-
 def test_streams_beyond_those_that_were_allowed_are_refused_and_may_be_tried_again(
     door, handler, monkeypatch
 ):
-    door.most_streams = 2
+    monkeypatch.setattr(dispatch_module, "_MOST_CALLS_OF_CONNECTION", 2)
     handler.waits = asyncio.Event()
     with opened(door, handler) as address, raw(address) as client:
         client.greet()
@@ -790,9 +818,9 @@ def test_a_client_that_does_not_read_is_cut_off(handler):
     handler.asked.clear()  # which remembers the message
 
 
-def test_a_client_that_does_not_read_is_not_read_either(door):
+def test_a_client_that_does_not_read_is_not_read_either(calls):
     wire = FakeWire()
-    connection = connection_module.Connection(door)
+    connection = connection_module.Connection(calls)
     connection.connection_made(wire)
     connection.pause_writing()
     assert not wire.is_read
@@ -804,7 +832,7 @@ def test_a_client_that_does_not_read_is_not_read_either(door):
 def test_a_call_leaves_nothing_to_the_garbage_collector(door, handler, what):
     async def left_by_calls() -> int:
         await door.start(handler)
-        connection, wire = connection_module.Connection(door), FakeWire()
+        connection, wire = connection_module.Connection(door.calls), FakeWire()
         connection.connection_made(wire)
         client = RawClient(wire)
         connection.data_received(PREFACE + settings({}))
@@ -817,7 +845,7 @@ def test_a_call_leaves_nothing_to_the_garbage_collector(door, handler, what):
             reset = frame(RST_STREAM, 0, number, bytes(4)) if what == "left" else b""
             call = client.call(number, path, infer_request(X), grpc_timeout=timeout)
             connection.data_received(call + reset)
-            while door._exchanges or connection._streams:
+            while door.calls._exchanges or connection._streams:
                 await asyncio.sleep(0)
         found = gc.collect()
         connection.connection_lost(None)
@@ -830,8 +858,29 @@ def test_a_call_leaves_nothing_to_the_garbage_collector(door, handler, what):
         gc.enable()
 
 
-def test_what_waits_is_not_slow_while_nothing_is_read(door):
-    connection, wire = connection_module.Connection(door), FakeWire()
+def test_answers_that_are_not_read_count_as_held(handler):
+    door = GrpcDoor("127.0.0.1:0", limits=Limits(body_bytes=2**20, bodies_bytes=2**20))
+    request = infer_request(np.zeros((25_000, 2), np.float32))
+    with opened(door, handler) as address, raw(address) as lazy, connected(address) as other:
+        lazy.greet(settings={Setting.INITIAL_WINDOW_SIZE: 0})
+        for stream in range(1, 13, 2):  # 200 kB each
+            lazy.send(lazy.call(stream, INFER, request))
+            lazy.next(HEADERS)
+        deadline = time.monotonic() + 20
+        with pytest.raises(grpc.RpcError) as raised:
+            while time.monotonic() < deadline:
+                other(INFER[1:], infer_request(X))
+        assert raised.value.code() is grpc.StatusCode.UNAVAILABLE
+        lazy.send(frame(RST_STREAM, 0, 1, bytes(4)))
+        while door.common.unread_bytes > 2**20:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert other(INFER[1:], infer_request(X)).model_name == "double"
+    handler.asked.clear()
+
+
+def test_what_waits_is_not_slow_while_nothing_is_read(calls):
+    connection, wire = connection_module.Connection(calls), FakeWire()
     connection.connection_made(wire)
     connection.data_received(PREFACE + settings({Setting.INITIAL_WINDOW_SIZE: 1}))
     stream = Stream(1, Head(), connection)
@@ -839,18 +888,18 @@ def test_what_waits_is_not_slow_while_nothing_is_read(door):
     connection._streams.last = 1
     stream.answer(b"", [b"ab"], b"")
     connection.pause_writing()
-    door.common.now += 30
+    calls.common.now += 30
     connection.resume_writing()
-    connection.look(door.common.now)
+    connection.look(calls.common.now)
     assert not stream.is_over
     for _ in range(3):
-        door.common.now += 30
-        connection.look(door.common.now)
+        calls.common.now += 30
+        connection.look(calls.common.now)
     assert stream.is_over
 
 
-def test_a_large_answer_goes_by_tls_in_pieces_so_that_it_shows_whether_they_are_read(door):
-    connection, wire = connection_module.Connection(door), FakeWire(sslcontext=object())
+def test_a_large_answer_goes_by_tls_in_pieces_so_that_it_shows_whether_they_are_read(calls):
+    connection, wire = connection_module.Connection(calls), FakeWire(sslcontext=object())
     connection.connection_made(wire)
     client = RawClient(wire)
     told = settings({Setting.INITIAL_WINDOW_SIZE: 2**30}) + window_update(0, 2**30)
@@ -864,22 +913,22 @@ def test_a_large_answer_goes_by_tls_in_pieces_so_that_it_shows_whether_they_are_
     assert wire.largest < 2**17
 
 
-def test_a_request_may_take_longer_to_come_than_a_head(door):
+def test_a_request_may_take_longer_to_come_than_a_head(calls):
     """However its frames are cut when time is looked at."""
-    connection, wire = connection_module.Connection(door), FakeWire()
+    connection, wire = connection_module.Connection(calls), FakeWire()
     connection.connection_made(wire)
     client = RawClient(wire)
     piece = frame(DATA, 0, 1, bytes(100))
     connection.data_received(PREFACE + settings({}) + client.head(1, fields(path="/a" * 9)))
     connection.data_received(piece[:5])
     for now in range(1, 30):
-        door.common.now += 1
+        calls.common.now += 1
         connection.data_received(piece[5:] + piece[:5])
-        connection.look(door.common.now)
+        connection.look(calls.common.now)
         assert not connection.is_over, now
     for _ in range(11):
-        door.common.now += 1
-        connection.look(door.common.now)
+        calls.common.now += 1
+        connection.look(calls.common.now)
     assert connection.is_over  # this time it was the same frame
 
 

@@ -121,6 +121,9 @@ copes = 2
 [models."a/b"]
 copies = 0
 timeout = 0
+
+[modles.x]
+path = "x"
 """,
         SOJOURN_SERVE_MEMROY="1GiB",
         SOJOURN_SERVE_MAX_CONNECTIONS="many",
@@ -138,6 +141,7 @@ timeout = 0
         "serve.toml:12: models.a/b: a model's name must be text without / or :, not 'a/b'",
         "serve.toml:13: models.a/b: copies must be a whole number of at least 1, not 0",
         "serve.toml:14: models.a/b: timeout must be positive, not 0.0",
+        "serve.toml:16: no such setting: 'modles'; did you mean 'models'?",
     ]
 
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from served_models import times
+from served_models import times, write_version
 from sojourn.errors import ModelError
 from sojourn.service.folders import find_models, find_versions, frameworks_of
-from sojourn.service.versions import Choice, parse_choice, pick, to_retire
+from sojourn.service.versions import Choice, number_in, parse_choice, pick, to_retire
 
 pytestmark = pytest.mark.quick
 numbers = st.sets(st.integers(1, 30), max_size=8)
@@ -106,6 +106,18 @@ def test_a_folder_that_may_not_be_read_hides_no_model_beside_it(tmp_path, monkey
         find_versions(str(tmp_path / "lost+found"))
     with pytest.raises(PermissionError):
         find_models(str(tmp_path / "lost+found"))
+
+
+def test_versions_are_numbers_that_every_protocol_can_say(tmp_path):
+    """Such as the time in nanoseconds; in microseconds as digits of a date is too large."""
+    largest = 2**63 - 1
+    for number in (1, largest, largest + 1, 20261119221500123456):
+        write_version(tmp_path / "m", number)
+    assert list(find_versions(str(tmp_path / "m"))) == [1, largest]
+    for text, number in ((str(largest), largest), (str(largest + 1), None), ("1" * 5000, None)):
+        assert number_in(text) == number
+    for asked in ("", "-1", "+1", " 1", "1_0", "\u0661", "\xb2"):
+        assert number_in(asked) is None
 
 
 def test_every_model_in_a_folder_is_found_by_name_and_nothing_else(tmp_path):

@@ -468,8 +468,8 @@ def test_a_body_of_tiny_chunks_is_held_as_what_it_is() -> None:
     sent = [b"x" * 2_000, *[b"ab"] * 10_000, b"y" * 2_000, *[b"cd"] * 10_000]
     for piece in sent:
         connection.on_body(piece)
-    assert sum(map(sys.getsizeof, connection._pieces)) < 1.2 * common.held_bytes
-    assert b"".join(connection._pieces) == b"".join(sent)
+    assert sum(map(sys.getsizeof, connection._incoming._pieces)) < 1.2 * common.held_bytes
+    assert b"".join(connection._incoming._pieces) == b"".join(sent)
 
 
 def test_who_may_send_a_large_body_is_asked_before_it_is_read() -> None:
@@ -577,6 +577,23 @@ def test_a_client_that_does_not_read_is_cut_off() -> None:
                 break
             gone.wait(0.05)
         assert gone.is_set()
+
+
+def test_answers_that_are_not_read_count_as_held() -> None:
+    async def large(request: Request) -> Response:
+        return Response(200, bytes(32 * 2**20), "application/octet-stream")
+
+    limits = Limits(body_bytes=1000, bodies_bytes=2**20)
+    with echoing(limits) as server:
+        server.router.add("GET", "/large", large)
+        deadline = time.monotonic() + 20
+        with connected(server) as lazy:
+            lazy.sendall(b"GET /large HTTP/1.1\r\nhost: t\r\n\r\n")
+            while (got := ask(server, "/echo", b"x")).status == 200:
+                assert time.monotonic() < deadline
+            assert (got.status, got.headers["retry-after"]) == (503, "1")
+        while ask(server, "/echo", b"x").status != 200:
+            assert time.monotonic() < deadline
 
 
 def test_an_idle_connection_is_closed_in_the_end() -> None:

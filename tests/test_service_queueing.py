@@ -24,12 +24,12 @@ import pool_models
 import served_models
 import sojourn
 import web
+from sojourn.service.asking import too_late
 from sojourn.service.batching import Costs
 from sojourn.service.catalogue import Catalogue
 from sojourn.service.failures import Refused, Status
 from sojourn.service.handler import Handler
 from sojourn.service.inference import Inference, ModelRef
-from sojourn.service.queueing import too_late
 from sojourn.service.rules import ModelRules
 from sojourn.service.served import Served
 from sojourn.service.signatures import plain

@@ -15,7 +15,8 @@ from sojourn.pool.decisions.terms import key_of
 from sojourn.service.backend import Backend
 from sojourn.service.failures import Refused, Status
 from sojourn.service.inference import ModelRef
-from sojourn.service.lives import Lives, Model, not_found
+from sojourn.service.lives import Lives
+from sojourn.service.models import Model, not_found
 from sojourn.service.rules import ModelRules, as_rules, keep_seconds
 from sojourn.service.served import ModelMetadata, Served, Use, VersionState, VersionStatus, clock
 from sojourn.service.signatures import (

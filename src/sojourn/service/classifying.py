@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from sojourn.service.failures import Refused, Status
-from sojourn.service.grpc.elements import invalid
+from sojourn.service.failures import Refused, Status, invalid
 from sojourn.service.handler import Handler
 from sojourn.service.inference import Answer, Inference, ModelRef
 from sojourn.values import Signature

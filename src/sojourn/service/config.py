@@ -178,7 +178,8 @@ class _Reader:
         for name, value in values.items():
             path = (*where, name)
             if name not in fields:
-                self._add(path, f"no such setting: {name!r}{_nearest(name, fields)}")
+                known = fields if where else (*fields, "models", "defaults")
+                self._add(path, f"no such setting: {name!r}{_nearest(name, known)}")
                 continue
             try:
                 msgspec.convert(value, fields[name].type)
@@ -263,10 +264,13 @@ def _find_lines(text: str) -> dict[Path, int]:
         header = _HEADER.fullmatch(line)
         key = None if header else _KEY.match(line)
         if header:
-            table = _parts(header[1])
-            found.setdefault(table, number)
+            table = path = _parts(header[1])
         elif key:
-            found.setdefault((*table, *_parts(key[1])), number)
+            path = (*table, *_parts(key[1]))
+        else:
+            continue
+        for end in range(1, len(path) + 1):  # [models.a] is where `models` begins, too
+            found.setdefault(path[:end], number)
     return found
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import ml_dtypes
 import numpy as np
 
-from sojourn.service.failures import Refused, Status
+from sojourn.service.failures import Refused, Status, invalid
 
 BYTES = "BYTES"
 DTYPES: dict[str, np.dtype] = {
@@ -33,7 +33,7 @@ def dtype_of(datatype: str, name: str) -> np.dtype:
     try:
         return DTYPES[datatype]
     except KeyError:
-        raise _wrong(f"input {name!r}: unknown datatype {datatype[:40]!r}") from None
+        raise invalid(f"input {name!r}: unknown datatype {datatype[:40]!r}") from None
 
 
 def datatype_of(array: np.ndarray, name: str) -> str:
@@ -64,7 +64,7 @@ def checked_shape(shape: Sequence[int], name: str) -> tuple[int, ...]:
     """A shape that an array can have."""
     # A long one is not looked at further, and above all not remembered.
     if len(shape) > MOST_DIMENSIONS or not _is_possible(known := tuple(shape)):
-        raise _wrong(f"input {name!r}: no array has the shape {list(shape[:10])}")
+        raise invalid(f"input {name!r}: no array has the shape {list(shape[:10])}")
     return known
 
 
@@ -83,7 +83,7 @@ def from_raw(
     if datatype == BYTES:
         return strings_from_raw(raw, count, name).reshape(shape)
     if len(raw) != count * dtype.itemsize:
-        raise _wrong(
+        raise invalid(
             f"input {name!r}: {datatype} {list(shape)} has {count * dtype.itemsize} bytes, "
             f"got {len(raw)}"
         )
@@ -93,7 +93,7 @@ def from_raw(
 def on_bytes(raw: bytes | memoryview, dtype: np.dtype, name: str) -> np.ndarray:
     """An array that refers to these bytes."""
     if dtype.kind == "b" and len(raw) and np.frombuffer(raw, np.uint8).max() > 1:
-        raise _wrong(f"input {name!r}: a boolean must be a byte of 0 or 1")
+        raise invalid(f"input {name!r}: a boolean must be a byte of 0 or 1")
     return np.frombuffer(raw, dtype)
 
 
@@ -101,7 +101,7 @@ def strings_from_raw(raw: bytes | memoryview, count: int, name: str) -> np.ndarr
     """Strings, each behind its length."""
     view = memoryview(raw)
     if count * 4 > len(view):  # before anything is allocated for them
-        raise _wrong(f"input {name!r}: {count} strings do not fit into {len(view)} bytes")
+        raise invalid(f"input {name!r}: {count} strings do not fit into {len(view)} bytes")
     found = np.empty(count, object)
     at = 0
     for i in range(count):
@@ -109,10 +109,10 @@ def strings_from_raw(raw: bytes | memoryview, count: int, name: str) -> np.ndarr
         length = int.from_bytes(view[at:end], "little")
         at = end + length
         if end > len(view) or at > len(view):
-            raise _wrong(f"input {name!r}: string {i} reaches beyond the data")
+            raise invalid(f"input {name!r}: string {i} reaches beyond the data")
         found[i] = bytes(view[end:at])
     if at != len(view):
-        raise _wrong(f"input {name!r}: {len(view) - at} bytes too many")
+        raise invalid(f"input {name!r}: {len(view) - at} bytes too many")
     return found
 
 
@@ -138,7 +138,3 @@ def from_base64(encoded: str) -> bytes:
         return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
     except ValueError:
         raise ValueError("what is given as b64 is not base64") from None
-
-
-def _wrong(message: str) -> Refused:
-    return Refused(Status.INVALID_ARGUMENT, message)

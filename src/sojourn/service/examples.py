@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sojourn.service.datatypes import from_base64
-from sojourn.service.grpc.elements import invalid
+from sojourn.service.failures import invalid
 from sojourn.service.grpc.messages import TENSORS
 
 _INT64 = range(-(2**63), 2**63)

@@ -48,6 +48,11 @@ class Refused(errors.SojournError):
         self.retry_after = retry_after  # seconds, where trying again makes sense
 
 
+def invalid(message: str) -> Refused:
+    """What the client sent cannot be used."""
+    return Refused(Status.INVALID_ARGUMENT, message)
+
+
 @contextlib.contextmanager
 def refusing() -> Iterator[None]:
     """What goes wrong in the block is raised as Refused."""

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from sojourn.errors import ModelError
 from sojourn.kinds import KINDS
 from sojourn.kinds.paths import recognise
+from sojourn.service.versions import number_in
 
 _SUFFIXES = tuple(suffix for kind in KINDS.values() for suffix in kind.suffixes)
 
@@ -39,10 +40,11 @@ def find_versions(path: str) -> dict[int, str]:
     """The models in the numbered folders below `path`, by their numbers."""
     found = {}
     for entry in _entries(path):
-        if entry.isascii() and entry.isdigit() and not entry.startswith("0"):
+        number = None if entry.startswith("0") else number_in(entry)
+        if number is not None:
             model = _model_in(os.path.join(path, entry))
             if model is not None:
-                found[int(entry)] = model
+                found[number] = model
     return found
 
 

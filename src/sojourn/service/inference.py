@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sojourn.service.failures import Refused, Status
+from sojourn.service.failures import invalid
 from sojourn.service.rules import parse_duration
 
 
@@ -71,7 +71,7 @@ def check_parameters(given: Mapping[str, object], tensor: str = "") -> None:
     for name in _NOT_OFFERED_OF_TENSORS if tensor else _NOT_OFFERED:
         if given.get(name):
             of = f"{tensor}: " if tensor else ""
-            raise Refused(Status.INVALID_ARGUMENT, f"{of}{name} is not offered here")
+            raise invalid(f"{of}{name} is not offered here")
 
 
 def keep_alive_of(given: object) -> float | None:
@@ -81,4 +81,4 @@ def keep_alive_of(given: object) -> float | None:
     try:
         return parse_duration("keep_alive", given)
     except (ValueError, OverflowError) as error:
-        raise Refused(Status.INVALID_ARGUMENT, str(error)) from None
+        raise invalid(str(error)) from None

@@ -29,6 +29,10 @@ class Client(Protocol):
     def abort(self) -> None:
         """End now."""
 
+    @property
+    def unread_bytes(self) -> int:
+        """Of answers that the client has not taken yet."""
+
 
 C = TypeVar("C", bound=Client)
 
@@ -122,8 +126,11 @@ class Listener(Generic[C]):
 
     def _look(self) -> None:
         self._common.now = now = time.monotonic()
+        unread = 0
         for connection in list(self.connections):
             connection.look(now)
+            unread += connection.unread_bytes
+        self._common.unread_bytes = unread
         if self._look_too is not None:
             self._look_too(now)
         self._looking = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look)

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sojourn.errors import OutOfMemory, SessionBroken
+from sojourn.service.asking import Ask, latest, too_late
 from sojourn.service.batching import Costs, Line
 from sojourn.service.catalogue import Catalogue
 from sojourn.service.failures import Refused, Status, refusal
@@ -41,39 +42,6 @@ _log = logging.getLogger("sojourn.service")
 
 class _Full(Refused):
     """As many requests wait as may."""
-
-
-class Ask:
-    """One request that waits or is under way."""
-
-    __slots__ = ("arrays", "arrived", "deadline", "future", "is_repeated", "key", "rows", "target")
-
-    def __init__(
-        self, target: Target, arrays: list[np.ndarray], arrived: float, deadline: float | None
-    ) -> None:
-        self.target = target
-        self.arrays = arrays
-        self.key, self.rows = target.key(arrays)
-        self.arrived = arrived
-        self.deadline = deadline
-        self.is_repeated = False
-        self.future: asyncio.Future[Outputs] = asyncio.get_running_loop().create_future()
-
-    def rekey(self, target: Target) -> None:
-        """It can be joined from now on, if it is for this target, which is known to be pure."""
-        if self.target is target:
-            self.key, self.rows = target.key(self.arrays)
-
-    def is_wanted(self) -> bool:
-        """Whether somebody still waits for it: neither has the client left, nor is it too late."""
-        return not self.future.done()
-
-    def fail(self, error: BaseException) -> None:
-        if not self.future.done():
-            self.future.set_exception(refusal(error))
-
-    def expire(self) -> None:
-        self.fail(too_late())
 
 
 class ModelQueue:
@@ -273,7 +241,7 @@ class ModelQueue:
             while batch:
                 session = None
                 try:
-                    deadline = _latest([ask.deadline for ask in batch])
+                    deadline = latest(batch)
                     async with self._catalogue.session(self.served, deadline) as session:
                         until = clock() + _HOLD_SECONDS
                         # Opening it may have taken too long for some, or for all.
@@ -339,7 +307,7 @@ class ModelQueue:
             raise NoRows  # that was found while they waited
         requests = [ask.arrays for ask in batch]
         feeds = feeds_of(target, requests)
-        deadline = _latest([ask.deadline for ask in batch])
+        deadline = latest(batch)
         timeout = None if deadline is None else max(0.0, deadline - began)
         values = await session.arun(target.fetches, feeds, timeout=timeout)
         seconds = clock() - began
@@ -394,19 +362,5 @@ class ModelQueue:
             await asyncio.wait(list(self._tasks))
 
 
-def too_late() -> Refused:
-    return Refused(Status.DEADLINE_EXCEEDED, "the request's time was up before it was run")
-
-
 def _stopping() -> Refused:
     return Refused(Status.UNAVAILABLE, "the server is being stopped", 1.0)
-
-
-def _latest(deadlines: Sequence[float | None]) -> float | None:
-    """None if one of them has all the time there is."""
-    latest = 0.0
-    for deadline in deadlines:
-        if deadline is None:
-            return None
-        latest = max(latest, deadline)
-    return latest

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sojourn.service.failures import Refused, Status
+from sojourn.service.failures import Refused, invalid
 from sojourn.service.proving import Proof
 from sojourn.service.signatures import CallSignature
 from sojourn.session.feeding import ANY, as_array
@@ -83,9 +83,7 @@ class Target:
         return tuple(key), rows
 
     def _wrong(self, what: str) -> Refused:
-        return Refused(
-            Status.INVALID_ARGUMENT, f"{what}; signature {self._call.name!r} is {self._call.spec}"
-        )
+        return invalid(f"{what}; signature {self._call.name!r} is {self._call.spec}")
 
 
 def _has_rows(spec: TensorSpec) -> bool:
@@ -115,8 +113,7 @@ class Targets:
         known = call.spec.outputs
         for name in outputs or ():
             if name not in known:
-                raise Refused(
-                    Status.INVALID_ARGUMENT,
+                raise invalid(
                     f"there is no output {name!r}; signature {call.name!r} is {call.spec}",
                 )
         wanted = tuple(name for name in known if not outputs or name in outputs)

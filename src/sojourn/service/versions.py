@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from sojourn.values import arguments
 
+_LARGEST = 2**63 - 1  # that every protocol can say: such as the time in nanoseconds
 _LATEST = re.compile(r"latest(?: ([1-9][0-9]*))?")
 
 
@@ -31,6 +32,12 @@ class Choice:
         if self.latest is None:
             return "all versions"
         return "the latest version" if self.latest == 1 else f"the latest {self.latest} versions"
+
+
+def number_in(text: str) -> int | None:
+    """The version that is called so; None if none can be."""
+    is_number = text.isascii() and text.isdigit() and len(text) <= len(str(_LARGEST))
+    return int(text) if is_number and int(text) <= _LARGEST else None
 
 
 def parse_choice(text: str | Collection[int]) -> Choice:

@@ -10,7 +10,8 @@ import numpy as np
 
 from sojourn.service import datatypes
 from sojourn.service.datatypes import BYTES
-from sojourn.service.grpc.elements import as_strings, invalid, narrowed
+from sojourn.service.failures import invalid
+from sojourn.service.grpc.elements import as_strings, narrowed
 
 # The field of each datatype, and what it stores. FP16 and BF16 have none: they are sent raw.
 _FIELDS: dict[str, tuple[str, type]] = {

@@ -1,41 +1,23 @@
-"""The gRPC door: it listens, and says who may call what."""
+"""The gRPC door: it listens. What it takes to understand a call is there when a client comes."""
 
 from __future__ import annotations
 
 import asyncio
-import operator
+import functools
+import importlib.util
 import ssl
-import time
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
-from google.protobuf import message_factory
-
-from sojourn.service.access_log import request_id
-from sojourn.service.failures import Refused, Status
-from sojourn.service.grpc import framing
-from sojourn.service.grpc.calls import Service
-from sojourn.service.grpc.exchange import Exchange, Route, Seen, refuse
-from sojourn.service.grpc.health import Health
-from sojourn.service.grpc.kserve import KServe
-from sojourn.service.grpc.messages import REFLECTION, REFLECTION_ALPHA
-from sojourn.service.grpc.reflection import Reflection
-from sojourn.service.grpc.tfserving import Models, Predictions
 from sojourn.service.handler import Handler
-from sojourn.service.http.bodies import Unfolding
 from sojourn.service.http.gate import Gate
 from sojourn.service.http.limits import Common, Limits
-from sojourn.service.http.router import Role
-from sojourn.service.http2.connection import Connection
-from sojourn.service.http2.stream import Stream
 from sojourn.service.listener import Listener
 from sojourn.service.reports import Reports
 from sojourn.service.tokens import Tokens
 
-_MOST_CALLS = 4096  # under way at once; more are refused
-_MOST_CALLS_OF_CONNECTION = 1024
-_MOST_LATE = 64  # calls whose message takes longer than a client may stall
-_MOMENT_SECONDS = 0.001
+if TYPE_CHECKING:
+    from sojourn.service.grpc.dispatch import Dispatch
+    from sojourn.service.http2.connection import Connection
 
 
 class GrpcDoor:
@@ -53,142 +35,55 @@ class GrpcDoor:
     ) -> None:
         self._gate = gate or Gate(Tokens())
         self._reports = reports
-        self._for_admins = for_admins  # whether there is anything for them at this door
-        self._routes: dict[str, Route] = {}
-        self._exchanges: dict[Exchange, None] = {}
+        self._for_admins = for_admins
+        self._handler: Handler | None = None
         self._stops = asyncio.Event()
         self.common = Common(limits or Limits())
-        self.unfolding = Unfolding(self.common.limits.body_bytes, Status.RESOURCE_EXHAUSTED)
-        self.most_streams = _MOST_CALLS_OF_CONNECTION
         self._listener: Listener[Connection] = Listener(
-            address, self.common, tls, lambda: Connection(self), self._look
+            address, self.common, tls, self._connection, self._look
         )
 
     async def start(self, handler: Handler) -> str:
         """Listen; returns the address, with the port that was picked."""
-        for service in self._services(handler):
-            self._routes.update((route.path, route) for route in _routes(service))
+        for needed in ("google.protobuf", "hpack"):  # who lacks one is told now, and no client
+            if importlib.util.find_spec(needed) is None:
+                raise ModuleNotFoundError(f"gRPC needs {needed}, which is not installed")
+        self._handler = handler
         return await self._listener.start()
 
     async def stop(self, grace: float) -> None:
         """Take no more calls, and give those that are under way `grace` seconds."""
         self._stops.set()
-        for exchange in list(self._exchanges):
-            exchange.stop()
+        if self._has_calls:
+            self.calls.wake()
         await self._listener.stop(grace)
-        while self._exchanges:  # some may be called off only when a thread is done
-            await asyncio.sleep(_MOMENT_SECONDS)
+        if self._has_calls:
+            await self.calls.wait_empty()
+
+    @functools.cached_property
+    def calls(self) -> Dispatch:
+        """The calls of its clients. Most servers start before one comes that speaks gRPC, and
+        protobuf and the tables of HTTP/2 would be a tenth of what starting takes."""
+        from sojourn.service.grpc.dispatch import Dispatch
+
+        assert self._handler is not None, "it has been started"
+        return Dispatch(
+            self._listener,
+            self.common,
+            self._handler,
+            self._gate,
+            self._stops,
+            reports=self._reports,
+            for_admins=self._for_admins,
+        )
 
     @property
-    def is_stopping(self) -> bool:
-        """Whether no more calls are taken."""
-        return self._stops.is_set()
+    def _has_calls(self) -> bool:
+        return "calls" in self.__dict__
 
-    def _services(self, handler: Handler) -> list[Service]:
-        offered = [
-            made.service() for made in (KServe(handler), Predictions(handler), Models(handler))
-        ]
-        names = [service.descriptor.full_name for service in offered]
-        files = (REFLECTION, REFLECTION_ALPHA)
-        listed = [f"{file.descriptor.package}.ServerReflection" for file in files]
-        offered.append(Health(handler.is_ready, names, self._stops).service())
-        names += [offered[-1].descriptor.full_name, *listed]
-        return offered + [Reflection(file, names).service() for file in files]
-
-    # -- what connections tell -------------------------------------------------------------------
-
-    def welcome(self, connection: Connection) -> bool:
-        return self._listener.welcome(connection)
-
-    def left(self, connection: Connection) -> None:
-        self._listener.left(connection)
-
-    def begun(self, stream: Stream) -> Exchange | None:
-        """A call has begun to come: who may make it is known before its message."""
-        head = stream.head
-        if head.method != "POST" or not head.fields.get("content-type", "").startswith(
-            "application/grpc"
-        ):
-            stream.answer(framing.NO_GRPC, (), b"")
-            return None
-        fields = head.fields
-        seen = Seen(head.path, stream.peer, fields, request_id(fields.get("x-request-id")))
-        try:
-            route = self._allowed(seen, head.count, head.size)
-            exchange = Exchange(self, stream, route, seen)
-        except Refused as refused:
-            seen.status = refused.status.grpc
-            self._tell(seen)
-            refuse(stream, refused, seen.request_id)
-            return None
-        self._exchanges[exchange] = None
-        return exchange
-
-    def _allowed(self, seen: Seen, count: int, size: int) -> Route:
-        limits = self.common.limits
-        if size > limits.header_bytes or count > limits.headers:
-            raise Refused(
-                Status.RESOURCE_EXHAUSTED,
-                f"a head has at most {limits.header_bytes} bytes and {limits.headers} fields",
-            )
-        route = self._routes.get(seen.path)
-        if route is None:
-            raise Refused(Status.UNIMPLEMENTED, f"there is no method {seen.path[:200]}")
-        if self.is_stopping and route.takes_many:  # it would end before its first message
-            raise Refused(Status.UNAVAILABLE, "the server is being stopped", 1.0)
-        role = route.method.role
-        if role is Role.ADMIN and not self._for_admins:
-            raise Refused(Status.PERMISSION_DENIED, f"{seen.path} is not offered here")
-        self._gate.admit(role, seen.path, seen.metadata, seen.peer)
-        if len(self._exchanges) >= _MOST_CALLS:
-            raise Refused(
-                Status.RESOURCE_EXHAUSTED, f"{_MOST_CALLS} calls are under way already", 1.0
-            )
-        return route
-
-    def over(self, exchange: Exchange, seen: Seen) -> None:
-        """A call has ended."""
-        self._exchanges.pop(exchange, None)
-        self._tell(seen)
+    def _connection(self) -> Connection:
+        return self.calls.connection()
 
     def _look(self, now: float) -> None:
-        """Cut off the calls whose messages have begun and do not come on, and those whose messages
-        have not begun for long if there are many, or if the server waits for them to stop."""
-        late = [exchange for exchange in self._exchanges if exchange.is_late]
-        most = 0 if self.is_stopping else _MOST_LATE
-        stuck = [exchange for exchange in self._exchanges if exchange.is_stuck(now)]
-        for exchange in {*late[: max(0, len(late) - most)], *stuck}:
-            exchange.cut(Refused(Status.DEADLINE_EXCEEDED, "the message took too long to come"))
-
-    def _tell(self, seen: Seen) -> None:
-        if self._reports is not None:
-            self._reports.of_grpc(
-                seen.path,
-                seen.model,
-                seen.status,
-                time.perf_counter() - seen.began,
-                received_bytes=seen.received,
-                sent_bytes=seen.sent,
-                peer=seen.peer,
-                request_id=seen.request_id,
-                metadata=seen.metadata,
-            )
-
-
-def _routes(service: Service) -> list[Route]:
-    routes = []
-    for described in service.descriptor.methods:
-        asked = message_factory.GetMessageClass(described.input_type)
-        path = f"/{service.descriptor.full_name}/{described.name}"
-        method = service.methods[described.name]
-        routes.append(Route(path, method, asked, described.client_streaming, _model_of(asked)))
-    return routes
-
-
-def _model_of(asked: Any) -> Callable[[Any], str]:
-    """How a message of this class names its model."""
-    names = asked.DESCRIPTOR.fields_by_name
-    for field, path in (("model_name",) * 2, ("model_spec", "model_spec.name"), ("name",) * 2):
-        if field in names:
-            return operator.attrgetter(path)
-    return lambda request: ""
+        if self._has_calls:
+            self.calls.look(now)

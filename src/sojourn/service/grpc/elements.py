@@ -7,12 +7,7 @@ from math import prod
 
 import numpy as np
 
-from sojourn.service.failures import Refused, Status
-
-
-def invalid(message: str) -> Refused:
-    """What the client sent cannot be used."""
-    return Refused(Status.INVALID_ARGUMENT, message)
+from sojourn.service.failures import invalid
 
 
 def narrowed(values: np.ndarray, dtype: np.dtype, name: str) -> np.ndarray:

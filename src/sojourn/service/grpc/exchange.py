@@ -10,17 +10,16 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sojourn.service.failures import Refused, Status, refusal
+from sojourn.service.failures import Refused, Status, invalid, refusal
 from sojourn.service.grpc import framing
 from sojourn.service.grpc.calls import Call, Method
 from sojourn.service.grpc.calls import Stream as Streaming
-from sojourn.service.grpc.elements import invalid
 from sojourn.service.grpc.messages import DecodeError
 from sojourn.service.http.limits import Pace
 from sojourn.service.http2.stream import Stream
 
 if TYPE_CHECKING:
-    from sojourn.service.grpc.door import GrpcDoor
+    from sojourn.service.grpc.dispatch import Dispatch
 
 _OK = 0
 _NO_CALL = Call()
@@ -63,8 +62,8 @@ class Seen:
 class Exchange:
     """A call that may be made. It is the reader of its stream."""
 
-    def __init__(self, door: GrpcDoor, stream: Stream, route: Route, seen: Seen) -> None:
-        self._door = door
+    def __init__(self, dispatch: Dispatch, stream: Stream, route: Route, seen: Seen) -> None:
+        self._dispatch = dispatch
         self._stream = stream
         self._route = route
         self._seen = seen
@@ -79,7 +78,7 @@ class Exchange:
         fields = stream.head.fields
         self._coding = framing.coding_of(fields.get("grpc-encoding"))
         self._pace: Pace | None = None  # of a message that has begun to come
-        self._messages = framing.Messages(door.common.limits.body_bytes)
+        self._messages = framing.Messages(dispatch.common.limits.body_bytes)
         deadline: float | None = None
         self._timer: asyncio.TimerHandle | None = None
         timeout = fields.get("grpc-timeout")
@@ -157,7 +156,7 @@ class Exchange:
     @property
     def is_late(self) -> bool:
         """Whether its message has not come for longer than a client may stall."""
-        stall = self._door.common.limits.stall_seconds
+        stall = self._dispatch.common.limits.stall_seconds
         return self._task is None and time.perf_counter() - self._seen.began > stall
 
     def is_stuck(self, now: float) -> bool:
@@ -169,7 +168,7 @@ class Exchange:
         elif self._pace is None:
             self._pace = Pace(now, self._stream.came)
         else:
-            return self._pace.is_too_slow(now, self._stream.came, self._door.common.limits)
+            return self._pace.is_too_slow(now, self._stream.came, self._dispatch.common.limits)
         return False
 
     def stop(self) -> None:
@@ -195,18 +194,18 @@ class Exchange:
 
     def hold(self, count: int) -> None:
         """So many bytes more are held for it, until it ends."""
-        most = self._door.common.limits.body_bytes
+        most = self._dispatch.common.limits.body_bytes
         if count > most:
             raise Refused(Status.RESOURCE_EXHAUSTED, f"a request has at most {most} bytes")
         self._count(count)
 
     def _count(self, count: int) -> None:
         self._held += count
-        self._door.common.hold(count)
+        self._dispatch.common.hold(count)
 
     def _give_back(self, count: int) -> None:
         self._held -= count
-        self._door.common.give_back(count)
+        self._dispatch.common.give_back(count)
 
     # -- answering -------------------------------------------------------------------------------
 
@@ -282,7 +281,7 @@ class Exchange:
                     self._stream.taken()
                 yield request
                 self._give_back(self._held - self._waiting)
-            elif self._stream.has_ended or self._door.is_stopping:
+            elif self._stream.has_ended or self._dispatch.is_stopping:
                 return
             else:
                 more.clear()
@@ -295,7 +294,7 @@ class Exchange:
         if is_compressed:
             if self._coding == "identity":
                 raise invalid("the message is compressed, and its call does not say how")
-            body = await self._door.unfolding.whole(body, self._coding, self._count)
+            body = await self._dispatch.unfolding.whole(body, self._coding, self._count)
         asked = self._route.asked
         try:
             return asked.FromString(body)
@@ -325,7 +324,7 @@ class Exchange:
         self._give_back(self._held)
         self._task = self._stream.reader = None
         self._call = _NO_CALL  # it refers to this, and nothing is to be left to the collector
-        self._door.over(self, self._seen)
+        self._dispatch.over(self, self._seen)
         self._stream.left()
 
 

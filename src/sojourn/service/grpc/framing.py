@@ -8,8 +8,7 @@ import struct
 from collections import deque
 from urllib.parse import quote
 
-from sojourn.service.failures import Refused, Status
-from sojourn.service.grpc.elements import invalid
+from sojourn.service.failures import Refused, Status, invalid
 from sojourn.service.http2.heads import block
 
 CODINGS = ("identity", "deflate", "gzip")  # of messages that come; ours go as they are

@@ -6,20 +6,15 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
-from sojourn._version import __version__
-from sojourn.service.datatypes import datatype_named, dimensions
-from sojourn.service.failures import Refused, Status
+from sojourn.service import kserve_facts as told
+from sojourn.service.failures import Refused, invalid
 from sojourn.service.grpc import contents
 from sojourn.service.grpc.calls import Call, Method, Service, Stream
-from sojourn.service.grpc.elements import invalid
 from sojourn.service.grpc.messages import KSERVE
 from sojourn.service.handler import Handler
 from sojourn.service.http.router import Role
 from sojourn.service.inference import Inference, ModelRef, check_parameters, keep_alive_of
-from sojourn.service.served import VersionState
-from sojourn.service.statistics import ModelStatistics
-
-EXTENSIONS = ("model_repository", "statistics", "model_configuration", "binary_tensor_data")
+from sojourn.service.versions import number_in
 
 
 class KServe:
@@ -79,9 +74,7 @@ class KServe:
         return KSERVE.ServerReadyResponse(ready=self._handler.is_ready())
 
     async def _server_metadata(self, request: Any, call: Call) -> Any:
-        return KSERVE.ServerMetadataResponse(
-            name="sojourn", version=__version__, extensions=EXTENSIONS
-        )
+        return KSERVE.ServerMetadataResponse(**told.SERVER)
 
     async def _model_ready(self, request: Any, call: Call) -> Any:
         ready = self._handler.is_ready(_ref(request.name, request.version))
@@ -89,60 +82,27 @@ class KServe:
 
     async def _model_metadata(self, request: Any, call: Call) -> Any:
         found = await self._handler.metadata(_ref(request.name, request.version), call.deadline)
-        response = KSERVE.ModelMetadataResponse(
-            name=found.name, versions=map(str, found.versions), platform=found.platform
-        )
-        signature = found.usual
-        for listed, specs in (
-            (response.inputs, signature.inputs),
-            (response.outputs, signature.outputs),
-        ):
-            for name, spec in specs.items():
-                listed.add(
-                    name=name, datatype=datatype_named(spec.dtype), shape=dimensions(spec.shape)
-                )
-        return response
+        return KSERVE.ModelMetadataResponse(**told.metadata(found))
 
     async def _model_config(self, request: Any, call: Call) -> Any:
         found = await self._handler.metadata(_ref(request.name, request.version), call.deadline)
-        # A batch size of 0 says that shapes have all their dimensions, the batch's among them.
-        config = KSERVE.ModelConfig(
-            name=found.name, platform=found.platform, backend=found.engine, max_batch_size=0
-        )
-        signature = found.usual
+        config = told.config(found)
         types = KSERVE.descriptor.enum_types_by_name["DataType"].values_by_name
-        for listed, specs in (
-            (config.input, signature.inputs),
-            (config.output, signature.outputs),
-        ):
-            for name, spec in specs.items():
-                kind = datatype_named(spec.dtype)
-                known = types.get("TYPE_STRING" if kind == "BYTES" else f"TYPE_{kind}")
-                number = 0 if known is None else known.number
-                listed.add(name=name, data_type=number, dims=dimensions(spec.shape))
+        for each in (*config["input"], *config["output"]):
+            if each["data_type"] not in types:
+                each["data_type"] = 0
         return KSERVE.ModelConfigResponse(config=config)
 
     async def _statistics(self, request: Any, call: Call) -> Any:
         ref = _ref(request.name, request.version) if request.name else None
-        response = KSERVE.ModelStatisticsResponse()
-        for found in self._handler.statistics_of(ref):
-            _put_statistics(found, response.model_stats.add())
-        return response
+        found = self._handler.statistics_of(ref)
+        return KSERVE.ModelStatisticsResponse(model_stats=map(told.statistics, found))
 
     # -- the repository --------------------------------------------------------------------------
 
     async def _index(self, request: Any, call: Call) -> Any:
-        response = KSERVE.RepositoryIndexResponse()
-        for status in self._handler.statuses():
-            is_ready = status.state is VersionState.AVAILABLE
-            if is_ready or not request.ready:
-                response.models.add(
-                    name=status.name,
-                    version=str(status.version),
-                    state="READY" if is_ready else "UNAVAILABLE",
-                    reason=status.error,
-                )
-        return response
+        found = told.index(self._handler.statuses(), request.ready)
+        return KSERVE.RepositoryIndexResponse(models=found)
 
     async def _load(self, request: Any, call: Call) -> Any:
         if request.parameters:
@@ -158,9 +118,10 @@ class KServe:
 def _ref(name: str, version: str) -> ModelRef:
     if not version:
         return ModelRef(name)
-    if not version.isascii() or not version.isdigit() or len(version) > 18:
-        raise Refused(Status.INVALID_ARGUMENT, f"a version must be a number, not {version[:40]!r}")
-    return ModelRef(name, int(version))
+    number = number_in(version)
+    if number is None:
+        raise invalid(f"a version must be a number, not {version[:40]!r}")
+    return ModelRef(name, number)
 
 
 def _inference(request: Any, call: Call) -> Inference:
@@ -192,21 +153,3 @@ def _values(parameters: Any) -> dict[str, Any]:
         which = given.WhichOneof("parameter_choice")
         found[name] = None if which is None else getattr(given, which)
     return found
-
-
-def _put_statistics(found: ModelStatistics, proto: Any) -> None:
-    proto.name, proto.version = found.name, str(found.version)
-    proto.last_inference = round(found.last_request * 1000)
-    proto.inference_count, proto.execution_count = found.rows, found.steps
-    stats = proto.inference_stats
-    _put_duration(stats.success, found.succeeded, found.request_seconds)
-    _put_duration(stats.fail, found.failed, 0.0)
-    _put_duration(stats.queue, found.succeeded, found.queue_seconds)
-    _put_duration(stats.compute_infer, found.steps, found.step_seconds)
-    for size, batch in sorted(found.batches.items()):
-        listed = proto.batch_stats.add(batch_size=size)
-        _put_duration(listed.compute_infer, batch.count, batch.seconds)
-
-
-def _put_duration(proto: Any, count: int, seconds: float) -> None:
-    proto.count, proto.ns = count, round(seconds * 1e9)

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from sojourn.service.datatypes import as_bytes, checked_shape, on_bytes
-from sojourn.service.failures import Refused, Status
-from sojourn.service.grpc.elements import as_strings, invalid, narrowed
+from sojourn.service.failures import Refused, Status, invalid
+from sojourn.service.grpc.elements import as_strings, narrowed
 from sojourn.service.grpc.messages import TENSORS
 from sojourn.values.dtypes import BY_NAME
 

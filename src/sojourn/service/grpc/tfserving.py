@@ -11,14 +11,13 @@ import numpy as np
 
 from sojourn.service import classifying, examples
 from sojourn.service.classifying import Classified, Regressed, Task
-from sojourn.service.failures import Refused, Status
+from sojourn.service.failures import Refused, Status, invalid
 from sojourn.service.grpc import tensors
 from sojourn.service.grpc.calls import Call, Method, Service
-from sojourn.service.grpc.elements import invalid
 from sojourn.service.grpc.messages import TFSERVING
 from sojourn.service.handler import Handler
 from sojourn.service.http.router import Role
-from sojourn.service.inference import Inference, ModelRef
+from sojourn.service.inference import Answer, Inference, ModelRef
 from sojourn.service.rules import ModelRules
 from sojourn.service.signatures import CallSignature
 from sojourn.values import TensorSpec
@@ -64,10 +63,9 @@ class Predictions:
                 call.request_id,
             )
         )
-        response = TFSERVING.PredictResponse()
+        response = TFSERVING.PredictResponse(model_spec=_spec_of(answer))
         for name, array in answer.outputs.items():
             tensors.from_array(array, response.outputs[name], name)
-        _put_spec(response.model_spec, answer.model, answer.version, answer.signature)
         return response
 
     async def _fill(
@@ -95,19 +93,15 @@ class Predictions:
         answer = await classifying.classify(
             self._handler, _task(request.model_spec, _examples(request.input), call)
         )
-        response = TFSERVING.ClassificationResponse()
-        _put_classes(answer, response.result)
-        _put_spec(response.model_spec, answer.model, answer.version, answer.signature)
-        return response
+        return TFSERVING.ClassificationResponse(
+            model_spec=_spec_of(answer), result=_result_of(answer)
+        )
 
     async def _regress(self, request: Any, call: Call) -> Any:
         answer = await classifying.regress(
             self._handler, _task(request.model_spec, _examples(request.input), call)
         )
-        response = TFSERVING.RegressionResponse()
-        _put_values(answer, response.result)
-        _put_spec(response.model_spec, answer.model, answer.version, answer.signature)
-        return response
+        return TFSERVING.RegressionResponse(model_spec=_spec_of(answer), result=_result_of(answer))
 
     async def _multi_inference(self, request: Any, call: Call) -> Any:
         given = _examples(request.input)
@@ -117,12 +111,9 @@ class Predictions:
         )
         response = TFSERVING.MultiInferenceResponse()
         for answer in answers:
-            result = response.results.add()
-            if isinstance(answer, Classified):
-                _put_classes(answer, result.classification_result)
-            else:
-                _put_values(answer, result.regression_result)
-            _put_spec(result.model_spec, answer.model, answer.version, answer.signature)
+            kind = "classification" if isinstance(answer, Classified) else "regression"
+            result = {f"{kind}_result": _result_of(answer)}
+            response.results.add(model_spec=_spec_of(answer), **result)
         return response
 
     async def _metadata(self, request: Any, call: Call) -> Any:
@@ -135,8 +126,8 @@ class Predictions:
         signatures = TFSERVING.SignatureDefMap()
         for name, signature in found.signatures.items():
             _put_signature(signature, signatures.signature_def[name])
-        response = TFSERVING.GetModelMetadataResponse()
-        _put_spec(response.model_spec, found.name, found.version, "")
+        spec = {"name": found.name, "version": {"value": found.version}}
+        response = TFSERVING.GetModelMetadataResponse(model_spec=spec)
         packed = response.metadata[_SIGNATURES]
         packed.type_url = f"type.googleapis.com/{signatures.DESCRIPTOR.full_name}"
         packed.value = signatures.SerializeToString()
@@ -239,22 +230,17 @@ def _examples(given: Any) -> list[bytes]:
     return examples.with_context(found, listed.context.SerializeToString())
 
 
-def _put_spec(spec: Any, name: str, version: int, signature: str) -> None:
-    spec.name = name
-    spec.version.value = version
-    spec.signature_name = signature
+def _spec_of(answer: Answer | Classified | Regressed) -> dict[str, Any]:
+    """Who has answered."""
+    version = {"value": answer.version}
+    return {"name": answer.model, "version": version, "signature_name": answer.signature}
 
 
-def _put_classes(answer: Classified, result: Any) -> None:
-    for row in answer.rows:
-        listed = result.classifications.add()
-        for label, score in row:
-            listed.classes.add(label=label, score=score)
-
-
-def _put_values(answer: Regressed, result: Any) -> None:
-    for value in answer.values:
-        result.regressions.add(value=value)
+def _result_of(answer: Classified | Regressed) -> dict[str, Any]:
+    if isinstance(answer, Regressed):
+        return {"regressions": [{"value": value} for value in answer.values]}
+    rows = [[{"label": label, "score": score} for label, score in row] for row in answer.rows]
+    return {"classifications": [{"classes": row} for row in rows]}
 
 
 def _put_signature(call: CallSignature, proto: Any) -> None:

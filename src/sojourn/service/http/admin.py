@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from sojourn.service.failures import Refused, Status
+from sojourn.service.failures import Refused, Status, invalid
 from sojourn.service.handler import Handler
 from sojourn.service.http.messages import Request, Response, json_response
 from sojourn.service.http.router import Role, Router
@@ -117,7 +117,7 @@ class Admin:
         asked = request.parameters()
         lines = asked.get("lines", "100")
         if not (lines.isascii() and lines.isdigit() and len(lines) < 10):
-            raise Refused(Status.INVALID_ARGUMENT, "lines must be a whole number")
+            raise invalid("lines must be a whole number")
         count = min(int(lines), KEPT_LINES)
         content_type = "text/plain; charset=utf-8"
         if asked.get("follow") in (None, "0"):
@@ -135,7 +135,7 @@ def _wished(request: Request) -> tuple[str, int | None]:
     try:
         wish = msgspec.json.decode(request.body, type=_Wish) if request.body else _Wish()
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Refused(Status.INVALID_ARGUMENT, f"the request: {error}") from None
+        raise invalid(f"the request: {error}") from None
     return request.parts["name"], wish.version
 
 

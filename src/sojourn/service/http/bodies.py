@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Callable, Iterator
 
 from sojourn.process.aside import aside
-from sojourn.service.failures import Refused, Status
+from sojourn.service.failures import Refused, Status, invalid
 
 _MOST_PARTS = 10_000  # bgzip makes one of 64 KiB
 _FOLDED_BYTES = 2**14  # from here on a body is decompressed on a thread: it may be much larger
@@ -51,11 +51,11 @@ class Unfolding:
             return
         bits = _WINDOW_BITS.get(coding)
         if bits is None:
-            raise Refused(Status.INVALID_ARGUMENT, f"Content-Encoding {coding!r} is not supported")
+            raise invalid(f"Content-Encoding {coding!r} is not supported")
         try:
             yield from _unfolded(body, bits, self._most_bytes, self._too_large)
         except zlib.error as error:
-            raise Refused(Status.INVALID_ARGUMENT, f"the body is not {coding}: {error}") from None
+            raise invalid(f"the body is not {coding}: {error}") from None
 
 
 def _some(pieces: Iterator[bytes]) -> list[bytes]:
@@ -75,15 +75,13 @@ def _unfolded(body: bytes, bits: int, most_bytes: int, too_large: Status) -> Ite
     while at < len(body):  # a gzip body may be several, one behind the other
         parts += 1
         if parts > _MOST_PARTS:
-            raise Refused(
-                Status.INVALID_ARGUMENT, f"a compressed body has at most {_MOST_PARTS} parts"
-            )
+            raise invalid(f"a compressed body has at most {_MOST_PARTS} parts")
         unfolding = zlib.decompressobj(bits)
         while not unfolding.eof:
             # In pieces, for what is behind a part is copied when the part ends.
             fed = body[at : at + _FED_BYTES]
             if not fed:
-                raise Refused(Status.INVALID_ARGUMENT, "the compressed body is cut short")
+                raise invalid("the compressed body is cut short")
             at += len(fed)
             piece = unfolding.decompress(fed, left + 1)
             left -= len(piece)

@@ -16,13 +16,12 @@ import httptools
 from sojourn.service.failures import Refused
 from sojourn.service.http.heads import (
     BODILESS,
-    NAMES,
     UNASKED_BYTES,
     KnownHeads,
     head_of,
-    new_name,
     plain_head,
 )
+from sojourn.service.http.incoming import Incoming, Refusal
 from sojourn.service.http.limits import Common, Pace
 from sojourn.service.http.messages import Request, Response, json_response
 from sojourn.service.http.phases import Phase
@@ -36,7 +35,6 @@ _LAST_SECONDS = 0.2  # ... within these, when the server stops
 _SHOWN_BYTES = 200  # of the path of a request that is refused
 _LARGE_BYTES = 2**14  # from here on a body is not copied behind its head
 _ALSO_TOLD = {401: {"www-authenticate": "Bearer"}, 503: {"retry-after": "1"}}
-_SMALL_BYTES = 2**10  # pieces of a body below are put together: each alone would take far more
 
 
 class Connection(asyncio.Protocol):
@@ -66,16 +64,7 @@ class Connection(asyncio.Protocol):
         self.phase = Phase.IDLE
         self._since = 0.0  # when the phase began
         self._peer = ""
-        # The request that is being read.
-        self._url = b""
-        self._headers: dict[str, str] = {}
-        self._header_count = 0
-        self._named_bytes = 0  # of its headers so far
-        self._head_bytes = 0  # of everything, as long as it is not complete
-        self._pieces: list[bytes | bytearray] = []
-        self._body_bytes = 0
-        self._moved_bytes = 0  # of the body, when more of it came last
-        self._looked_bytes = 0  # of the body, at the last look that found it quick enough
+        self._incoming = Incoming(common.limits)  # the request that is being read
         self._held_bytes = 0  # of all its requests that have no answer yet
         # Requests that have been read.
         self._waiting: deque[tuple[Request, bool]] = deque()
@@ -112,28 +101,28 @@ class Connection(asyncio.Protocol):
         is_between = before is Phase.IDLE or before is Phase.ANSWER
         try:
             if is_between and (known := self._heads.whole(data)) is not None:
-                self._url, request = known
+                self._incoming.url, request = known
                 request.peer = self._peer
                 self._hold(request.size)
                 self._begin(request, keeps=True)
                 return
             self._feed(data)
             if is_between and self.phase is Phase.ANSWER and self._parser.should_keep_alive():
-                self._heads.note(data, self._url, self._request(), self._body_bytes)
+                incoming = self._incoming
+                self._heads.note(data, incoming.url, self._request(), incoming.body_bytes)
+            if self.phase is not Phase.ANSWER:
+                self._incoming.count_unread(len(data), is_body=self.phase is Phase.BODY)
         except httptools.HttpParserUpgrade:
             self._refuse(400, "Malformed request: this is no proxy to CONNECT through")
-        except _Refusal as refusal:
+        except Refusal as refusal:
             self._refuse(*refusal.args)
         except httptools.HttpParserCallbackError as error:
             cause = error.__context__
-            if not isinstance(cause, _Refusal):
+            if not isinstance(cause, Refusal):
                 raise
             self._refuse(*cause.args)
         except httptools.HttpParserError as error:
             self._refuse(400, f"Malformed request: it is not HTTP/1.1: {error}")
-        else:
-            if self.phase is not Phase.ANSWER:
-                self._count(len(data))
 
     def _feed(self, data: bytes | memoryview) -> None:
         while True:
@@ -143,18 +132,9 @@ class Connection(asyncio.Protocol):
             except httptools.HttpParserUpgrade as upgrade:
                 # Read as if it had not offered another protocol: else its body would be none.
                 data = memoryview(data)[upgrade.args[0] :]
-                head = plain_head(self._parser, self._url, self._headers)
+                head = plain_head(self._parser, self._incoming.url, self._incoming.headers)
                 self._parser = httptools.HttpRequestParser(self)
                 self._parser.feed_data(head)
-
-    def _count(self, count: int) -> None:
-        """Bound what the parser keeps by itself: a head that is not complete, or a trailer."""
-        if self.phase is Phase.BODY and self._body_bytes != self._moved_bytes:
-            self._moved_bytes, self._head_bytes = self._body_bytes, 0
-            return
-        self._head_bytes += count
-        if self._head_bytes > self._limits.header_bytes:
-            self._refuse(431, f"a head has at most {self._limits.header_bytes} bytes")
 
     def eof_received(self) -> bool:
         return False  # a client that sends no more is taken to have left
@@ -171,75 +151,38 @@ class Connection(asyncio.Protocol):
     # -- the parser's calls ----------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
-        self._url = b""
-        self._headers = {}
-        self._header_count = 0
-        self._head_bytes = self._named_bytes = 0
-        self._pieces = []
-        self._body_bytes = self._looked_bytes = 0
-        self._moved_bytes = -1  # what came with the end of the head is no trailer
-        self.phase = Phase.HEAD
-        self._since = self._common.now
+        self._incoming = Incoming(self._limits)
+        self._enter(Phase.HEAD)
 
     def on_url(self, url: bytes) -> None:
-        self._url += url
+        self._incoming.url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._header_count += 1
-        if self._header_count > self._limits.headers:
-            raise _Refusal(431, f"a request has at most {self._limits.headers} headers")
-        if self.phase is Phase.BODY:
-            return  # a trailer: what it says was not there when the request was let in
-        self._named_bytes += len(name) + len(value)
-        key = NAMES.get(name) or new_name(name)
-        text = value.decode("latin-1")
-        headers = self._headers
-        # One that is there twice is a list, by the rules of HTTP.
-        headers[key] = f"{headers[key]}, {text}" if key in headers else text
+        self._incoming.add_header(name, value, is_trailer=self.phase is Phase.BODY)
 
     def on_headers_complete(self) -> None:
         if self._parser.should_upgrade():
             return  # it comes again, without that wish
-        limits, headers = self._limits, self._headers
-        if len(self._url) + self._named_bytes > limits.header_bytes:
-            raise _Refusal(431, f"a head has at most {limits.header_bytes} bytes")
-        length = headers.get("content-length")
-        if length is not None and int(length) > limits.body_bytes:
-            raise self._too_large()
-        if headers.get("transfer-encoding", "chunked").lower() != "chunked":
-            raise _Refusal(400, "the only transfer coding that is understood is chunked")
-        if "expect" in headers:
-            if headers["expect"].lower() != "100-continue":
-                raise _Refusal(417, "the only expectation that can be met is 100-continue")
+        self._incoming.check_head()
+        if "expect" in self._incoming.headers:
             self._check_sender()
             if self._serving is None:
                 self._transport.write(_CONTINUE)
         self._enter(Phase.BODY)
 
     def on_body(self, piece: bytes) -> None:
-        count = len(piece)
-        self._body_bytes += count
-        if self._body_bytes > self._limits.body_bytes:
-            raise self._too_large()
-        if self._body_bytes > UNASKED_BYTES >= self._body_bytes - count:
+        count, incoming = len(piece), self._incoming
+        incoming.count(count)
+        if incoming.body_bytes > UNASKED_BYTES >= incoming.body_bytes - count:
             self._check_sender()
         self._hold(count)
-        pieces = self._pieces
-        if count >= _SMALL_BYTES or not pieces:
-            pieces.append(piece)
-        elif isinstance(pieces[-1], bytearray):
-            pieces[-1] += piece
-        else:
-            pieces.append(bytearray(piece))
+        incoming.add(piece)
 
     def on_message_complete(self) -> None:
         if self._parser.should_upgrade():
             return
-        pieces = self._pieces
         request = self._request()
-        request.body = cast(bytes, pieces[0]) if len(pieces) == 1 else b"".join(pieces)
-        request.size = self._body_bytes
-        self._pieces = []
+        request.body, request.size = self._incoming.take_body(), self._incoming.body_bytes
         self._begin(request, self._parser.should_keep_alive())
 
     def _begin(self, request: Request, keeps: bool) -> None:
@@ -253,9 +196,9 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def _request(self) -> Request:
-        path, _, query = self._url.decode("latin-1").partition("?")
+        path, _, query = self._incoming.url.decode("latin-1").partition("?")
         method = self._parser.get_method().decode("latin-1")
-        request = Request(method, path, query, self._headers, peer=self._peer)
+        request = Request(method, path, query, self._incoming.headers, peer=self._peer)
         request.takes_chunks = self._parser.get_http_version() != "1.0"
         return request
 
@@ -264,10 +207,7 @@ class Connection(asyncio.Protocol):
         try:
             self._admit(self._request())
         except Refused as refused:
-            raise _Refusal(refused.status.http, str(refused)) from None
-
-    def _too_large(self) -> _Refusal:
-        return _Refusal(413, f"a body has at most {self._limits.body_bytes} bytes")
+            raise Refusal(refused.status.http, str(refused)) from None
 
     # -- answering -------------------------------------------------------------------------------
 
@@ -310,7 +250,7 @@ class Connection(asyncio.Protocol):
         try:
             self._common.hold(count)
         except Refused as refused:
-            raise _Refusal(refused.status.http, str(refused)) from None
+            raise Refusal(refused.status.http, str(refused)) from None
 
     def _give_back(self, count: int) -> None:
         """So many bytes of bodies are not held any more."""
@@ -359,7 +299,7 @@ class Connection(asyncio.Protocol):
             return
         response = json_response({"error": why}, status, **_ALSO_TOLD.get(status, {}))
         assert isinstance(response.body, bytes)
-        path = self._url.partition(b"?")[0][:_SHOWN_BYTES].decode("latin-1")
+        path = self._incoming.url.partition(b"?")[0][:_SHOWN_BYTES].decode("latin-1")
         request = Request("", path, peer=self._peer)
         self._refused(request, response)
         self._write(request, response, response.body, keeps=False)
@@ -371,7 +311,7 @@ class Connection(asyncio.Protocol):
         is_reading = self.phase not in (Phase.IDLE, Phase.ANSWER) or bool(self._waiting)
         self._enter(Phase.OVER)
         self._waiting.clear()
-        self._pieces = []
+        self._incoming = Incoming(self._limits)
         self._give_back(self._held_bytes)
         if is_reading and self._transport.can_write_eof():
             self._transport.write_eof()
@@ -400,6 +340,11 @@ class Connection(asyncio.Protocol):
         self.phase = phase
         self._since = self._common.now
 
+    @property
+    def unread_bytes(self) -> int:
+        """Of answers that the client has not taken yet."""
+        return self._transport.get_write_buffer_size()
+
     def look(self, now: float) -> None:
         """Cut the client off if it takes too long."""
         limits = self._limits
@@ -412,8 +357,8 @@ class Connection(asyncio.Protocol):
         elif self.phase is Phase.HEAD and seconds > limits.header_seconds:
             self._refuse(408, f"a head takes at most {limits.header_seconds:g} s")
         elif self.phase is Phase.BODY:
-            if self._body_bytes - self._looked_bytes >= limits.slowest_bytes * seconds:
-                self._since, self._looked_bytes = now, self._body_bytes
+            if self._incoming.is_quick(seconds):
+                self._since = now
             elif seconds > limits.stall_seconds:
                 self._refuse(
                     408, f"a body comes with at least {limits.slowest_bytes} bytes a second"
@@ -423,7 +368,3 @@ class Connection(asyncio.Protocol):
             self._transport.close()
         elif self.phase is Phase.OVER and self._serving is None and seconds > _LINGER_SECONDS:
             self.abort()
-
-
-class _Refusal(Exception):
-    """A request that cannot be read on: the status and why."""

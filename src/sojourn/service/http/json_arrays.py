@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from sojourn.service.datatypes import MOST_DIMENSIONS, from_base64
-from sojourn.service.failures import Refused, Status
+from sojourn.service.failures import Refused, Status, invalid
 from sojourn.service.http.json_numbers import fractions
 
 _integers = msgspec.json.Decoder(list[int])
@@ -52,7 +52,7 @@ def _lenient(body: bytes, error: Exception) -> Any:
 def refuse_json(error: Exception) -> NoReturn:
     """Say what is wrong with a body that is not JSON."""
     why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-    raise Refused(Status.INVALID_ARGUMENT, f"JSON Parse Error: {why}") from None
+    raise invalid(f"JSON Parse Error: {why}") from None
 
 
 def from_data(
@@ -78,8 +78,7 @@ def shaped(array: np.ndarray, shape: tuple[int, ...], name: str) -> np.ndarray:
     if array.shape == shape:
         return array
     if array.ndim > 1 or array.size != math.prod(shape):
-        raise Refused(
-            Status.INVALID_ARGUMENT,
+        raise invalid(
             f"input {name!r}: the data has the shape {list(array.shape)}, not {list(shape)}",
         )
     return array.reshape(shape)
@@ -108,11 +107,9 @@ def as_array(values: Any, dtype: np.dtype, name: str) -> np.ndarray:
         with np.errstate(over="raise"):
             return array.astype(dtype)
     except (FloatingPointError, OverflowError):
-        raise Refused(
-            Status.INVALID_ARGUMENT, f"input {name!r}: a number does not fit into {dtype}"
-        ) from None
+        raise invalid(f"input {name!r}: a number does not fit into {dtype}") from None
     except (ValueError, TypeError) as error:
-        raise Refused(Status.INVALID_ARGUMENT, f"input {name!r}: {error}") from None
+        raise invalid(f"input {name!r}: {error}") from None
 
 
 def as_anything(values: Any, name: str) -> np.ndarray:
@@ -121,7 +118,7 @@ def as_anything(values: Any, name: str) -> np.ndarray:
         array = _asarray(values)
         return _strings(values) if array.dtype.kind in "OUS" else array
     except (ValueError, TypeError, OverflowError) as error:
-        raise Refused(Status.INVALID_ARGUMENT, f"input {name!r}: {error}") from None
+        raise invalid(f"input {name!r}: {error}") from None
 
 
 def _asarray(values: Any) -> np.ndarray:

@@ -5,24 +5,22 @@ from __future__ import annotations
 import functools
 import math
 from time import monotonic as clock
-from typing import Any
 
 import numpy as np
 
 from sojourn.service import datatypes
-from sojourn.service.failures import Refused, Status
+from sojourn.service import kserve_facts as told
+from sojourn.service.failures import Refused, Status, invalid
 from sojourn.service.handler import Handler
 from sojourn.service.http import json_arrays
 from sojourn.service.http import kserve_bodies as bodies
 from sojourn.service.http.messages import Request, Response, json_response
 from sojourn.service.http.router import Role, Router
 from sojourn.service.inference import Inference, ModelRef
-from sojourn.service.served import VersionState
-from sojourn.service.statistics import ModelStatistics
+from sojourn.service.versions import number_in
 from sojourn.values import TensorSpec
 
 HEADER_LENGTH = bodies.HEADER_LENGTH.lower()
-EXTENSIONS = ["binary_tensor_data", "model_configuration", "model_repository", "statistics"]
 
 
 class KServe:
@@ -53,9 +51,7 @@ class KServe:
     # -- the server and its models ---------------------------------------------------------------
 
     async def server(self, request: Request) -> Response:
-        from sojourn._version import __version__
-
-        return json_response({"name": "sojourn", "version": __version__, "extensions": EXTENSIONS})
+        return json_response(told.SERVER)
 
     async def live(self, request: Request) -> Response:
         return json_response({"live": True})
@@ -72,57 +68,26 @@ class KServe:
         return json_response(answer, 200 if is_ready else 503)
 
     async def metadata(self, request: Request) -> Response:
-        found = await self._handler.metadata(ref_of(request))
-        signature = found.usual
-        return json_response(
-            {
-                "name": found.name,
-                "versions": [str(version) for version in found.versions],
-                "platform": found.platform,
-                "inputs": _tensors(signature.inputs),
-                "outputs": _tensors(signature.outputs),
-            }
-        )
+        return json_response(told.metadata(await self._handler.metadata(ref_of(request))))
 
     async def config(self, request: Request) -> Response:
-        found = await self._handler.metadata(ref_of(request))
-        signature = found.usual
-        # A batch size of 0 says that shapes have all their dimensions, the batch's among them.
-        return json_response(
-            {
-                "name": found.name,
-                "platform": found.platform,
-                "backend": found.engine,
-                "max_batch_size": 0,
-                "input": _config_tensors(signature.inputs),
-                "output": _config_tensors(signature.outputs),
-            }
-        )
+        return json_response(told.config(await self._handler.metadata(ref_of(request))))
 
     async def statistics(self, request: Request) -> Response:
         found = self._handler.statistics_of(ref_of(request) if request.parts else None)
-        return json_response({"model_stats": [_statistics(each) for each in found]})
+        return json_response({"model_stats": [told.statistics(each) for each in found]})
 
     # -- the repository --------------------------------------------------------------------------
 
     async def index(self, request: Request) -> Response:
         asked = json_arrays.parsed(request.body) if request.body.strip() else {}
         wants_ready = isinstance(asked, dict) and asked.get("ready") is True
-        found = [
-            {
-                "name": status.name,
-                "version": str(status.version),
-                "state": "READY" if status.state is VersionState.AVAILABLE else "UNAVAILABLE",
-                "reason": status.error,
-            }
-            for status in self._handler.statuses()
-        ]
-        return json_response([e for e in found if e["state"] == "READY" or not wants_ready])
+        return json_response(told.index(self._handler.statuses(), wants_ready))
 
     async def load(self, request: Request) -> Response:
         asked = json_arrays.parsed(request.body) if request.body.strip() else {}
         if isinstance(asked, dict) and asked.get("parameters"):
-            raise _wrong("a model is loaded as the server knows it: parameters are not taken")
+            raise invalid("a model is loaded as the server knows it: parameters are not taken")
         await self._handler.load(request.parts["name"])
         return json_response({})
 
@@ -158,7 +123,7 @@ class KServe:
         call, deadline = await self._handler.signature(ref)
         signature = call.spec
         if len(signature.inputs) != 1:
-            raise _wrong(
+            raise invalid(
                 f"a raw body is for models with one input; {ref.name!r} has {len(signature.inputs)}"
             )
         ((name, spec),) = signature.inputs.items()
@@ -179,9 +144,10 @@ def ref_of(request: Request) -> ModelRef:
 def _ref(name: str, version: str | None) -> ModelRef:
     if version is None or version == "":
         return ModelRef(name)
-    if not (version.isascii() and version.isdigit() and len(version) < 19):
+    number = number_in(version)
+    if number is None:
         raise Refused(Status.NOT_FOUND, f"model {name!r} has no version {version[:40]!r}")
-    return ModelRef(name, int(version))
+    return ModelRef(name, number)
 
 
 def _from_body(body: bytes, name: str, spec: TensorSpec) -> np.ndarray:
@@ -193,66 +159,8 @@ def _from_body(body: bytes, name: str, spec: TensorSpec) -> np.ndarray:
         array[0] = body
         return array.reshape([1] * len(shape))
     if shape.count(None) > 1:
-        raise _wrong(f"a raw body does not say the shape of input {name!r}, which is {spec}")
+        raise invalid(f"a raw body does not say the shape of input {name!r}, which is {spec}")
     known = math.prod(dim for dim in shape if dim is not None) * dtype.itemsize
     rest = len(body) // known if known else 0
     filled = tuple(rest if dim is None else dim for dim in shape)
     return datatypes.from_raw(body, datatype, filled, name)
-
-
-def _config_tensors(specs: Any) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": each["name"],
-            "data_type": "TYPE_" + each["datatype"].replace(datatypes.BYTES, "STRING"),
-            "dims": each["shape"],
-        }
-        for each in _tensors(specs)
-    ]
-
-
-def _statistics(of: ModelStatistics) -> dict[str, Any]:
-    def times(count: int, seconds: float) -> dict[str, int]:
-        return {"count": count, "ns": round(seconds * 1e9)}
-
-    return {
-        "name": of.name,
-        "version": str(of.version),
-        "last_inference": round(of.last_request * 1000),
-        "inference_count": of.rows,
-        "execution_count": of.steps,
-        "inference_stats": {
-            "success": times(of.succeeded, of.request_seconds),
-            "fail": times(of.failed, 0.0),
-            "queue": times(of.succeeded, of.queue_seconds),
-            "compute_input": times(of.steps, 0.0),
-            "compute_infer": times(of.steps, of.step_seconds),
-            "compute_output": times(of.steps, 0.0),
-            "cache_hit": times(0, 0.0),
-            "cache_miss": times(0, 0.0),
-        },
-        "batch_stats": [
-            {
-                "batch_size": rows,
-                "compute_input": times(batch.count, 0.0),
-                "compute_infer": times(batch.count, batch.seconds),
-                "compute_output": times(batch.count, 0.0),
-            }
-            for rows, batch in sorted(of.batches.items())
-        ],
-    }
-
-
-def _tensors(specs: Any) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": name,
-            "datatype": datatypes.datatype_named(spec.dtype),
-            "shape": datatypes.dimensions(spec.shape),
-        }
-        for name, spec in specs.items()
-    ]
-
-
-def _wrong(message: str) -> Refused:
-    return Refused(Status.INVALID_ARGUMENT, message)

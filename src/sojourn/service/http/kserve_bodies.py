@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from sojourn.service import datatypes
-from sojourn.service.failures import Refused, Status
+from sojourn.service.failures import invalid
 from sojourn.service.http import json_arrays
 from sojourn.service.http.messages import Response
 from sojourn.service.inference import Answer, check_parameters, keep_alive_of
@@ -76,7 +76,7 @@ class Asked:
             is_plain = dtype.kind in "iuf" and size == math.prod(shape) * dtype.itemsize != 0
             self._inputs.append((name, each.datatype, dtype, shape, size, is_plain, each.data))
             if name in names:
-                raise _wrong(f"input {name!r} is given twice")
+                raise invalid(f"input {name!r} is given twice")
             names.add(name)
 
     def is_raw(self, output: str) -> bool:
@@ -98,14 +98,14 @@ class Asked:
                 continue
             end = at + size
             if end > len(raw):
-                raise _wrong(f"input {name!r}: the body does not have {size} more bytes")
+                raise invalid(f"input {name!r}: the body does not have {size} more bytes")
             if is_plain:
                 arrays[name] = np.ndarray(shape, dtype, raw, at)
             else:
                 arrays[name] = datatypes.from_raw(raw[at:end], datatype, shape, name)
             at = end
         if at != len(raw):
-            raise _wrong(f"{len(raw) - at} bytes behind the inputs belong to none of them")
+            raise invalid(f"{len(raw) - at} bytes behind the inputs belong to none of them")
         return arrays
 
 
@@ -120,10 +120,10 @@ def in_json(body: bytes) -> tuple[Asked, memoryview]:
 def in_bytes(body: bytes, header_length: str) -> tuple[Asked, memoryview]:
     """A request whose tensors, or some, lie behind its head; and the bytes there."""
     if not (header_length.isascii() and header_length.isdigit() and len(header_length) < 19):
-        raise _wrong(f"{HEADER_LENGTH} must be between 0 and the length of the body")
+        raise invalid(f"{HEADER_LENGTH} must be between 0 and the length of the body")
     length = int(header_length)
     if length > len(body):
-        raise _wrong(f"{HEADER_LENGTH} must be between 0 and the length of the body")
+        raise invalid(f"{HEADER_LENGTH} must be between 0 and the length of the body")
     head = body[:length]
     asked = _asked_before.get(head)
     if asked is None:
@@ -139,7 +139,7 @@ def _parsed(text: bytes) -> _Body:
     try:
         return _bodies.decode(text)
     except msgspec.ValidationError as error:
-        raise _wrong(f"the request: {error}") from None
+        raise invalid(f"the request: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         if b"NaN" in text or b"Infinity" in text:
             return _with_special_numbers(text)
@@ -153,7 +153,7 @@ def _with_special_numbers(text: bytes) -> _Body:
         arrays = [each.pop("data", None) for each in values["inputs"]]
         body = msgspec.convert(values, _Body)
     except (msgspec.ValidationError, AttributeError, KeyError, TypeError) as error:
-        raise _wrong(f"the request: {error}") from None
+        raise invalid(f"the request: {error}") from None
     for each, data in zip(body.inputs, arrays, strict=True):
         each.data = msgspec.Raw() if data is None else cast(msgspec.Raw, json_arrays.Parsed(data))
     return body
@@ -164,7 +164,7 @@ def _seconds(timeout: Any) -> float | None:
     if timeout is None or timeout == 0:
         return None
     if type(timeout) is not int or timeout < 0:
-        raise _wrong("timeout must be a number of microseconds")
+        raise invalid("timeout must be a number of microseconds")
     return timeout / 1e6 if timeout < _LONGEST_TIMEOUT else None
 
 
@@ -174,9 +174,9 @@ def _size(given: _Input) -> int | None:
         check_parameters(given.parameters, f"input {given.name!r}")
         size = given.parameters.get("binary_data_size")
     if size is None and not given.data:
-        raise _wrong(f"input {given.name!r} has no data")
+        raise invalid(f"input {given.name!r} has no data")
     if size is not None and (type(size) is not int or size < 0):
-        raise _wrong(f"input {given.name!r}: binary_data_size must be a number of bytes")
+        raise invalid(f"input {given.name!r}: binary_data_size must be a number of bytes")
     return size
 
 
@@ -189,7 +189,7 @@ def _is_raw(output: _Output, default: bool) -> bool:
 def _is_true(parameters: dict[str, Any], name: str, default: bool) -> bool:
     value = parameters.get(name, default)
     if type(value) is not bool:
-        raise _wrong(f"{name} must be true or false")
+        raise invalid(f"{name} must be true or false")
     return value
 
 
@@ -252,7 +252,3 @@ def _head(
         head["id"] = asked.id
     head["outputs"] = entries
     return json_arrays.encoded(head, is_plain)
-
-
-def _wrong(message: str) -> Refused:
-    return Refused(Status.INVALID_ARGUMENT, message)

@@ -13,7 +13,8 @@ class Limits:
     """Beyond these a client is refused or cut off. Sizes in bytes, times in seconds."""
 
     body_bytes: int = 256 * 2**20  # also of what a compressed one unfolds to
-    bodies_bytes: int = 2 * 2**30  # of all requests that are read or wait for their answer
+    # Of all requests that are read or wait for their answer, and of answers that are not read.
+    bodies_bytes: int = 2 * 2**30
     header_bytes: int = 32 * 2**10
     headers: int = 100
     connections: int = 4096
@@ -30,6 +31,7 @@ class Common:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.held_bytes = 0  # of requests that are read or wait for their answer
+        self.unread_bytes = 0  # of answers, when time was last looked at
         self.now = time.monotonic()  # coarse: whoever looks at the connections looks at the clock
 
     def hold(self, count: int, besides: int = 0) -> None:
@@ -37,7 +39,7 @@ class Common:
         same, until they are given back. What the request holds `besides` does not count here."""
         self.held_bytes += count
         most = max(self.limits.bodies_bytes, self.limits.body_bytes)
-        if self.held_bytes - besides > most:
+        if self.held_bytes + self.unread_bytes - besides > most:
             raise Refused(Status.UNAVAILABLE, "the server holds as many requests as it can", 1.0)
 
     def give_back(self, count: int) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from sojourn.service.classifying import Task, classify, regress
 from sojourn.service.examples import from_json, with_context
-from sojourn.service.failures import Refused, Status
+from sojourn.service.failures import invalid
 from sojourn.service.handler import Handler
 from sojourn.service.http import json_arrays
 from sojourn.service.http.json_numbers import in_few_digits
@@ -44,17 +44,13 @@ def _floats(values: list[float]) -> Any:
 def _task(request: Request) -> Task:
     asked = json_arrays.parsed(request.body)
     if not isinstance(asked, dict):
-        raise _wrong("the body must be a JSON object")
+        raise invalid("the body must be a JSON object")
     examples, name = asked.get("examples"), asked.get("signature_name", "")
     if not isinstance(examples, list) or not examples:
-        raise _wrong("'examples' must be a list with at least one example")
+        raise invalid("'examples' must be a list with at least one example")
     if not isinstance(name, str):
-        raise _wrong("'signature_name' must be a string")
+        raise invalid("'signature_name' must be a string")
     serialized = [from_json(example) for example in examples]
     if "context" in asked:
         serialized = with_context(serialized, from_json(asked["context"]))
     return Task(ref_of(request), serialized, name or None, request_id=request.request_id)
-
-
-def _wrong(message: str) -> Refused:
-    return Refused(Status.INVALID_ARGUMENT, message)

@@ -8,7 +8,7 @@ from typing import Any, cast
 import msgspec
 import numpy as np
 
-from sojourn.service.failures import Refused, Status
+from sojourn.service.failures import Refused, Status, invalid
 from sojourn.service.handler import Handler
 from sojourn.service.http import json_arrays
 from sojourn.service.http.json_numbers import fractions, in_few_digits
@@ -16,6 +16,7 @@ from sojourn.service.http.messages import Request, Response, json_response
 from sojourn.service.http.router import Router
 from sojourn.service.inference import Inference, ModelRef, keep_alive_of
 from sojourn.service.served import VersionStatus
+from sojourn.service.versions import number_in
 from sojourn.values import Signature, TensorSpec
 from sojourn.values.dtypes import BY_NAME, STRING
 
@@ -153,9 +154,10 @@ def ref_of(request: Request) -> ModelRef:
     name, version = request.parts["name"], request.parts.get("version")
     if version is None:
         return ModelRef(name, label=request.parts.get("label"))
-    if not (version.isascii() and version.isdigit() and len(version) < 19):
-        raise _wrong(f"Failed to convert version: {version[:40]} to numeric.")
-    return ModelRef(name, int(version))
+    number = number_in(version)
+    if number is None:
+        raise invalid(f"Failed to convert version: {version[:40]} to numeric.")
+    return ModelRef(name, number)
 
 
 # -- requests ------------------------------------------------------------------------------------
@@ -165,12 +167,12 @@ def _parsed(body: bytes) -> _Predict:
     try:
         asked = _predicts.decode(body)
     except msgspec.ValidationError as error:
-        raise _wrong(f"JSON Parse Error: {error}") from None
+        raise invalid(f"JSON Parse Error: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         # What JSON proper lacks is read by another parser, and written as JSON proper has it.
         values = json_arrays.parsed(body)
         if not isinstance(values, dict):
-            raise _wrong("the body must be a JSON object") from None
+            raise invalid("the body must be a JSON object") from None
         asked = _Predict(str(values.get("signature_name", "")))
         asked.keep_alive = keep_alive_of(values.get("keep_alive"))
         asked.instances, asked.inputs = (
@@ -178,7 +180,7 @@ def _parsed(body: bytes) -> _Predict:
             for name in ("instances", "inputs")
         )
     if bool(asked.instances) == bool(asked.inputs):
-        raise _wrong(
+        raise invalid(
             "Not expecting values for both 'instances' and 'inputs'"
             if asked.instances
             else "Missing 'inputs' or 'instances' key"
@@ -195,14 +197,14 @@ def _from_rows(raw: msgspec.Raw, signature: Signature) -> dict[str, np.ndarray]:
             return {name: array}
     rows = json_arrays.parsed(raw)
     if not isinstance(rows, list) or not rows:
-        raise _wrong("'instances' must be a list with at least one element")
+        raise invalid("'instances' must be a list with at least one element")
     if not _is_named(rows[0]):
         name = _only_input(signature)
         return {name: _array(rows, signature.inputs[name], name)}
     names = rows[0].keys()
     for number, row in enumerate(rows):
         if not _is_named(row) or row.keys() != names:
-            raise _wrong(f"instance {number} does not have the same names as the first")
+            raise invalid(f"instance {number} does not have the same names as the first")
     return {
         name: _array([row[name] for row in rows], _spec(signature, name), name) for name in names
     }
@@ -248,14 +250,14 @@ def _is_named(value: Any) -> bool:
 def _only_input(signature: Signature) -> str:
     if len(signature.inputs) != 1:
         names = ", ".join(map(repr, signature.inputs))
-        raise _wrong(f"the model has the inputs {names}: values must be given by name")
+        raise invalid(f"the model has the inputs {names}: values must be given by name")
     return next(iter(signature.inputs))
 
 
 def _spec(signature: Signature, name: str) -> TensorSpec:
     spec = signature.inputs.get(name)
     if spec is None:
-        raise _wrong(f"there is no input {name[:80]!r}: the model is {signature}")
+        raise invalid(f"there is no input {name[:80]!r}: the model is {signature}")
     return spec
 
 
@@ -266,7 +268,7 @@ def _as_rows(outputs: Mapping[str, np.ndarray]) -> list[Any]:
     rows = {len(array) if array.ndim else -1 for array in outputs.values()}
     if len(rows) != 1 or -1 in rows:
         shapes = ", ".join(f"{name}: {list(array.shape)}" for name, array in outputs.items())
-        raise _wrong(f"the outputs have no common number of rows ({shapes}): ask by 'inputs'")
+        raise invalid(f"the outputs have no common number of rows ({shapes}): ask by 'inputs'")
     columns = {name: _listed(name, array) for name, array in outputs.items()}
     if len(columns) == 1:
         return next(iter(columns.values()))
@@ -311,7 +313,3 @@ def _infos(specs: Mapping[str, TensorSpec], tensors: Mapping[str, str]) -> dict[
         }
         for name, spec in specs.items()
     }
-
-
-def _wrong(message: str) -> Refused:
-    return Refused(Status.INVALID_ARGUMENT, message)

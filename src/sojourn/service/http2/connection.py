@@ -12,13 +12,7 @@ from typing import Protocol, cast
 
 from sojourn.service.http.limits import Common, Pace
 from sojourn.service.http2 import frames
-from sojourn.service.http2.frames import (
-    END_STREAM,
-    Code,
-    Http2Error,
-    Setting,
-    StreamError,
-)
+from sojourn.service.http2.frames import END_STREAM, Code, Http2Error, Setting, StreamError
 from sojourn.service.http2.heads import Head, HeadReader
 from sojourn.service.http2.reading import LARGEST_FRAME, FrameReader
 from sojourn.service.http2.sending import Sender
@@ -230,8 +224,8 @@ class Connection(asyncio.Protocol):
         except StreamError as error:
             self._reset(number, error)
 
-    def _spend(self) -> None:
-        self._credit -= 1
+    def _spend(self, count: int = 1) -> None:
+        self._credit -= count
         if self._credit < 0:
             raise Http2Error(Code.ENHANCE_YOUR_CALM, "too many frames that say nothing")
 
@@ -251,7 +245,11 @@ class Connection(asyncio.Protocol):
         # Of one that is there twice the last counts: each takes a look at all streams.
         for name, value in dict(frames.settings_in(content)).items():
             if name == Setting.INITIAL_WINDOW_SIZE:
+                # All that wait are looked at, and what goes of them was not asked for one by one.
+                self._spend(len(self.sender.waiting))
+                sent = self.sender.count
                 self.sender.resize(value, self._streams.all())
+                self.sender.count = sent
             elif name == Setting.MAX_FRAME_SIZE:
                 self.sender.larger_frames(value)
             elif name == Setting.HEADER_TABLE_SIZE:
@@ -278,12 +276,11 @@ class Connection(asyncio.Protocol):
 
     # -- streams ---------------------------------------------------------------------------------
 
-    def _finished(self, stream: Stream, by_an_answer: bool) -> None:
-        """We have ended a stream."""
-        if not stream.has_ended:
+    def _finished(self, stream: Stream) -> None:
+        """A stream has been answered."""
+        if not stream.has_ended:  # the client need not send the rest
             self._streams.note_cut(stream.number)
-            if by_an_answer:  # the client need not send the rest
-                self.sender.write(frames.reset(stream.number, Code.NO_ERROR))
+            self.sender.write(frames.reset(stream.number, Code.NO_ERROR))
         self._over(stream)
 
     def _fault(self, number: int, error: StreamError, flags: int = 0) -> None:
@@ -366,6 +363,11 @@ class Connection(asyncio.Protocol):
     def abort(self) -> None:
         """End it now."""
         self._transport.abort()
+
+    @property
+    def unread_bytes(self) -> int:
+        """Of answers that the client has not taken yet."""
+        return self.sender.unread_bytes
 
     def look(self, now: float) -> None:
         """Cut the client off if it takes too long."""

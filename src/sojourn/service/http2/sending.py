@@ -43,9 +43,9 @@ class Sender:
         transport: asyncio.Transport,
         common: Common,
         stream_window: int,
-        over: Callable[[Stream, bool], None],
+        over: Callable[[Stream], None],
     ) -> None:
-        """`over` is told of each stream that we have ended, and whether by all of its answer."""
+        """`over` is told of each stream whose answer has been sent."""
         self._transport = transport
         self._common = common
         self._over = over
@@ -54,6 +54,9 @@ class Sender:
         self._takes = _FIRST_WINDOW  # what it takes of all streams together
         self._largest = frames.SMALLEST_FRAME
         self.waiting: dict[Stream, None] = {}  # streams that have more than the client takes
+        # Those of them of which it would take more, if it took more of all together: the first is
+        # the next one.
+        self._queue: dict[Stream, None] = {}
         self.is_full = False  # the client does not read
         self._has_ended = False
         self._change = b""  # of the table for heads, that the next one says
@@ -99,18 +102,13 @@ class Sender:
         parts = self._head(stream, flags, head)
         if is_all:
             self._write_parts(parts)
-            self._over(stream, True)
+            self._over(stream)
         else:
             self._send(stream, parts)
 
     def go_on(self, stream: Stream) -> None:
         """Send what fits of a stream."""
         self._send(stream, [])
-
-    def reset(self, stream: Stream, code: Code) -> None:
-        """End a stream without the rest of it."""
-        self.write(frames.reset(stream.number, code))
-        self._over(stream, False)
 
     def _send(self, stream: Stream, parts: list[Piece]) -> None:
         unsent = stream.unsent
@@ -129,7 +127,7 @@ class Sender:
         if unsent:
             self._wait(stream)
         elif self.waiting:
-            self.waiting.pop(stream, None)
+            self._wait_no_more(stream)
         is_whole = not unsent and stream.trailers is not None
         if is_whole:
             trailers = stream.trailers or b""
@@ -137,7 +135,7 @@ class Sender:
             parts += self._head(stream, flags, trailers)
         self._write_parts(parts)
         if is_whole:
-            self._over(stream, True)
+            self._over(stream)
 
     def _head(self, stream: Stream, flags: int, block: bytes) -> list[Piece]:
         if self._change:
@@ -158,6 +156,14 @@ class Sender:
         if stream not in self.waiting:
             self.waiting[stream] = None
             self._time(stream)
+        if stream.takes > 0:
+            self._queue[stream] = None
+        else:
+            self._queue.pop(stream, None)
+
+    def _wait_no_more(self, stream: Stream) -> None:
+        self.waiting.pop(stream, None)
+        self._queue.pop(stream, None)
 
     def _time(self, stream: Stream) -> None:
         stream.pace = Pace(self._common.now, -sum(map(len, stream.unsent)))
@@ -179,13 +185,10 @@ class Sender:
         if self._takes + count > LARGEST_WINDOW:
             raise Http2Error(Code.FLOW_CONTROL_ERROR, "the window is too large")
         self._takes += count
-        for waiting in list(self.waiting):
-            if self._takes <= 0:
-                break
-            self._continue(waiting)
-            if waiting in self.waiting:  # it lets the others go first next time
-                del self.waiting[waiting]
-                self.waiting[waiting] = None
+        while self._queue and self._takes > 0:
+            first = next(iter(self._queue))
+            del self._queue[first]  # it lets the others go first next time
+            self._continue(first)
 
     def larger_frames(self, size: int) -> None:
         """The client takes frames of this size."""
@@ -218,8 +221,14 @@ class Sender:
 
     def forget(self, stream: Stream) -> None:
         """The stream is over: nothing more of it goes."""
-        self.waiting.pop(stream, None)
+        self._wait_no_more(stream)
         stream.unsent.clear()
+
+    @property
+    def unread_bytes(self) -> int:
+        """What the client has not taken yet, of all streams."""
+        waiting = sum(len(piece) for stream in self.waiting for piece in stream.unsent)
+        return self._transport.get_write_buffer_size() + waiting
 
     def too_slow(self, now: float) -> list[Stream]:
         """Streams whose client takes too long to take what is there."""

@@ -112,11 +112,6 @@ class Stream:
             self.trailers = trailers
             self._sender.go_on(self)
 
-    def reset(self, code: Code) -> None:
-        """End it here, whatever is unsent."""
-        if not self.is_over:
-            self._sender.reset(self, code)
-
     async def sent(self) -> None:
         """Returns once the client has room for more."""
         while not self.is_over and (self.unsent or self._sender.is_full):

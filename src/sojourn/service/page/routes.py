@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import hashlib
 import math
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import asdict
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from sojourn.errors import SojournError
 from sojourn.pool.decisions.status import PoolStatus
-from sojourn.service.failures import Refused, Status
+from sojourn.service.failures import Refused, Status, invalid
 from sojourn.service.handler import Failure
 from sojourn.service.http.messages import Request, Response, json_response
 from sojourn.service.http.router import Answering, Role, Router
@@ -57,7 +58,6 @@ class Routes:
         self._page = page
         self._can_act = can_act
         self._actions = Actions(page.handler, page.drain, page.reload)
-        self._files = _read_files()
 
     def add_to(self, router: Router) -> None:
         """Have a router know the paths."""
@@ -99,7 +99,7 @@ class Routes:
 
     async def _file(self, request: Request) -> Response:
         name = request.parts.get("file", "index.html")
-        found = self._files.get(name)
+        found = _files().get(name)
         if found is None:
             raise Refused(Status.NOT_FOUND, f"the page has no file {name!r}")
         body, tag = found
@@ -227,7 +227,7 @@ class Routes:
         try:
             wish = msgspec.json.decode(request.body, type=_Wish)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise Refused(Status.INVALID_ARGUMENT, f"the body: {error}") from None
+            raise invalid(f"the body: {error}") from None
         if not wish.confirmed:
             raise Refused(Status.FAILED_PRECONDITION, "`confirmed` must be true")
         words = await self._actions.perform(request.parts["action"], wish.model, wish.version)
@@ -277,17 +277,17 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = math.nan
     if not 0 < seconds <= 10 * 365 * 86400:
-        raise Refused(Status.INVALID_ARGUMENT, f"seconds must be positive, not {text!r}")
+        raise invalid(f"seconds must be positive, not {text!r}")
     return seconds
 
 
-def _read_files() -> dict[str, tuple[bytes, str]]:
-    """The files of the page by name, each with a tag of its content."""
-    folder = resources.files("sojourn.service.page") / "assets"
+@functools.cache
+def _files() -> dict[str, tuple[bytes, str]]:
+    """The files of the page by name, each with a tag of its content; read when somebody looks."""
+    folder = Path(__file__).with_name("assets")
     found = {}
-    for place in (folder, folder / "vendor"):
-        for file in place.iterdir():
-            if file.name.rpartition(".")[2] in _TYPES:
-                body = file.read_bytes()
-                found[file.name] = (body, f'"{hashlib.sha256(body).hexdigest()[:16]}"')
+    for file in (*folder.iterdir(), *(folder / "vendor").iterdir()):
+        if file.suffix[1:] in _TYPES:
+            body = file.read_bytes()
+            found[file.name] = (body, f'"{hashlib.sha256(body).hexdigest()[:16]}"')
     return found
