@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import psutil
 import ray
 from ray.cluster_utils import Cluster
@@ -28,13 +27,25 @@ import sojourn
 import sojourn.cluster as cluster
 from sojourn.cli.server_client import Client
 
-ONES = np.ones((2, 784), np.float32)
+SUM = "output", {"a": 1, "b": 2}
 SECONDS = 90.0
 
 
 @sojourn.isolated
 def square(x: int) -> int:
     return x * x
+
+
+def counter() -> Any:
+    """A plain function that keeps what it was given."""
+    total = 0.0
+
+    def add(amount: Any) -> float:
+        nonlocal total
+        total += float(amount)
+        return total
+
+    return add
 
 
 def eventually(holds: Callable[[], Any], what: str) -> float:
@@ -145,7 +156,7 @@ class Program:
         found["nodes"] = len(everywhere.status()["nodes"])
         self.add_node("127.0.0.4")
         eventually(lambda: len(everywhere.status()["nodes"]) == 3, "the third node joins")
-        everywhere.register("soft", models.softmax_regression, copies=2, pinned=True)
+        everywhere.register("adder", models.adder, copies=2, pinned=True)
         eventually(lambda: self.copies(everywhere) == 2, "two copies are open")
         found["squares"] = square.map(range(4), on=everywhere, quiet=True)
         found["receipt node"] = square.receipt.node if square.receipt else ""
@@ -156,47 +167,47 @@ class Program:
         found["counts"] = everywhere.counts
 
     def kill_agent(self, everywhere: Any) -> None:
-        with everywhere.lease("soft", timeout=SECONDS) as session:
-            session.run("y", {"x": ONES})
+        with everywhere.lease("adder", timeout=SECONDS) as session:
+            session.run(*SUM)
             worker, begun = session.pid, time.monotonic()
             address = "{}:{}".format(*session.link.facts.address)
             below(self.node_of(session), "ray::AgentActor").kill()
             eventually(lambda: is_gone(worker), "the worker ends with its agent")
             self.found["seconds until the worker was gone"] = time.monotonic() - begun
-            session.run("y", {"x": ONES}, timeout=SECONDS)
+            session.run(*SUM, timeout=SECONDS)
         eventually(lambda: self.has_left(everywhere, address), "the agent is known to be gone")
         eventually(lambda: len(everywhere.status()["nodes"]) == 3, "the agent is back")
         eventually(lambda: self.copies(everywhere) == 2, "its copy is back")
 
     def kill_controller(self, everywhere: Any) -> None:
         epoch = everywhere.status()["epoch"]
-        with everywhere.lease("soft", timeout=SECONDS) as session:
+        with everywhere.lease("adder", timeout=SECONDS) as session:
             worker = session.pid
             [controller] = processes_of("ray::ControllerActor")
             controller.kill()
-            session.run("y", {"x": ONES}, timeout=SECONDS)
+            session.run(*SUM, timeout=SECONDS)
             eventually(lambda: everywhere.status()["epoch"] > epoch, "a later controller")
-            session.run("y", {"x": ONES}, timeout=SECONDS)
+            session.run(*SUM, timeout=SECONDS)
             self.found["worker stayed"] = session.pid == worker
         self.found["copies after the controller"] = self.copies(everywhere)
 
     def lose_head(self, everywhere: Any) -> None:
         """Ray's own books are away for a while. Steps need them not."""
-        everywhere.register("counter", models.counter)
+        everywhere.register("counter", counter)
         with everywhere.lease("counter", timeout=SECONDS) as session:
-            session.run("total", {"amount": 1.0}, timeout=SECONDS)
+            session.run("output", {"amount": 1.0}, timeout=SECONDS)
             worker = session.pid
             self.ray.head_node.kill_gcs_server()
             until, away = time.monotonic() + 3.0, 0
             while time.monotonic() < until:
-                session.run("total", {"amount": 1.0}, timeout=5.0)
+                session.run("output", {"amount": 1.0}, timeout=5.0)
                 away += 1
             self.ray.head_node.start_gcs_server()
             self.found["steps without Ray's head"] = away
             begun = time.monotonic()
             eventually(lambda: answers(everywhere.status), "the controller is reached again")
             self.found["seconds until Ray's head was back"] = time.monotonic() - begun
-            total = session.run("total", {"amount": 0.0}, timeout=SECONDS)
+            total = session.run("output", {"amount": 0.0}, timeout=SECONDS)
             self.found["every step counted once"] = bool(total == 1.0 + away)
             self.found["worker outlived Ray's head"] = session.pid == worker
         everywhere.unregister("counter")
@@ -229,11 +240,11 @@ class Program:
     def shut_down(self) -> None:
         """Ray is shut down under a connection that nobody has closed."""
         everywhere = cluster.connect()
-        everywhere.register("soft", models.softmax_regression, pinned=True)
+        everywhere.register("adder", models.adder, pinned=True)
         eventually(lambda: self.copies(everywhere) == 1, "it is open")
         ray.shutdown()
         try:
-            everywhere.lease("soft", timeout=5)
+            everywhere.lease("adder", timeout=5)
         except sojourn.SojournError as error:
             self.found["after ray.shutdown()"] = str(error)
         everywhere.close()
@@ -247,17 +258,17 @@ class Program:
             while not stop.is_set():
                 begun = time.monotonic()
                 try:
-                    with everywhere.lease("soft", timeout=SECONDS) as session:
-                        session.run("y", {"x": ONES}, timeout=SECONDS)
+                    with everywhere.lease("adder", timeout=SECONDS) as session:
+                        session.run(*SUM, timeout=SECONDS)
                 except Exception as error:
                     errors.append(repr(error))
                 steps[0] += 1
                 slowest[0] = max(slowest[0], time.monotonic() - begun)
 
-        with everywhere.lease("soft", timeout=SECONDS) as session:
+        with everywhere.lease("adder", timeout=SECONDS) as session:
             lost = self.node_of(session)
             if lost is self.ray.head_node:  # which has Ray's own books: take the other copy's
-                with everywhere.lease("soft", timeout=SECONDS) as other:
+                with everywhere.lease("adder", timeout=SECONDS) as other:
                     lost = self.node_of(other)
         callers = [threading.Thread(target=call) for _ in range(4)]
         for caller in callers:
