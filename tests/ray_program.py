@@ -17,17 +17,17 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import psutil
 import ray
 from ray.cluster_utils import Cluster
 
-import models
 import served_models
 import sojourn
 import sojourn.cluster as cluster
 from sojourn.cli.server_client import Client
 
-SUM = "output", {"a": 1, "b": 2}
+FOURS = "y", {"x": np.ones((1, 4), np.float32)}
 SECONDS = 90.0
 
 
@@ -98,6 +98,8 @@ def is_gone(pid: int) -> bool:
 class Program:
     def __init__(self) -> None:
         self.found: dict[str, Any] = {}
+        self.model = pathlib.Path(os.environ["RAY_TMPDIR"]) / "times.onnx"
+        self.model.write_bytes(served_models.times(2))
         options = {"num_cpus": 2, "object_store_memory": 80 * 2**20, "memory": 2**30}
         head = {
             **options,
@@ -156,7 +158,7 @@ class Program:
         found["nodes"] = len(everywhere.status()["nodes"])
         self.add_node("127.0.0.4")
         eventually(lambda: len(everywhere.status()["nodes"]) == 3, "the third node joins")
-        everywhere.register("adder", models.adder, copies=2, pinned=True)
+        everywhere.register("times", self.model, copies=2, pinned=True)
         eventually(lambda: self.copies(everywhere) == 2, "two copies are open")
         found["squares"] = square.map(range(4), on=everywhere, quiet=True)
         found["receipt node"] = square.receipt.node if square.receipt else ""
@@ -167,27 +169,27 @@ class Program:
         found["counts"] = everywhere.counts
 
     def kill_agent(self, everywhere: Any) -> None:
-        with everywhere.lease("adder", timeout=SECONDS) as session:
-            session.run(*SUM)
+        with everywhere.lease("times", timeout=SECONDS) as session:
+            session.run(*FOURS)
             worker, begun = session.pid, time.monotonic()
             address = "{}:{}".format(*session.link.facts.address)
             below(self.node_of(session), "ray::AgentActor").kill()
             eventually(lambda: is_gone(worker), "the worker ends with its agent")
             self.found["seconds until the worker was gone"] = time.monotonic() - begun
-            session.run(*SUM, timeout=SECONDS)
+            session.run(*FOURS, timeout=SECONDS)
         eventually(lambda: self.has_left(everywhere, address), "the agent is known to be gone")
         eventually(lambda: len(everywhere.status()["nodes"]) == 3, "the agent is back")
         eventually(lambda: self.copies(everywhere) == 2, "its copy is back")
 
     def kill_controller(self, everywhere: Any) -> None:
         epoch = everywhere.status()["epoch"]
-        with everywhere.lease("adder", timeout=SECONDS) as session:
+        with everywhere.lease("times", timeout=SECONDS) as session:
             worker = session.pid
             [controller] = processes_of("ray::ControllerActor")
             controller.kill()
-            session.run(*SUM, timeout=SECONDS)
+            session.run(*FOURS, timeout=SECONDS)
             eventually(lambda: everywhere.status()["epoch"] > epoch, "a later controller")
-            session.run(*SUM, timeout=SECONDS)
+            session.run(*FOURS, timeout=SECONDS)
             self.found["worker stayed"] = session.pid == worker
         self.found["copies after the controller"] = self.copies(everywhere)
 
@@ -240,11 +242,11 @@ class Program:
     def shut_down(self) -> None:
         """Ray is shut down under a connection that nobody has closed."""
         everywhere = cluster.connect()
-        everywhere.register("adder", models.adder, pinned=True)
+        everywhere.register("times", self.model, pinned=True)
         eventually(lambda: self.copies(everywhere) == 1, "it is open")
         ray.shutdown()
         try:
-            everywhere.lease("adder", timeout=5)
+            everywhere.lease("times", timeout=5)
         except sojourn.SojournError as error:
             self.found["after ray.shutdown()"] = str(error)
         everywhere.close()
@@ -258,17 +260,17 @@ class Program:
             while not stop.is_set():
                 begun = time.monotonic()
                 try:
-                    with everywhere.lease("adder", timeout=SECONDS) as session:
-                        session.run(*SUM, timeout=SECONDS)
+                    with everywhere.lease("times", timeout=SECONDS) as session:
+                        session.run(*FOURS, timeout=SECONDS)
                 except Exception as error:
                     errors.append(repr(error))
                 steps[0] += 1
                 slowest[0] = max(slowest[0], time.monotonic() - begun)
 
-        with everywhere.lease("adder", timeout=SECONDS) as session:
+        with everywhere.lease("times", timeout=SECONDS) as session:
             lost = self.node_of(session)
             if lost is self.ray.head_node:  # which has Ray's own books: take the other copy's
-                with everywhere.lease("adder", timeout=SECONDS) as other:
+                with everywhere.lease("times", timeout=SECONDS) as other:
                     lost = self.node_of(other)
         callers = [threading.Thread(target=call) for _ in range(4)]
         for caller in callers:
