@@ -149,7 +149,8 @@ def _one_use(pool: sojourn.Pool, chosen: random.Random, kills: threading.Semapho
     with contextlib.suppress(sojourn.SessionBroken), lease:
         before = lease.run(*step)
         if how == "kill" and kills.acquire(blocking=False):
-            os.kill(lease.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # who shares it may have killed it
+                os.kill(lease.pid, signal.SIGKILL)
             with refused(sojourn.SessionBroken):
                 while True:
                     lease.run(*step)

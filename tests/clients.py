@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 from sojourn.probes import processes
 
@@ -25,6 +26,20 @@ import sojourn
 def tell(*words):  # the line at once: other threads tell something too
     print(" ".join(map(str, words)) + "\\n", end="", flush=True)
 """
+
+
+def run_program(
+    *arguments: str | Path, folder: Path | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a Python program of plain functions to its end, with what it told as text."""
+    return subprocess.run(
+        [sys.executable, *arguments],
+        env={**os.environ, "SOJOURN_PRELOAD": "none", **environment},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -134,6 +135,16 @@ class StandIn:
         if name in self.nodes.names:
             self.nodes.names.remove(name)
         self.do(actor.agent.end())
+
+    def evict(self, name: str) -> None:
+        """Have the only copy of a model leave before any report has said that it has changed."""
+
+        async def order() -> None:
+            planner = self.controller._planner
+            copies = list(planner.books.entries[name].copies.values())
+            self.controller._perform(planner._evict([one.id for one in copies], time.monotonic()))
+
+        self.do(order())
 
     def stop_controller(self) -> None:
         """Cancel the controller's tasks at once; the agents keep running."""

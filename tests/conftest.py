@@ -18,6 +18,7 @@ import invariants
 import sojourn
 from sojourn.process import limits
 from sojourn.service import records
+from sojourn.session.conversion import cache, examining
 
 if TYPE_CHECKING:
     from cluster_stand_in import StandIn
@@ -123,6 +124,14 @@ def own_servers(monkeypatch: pytest.MonkeyPatch) -> None:
         return found if is_ours else None
 
     monkeypatch.setattr(records, "_of_process", ours)
+
+
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Converted models go to a folder of this test's own. A moment is enough to time them."""
+    monkeypatch.setenv(cache.FOLDER, str(tmp_path / "cache"))
+    monkeypatch.setattr(examining, "_TIMING_SECONDS", 0.01)
+    return tmp_path / "cache"
 
 
 @pytest.fixture

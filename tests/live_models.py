@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import keras
@@ -129,6 +130,7 @@ def inline() -> None:
 
 
 if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO)  # to which opening a model adds nothing but our own
     keras_models()
     inline()
     functions()

@@ -22,19 +22,30 @@ import psutil
 import ray
 from ray.cluster_utils import Cluster
 
-import models
 import served_models
 import sojourn
 import sojourn.cluster as cluster
 from sojourn.cli.server_client import Client
 
-ONES = np.ones((2, 784), np.float32)
+FOURS = "y", {"x": np.ones((1, 4), np.float32)}
 SECONDS = 90.0
 
 
 @sojourn.isolated
 def square(x: int) -> int:
     return x * x
+
+
+def counter() -> Any:
+    """A plain function that keeps what it was given."""
+    total = 0.0
+
+    def add(amount: Any) -> float:
+        nonlocal total
+        total += float(amount)
+        return total
+
+    return add
 
 
 def eventually(holds: Callable[[], Any], what: str) -> float:
@@ -87,6 +98,8 @@ def is_gone(pid: int) -> bool:
 class Program:
     def __init__(self) -> None:
         self.found: dict[str, Any] = {}
+        self.model = pathlib.Path(os.environ["RAY_TMPDIR"]) / "times.onnx"
+        self.model.write_bytes(served_models.times(2))
         options = {"num_cpus": 2, "object_store_memory": 80 * 2**20, "memory": 2**30}
         head = {
             **options,
@@ -145,7 +158,7 @@ class Program:
         found["nodes"] = len(everywhere.status()["nodes"])
         self.add_node("127.0.0.4")
         eventually(lambda: len(everywhere.status()["nodes"]) == 3, "the third node joins")
-        everywhere.register("soft", models.softmax_regression, copies=2, pinned=True)
+        everywhere.register("times", self.model, copies=2, pinned=True)
         eventually(lambda: self.copies(everywhere) == 2, "two copies are open")
         found["squares"] = square.map(range(4), on=everywhere, quiet=True)
         found["receipt node"] = square.receipt.node if square.receipt else ""
@@ -156,47 +169,47 @@ class Program:
         found["counts"] = everywhere.counts
 
     def kill_agent(self, everywhere: Any) -> None:
-        with everywhere.lease("soft", timeout=SECONDS) as session:
-            session.run("y", {"x": ONES})
+        with everywhere.lease("times", timeout=SECONDS) as session:
+            session.run(*FOURS)
             worker, begun = session.pid, time.monotonic()
             address = "{}:{}".format(*session.link.facts.address)
             below(self.node_of(session), "ray::AgentActor").kill()
             eventually(lambda: is_gone(worker), "the worker ends with its agent")
             self.found["seconds until the worker was gone"] = time.monotonic() - begun
-            session.run("y", {"x": ONES}, timeout=SECONDS)
+            session.run(*FOURS, timeout=SECONDS)
         eventually(lambda: self.has_left(everywhere, address), "the agent is known to be gone")
         eventually(lambda: len(everywhere.status()["nodes"]) == 3, "the agent is back")
         eventually(lambda: self.copies(everywhere) == 2, "its copy is back")
 
     def kill_controller(self, everywhere: Any) -> None:
         epoch = everywhere.status()["epoch"]
-        with everywhere.lease("soft", timeout=SECONDS) as session:
+        with everywhere.lease("times", timeout=SECONDS) as session:
             worker = session.pid
             [controller] = processes_of("ray::ControllerActor")
             controller.kill()
-            session.run("y", {"x": ONES}, timeout=SECONDS)
+            session.run(*FOURS, timeout=SECONDS)
             eventually(lambda: everywhere.status()["epoch"] > epoch, "a later controller")
-            session.run("y", {"x": ONES}, timeout=SECONDS)
+            session.run(*FOURS, timeout=SECONDS)
             self.found["worker stayed"] = session.pid == worker
         self.found["copies after the controller"] = self.copies(everywhere)
 
     def lose_head(self, everywhere: Any) -> None:
         """Stop Ray's own store of the cluster's state for a while. Steps do not need it."""
-        everywhere.register("counter", models.counter)
+        everywhere.register("counter", counter)
         with everywhere.lease("counter", timeout=SECONDS) as session:
-            session.run("total", {"amount": 1.0}, timeout=SECONDS)
+            session.run("output", {"amount": 1.0}, timeout=SECONDS)
             worker = session.pid
             self.ray.head_node.kill_gcs_server()
             until, away = time.monotonic() + 3.0, 0
             while time.monotonic() < until:
-                session.run("total", {"amount": 1.0}, timeout=5.0)
+                session.run("output", {"amount": 1.0}, timeout=5.0)
                 away += 1
             self.ray.head_node.start_gcs_server()
             self.found["steps without Ray's head"] = away
             begun = time.monotonic()
             eventually(lambda: answers(everywhere.status), "the controller is reached again")
             self.found["seconds until Ray's head was back"] = time.monotonic() - begun
-            total = session.run("total", {"amount": 0.0}, timeout=SECONDS)
+            total = session.run("output", {"amount": 0.0}, timeout=SECONDS)
             self.found["every step counted once"] = bool(total == 1.0 + away)
             self.found["worker outlived Ray's head"] = session.pid == worker
         everywhere.unregister("counter")
@@ -229,11 +242,11 @@ class Program:
     def shut_down(self) -> None:
         """Shut Ray down while a connection is still open."""
         everywhere = cluster.connect()
-        everywhere.register("soft", models.softmax_regression, pinned=True)
+        everywhere.register("times", self.model, pinned=True)
         eventually(lambda: self.copies(everywhere) == 1, "it is open")
         ray.shutdown()
         try:
-            everywhere.lease("soft", timeout=5)
+            everywhere.lease("times", timeout=5)
         except sojourn.SojournError as error:
             self.found["after ray.shutdown()"] = str(error)
         everywhere.close()
@@ -247,17 +260,17 @@ class Program:
             while not stop.is_set():
                 begun = time.monotonic()
                 try:
-                    with everywhere.lease("soft", timeout=SECONDS) as session:
-                        session.run("y", {"x": ONES}, timeout=SECONDS)
+                    with everywhere.lease("times", timeout=SECONDS) as session:
+                        session.run(*FOURS, timeout=SECONDS)
                 except Exception as error:
                     errors.append(repr(error))
                 steps[0] += 1
                 slowest[0] = max(slowest[0], time.monotonic() - begun)
 
-        with everywhere.lease("soft", timeout=SECONDS) as session:
+        with everywhere.lease("times", timeout=SECONDS) as session:
             lost = self.node_of(session)
             if lost is self.ray.head_node:  # it must stay: take the other copy's node
-                with everywhere.lease("soft", timeout=SECONDS) as other:
+                with everywhere.lease("times", timeout=SECONDS) as other:
                     lost = self.node_of(other)
         callers = [threading.Thread(target=call) for _ in range(4)]
         for caller in callers:

@@ -9,7 +9,6 @@ import os
 import signal
 import socket
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -122,15 +121,7 @@ def test_a_controller_that_was_replaced_does_not_take_a_node_back(nodes: StandIn
 
 
 def evict(nodes: StandIn, name: str) -> None:
-    """Have the only copy of a model leave, before any report has said that it has changed."""
-
-    async def order() -> None:
-        controller = nodes.controller
-        copies = list(controller._planner.books.entries[name].copies.values())
-        orders = controller._planner._evict([copy.id for copy in copies], time.monotonic())
-        controller._perform(orders)
-
-    nodes.do(order())
+    nodes.evict(name)
     wait_until(lambda: not nodes.controller._planner.books.entries[name].copies)
 
 

@@ -34,6 +34,7 @@ def found() -> dict[str, Any]:
         **os.environ,
         RUN: mark,
         "HOME": short,
+        "SOJOURN_PRELOAD": "none",  # no model is TensorFlow's
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_gcs_storage": "rocksdb",  # so that Ray's head can be lost and come back
         "RAY_gcs_storage_path": f"{short}/gcs",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,16 +22,6 @@ from sojourn.cluster.links import Link
 from test_cluster_fronts import fronts
 
 pytestmark = pytest.mark.usefixtures("zygote")
-
-
-def evict(nodes: StandIn, name: str) -> None:
-    async def order() -> None:
-        controller = nodes.controller
-        copies = list(controller._planner.books.entries[name].copies.values())
-        orders = controller._planner._evict([copy.id for copy in copies], time.monotonic())
-        controller._perform(orders)
-
-    nodes.do(order())
 
 
 def pure() -> Any:
@@ -63,7 +52,7 @@ def test_what_is_parked_late_is_no_state_of_the_next_model_of_that_name(
         return park_now(*given)
 
     monkeypatch.setattr(Agent, "_park_now", slowly)
-    evict(nodes, "counter")
+    nodes.evict("counter")
     assert begun.wait(30)
     leaving = Background(everywhere.unregister, "counter")
     wait_until(lambda: everywhere.status()["models"] == [])
@@ -74,7 +63,7 @@ def test_what_is_parked_late_is_no_state_of_the_next_model_of_that_name(
     with everywhere.lease("counter", timeout=30) as session:
         assert session.run("value") == 0.0
         session.run("total", {"amount": 1.0})
-    evict(nodes, "counter")
+    nodes.evict("counter")
     wait_until(lambda: copies_of(everywhere, "counter") == [])
     with everywhere.lease("counter", timeout=30) as session:
         assert session.run("value") == 1.0

@@ -46,24 +46,31 @@ EXPECTED = {
 }  # fmt: skip
 
 
-def run(*arguments: str) -> str:
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    done = subprocess.run(
-        [sys.executable, "-W", "always::ResourceWarning", *arguments],
-        capture_output=True, text=True, timeout=240, env=environment,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
+AT_EXIT = "session_never_closed.py"
 
 
 @pytest.fixture(scope="module")
-def told() -> Any:
+def printed() -> list[str]:
+    """What all of them told, a line of JSON for each mode, and what was printed at the exit."""
+    names = [*EXPECTED, AT_EXIT]  # the last one's exit is seen
+    of_graphs = [n for n in names if "disable_eager" in (EXAMPLES / n).read_text()]
+    others = [name for name in names if name not in of_graphs]
     runner = str(Path(__file__).parent / "run_examples.py")
-    of_graphs = [n for n in EXPECTED if "disable_eager" in (EXAMPLES / n).read_text()]
-    told = {}
-    for names in (of_graphs, [name for name in EXPECTED if name not in of_graphs]):
-        told |= json.loads(run(runner, *(str(EXAMPLES / name) for name in names)))
-    return told
+    scripts = [
+        name if name == "--" else str(EXAMPLES / name) for name in [*others, "--", *of_graphs]
+    ]
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    done = subprocess.run(
+        [sys.executable, "-W", "always::ResourceWarning", runner, *scripts],
+        capture_output=True, text=True, timeout=240, env=environment,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout.splitlines()
+
+
+@pytest.fixture(scope="module")
+def told(printed: list[str]) -> Any:
+    return json.loads(printed[0]) | json.loads(printed[1])
 
 
 @pytest.mark.parametrize("name", EXPECTED)
@@ -75,6 +82,6 @@ def test_the_example_does_what_its_reader_expects(told: Any, name: str) -> None:
     assert not [w for w in seen["warnings"] if "never closed" in w]
 
 
-def test_a_session_that_is_never_closed_is_closed_at_exit() -> None:
-    printed = run(str(EXAMPLES / "session_never_closed.py")).splitlines()
-    assert printed == ["value: 42", "forgotten: closed, nothing left: True"]
+def test_a_session_that_is_never_closed_is_closed_at_exit(told: Any, printed: list[str]) -> None:
+    assert told[AT_EXIT]["printed"] == ["value: 42"]
+    assert printed[2:] == ["forgotten: closed, nothing left: True"]

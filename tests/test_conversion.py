@@ -22,13 +22,8 @@ from sojourn.session.conversion.choosing import fastest
 from sojourn.session.conversion.inputs import BATCHES, LARGE_BATCH, generated
 from sojourn.values import Signature, TensorSpec
 
+pytestmark = pytest.mark.usefixtures("own_cache")
 X = np.random.default_rng(1).normal(size=(5, 16)).astype(np.float32)
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(cache.FOLDER, str(tmp_path / "cache"))
-    return tmp_path / "cache"
 
 
 @pytest.fixture(scope="module")

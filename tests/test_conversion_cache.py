@@ -28,13 +28,8 @@ from sojourn.session.conversion.converting import Conversion
 from sojourn.session.opening import Blueprint
 from sojourn.values import caller
 
+pytestmark = pytest.mark.usefixtures("own_cache")
 KEY = "a" * 64
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(cache.FOLDER, str(tmp_path / "cache"))
-    return tmp_path / "cache"
 
 
 @pytest.fixture
@@ -400,7 +395,6 @@ def scaled() -> Any:
 def test_a_converted_model_that_is_damaged_is_made_again(
     own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(examining, "_TIMING_SECONDS", 0.01)
     blueprint = Blueprint(scaled, engine="litert")
 
     def weight(session: sojourn.Session) -> float:
@@ -423,7 +417,6 @@ def test_a_converted_model_that_is_damaged_is_made_again(
 def test_a_worker_comes_back_though_the_cache_was_cleared(
     own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(examining, "_TIMING_SECONDS", 0.01)
     with sojourn.open(scaled, engine="litert", restart="from-checkpoint") as session:
         shutil.rmtree(own_cache)
         os.kill(session.pid, signal.SIGKILL)

@@ -14,17 +14,13 @@ import pytest
 
 import sojourn
 from sojourn.errors import SessionClosed, StepTimeout
-from sojourn.session.conversion import cache
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("ai_edge_litert") is None, reason="LiteRT is not installed"
-)
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(cache.FOLDER, str(tmp_path / "cache"))
-    return tmp_path / "cache"
+pytestmark = [
+    pytest.mark.usefixtures("own_cache"),
+    pytest.mark.skipif(
+        importlib.util.find_spec("ai_edge_litert") is None, reason="LiteRT is not installed"
+    ),
+]
 
 
 @pytest.fixture

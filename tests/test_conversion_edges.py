@@ -13,17 +13,12 @@ import pytest
 import sojourn
 from needed import needs_engines
 from sojourn.errors import EngineError, InputError, ModelError
-from sojourn.session.conversion import cache, examining, proof, trying
+from sojourn.session.conversion import proof, trying
 from sojourn.session.conversion.inputs import generated, spoilt
 from sojourn.session.opening import Blueprint
 from sojourn.values import Signature, TensorSpec, caller
 
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(cache.FOLDER, str(tmp_path / "cache"))
-    monkeypatch.setattr(examining, "_TIMING_SECONDS", 0.01)
-    return tmp_path / "cache"
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 # Builders of models; each runs in a worker.

@@ -12,17 +12,12 @@ import pytest
 import sojourn
 from needed import needs_engines
 from sojourn.errors import BudgetExceeded, ModelError
-from sojourn.session.conversion import cache, trying
+from sojourn.session.conversion import trying
 from sojourn.session.conversion.attempt import Attempt
 from sojourn.values import Signature, TensorSpec
 
+pytestmark = pytest.mark.usefixtures("own_cache")
 NEEDS_MORE = "converting and comparing it needs more memory: .*memory='.*' was reached"
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(cache.FOLDER, str(tmp_path / "cache"))
-    return tmp_path / "cache"
 
 
 @pytest.fixture(scope="module")

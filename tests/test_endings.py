@@ -187,7 +187,7 @@ def test_a_worker_killed_while_idle_breaks_the_session_and_says_how(number):
     with sojourn.open(models.adder) as session:
         session.run("output", {"a": 1, "b": 2})
         kill(session.pid, number)
-        wait_until(lambda: not os.path.exists(f"/proc/{session.pid}"))  # a kill takes its time
+        wait_until(lambda: not is_running(session.pid))  # a kill takes its time
         with pytest.raises(sojourn.SessionBroken, match=signal.Signals(number).name):
             session.run("output", {"a": 1, "b": 2})
         assert session.state is State.BROKEN
@@ -372,7 +372,7 @@ def test_killing_the_zygote_harms_no_session_and_the_next_open_gets_a_new_one():
         assert zygote_pid() != old
         assert session.run("total", {"amount": 1.0}) == 3.0
     assert session.receipt.clean
-    wait_until(lambda: not os.path.exists(f"/proc/{session.pid}"))
+    wait_until(lambda: not is_running(session.pid))  # who waits for it now is not ours
 
 
 def test_a_zygote_killed_while_it_imports_is_replaced():

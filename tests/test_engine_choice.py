@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,19 +15,15 @@ from needed import needs_engines
 from sojourn import events
 from sojourn.engines import combined, shortage
 from sojourn.errors import EngineError
-from sojourn.session.conversion import cache, converting, trying
+from sojourn.session.conversion import converting, trying
 from sojourn.session.conversion.candidates import Candidate, Examined
 from sojourn.session.conversion.choosing import Use, fastest, words_for
 from sojourn.session.listing import Lister
 from sojourn.session.opening import Blueprint
 from sojourn.values import TensorSpec, caller
 
+pytestmark = pytest.mark.usefixtures("own_cache")
 X = np.random.default_rng(1).normal(size=(9, 16)).astype(np.float32)
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(cache.FOLDER, str(tmp_path / "cache"))
 
 
 @pytest.fixture

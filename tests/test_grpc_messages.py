@@ -69,18 +69,6 @@ assert tf.make_ndarray(theirs) == 2.5
 """
 
 
-@pytest.mark.parametrize("order", ["ours first", "theirs first"])
-def test_our_messages_and_those_of_tensorflow_live_in_one_process(order):
-    subprocess.run([sys.executable, "-c", PROGRAM, order], check=True, timeout=120)
-
-
-def test_what_we_declare_of_tensorflow_is_what_tensorflow_declares():
-    compared = subprocess.run(
-        [sys.executable, "-c", COMPARE], check=True, timeout=120, capture_output=True, text=True
-    )
-    assert compared.stdout.split() == ["7", "messages", "agree"]
-
-
 COMPARE = """
 from sojourn.service.grpc.messages import TENSORS
 from tensorflow.core.example import example_pb2, feature_pb2
@@ -103,6 +91,13 @@ for value in types.values:
     assert types_pb2.DataType.Value(value.name) == value.number, value.name
 print(count, "messages agree")
 """
+
+
+@pytest.mark.parametrize("order", ["ours first", "theirs first"])
+def test_ours_and_those_of_tensorflow_live_in_one_process_and_declare_the_same(order):
+    program = [sys.executable, "-c", PROGRAM + COMPARE, order]
+    told = subprocess.run(program, check=True, timeout=120, capture_output=True, text=True)
+    assert told.stdout.split() == ["7", "messages", "agree"]
 
 
 def test_reading_them_enters_nothing_into_the_default_pool():

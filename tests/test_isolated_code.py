@@ -6,7 +6,6 @@ import importlib
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -19,6 +18,7 @@ from typing import Any
 import pytest
 
 import sojourn
+from clients import run_program
 from sojourn import imported
 from sojourn.functions.sending import pack_call
 
@@ -254,12 +254,8 @@ def test_what_was_imported_before_sojourn_is_kept_from_its_import_on(tmp_path: P
         "open(before.__file__, 'w').write('half a f(')\n"
         "print(sojourn.isolated(before.f)())\n"
     )
-    environment = {**os.environ, "SOJOURN_PRELOAD": "none", "PYTHONPATH": str(tmp_path)}
-    if "PYTHONPATH" in os.environ:
-        environment["PYTHONPATH"] += os.pathsep + os.environ["PYTHONPATH"]
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True
-    )
+    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
+    done = run_program("-c", program, PYTHONPATH=path)
     assert done.stdout == "as imported\n", done.stderr
 
 
@@ -335,13 +331,7 @@ def test_a_program_that_is_edited_while_it_runs_shows_its_own_source(tmp_path: P
         "open(__file__, 'w').write('# new\\n' * 10)\n"
         "print(isolated())\n"
     )
-    done = subprocess.run(
-        [sys.executable, str(program)],
-        env={**os.environ, "SOJOURN_PRELOAD": "none"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = run_program(program)
     assert done.stdout == repr(("old", "def f():\n    return 'old'\n")) + "\n", done.stderr
 
 
@@ -396,13 +386,7 @@ def test_the_lines_of_what_is_called_are_shown_though_it_is_no_plain_function(
         "    except KeyError as error:\n"
         "        print(error.__cause__)\n"
     )
-    done = subprocess.run(
-        [sys.executable, str(program)],
-        env={**os.environ, "SOJOURN_PRELOAD": "none"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = run_program(program)
     assert "    raise KeyError(1)" in done.stdout.splitlines(), done.stderr
     assert "    raise KeyError(2)" in done.stdout.splitlines(), done.stderr
 
@@ -433,13 +417,7 @@ def test_functions_and_properties_with_a_cache_travel_like_others(tmp_path: Path
         "with sojourn.open(Data().model) as session:\n"
         "    print(session.run('output', {'a': 1}))\n"
     )
-    done = subprocess.run(
-        [sys.executable, str(program)],
-        env={**os.environ, "SOJOURN_PRELOAD": "none"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = run_program(program)
     assert done.stdout.splitlines() == ["(55, 55, 5, 7) 0", "8", "3"], done.stderr
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 
 import sojourn
+from clients import run_program
 from sojourn.process import log_records
 
 pytestmark = pytest.mark.usefixtures("zygote")
@@ -102,17 +102,11 @@ def test_the_last_words_of_a_worker_have_what_it_logged() -> None:
         sojourn.isolated(crash)()
 
 
-def run_program(folder: Path, text: str) -> str:
+def complaints_of(folder: Path, text: str) -> str:
     program = folder / "program.py"
     program.write_text(text)
-    done = subprocess.run(
-        [sys.executable, str(program)],
-        env={**os.environ, "SOJOURN_PRELOAD": "none"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+    done = run_program(program)
+    assert done.returncode == 0, done.stderr
     return done.stderr
 
 
@@ -141,7 +135,7 @@ work()
 def test_who_sets_up_logging_decides_what_is_shown(
     tmp_path: Path, caller: str, worker: str, shown: str
 ) -> None:
-    lines = run_program(tmp_path, WORK.format(caller=caller, worker=worker)).splitlines(True)
+    lines = complaints_of(tmp_path, WORK.format(caller=caller, worker=worker)).splitlines(True)
     assert "".join(line for line in lines if "sojourn" not in line) == shown
 
 

@@ -7,8 +7,6 @@ import copy
 import itertools
 import os
 import pickle
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +16,7 @@ from typing import Any
 import pytest
 
 import sojourn
+from clients import run_program
 from sojourn.probes import processes
 
 pytestmark = pytest.mark.usefixtures("zygote")
@@ -137,16 +136,8 @@ def test_streams_left_open_at_exit_neither_stay_nor_hang(tmp_path: Path) -> None
         "    print(pid)\n"
         "    break\n"
     )
-    environment = {**os.environ, "SOJOURN_PRELOAD": "none"}
-    done = subprocess.run(
-        [sys.executable, "-W", "error", str(program)],
-        capture_output=True,
-        env=environment,
-        timeout=60,
-        check=True,
-        text=True,
-    )
-    assert done.stderr == ""
+    done = run_program("-W", "error", program)
+    assert (done.returncode, done.stderr) == (0, "")
     assert not [pid for pid in done.stdout.split() if Path(f"/proc/{pid}").exists()]
 
 

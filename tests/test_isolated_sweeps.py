@@ -9,7 +9,6 @@ import os
 import pickle
 import re
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -27,6 +26,7 @@ import numpy as np
 import pytest
 
 import sojourn
+from clients import run_program
 from faults.tools import press_when
 from sojourn.functions import items, submitting, sweeping
 from sojourn.functions.options import Options
@@ -188,14 +188,7 @@ assert [found for found in processes.of_client(os.getpid()) if not found.is_zygo
 def test_interrupts_at_random_moments_lose_nothing_and_leave_nothing(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(INTERRUPTED)
-    done = subprocess.run(
-        [sys.executable, str(program)],
-        env={**os.environ, "SOJOURN_PRELOAD": "none"},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
+    done = run_program(program, folder=tmp_path)
     assert done.returncode == 0, done.stderr
 
 
@@ -519,26 +512,11 @@ def test_a_program_that_is_killed_loses_no_result_that_it_had(tmp_path: Path) ->
         "    if os.environ.get('DIE') and done.index == 2:\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    environment = {**os.environ, "SOJOURN_PRELOAD": "none"}
-    killed = subprocess.run(
-        [sys.executable, str(program)],
-        env={**environment, "DIE": "1"},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    killed = run_program(program, folder=tmp_path, DIE="1")
     assert killed.returncode == -signal.SIGKILL
     had = killed.stdout.split()
-    again = subprocess.run(
-        [sys.executable, str(program)],
-        env=environment,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+    again = run_program(program, folder=tmp_path)
+    assert again.returncode == 0, again.stderr
     assert sorted(again.stdout.split()) == ["0", "1", "2", "3", "4", "5"]
     assert again.stdout.split()[: len(had)] == sorted(had)
 
@@ -563,15 +541,9 @@ def test_results_of_an_earlier_run_are_objects_of_the_programs_own_classes(tmp_p
         "assert loss == Outer.Loss(1.0) and isinstance(loss, Outer.Loss), loss\n"
         "assert kind is Kind.GOOD and gone.value == 3\n"
     )
-    environment = {**os.environ, "SOJOURN_PRELOAD": "none"}
     for more in {"ONCE": "1"}, {"ONCE": "1"}, {}:
-        subprocess.run(
-            [sys.executable, str(program)],
-            env={**environment, **more},
-            cwd=tmp_path,
-            timeout=60,
-            check=True,
-        )
+        done = run_program(program, folder=tmp_path, **more)
+        assert done.returncode == 0, done.stderr
 
 
 def test_a_file_of_something_else_is_refused_and_left_alone(tmp_path: Path) -> None:

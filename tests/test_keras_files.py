@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -85,23 +83,3 @@ def test_too_little_memory_for_a_keras_file_is_reported_as_such(folder: Path):
     for memory in ("100MiB", "200MiB", "270MiB"):
         with pytest.raises(sojourn.BudgetExceeded, match=f"memory='{memory}' was reached"):
             sojourn.open(folder / "large.keras", memory=memory)
-
-
-LIVE = """
-import logging
-import keras, sojourn
-
-logging.basicConfig(level=logging.INFO)
-model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(3)])
-with sojourn.open(model):
-    pass
-"""
-
-
-def test_opening_a_live_model_adds_nothing_of_tensorflows_to_the_log():
-    done = subprocess.run(
-        [sys.executable, "-c", LIVE], check=True, capture_output=True, text=True, timeout=120
-    )
-    assert "INFO:sojourn.session:session.ready" in done.stderr
-    assert "INFO:absl" not in done.stderr
-    assert "INFO:tensorflow" not in done.stderr

@@ -17,7 +17,7 @@ LIVE = os.path.join(os.path.dirname(__file__), "live_models.py")
 pytestmark = pytest.mark.usefixtures("zygote")
 
 
-def test_live_models_open_and_give_what_they_give_at_home():
+def test_live_models_open_give_what_they_give_at_home_and_add_nothing_to_tensorflows_log():
     done = subprocess.run(
         [sys.executable, "-W", "error::ResourceWarning", LIVE],
         capture_output=True,
@@ -25,6 +25,9 @@ def test_live_models_open_and_give_what_they_give_at_home():
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.strip().endswith("all is well")
+    assert "INFO:sojourn.session:session.ready" in done.stderr
+    assert "INFO:absl" not in done.stderr
+    assert "INFO:tensorflow" not in done.stderr
 
 
 def keras_model() -> Any:

@@ -335,6 +335,8 @@ def test_axe_finds_nothing_and_pictures_are_taken(
 ) -> None:
     SHOTS.mkdir(parents=True, exist_ok=True)
     path = Path(shutil.copy(day, tmp_path))
+    # What the page is made of is the same in the dark: only its colours are others.
+    rules = "" if scheme == "light" else "{runOnly: ['color-contrast']}"
     with serving(
         Operation(history=str(path)),
         adder=models.adder,
@@ -348,9 +350,10 @@ def test_axe_finds_nothing_and_pictures_are_taken(
             dead = other.pid
         os.kill(dead, signal.SIGKILL)
         with pool.lease("big"):
+            page = look(server, color_scheme=scheme)
+            page.evaluate(AXE)
             for name, (where, ready) in VIEWS.items():
-                page = look(server, where, color_scheme=scheme)
-                page.evaluate(AXE)
+                page.evaluate("where => { location.hash = where }", where)
                 for width, height in ((1440, 900), (820, 1180), (390, 844)):
                     page.set_viewport_size({"width": width, "height": height})
                     page.locator(ready).first.wait_for()
@@ -358,9 +361,8 @@ def test_axe_finds_nothing_and_pictures_are_taken(
                     (SHOTS / f"{name}-{width}-{scheme}.png").write_bytes(taken)
                     wide = page.evaluate("document.documentElement.scrollWidth")
                     assert wide <= width, f"{name} is {wide} wide on a screen of {width}"
-                    found = page.evaluate("axe.run().then(result => result.violations)")
+                    found = page.evaluate(f"axe.run({rules}).then(result => result.violations)")
                     assert words(found) == []
-                page.context.close()
 
 
 def test_everything_is_reached_by_keyboard(look: Any) -> None:

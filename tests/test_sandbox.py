@@ -200,15 +200,7 @@ def change(path: str) -> list[int]:
         lambda: os.setxattr(path, "user.x", b"x"),
         lambda: os.open(os.path.dirname(path), os.O_TMPFILE | os.O_RDWR),
     ]
-    errors = []
-    for way in ways:
-        try:
-            way()
-        except OSError as error:
-            errors.append(error.errno or 0)
-        else:
-            errors.append(0)
-    return errors
+    return [error_of(way) for way in ways]
 
 
 def test_nothing_can_be_written_not_even_the_model_itself(model: Path, secret: Path) -> None:
@@ -430,15 +422,7 @@ def spy(victim: int, address: int) -> list[int]:
         lambda: os.sched_setaffinity(victim, {0}),
         lambda: os.setpriority(os.PRIO_PROCESS, victim, 19),
     ]
-    errors = []
-    for way in ways:
-        try:
-            way()
-        except OSError as error:
-            errors.append(error.errno or 0)
-        else:
-            errors.append(0)
-    return errors
+    return [error_of(way) for way in ways]
 
 
 PARTS = ("mem", "maps", "environ", "fd", "task", "cmdline", "root", "cwd")

@@ -11,7 +11,7 @@ LOSS = Path(__file__).parent.parent / "benchmarks" / "serving_loss.py"
 
 
 def test_every_request_gets_its_own_answer_whatever_is_killed() -> None:
-    options = ["--seconds", "5", "--clients", "32", "--every", "0.5", "--json"]
+    options = ["--seconds", "3", "--clients", "32", "--every", "0.5", "--json"]
     done = subprocess.run(
         [sys.executable, str(LOSS), *options], capture_output=True, text=True, timeout=300
     )

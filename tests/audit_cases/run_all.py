@@ -52,6 +52,13 @@ def main(folder):
             pytest += ["--sojourn-audit"]
             pytest += ["--rootdir", str(HERE), "-c", os.devnull, "--noconftest"]
             arguments = ["audit", "--json", *pytest, str(HERE / f"{case}.py")]
+        elif case == "examples":
+            examples = sorted(HERE.parents[1].glob("examples/session_*.py"))
+            chosen = [
+                e for e in examples if any(w in e.stem for w in ("with_block", "keras", "two"))
+            ]
+            arguments = ["audit", "--json", str(HERE.parent / "run_examples.py")]
+            arguments += map(str, chosen)
         elif case == "blocks":
             arguments = None
         else:

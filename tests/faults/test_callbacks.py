@@ -120,6 +120,8 @@ DROP_IN = """
 judgement.stop()  # TensorFlow's own memory would be found to be left
 del os.environ["SOJOURN_PRELOAD"]
 warnings.simplefilter("ignore")
+assert "tensorflow" not in sys.modules
+sojourn.compat.v1.Session  # which needs it
 import tensorflow as tf
 from tensorflow.python.ops import script_ops
 from sojourn.process.calls import FAILED
