@@ -11,6 +11,7 @@ from typing import Any
 
 import grpc
 import numpy as np
+import uvloop
 from google.protobuf import message_factory
 
 from sojourn.service.failures import Refused, Status
@@ -66,7 +67,7 @@ def connected(address: str, credentials: Any = None, **options: Any) -> Iterator
 @contextlib.contextmanager
 def opened(door: GrpcDoor, handler: Any, grace: float = 1.0) -> Iterator[str]:
     """Start a door on an event loop in a thread of its own, and yield its address."""
-    loop = asyncio.new_event_loop()
+    loop = uvloop.new_event_loop()  # as the server's
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     try:

@@ -377,7 +377,8 @@ def test_a_step_is_the_same_whatever_the_program_does_to_descriptors_and_process
     stand_in: Path, before: str, watched: int
 ) -> None:
     write(stand_in / "steps.py", before + STEP)
-    command = [sys.executable, "-m", "sojourn.cli.main", "audit", "--tf2", "steps.py"]
+    python = [sys.executable, "-W", "ignore::DeprecationWarning"]  # of forks, since Python 3.12
+    command = [*python, "-m", "sojourn.cli.main", "audit", "--tf2", "steps.py"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=stand_in
     ) as running:

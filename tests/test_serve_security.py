@@ -320,7 +320,8 @@ class Authority:
         self._folder = folder
         self.certificate = str(folder / "ca.pem")
         self._openssl("req", "-x509", *_NEW_KEY, "-keyout", "ca.key", "-out", "ca.pem", "-days",
-                      "2", "-subj", "/CN=test authority")  # fmt: skip
+                      "2", "-subj", "/CN=test authority", "-addext",
+                      "keyUsage=critical,keyCertSign,digitalSignature")  # fmt: skip
 
     def issue(self, name: str) -> tuple[str, str]:
         (self._folder / "extensions").write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")

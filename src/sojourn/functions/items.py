@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from functools import partial
+from pathlib import PurePath
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
@@ -102,6 +103,8 @@ def _feed(digest: Any, value: Any) -> None:
         digest.update((value.name or repr(value.value)).encode())  # a flag may have no name
     elif isinstance(value, type | FunctionType | BuiltinFunctionType):
         _feed_name(digest, value)
+    elif isinstance(value, PurePath):  # since Python 3.13 it pickles as the parts it was made from
+        _feed(digest, str(value))
     elif isinstance(value, partial):
         _feed_all(digest, (value.func, value.args, value.keywords))
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -69,7 +68,7 @@ class Catalogue:
     def __init__(self) -> None:
         self._entries: dict[str, Entry] = {}
         self._latest: dict[str, str] = {}  # by name: the key, as far as it was asked for
-        self._numbers = itertools.count(1)
+        self._added = 0
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(tuple(self._entries.values()))
@@ -111,12 +110,13 @@ class Catalogue:
             what = "is still being closed" if before.is_going else "is registered already"
             raise ValueError(f"a model named {model.name!r}, version {model.version}, {what}")
         older = self.versions(model.name)
+        self._added += 1  # before, so that no two have the same number after an interrupt
         entry = Entry(
             model,
             source,
             is_coming,
             older_bytes=older[-1].fresh_bytes if older else None,
-            number=next(self._numbers),
+            number=self._added,
         )
         self._latest.pop(model.name, None)
         self._entries[model.key] = entry
