@@ -125,6 +125,14 @@ def text() -> Any:
     return {"x": x}, {"y": tf.strings.to_number(tf.strings.as_string(x))}
 
 
+def unused() -> Any:
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+    x, z = (v1.placeholder(tf.float32, [None, 3], name=name) for name in "xz")
+    return {"x": x, "z": z}, {"y": x * 2.0}
+
+
 def python() -> Any:
     import tensorflow as tf
 
@@ -231,6 +239,7 @@ def test_a_function_that_is_to_be_compiled_is_converted_too() -> None:
         (halves, "computes with halves"),
         (text, "AsString|StringToNumber"),
         (python, "PyFunc.* keeps or changes state"),
+        (unused, "no output depends on the input 'z'"),
     ],
 )
 def test_what_cannot_be_equal_is_refused_by_the_name_of_the_op(

@@ -30,9 +30,10 @@ _EDGES = (
 )
 _EDGES_AT = 3
 _HALVES = (*(np.arange(-8, 9) / 2), -0.0)
-NOT_FINITE = ((np.nan,), (np.inf, -np.inf))
-# Beyond what is usual: for one that engines part at, smaller ones are still answered.
-HUGE = (1e4, 1e8, 1e16, 1e30)
+NOT_FINITE = ((np.nan,), (np.inf, -np.inf), (np.nan, np.inf, 0.0, -np.inf, 3.4e38))
+# Beyond what is usual: for one that engines part at, smaller ones are still answered. At the end
+# of what floats hold, a root by way of its reciprocal is half as large again.
+HUGE = tuple(float(np.float32(size)) for size in (1e4, 1e8, 1e16, 1e30, 3.4e38))
 _SCALES = {"normal": 1.0, "large": 100.0, "tiny": 1e-6, "zero": 0.0}
 
 
