@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from sojourn.cluster.wire import frames, proving
+from sojourn.cluster.wire import frames
+from sojourn.cluster.wire.proving import Handshake
 from sojourn.cluster.wire.sharing import Sharing
 from sojourn.cluster.wire.words import Opened, Released
 
@@ -33,14 +34,10 @@ class Line:
         self._number = 0
 
     def _prove(self, token: bytes) -> None:
-        ours = proving.hello()
-        self._socket.sendall(ours)
-        theirs = self._exactly(proving.HELLO_BYTES)
-        if not proving.is_hello(theirs):
-            raise frames.BrokenFrame("there is no agent of sojourn at this address")
-        self._socket.sendall(proving.proof(token, b"caller", ours, theirs))
-        if not proving.is_proof(self._exactly(proving.MAC_BYTES), token, b"agent", ours, theirs):
-            raise frames.BrokenFrame("another agent is at this address")
+        handshake = Handshake(token, is_agent=False)
+        self._socket.sendall(handshake.hello)
+        while not handshake.is_proven:
+            self._socket.sendall(handshake.take(self._exactly(handshake.needed_bytes)))
 
     def _exactly(self, count: int) -> bytes:
         data = b""

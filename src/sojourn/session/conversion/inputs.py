@@ -129,7 +129,7 @@ def spoilt(feeds: Feeds, values: Sequence[float], way: int = 0) -> Feeds:
             if way == 1:
                 places = np.arange((n + 1) % max(2, size), size, max(3, size // 2))
             elif way == 2:
-                places = np.flatnonzero(draw.random(size) < 0.3)
+                places = np.flatnonzero(draw.random(size) < 0.5)
             array.reshape(-1)[places] = np.resize(values, len(places))
         found[name] = array
     return found

@@ -120,7 +120,7 @@ def try_out(
             for values in NOT_FINITE
         ]
         large = by_batch[ways[-1]]
-        odd += [(tried.huge, spoilt(large, (size, -size, size / 3), 2)) for size in HUGE]
+        odd += [(tried.huge, spoilt(large, (size, -size, size / 3, 0.0), 2)) for size in HUGE]
     for found, feeds in odd:
         try:
             outputs = run(feeds)
