@@ -43,7 +43,7 @@ class FrameReader(asyncio.BufferedProtocol, ABC):
         self._body = np.empty(0, np.uint8)
         self._filled = 0
         self._is_aborted = False
-        self.sharing: Sharing | None = None
+        self.sharing = Sharing()
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
@@ -148,7 +148,7 @@ class FrameReader(asyncio.BufferedProtocol, ABC):
         return np.empty(size, np.uint8)
 
     @abstractmethod
-    def opener(self) -> frames.Opener | None:
+    def opener(self) -> frames.Opener:
         """Reads arrays that are not in their frame."""
 
     @abstractmethod
@@ -193,30 +193,25 @@ class AgentEnd(FrameReader):
             self._references = sys.getrefcount(last.base)
         return last[:]
 
-    def opener(self) -> frames.Opener | None:
-        return None if self.sharing is None else self.sharing.asked
+    def opener(self) -> frames.Opener:
+        return self.sharing.asked
 
     def take(self, head: Any, arrays: list[np.ndarray]) -> None:
         body = head.body
         if type(body) is Opened:
-            if self.sharing is not None:
-                self.sharing.has_opened(body.number)
+            self.sharing.has_opened(body.number)
         elif type(body) is Released:
-            if self.sharing is not None:
-                self.sharing.has_released(body.files)
+            self.sharing.has_released(body.files)
         else:
             self._serve(self, head.number, body, arrays)
 
     def answer(self, number: int, body: Any, arrays: Sequence[np.ndarray]) -> None:
         """Send what came of a question. Large results are handed over where that can be."""
-        if self.sharing is None or not self.is_open:
-            self.send(number, body, arrays)
-        else:
+        if self.is_open:
             self.send(number, body, arrays, self.sharing.answer(number, arrays))
 
     def connection_lost(self, error: Exception | None) -> None:
-        if self.sharing is not None:
-            self.sharing.close()
+        self.sharing.close()
         self._lost(self)
 
 
@@ -249,9 +244,6 @@ class CallerEnd(FrameReader):
         answer = self._waiting[number] = asyncio.get_running_loop().create_future()
         sharing = self.sharing
         try:
-            if sharing is None or not arrays:
-                self.send(number, body, arrays)
-                return await answer  # type: ignore[no-any-return]
             places, copies = sharing.question(arrays)
             if released := sharing.take_released():
                 self.send(0, Released(released))
@@ -262,8 +254,8 @@ class CallerEnd(FrameReader):
         finally:
             self._waiting.pop(number, None)
 
-    def opener(self) -> frames.Opener | None:
-        return None if self.sharing is None else self.sharing.answered
+    def opener(self) -> frames.Opener:
+        return self.sharing.answered
 
     def take(self, head: Any, arrays: list[np.ndarray]) -> None:
         if head.places:
@@ -280,8 +272,7 @@ class CallerEnd(FrameReader):
         self._fail(error or ConnectionResetError("the agent has closed the connection"))
 
     def _fail(self, error: Exception) -> None:
-        if self.sharing is not None:
-            self.sharing.close()
+        self.sharing.close()
         for waiting in (self.ready, *self._waiting.values()):
             if not waiting.done():
                 waiting.set_exception(error)

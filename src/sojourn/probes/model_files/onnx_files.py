@@ -16,7 +16,7 @@ from pathlib import PurePosixPath
 
 from sojourn.errors import ModelError
 from sojourn.kinds.belongings import plain_file
-from sojourn.probes.model_files.contents import content
+from sojourn.probes.model_files.contents import content, naming
 from sojourn.probes.model_files.ops import READS, RUNS_CODE
 from sojourn.probes.model_files.summary import Finding, ModelSummary, Weight
 from sojourn.probes.model_files.wire import (
@@ -98,10 +98,8 @@ def read_onnx(path: str, known: object = None) -> ModelSummary:
 
 
 def _parsed(path: str) -> OnnxModel:
-    try:
+    with naming(path, "not an ONNX model: "):
         return parse_onnx(content(path))
-    except ModelError as error:
-        raise ModelError(f"{path}: not an ONNX model: {error}") from error
 
 
 def files_of(path: str) -> list[str]:
