@@ -191,6 +191,26 @@ def cut() -> Any:
     return {"x": x, "end": end}, {"y": x[:, :end]}
 
 
+def column() -> Any:
+    """ONNX has no single column of a slice, and takes the first for one that is not there."""
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+    x = v1.placeholder(tf.float32, [None, 9], name="x")
+    at = v1.placeholder(tf.int32, [], name="at")
+    return {"x": x, "at": at}, {"y": x[:, at]}
+
+
+def cut_far() -> Any:
+    """LiteRT takes the low half of where a slice ends."""
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+    x = v1.placeholder(tf.float32, [None, 9], name="x")
+    end = v1.placeholder(tf.int64, [], name="end")
+    return {"x": x, "end": end}, {"y": x[:, :end]}
+
+
 def logarithm() -> Any:
     import tensorflow as tf
 
@@ -266,6 +286,20 @@ def test_a_slice_ends_at_any_integer() -> None:
     with sojourn.open(cut, engine="onnxruntime") as session:
         for end, left in ((4, 4), (-2, 7), (2**31 - 1, 9), (2**24 + 1, 9), (-(2**31), 0)):
             assert session.run("y", {"x": x, "end": np.int32(end)}).shape == (1, left)
+    with sojourn.open(cut_far, engine="litert") as session:
+        for end, left in ((4, 4), (-2, 7), (2**32 + 4, 9), (2**63 - 1, 9), (-(2**32) - 2, 0)):
+            assert session.run("y", {"x": x, "end": np.int64(end)}).shape == (1, left)
+
+
+@needs_engines
+def test_a_column_that_is_not_there_is_refused() -> None:
+    x = np.arange(18, dtype=np.float32).reshape(2, 9)
+    with sojourn.open(column, engine="onnxruntime") as session:
+        for at in (0, 8, -1, -9):
+            assert session.run("y", {"x": x, "at": np.int32(at)}).tolist() == x[:, at].tolist()
+        for at in (9, -10, 2**31 - 1, -(2**31)):
+            with pytest.raises(EngineError):
+                session.run("y", {"x": x, "at": np.int32(at)})
 
 
 @needs_engines
