@@ -19,7 +19,7 @@ from sojourn.errors import ModelError
 from sojourn.session.conversion import cache, proof
 from sojourn.session.conversion.candidates import Candidate, Examined
 from sojourn.session.conversion.choosing import fastest
-from sojourn.session.conversion.inputs import BATCHES, LARGE_BATCH, generated
+from sojourn.session.conversion.inputs import BATCHES, LARGE_BATCH, MANY_ROWS, generated
 from sojourn.values import Signature, TensorSpec
 
 X = np.random.default_rng(1).normal(size=(5, 16)).astype(np.float32)
@@ -393,7 +393,7 @@ def test_inputs_follow_the_signature_and_are_the_same_each_time() -> None:
         }
     )
     made = list(generated(signature))
-    assert sorted({batch for batch, _ in made}) == [*BATCHES, LARGE_BATCH]
+    assert sorted({batch for batch, _ in made}) == [*BATCHES, LARGE_BATCH, MANY_ROWS]
     for (batch, feeds), (_, again) in zip(made, generated(signature), strict=True):
         assert feeds["image"].shape == (batch, 4, 4)
         assert feeds["ids"].shape == (batch, 21 if batch == 3 else 16)
