@@ -67,7 +67,6 @@ def test_a_peer_cannot_name_any_file(tmp_path: Path) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs, open(tmp_path / "file", "w+b") as file:
         sharing = Sharing.with_peer(ours)
-        assert sharing is not None
         file.truncate(2**20)
         inode = os.fstat(file.fileno()).st_ino
         with pytest.raises(SegmentError, match="not a sealable memory file"):
@@ -89,7 +88,6 @@ def test_a_result_of_another_node_that_a_fork_has_is_not_released() -> None:
         sharing = Sharing.with_peer(ours)
         memory = sojourn.empty(2**20, "uint8")
         held = file_of(memory)
-        assert sharing is not None
         assert held is not None
         inode = os.fstat(held.fd).st_ino
         result = sharing.answered((0, held.fd, inode, 0), (2**20,), np.dtype("uint8"))

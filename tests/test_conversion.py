@@ -19,7 +19,7 @@ from sojourn.errors import ModelError
 from sojourn.session.conversion import cache, proof
 from sojourn.session.conversion.candidates import Candidate, Examined
 from sojourn.session.conversion.choosing import fastest
-from sojourn.session.conversion.inputs import BATCHES, LARGE_BATCH, generated
+from sojourn.session.conversion.inputs import BATCHES, LARGE_BATCH, MANY_ROWS, generated
 from sojourn.values import Signature, TensorSpec
 
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -118,6 +118,14 @@ def text() -> Any:
     v1 = tf.compat.v1
     x = v1.placeholder(tf.float32, [None, 16], name="x")
     return {"x": x}, {"y": tf.strings.to_number(tf.strings.as_string(x))}
+
+
+def unused() -> Any:
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+    x, z = (v1.placeholder(tf.float32, [None, 3], name=name) for name in "xz")
+    return {"x": x, "z": z}, {"y": x * 2.0}
 
 
 def python() -> Any:
@@ -226,6 +234,7 @@ def test_a_function_that_is_to_be_compiled_is_converted_too() -> None:
         (halves, "computes with halves"),
         (text, "AsString|StringToNumber"),
         (python, "PyFunc.* keeps or changes state"),
+        (unused, "no output depends on the input 'z'"),
     ],
 )
 def test_what_cannot_be_equal_is_refused_by_the_name_of_the_op(
@@ -379,7 +388,7 @@ def test_inputs_follow_the_signature_and_are_the_same_each_time() -> None:
         }
     )
     made = list(generated(signature))
-    assert sorted({batch for batch, _ in made}) == [*BATCHES, LARGE_BATCH]
+    assert sorted({batch for batch, _ in made}) == [*BATCHES, LARGE_BATCH, MANY_ROWS]
     for (batch, feeds), (_, again) in zip(made, generated(signature), strict=True):
         assert feeds["image"].shape == (batch, 4, 4)
         assert feeds["ids"].shape == (batch, 21 if batch == 3 else 16)

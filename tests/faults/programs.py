@@ -12,8 +12,6 @@ from clients import client, remaining
 STRICT = """
 import gc, warnings
 warnings.simplefilter("error")
-# Since Python 3.12 forks of a process with threads are warned of; programs fork on purpose.
-warnings.filterwarnings("ignore", "This process", DeprecationWarning)
 import faulthandler; faulthandler.enable()
 from faults.judgement import Judgement
 judgement = Judgement()

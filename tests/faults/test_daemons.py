@@ -16,6 +16,7 @@ from sojourn.process import marks
 OPEN = """
 def build():
     def detach(is_program):
+        warnings.simplefilter("ignore", DeprecationWarning)  # of a fork with threads
         reader, writer = os.pipe()
         if os.fork() == 0:
             os.setsid()

@@ -29,6 +29,11 @@ class _TwoEngines:
         ]
         self.signature = self._engines[0].signature
 
+    @classmethod
+    def load(cls, load: Load, arrays: Arrays) -> _TwoEngines:
+        """From both parts."""
+        return cls(load, arrays)
+
     def _plans(self, feeds: Sequence[str], fetches: Sequence[str]) -> list[EnginePlan]:
         return [engine.plan(feeds, fetches) for engine in self._engines]
 
@@ -47,17 +52,13 @@ class ByRowsEngine(_TwoEngines):
         super().__init__(load, arrays)
         self._most_rows = load.most_rows
 
-    @classmethod
-    def load(cls, load: Load, arrays: Arrays) -> ByRowsEngine:
-        """From both parts."""
-        return cls(load, arrays)
-
     def plan(self, feeds: Sequence[str], fetches: Sequence[str]) -> EnginePlan:
         return _ByRows(self._plans(feeds, fetches), self._most_rows)
 
 
 class ShadowedEngine(_TwoEngines):
-    """The second computes; of some steps the first does so too. Once they disagree, it does all."""
+    """The second computes; of some steps the first, which is right, does so too. Once they
+    disagree, it does all."""
 
     def __init__(self, load: Load, arrays: Arrays) -> None:
         super().__init__(load, arrays)
@@ -66,11 +67,6 @@ class ShadowedEngine(_TwoEngines):
         self._steps = itertools.count()  # whose next is one operation for all threads
         self._call_back: CallBack | None = None
         self.has_disagreed = False
-
-    @classmethod
-    def load(cls, load: Load, arrays: Arrays) -> ShadowedEngine:
-        """From both parts, the one that is right first."""
-        return cls(load, arrays)
 
     def plan(self, feeds: Sequence[str], fetches: Sequence[str]) -> EnginePlan:
         return _Shadowed(self._plans(feeds, fetches), self, list(fetches))

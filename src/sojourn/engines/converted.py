@@ -57,10 +57,13 @@ class _ConvertedPlan:
         self._run = plan.run
         self._feeds = list(feeds)
         self._engine = KINDS[load.kind].engine
-        floats = [i for i, spec in enumerate(plan.inputs) if "float" in spec.dtype]
         self._most = math.inf if load.most is None else load.most
-        self._takes_any_finite = self._most == sys.float_info.max
-        self._limited = [] if load.most is None else floats
+        floats = [i for i, spec in enumerate(plan.inputs) if "float" in spec.dtype]
+        # Each with whether a finite sum of its squares says that it is within the limit.
+        self._limited = [
+            (i, self._most >= math.sqrt(np.finfo(plan.inputs[i].dtype).max))
+            for i in (() if load.most is None else floats)
+        ]
         self._shown = [i for i, spec in enumerate(plan.outputs) if "float" in spec.dtype]
         self._is_shown = load.is_shown
         self._some = load.only_some
@@ -82,9 +85,9 @@ class _ConvertedPlan:
         return results
 
     def _require_limited(self, arrays: Arrays) -> None:
-        for i in self._limited:
+        for i, is_told_by_squares in self._limited:
             array = arrays[i]
-            if self._takes_any_finite and _are_finite(array):
+            if is_told_by_squares and _are_finite(array):
                 continue
             highest = float(np.maximum.reduce(array, axis=None, initial=0.0))
             lowest = float(np.minimum.reduce(array, axis=None, initial=0.0))
@@ -93,7 +96,7 @@ class _ConvertedPlan:
 
     @property
     def _beyond(self) -> str:
-        beyond = "" if self._takes_any_finite else f", or beyond {self._most:.0e}"
+        beyond = "" if self._most == sys.float_info.max else f", or beyond {self._most:.0e}"
         return f"values that are not finite{beyond}"
 
     def _refusal(self, i: int, what: str) -> InputError:

@@ -11,7 +11,7 @@ import importlib
 import logging
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -39,6 +39,7 @@ _READS = frozenset(
     "VarHandleOp ReadVariableOp ResourceGather ResourceGatherNd Variable VariableV2".split()
 )
 _PLACEHOLDERS = ("Placeholder", "PlaceholderV2")
+_SIZES = ("Shape", "ShapeN", "Size", "Rank")
 _MUST_COMPILE = "_XlaMustCompile"
 _RANDOM = ("Random", "Multinomial", "TruncatedNormal", "Shuffle", "Dropout")
 _CHECKS = frozenset("Assert CheckNumerics CheckNumericsV2 EnsureShape".split())
@@ -52,7 +53,7 @@ _INEXACT = {
     "litert": {"Pow": _LARGE_INTEGERS},
     "onnxruntime": {
         "TopKV2": _LARGE_INTEGERS | _DOUBLES,
-        "Prod": _OF_64_BITS,  # and of 32, the products of which are those of shapes
+        "Prod": _LARGE_INTEGERS,  # but sizes, the products of which are small enough
         **dict.fromkeys(("Unique", "UniqueWithCounts"), _DOUBLES),
         **dict.fromkeys(("Max", "Min", "Sign", "Relu", "Relu6", "ClipByValue"), _OF_64_BITS),
         **dict.fromkeys(
@@ -77,7 +78,7 @@ def convert(session: Any, inputs: Mapping[str, Any], outputs: Mapping[str, Any],
         if tensor.op.type not in _PLACEHOLDERS:
             raise ModelError(f"input {name!r} is not a placeholder but a {tensor.op.type}")
     with _quiet():
-        graph = _frozen(session, list(inputs.values()), list(outputs.values()))
+        graph = _frozen(session, inputs, list(outputs.values()))
         _refuse_what_differs(graph.as_graph_def(), to=to)
         return _MAKERS[to](graph, len(inputs), len(outputs))
 
@@ -100,10 +101,13 @@ def _quiet() -> Iterator[None]:
         logging.disable(logging.NOTSET)
 
 
-def _frozen(session: Any, inputs: list[Any], outputs: list[Any]) -> Any:
+def _frozen(session: Any, inputs: Mapping[str, Any], outputs: list[Any]) -> Any:
     """The part that is needed, with the values of variables in it, under names of our own."""
     names = list(dict.fromkeys(tensor.op.name for tensor in outputs))
     graph_def = v1.graph_util.extract_sub_graph(session.graph.as_graph_def(add_shapes=True), names)
+    used = {node.name for node in graph_def.node}
+    if unused := ", ".join(repr(k) for k, tensor in inputs.items() if tensor.op.name not in used):
+        raise ModelError(f"it cannot be converted: no output depends on the input {unused}")
     _refuse_what_differs(graph_def, _READS)
     graph_def = convert_to_constants.convert_variables_to_constants_from_session_graph(
         session, graph_def, names
@@ -112,7 +116,7 @@ def _frozen(session: Any, inputs: list[Any], outputs: list[Any]) -> Any:
     with graph.as_default():
         given = {
             tensor.name: v1.placeholder(tensor.dtype, tensor.shape, name=f"i{n}")
-            for n, tensor in enumerate(inputs)
+            for n, tensor in enumerate(inputs.values())
         }
         found = v1.import_graph_def(
             graph_def,
@@ -127,27 +131,44 @@ def _frozen(session: Any, inputs: list[Any], outputs: list[Any]) -> Any:
 
 
 def _refuse_what_differs(graph_def: Any, reads: frozenset[str] = frozenset(), to: str = "") -> None:
-    for node in _every_node(graph_def):
+    for node, beside in _every_node(graph_def):
         reason = "" if node.op in reads else _reason(node, to)
-        if reason:
+        if reason and not (node.op == "Prod" and _is_of_sizes(node, beside)):
             name = node.name.removeprefix("m/")
             raise ModelError(f"it cannot be converted: {node.op} ({name}) {reason}")
 
 
-def _every_node(graph_def: Any) -> Iterable[Any]:
-    """Those that can run: of the graph, and of every function that one of them calls."""
+def _every_node(graph_def: Any) -> Iterable[tuple[Any, Sequence[Any]]]:
+    """Those that can run, and those beside them: of the graph, and of every function that one of
+    them calls."""
     functions = {function.signature.name: function for function in graph_def.library.function}
-    pending, seen = list(graph_def.node), set()
+    pending, seen = [(node, graph_def.node) for node in graph_def.node], set()
     while pending:
-        node = pending.pop()
-        yield node
+        node, beside = pending.pop()
+        yield node, beside
         called = [node.op]
         for attribute in node.attr.values():
             called += [attribute.func.name, *(each.name for each in attribute.list.func)]
         for name in called:
             if name in functions and name not in seen:
                 seen.add(name)
-                pending += functions[name].node_def
+                inside = functions[name].node_def
+                pending += [(each, inside) for each in inside]
+
+
+def _is_of_sizes(node: Any, beside: Sequence[Any]) -> bool:
+    """Whether it depends on nothing but constants and the shapes of tensors."""
+    by_name = {each.name: each for each in beside}
+    pending, seen = [node], set()
+    while pending:
+        for source in pending.pop().input:
+            name = source.removeprefix("^").partition(":")[0]
+            if name not in by_name or by_name[name].op in _PLACEHOLDERS:
+                return False
+            if name not in seen and by_name[name].op not in _SIZES:
+                pending.append(by_name[name])
+            seen.add(name)
+    return True
 
 
 def _reason(node: Any, to: str) -> str:
@@ -206,7 +227,7 @@ def _to_onnx(graph: Any, inputs: int, outputs: int) -> bytes:
     with _refused_by("tf2onnx"):
         graph_def = _inlined(graph, given, wanted)
         graph_guards.guard(graph_def, "onnxruntime")
-        onnx_gaps.keep_casts()
+        onnx_gaps.keep_whole_numbers()
         model, _ = from_graph_def(
             graph_def,
             input_names=given,

@@ -1,9 +1,10 @@
 """What engines do otherwise than TensorFlow for some values, said in ops that they agree on.
 
-Done to the graph before it is converted. An index below zero counts from the end for ONNX, where
-TensorFlow refuses it, and ONNX Runtime adds and multiplies up integers as floats; LiteRT takes the
-low half of an index of 64 bits, and the nearest integer for a float that is too large for one, and
-divides the least integer by -1 wrongly, or ends the process.
+Done to the graph before it is converted. For ONNX, an index below zero counts from the end, where
+TensorFlow refuses it, and one of a slice that is too far below it is the first; ONNX Runtime adds
+and multiplies up integers as floats. LiteRT takes the low half of an index of 64 bits, and the
+nearest integer for a float that is too large for one, and divides the least integer by -1 wrongly,
+or ends the process.
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
 
-_INT32, _INT64 = tf.int32.as_datatype_enum, tf.int64.as_datatype_enum
+from sojourn.errors import ModelError
+
+_INT32, _INT64, _BOOL = (t.as_datatype_enum for t in (tf.int32, tf.int64, tf.bool))
 # What an output is called in a function; elsewhere there is no need.
 _OUTPUTS = {
-    **dict.fromkeys(("Const", "SelectV2", "Sum", "Prod"), ":output:0"),
+    **dict.fromkeys(("Const", "SelectV2", "Sum", "Prod", "Shape", "StridedSlice"), ":output:0"),
     **dict.fromkeys(("Cast", "Abs", "Neg"), ":y:0"),
+    "LogicalAnd": ":z:0",
     **dict.fromkeys("Equal Less Minimum Maximum AddV2 Sub Mul FloorDiv FloorMod".split(), ":z:0"),
 }
 _SIGNED = {t.as_datatype_enum for t in (tf.int8, tf.int16, tf.int32, tf.int64)}
@@ -33,6 +37,7 @@ _OF_ONNX = {
     **{f"TensorScatter{how}": 1 for how in ("Update", "Add", "Sub", "Max", "Min")},
 }
 _OF_LITERT = {"OneHot": 0, **{f"UnsortedSegment{how}": 1 for how in ("Sum", "Prod", "Max", "Min")}}
+_SLICES = ("StridedSlice", "Slice")  # from where, and to where or how much
 _TYPE_OF_INDEX = ("Tindices", "TI")
 
 
@@ -43,10 +48,10 @@ def guard(graph_def: Any, to: str) -> None:
     for nodes, is_function in parts:
         for node in nodes:
             _complete(node)
-        constants = {node.name: node for node in nodes if node.op == "Const"}
+        named = {node.name: node for node in nodes}
         for node in list(nodes):
             for rule in rules:
-                rule(_Guarded(nodes, node, is_function, constants))
+                rule(_Guarded(nodes, node, is_function, named))
 
 
 def _complete(node: Any) -> None:
@@ -60,22 +65,26 @@ def _complete(node: Any) -> None:
 class _Guarded:
     """One node of a graph or function, and those that are put before it."""
 
-    def __init__(self, nodes: Any, node: Any, is_function: bool, constants: dict[str, Any]) -> None:
+    def __init__(self, nodes: Any, node: Any, is_function: bool, named: dict[str, Any]) -> None:
         self.node = node
         self._nodes = nodes
         self._is_function = is_function
-        self._constants = constants
+        self._named = named
         self._count = 0
 
+    def source(self, place: int) -> Any:
+        """The node that an input comes from; None for an argument of a function."""
+        return self._named.get(self.node.input[place].partition(":")[0])
+
     def is_constant(self, place: int) -> bool:
-        return self.node.input[place].partition(":")[0] in self._constants
+        source = self.source(place)
+        return source is not None and source.op == "Const"
 
     def may_be(self, place: int, value: int) -> bool:
         """Whether an input can have this value: it is not constant, or has it."""
         if not self.is_constant(place):
             return True
-        constant = self._constants[self.node.input[place].partition(":")[0]]
-        return value in tf.make_ndarray(constant.attr["value"].tensor)
+        return value in tf.make_ndarray(self.source(place).attr["value"].tensor)
 
     def add(self, op: str, inputs: Sequence[str], **types: int) -> str:
         """Another node; the name of its output."""
@@ -101,9 +110,9 @@ class _Guarded:
         self.node.attr.clear()
         self.node.attr["T"].type = dtype
 
-    def constant(self, value: float, dtype: int) -> str:
+    def constant(self, value: float | Sequence[float], dtype: int) -> str:
         name = self.add("Const", [], dtype=dtype)
-        tensor = tf.make_tensor_proto(value, tf.DType(dtype), [])
+        tensor = tf.make_tensor_proto(value, tf.DType(dtype))
         self.last.attr["value"].tensor.CopyFrom(tensor)
         return name
 
@@ -127,6 +136,32 @@ def _from_zero(made: _Guarded) -> None:
     beyond = made.constant(tf.int64.max, _INT64)
     node.input[place] = made.add("SelectV2", [is_below, beyond, index], T=_INT64)
     node.attr[kind].type = _INT64
+
+
+def _not_before_the_first(made: _Guarded) -> None:
+    """An index of a slice that is too far below zero is larger than any: where only a part of a
+    dimension is taken, it would be the first, and here TensorFlow refuses it."""
+    node = made.node
+    if node.op != "StridedSlice" or made.is_constant(1):
+        return
+    taken = node.attr["shrink_axis_mask"].i
+    if not taken:
+        return
+    begins = made.source(1)
+    is_plain = not (node.attr["ellipsis_mask"].i or node.attr["new_axis_mask"].i)
+    if begins is None or begins.op != "Pack" or not is_plain:
+        raise ModelError(f"StridedSlice ({node.name}) has an index that may be out of range")
+    count = begins.attr["N"].i
+    kind = node.attr["Index"].type
+    start, end, step = (made.constant([at], kind) for at in (0, count, 1))
+    sizes = made.add("Shape", [node.input[0]], T=node.attr["T"].type, out_type=kind)
+    sizes = made.add("StridedSlice", [sizes, start, end, step], T=kind, Index=kind)
+    least = made.add("Neg", [sizes], T=kind)
+    is_below = made.add("Less", [node.input[1], least], T=kind)
+    is_taken = made.constant([bool(taken >> at & 1) for at in range(count)], _BOOL)
+    is_below = made.add("LogicalAnd", [is_below, is_taken])
+    beyond = made.constant(tf.DType(kind).max, kind)
+    node.input[1] = made.add("SelectV2", [is_below, beyond, node.input[1]], T=kind)
 
 
 def _summed_in_halves(made: _Guarded) -> None:
@@ -161,11 +196,18 @@ def _in_32_bits(made: _Guarded) -> None:
     """An index that is out of range stays so when its upper half is cut off."""
     node = made.node
     place, kind = _index(made, _OF_LITERT)
-    if not kind or node.attr[kind].type != _INT64:
-        return
-    most, least = made.constant(tf.int32.max, _INT64), made.constant(-1, _INT64)
-    index = made.add("Minimum", [node.input[place], most], T=_INT64)
-    node.input[place] = made.add("Maximum", [index, least], T=_INT64)
+    if kind and node.attr[kind].type == _INT64:
+        _limit(made, place, -1)
+    if node.op in _SLICES and node.attr["Index"].type == _INT64:
+        for place in (1, 2):
+            if not made.is_constant(place):
+                _limit(made, place, tf.int32.min)
+
+
+def _limit(made: _Guarded, place: int, least: int) -> None:
+    bounds = made.constant(tf.int32.max, _INT64), made.constant(least, _INT64)
+    index = made.add("Minimum", [made.node.input[place], bounds[0]], T=_INT64)
+    made.node.input[place] = made.add("Maximum", [index, bounds[1]], T=_INT64)
 
 
 def _as_processors_cast(made: _Guarded) -> None:
@@ -197,6 +239,6 @@ def _by_minus_one(made: _Guarded) -> None:
 
 
 _RULES: dict[str, tuple[Callable[[_Guarded], None], ...]] = {
-    "onnxruntime": (_from_zero, _summed_in_halves),
+    "onnxruntime": (_from_zero, _not_before_the_first, _summed_in_halves),
     "litert": (_in_32_bits, _as_processors_cast, _by_minus_one),
 }

@@ -5,21 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from tensorflow.core.protobuf.meta_graph_pb2 import MetaGraphDef
-from tensorflow.python.framework import errors_impl
 
 from sojourn.engines import seeding
 from sojourn.engines.base import Arrays
-from sojourn.engines.savedmodel import _chosen_signature, _tensors, first_lines, refusals
-from sojourn.engines.tensorflow import GraphEngine, named, placeholders, terminal_tensors, v1
-from sojourn.errors import CheckpointError
+from sojourn.engines.savedmodel import FiledEngine, chosen_signature, refusals, tensors_of
+from sojourn.engines.tensorflow import named, placeholders, terminal_tensors, v1
 from sojourn.kinds import Load
 
 
-class MetaGraphEngine(GraphEngine):
+class MetaGraphEngine(FiledEngine):
     """The graph of a meta file with the variables of its checkpoint."""
 
     _saver: Any = None
-    _prefix = ""
 
     @classmethod
     def load(cls, load: Load, arrays: Arrays) -> MetaGraphEngine:
@@ -38,32 +35,23 @@ class MetaGraphEngine(GraphEngine):
         inputs = named(graph, load.inputs)
         outputs = named(graph, load.outputs)
         if meta_graph.signature_def and not (inputs and outputs):
-            chosen = _chosen_signature(meta_graph.signature_def, load.signature, prefix)
-            inputs = inputs or _tensors(graph, chosen.inputs)
-            outputs = outputs or _tensors(graph, chosen.outputs)
+            chosen = chosen_signature(meta_graph.signature_def, load.signature, prefix)
+            inputs = inputs or tensors_of(graph, chosen.inputs)
+            outputs = outputs or tensors_of(graph, chosen.outputs)
         inputs = inputs or _without_saver(placeholders(graph))
         outputs = outputs or _without_saver(terminal_tensors(graph))
         engine = cls(graph, inputs, outputs, None, load)
-        engine._saver, engine._prefix = saver, prefix
+        engine._saver, engine._path = saver, prefix
         with refusals(f"the variables of {prefix} cannot be loaded"):
             engine._fill()
         return engine
 
     def _fill(self) -> None:
         with self.graph.as_default():
-            self._saver.restore(self.session, self._prefix)
+            self._saver.restore(self.session, self._path)
         tables = self.graph.get_collection(v1.GraphKeys.TABLE_INITIALIZERS)
         if tables:
             self.session.run(tables)
-
-    def _reset_variables(self) -> None:
-        try:
-            self._fill()
-        except (errors_impl.OpError, ValueError) as error:
-            raise CheckpointError(
-                f"the checkpoint that it was loaded from, {self._prefix}, is gone or damaged, so "
-                f"it cannot be reset: {first_lines(error)}"
-            ) from None
 
 
 def _without_saver(tensors: dict[str, Any]) -> dict[str, Any]:

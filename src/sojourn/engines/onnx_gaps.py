@@ -158,10 +158,18 @@ _GAPS: dict[str, Callable[[_Rewriting], None]] = {
 }
 
 
-def keep_casts() -> None:
-    """Have tf2onnx leave chains of casts as they are: a float on the way rounds large integers."""
+def keep_whole_numbers() -> None:
+    """Have tf2onnx take no large integer through a float, which would round it: not in a chain of
+    casts, and not where a slice ends."""
     optimizer = importlib.import_module("tf2onnx.optimizer.back_to_back_optimizer")
     optimizer._func_map.pop(("Cast",), None)
+    used_by_slices: Any = importlib.import_module("tf2onnx.onnx_opset.math")
+    used_by_slices.make_min_or_max_op = _larger_place
+
+
+def _larger_place(context: Any, op: str, inputs: Sequence[str], outputs: Sequence[str]) -> Any:
+    is_first = context.make_node("Greater", inputs).output[0]
+    return context.make_node("Where", [is_first, *inputs], outputs=outputs)
 
 
 def handlers() -> dict[str, tuple[Callable[..., None], list[Any]]]:

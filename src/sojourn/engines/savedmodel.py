@@ -43,7 +43,25 @@ def first_lines(error: BaseException) -> str:
     return "\n".join(str(text).strip().splitlines()[:3])
 
 
-class SavedModelEngine(GraphEngine):
+class FiledEngine(GraphEngine):
+    """A graph with the variables of files, which are read again to reset it."""
+
+    _path = ""
+
+    def _fill(self) -> None:
+        raise NotImplementedError
+
+    def _reset_variables(self) -> None:
+        try:
+            self._fill()
+        except (errors_impl.OpError, ValueError) as error:
+            raise CheckpointError(
+                f"the files that the model was loaded from, {self._path}, are gone or damaged, so "
+                f"it cannot be reset: {first_lines(error)}"
+            ) from None
+
+
+class SavedModelEngine(FiledEngine):
     """One signature of a SavedModel."""
 
     @classmethod
@@ -56,12 +74,12 @@ class SavedModelEngine(GraphEngine):
         meta_graph = loader.get_meta_graph_def_from_tags(tags)
         if load.seed is not None:
             seeding.seed_graph_def(meta_graph.graph_def, load.seed)
-        chosen = _chosen_signature(meta_graph.signature_def, load.signature, path)
+        chosen = chosen_signature(meta_graph.signature_def, load.signature, path)
         graph = v1.Graph()
         with refusals(f"the graph of the SavedModel {path} cannot be imported"):
             saver, _ = loader.load_graph(graph, tags)
-            inputs = _tensors(graph, chosen.inputs)
-            outputs = _tensors(graph, chosen.outputs)
+            inputs = tensors_of(graph, chosen.inputs)
+            outputs = tensors_of(graph, chosen.outputs)
         engine = cls(graph, inputs, outputs, None, load)
         engine._loader, engine._saver, engine._tags = loader, saver, tags
         with refusals(f"the variables of the SavedModel {path} cannot be loaded"):
@@ -72,7 +90,6 @@ class SavedModelEngine(GraphEngine):
     _loader: Any
     _saver: Any
     _tags: Any
-    _path = ""
 
     def operations(self) -> dict[str, Operation]:
         return {**super().operations(), "recorded": self._recorded}
@@ -94,15 +111,6 @@ class SavedModelEngine(GraphEngine):
             self._loader.restore_variables(self.session, self._saver)
             self._loader.run_init_ops(self.session, self._tags)
 
-    def _reset_variables(self) -> None:
-        try:
-            self._fill()
-        except (errors_impl.OpError, ValueError) as error:
-            raise CheckpointError(
-                f"the files that the model was loaded from, {self._path}, are gone or damaged, so "
-                f"it cannot be reset: {first_lines(error)}"
-            ) from None
-
 
 def _chosen_tags(loader: Any, wanted: list[str] | None, path: str) -> list[str]:
     sets = [list(m.meta_info_def.tags) for m in loader.saved_model.meta_graphs]
@@ -117,7 +125,7 @@ def _chosen_tags(loader: Any, wanted: list[str] | None, path: str) -> list[str]:
     return wanted
 
 
-def _chosen_signature(signatures: Any, wanted: str | None, path: str) -> Any:
+def chosen_signature(signatures: Any, wanted: str | None, path: str) -> Any:
     names = [name for name in signatures if name not in _HIDDEN]
     if not names:
         raise ModelError(
@@ -133,7 +141,7 @@ def _chosen_signature(signatures: Any, wanted: str | None, path: str) -> Any:
     return signatures[wanted]
 
 
-def _tensors(graph: Any, infos: Any) -> dict[str, Any]:
+def tensors_of(graph: Any, infos: Any) -> dict[str, Any]:
     """Name to tensor, sorted as TensorFlow sorts them; the parts of sparse and ragged ones."""
     found: dict[str, Any] = {}
     for key in sorted(infos):

@@ -9,8 +9,9 @@ Making a save durable and atomic is not done here: see `sojourn.session.checkpoi
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,7 +105,7 @@ class Variables:
     def __init__(self, graph: Any, session: Any) -> None:
         self._graph = graph
         self._session = session
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._checks: dict[int, Any] = {}
         self._savers: dict[tuple[str, ...], tuple[Any, Any]] = {}
         self._loaders: dict[tuple[str, ...], tuple[Any, Any]] = {}
@@ -183,10 +184,7 @@ class Variables:
         """Remember the values of now in memory. Asked for before the first change only."""
         with self._lock:
             if self._snapshot is None:
-                items, _ = self._split()
-                with self._building():
-                    fetches = {key: value for i in items for key, value in _read(i).items()}
-                self._snapshot = self._session.run(fetches)
+                self._snapshot = self.read_all()
 
     def go_back(self) -> None:
         """Put the remembered values back."""
@@ -279,32 +277,17 @@ class Variables:
             self._loaders[keys] = (where, load)
         return self._loaders[keys]
 
-    def _building(self) -> Any:
-        return _Building(self._graph)
-
-
-class _Building:
-    """Adds ops to a graph from any thread, outside whatever scopes it was built in."""
-
-    def __init__(self, graph: Any) -> None:
-        self._graph = graph
-        self._contexts: list[Any] = []
-
-    def __enter__(self) -> None:
+    @contextlib.contextmanager
+    def _building(self) -> Iterator[None]:
+        """Ops are added to the graph, from any thread, outside whatever scopes it was built in."""
         graph = self._graph
-        self._contexts = [
-            graph.as_default(),
-            graph.name_scope(None),
-            graph.control_dependencies(None),
-            graph.device(None),
-            graph.name_scope("sojourn_state"),
-        ]
-        for context in self._contexts:
-            context.__enter__()
-
-    def __exit__(self, *error: Any) -> None:
-        for context in reversed(self._contexts):
-            context.__exit__(*error)
+        with contextlib.ExitStack() as scopes:
+            scopes.enter_context(graph.as_default())
+            scopes.enter_context(graph.name_scope(None))
+            scopes.enter_context(graph.control_dependencies(None))
+            scopes.enter_context(graph.device(None))
+            scopes.enter_context(graph.name_scope("sojourn_state"))
+            yield
 
 
 def _read(item: _Item) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 _POLL_SECONDS = 0.02
-_DRIVER_SIGNS = ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg")
+DRIVER_SIGNS = ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg")
 _DRIVER_LISTING = "/proc/driver/nvidia/gpus/*/information"
 
 
@@ -42,7 +42,8 @@ def found() -> tuple[Gpu, ...]:
     for handle in _handles(nvml):
         try:
             memory = nvml.nvmlDeviceGetMemoryInfo(handle)
-            gpus.append(Gpu(_uuid(nvml, handle), _name(nvml, handle), memory.total, memory.free))
+            uuid, name = nvml.nvmlDeviceGetUUID(handle), nvml.nvmlDeviceGetName(handle)
+            gpus.append(Gpu(_text(uuid), _text(name), memory.total, memory.free))
         except nvml.NVMLError:
             continue  # fallen off the bus, or not ours to see
     return tuple(gpus)
@@ -60,7 +61,7 @@ def held_by(pids: Collection[int]) -> dict[str, int]:
         return held
     for handle in _handles(nvml):
         try:
-            uuid = _uuid(nvml, handle)
+            uuid = _text(nvml.nvmlDeviceGetUUID(handle))
             running = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
         except nvml.NVMLError:
             continue
@@ -95,7 +96,7 @@ def _nvml() -> Any:
 
 def _initialise() -> Any:
     # Looking for the driver is much cheaper than importing the binding to be told so.
-    if "pynvml" not in sys.modules and not any(map(os.path.exists, _DRIVER_SIGNS)):
+    if "pynvml" not in sys.modules and not any(map(os.path.exists, DRIVER_SIGNS)):
         return None
     try:
         import pynvml
@@ -121,14 +122,6 @@ def _handles(nvml: Any) -> list[Any]:
         return [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
     except nvml.NVMLError:
         return []  # the driver went away under us
-
-
-def _uuid(nvml: Any, handle: Any) -> str:
-    return _text(nvml.nvmlDeviceGetUUID(handle))
-
-
-def _name(nvml: Any, handle: Any) -> str:
-    return _text(nvml.nvmlDeviceGetName(handle))
 
 
 def _text(value: str | bytes) -> str:

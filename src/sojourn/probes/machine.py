@@ -18,14 +18,13 @@ from collections.abc import Callable, Iterator, Mapping
 from sojourn.probes import gpu, memory, processes
 from sojourn.probes.doctor import BUILDS, Facts
 
-_DRIVER_SIGNS = ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg")
 _CGROUPS = "/sys/fs/cgroup"
 
 
 def collect(tried: Mapping[str, Callable[[], None]]) -> Facts:
     """Look around. `tried` are further features: functions that raise what is wrong."""
     gpus = gpu.found()
-    has_driver = any(map(os.path.exists, _DRIVER_SIGNS))
+    has_driver = any(map(os.path.exists, gpu.DRIVER_SIGNS))
     limit, is_cgroup, used, kills = _memory()
     features = {"memfd": _memfd, "eventfd": _eventfd, "pidfd": _pidfd, "smaps": _smaps, **tried}
     return Facts(
@@ -78,8 +77,7 @@ def _is_client_of(client_pid: int, pid: int) -> bool:
 def _began(pid: int) -> int | None:
     """When a process was started, in ticks of the kernel; None if it has ended."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as stat:
-            fields = stat.read().rpartition(b")")[2].split()
+        fields = processes.stat_fields(pid)
     except OSError:
         return None
     return None if fields[0] in (b"Z", b"X") else int(fields[19])

@@ -31,10 +31,15 @@ def of_client(client_pid: int | None = None) -> list[Found]:
 def is_stopped(pid: int) -> bool:
     """Whether a process that has not been waited for is stopped."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as stat:
-            return stat.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
+        return stat_fields(pid)[0] in (b"T", b"t")
     except (OSError, IndexError):
         return False
+
+
+def stat_fields(pid: int) -> list[bytes]:
+    """What the kernel says of a process, from its state on. Raises OSError if it has ended."""
+    with open(f"/proc/{pid}/stat", "rb") as stat:
+        return stat.read().rpartition(b")")[2].split()
 
 
 def program_of(pid: int) -> str:
@@ -87,8 +92,7 @@ def _memory(pid: int) -> tuple[int, int, int]:
     In an exec the new memory is there first; the environment has no place yet, then one without
     length. Threads of the kernel and what has ended have no memory.
     """
-    with open(f"/proc/{pid}/stat", "rb") as stat:
-        fields = stat.read().rpartition(b")")[2].split()
+    fields = stat_fields(pid)
     return int(fields[20]), int(fields[47]), int(fields[48])
 
 

@@ -58,21 +58,10 @@ class FrontActor:
         """What it or a client wants of the command."""
         return "start" if self._front is None else self._front.take_wish()
 
-    def reload(self, config: Config, known: Tokens, lines: list[str]) -> None:
+    def tell(self, what: str, *given: Any) -> None:
+        """Have the front do this by its name, if it is there."""
         if self._front is not None:
-            self._front.reload(config, known, lines)
-
-    def tell_reloaded(self, lines: list[str]) -> None:
-        if self._front is not None:
-            self._front.tell_reloaded(lines)
-
-    def load(self, name: str, version: int | None) -> None:
-        if self._front is not None:
-            self._front.load(name, version)
-
-    def unload(self, name: str, version: int | None) -> None:
-        if self._front is not None:
-            self._front.unload(name, version)
+            getattr(self._front, what)(*given)
 
     def outs(self) -> list[tuple[str, int]]:
         return [] if self._front is None else self._front.outs()
@@ -95,7 +84,7 @@ class FrontActor:
         return found
 
     def _tell(self, what: str, name: str, version: int | None) -> None:
-        asked = [getattr(other, what).remote(name, version) for other in self._others()]
+        asked = [other.tell.remote(what, name, version) for other in self._others()]
         for answer in asked:
             try:
                 ray.get(answer, timeout=_TELL_SECONDS)
@@ -181,11 +170,11 @@ class Fronts:
         """Have all of them serve by another configuration."""
         self._config, self._known = config, known
         for _, (node, front) in self._all():
-            self._ask(front.reload.remote(self._config_of(node), known, lines))
+            self._ask(front.tell.remote("reload", self._config_of(node), known, lines))
 
     def tell_reloaded(self, lines: list[str]) -> None:
         for _, (_, front) in self._all():
-            self._ask(front.tell_reloaded.remote(lines))
+            self._ask(front.tell.remote("tell_reloaded", lines))
 
     # -- nodes -------------------------------------------------------------------------------------
 
@@ -251,7 +240,7 @@ class Fronts:
         self._found[node_id] = found
         if (config, known) != (self._config, self._known):  # it was too early for the others' word
             node, front = self._fronts[node_id]
-            self._ask(front.reload.remote(self._config_of(node), self._known, []))
+            self._ask(front.tell.remote("reload", self._config_of(node), self._known, []))
 
     def _new(self, node: Mapping[str, Any]) -> Any:
         node_id = node["NodeID"]

@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from sojourn.cluster.wire import frames, proving
+from sojourn.cluster.wire import frames
+from sojourn.cluster.wire.proving import Handshake
 from sojourn.cluster.wire.sharing import Sharing
 from sojourn.cluster.wire.words import Opened, Place, Released
 from sojourn.transport.placed import empty
@@ -33,18 +34,16 @@ class FrameReader(asyncio.BufferedProtocol, ABC):
 
     decoder: msgspec.msgpack.Decoder[Any]
 
-    def __init__(self, token: bytes) -> None:
+    def __init__(self, handshake: Handshake) -> None:
         self.transport: asyncio.Transport | None = None
-        self._token = token
-        self._ours, self._theirs = proving.hello(), b""
+        self.handshake = handshake
         self._buffer = bytearray(_BUFFER_BYTES)
         self._begin = self._end = 0
         self._head: Any = None
         self._body = np.empty(0, np.uint8)
         self._filled = 0
-        self._proven = False
         self._is_aborted = False
-        self.sharing: Sharing | None = None
+        self.sharing = Sharing()
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
@@ -73,12 +72,12 @@ class FrameReader(asyncio.BufferedProtocol, ABC):
     def _take(self) -> None:
         while self._head is None:
             data = memoryview(self._buffer)[self._begin : self._end]
-            if not self._proven:
-                needed = self.needs_to_prove()
+            if not self.handshake.is_proven:
+                needed = self.handshake.needed_bytes
                 if len(data) < needed:
                     break
                 self._begin += needed
-                self._proven = self.prove(bytes(data[:needed]))
+                self._prove(bytes(data[:needed]))
                 continue
             if len(data) < frames.PREFIX.size:
                 break
@@ -97,6 +96,12 @@ class FrameReader(asyncio.BufferedProtocol, ABC):
             self._begin = self._end = 0
         elif self._end == len(self._buffer):
             self._make_room(self._end - self._begin)
+
+    def _prove(self, data: bytes) -> None:
+        assert self.transport is not None
+        self.transport.write(self.handshake.take(data))
+        if self.handshake.is_proven:
+            self.proven()
 
     def _make_room(self, whole: int) -> None:
         """For a frame that begins here: move it to the front, into a larger buffer if need be."""
@@ -136,9 +141,6 @@ class FrameReader(asyncio.BufferedProtocol, ABC):
         if self.transport is not None:
             self.transport.abort()
 
-    def needs_to_prove(self) -> int:
-        return proving.MAC_BYTES if self._theirs else proving.HELLO_BYTES
-
     # What the two ends do differently.
 
     def room_for(self, size: int) -> np.ndarray:
@@ -146,14 +148,14 @@ class FrameReader(asyncio.BufferedProtocol, ABC):
         return np.empty(size, np.uint8)
 
     @abstractmethod
-    def opener(self) -> frames.Opener | None:
+    def opener(self) -> frames.Opener:
         """Reads arrays that are not in their frame."""
 
     @abstractmethod
     def begin(self) -> None: ...
 
-    @abstractmethod
-    def prove(self, data: bytes) -> bool: ...
+    def proven(self) -> None:
+        """The other end may ask, or be asked."""
 
     @abstractmethod
     def take(self, head: Any, arrays: list[np.ndarray]) -> None: ...
@@ -165,7 +167,7 @@ class AgentEnd(FrameReader):
     decoder = frames.REQUESTS
 
     def __init__(self, token: bytes, serve: Callable[..., None], lost: Callable[..., None]) -> None:
-        super().__init__(token)
+        super().__init__(Handshake(token, is_agent=True))
         self._serve = serve
         self._lost = lost
         self._last: np.ndarray | None = None
@@ -191,43 +193,25 @@ class AgentEnd(FrameReader):
             self._references = sys.getrefcount(last.base)
         return last[:]
 
-    def prove(self, data: bytes) -> bool:
-        assert self.transport is not None
-        if not self._theirs:
-            if not proving.is_hello(data):
-                raise frames.BrokenFrame("not a caller of sojourn")
-            self._theirs = data
-            self.transport.write(self._ours)
-            return False
-        if not proving.is_proof(data, self._token, b"caller", self._theirs, self._ours):
-            raise frames.BrokenFrame("the caller has another token")
-        self.transport.write(proving.proof(self._token, b"agent", self._theirs, self._ours))
-        return True
-
-    def opener(self) -> frames.Opener | None:
-        return None if self.sharing is None else self.sharing.asked
+    def opener(self) -> frames.Opener:
+        return self.sharing.asked
 
     def take(self, head: Any, arrays: list[np.ndarray]) -> None:
         body = head.body
         if type(body) is Opened:
-            if self.sharing is not None:
-                self.sharing.has_opened(body.number)
+            self.sharing.has_opened(body.number)
         elif type(body) is Released:
-            if self.sharing is not None:
-                self.sharing.has_released(body.files)
+            self.sharing.has_released(body.files)
         else:
             self._serve(self, head.number, body, arrays)
 
     def answer(self, number: int, body: Any, arrays: Sequence[np.ndarray]) -> None:
         """Send what came of a question. Large results are handed over where that can be."""
-        if self.sharing is None or not self.is_open:
-            self.send(number, body, arrays)
-        else:
+        if self.is_open:
             self.send(number, body, arrays, self.sharing.answer(number, arrays))
 
     def connection_lost(self, error: Exception | None) -> None:
-        if self.sharing is not None:
-            self.sharing.close()
+        self.sharing.close()
         self._lost(self)
 
 
@@ -237,7 +221,7 @@ class CallerEnd(FrameReader):
     decoder = frames.REPLIES
 
     def __init__(self, token: bytes) -> None:
-        super().__init__(token)
+        super().__init__(Handshake(token, is_agent=False))
         self._number = 0
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self.kept_by: Any = None  # what closes it when its event loop ends
@@ -245,21 +229,11 @@ class CallerEnd(FrameReader):
 
     def begin(self) -> None:
         assert self.transport is not None
-        self.transport.write(self._ours)
+        self.transport.write(self.handshake.hello)
 
-    def prove(self, data: bytes) -> bool:
-        assert self.transport is not None
-        if not self._theirs:
-            if not proving.is_hello(data):
-                raise frames.BrokenFrame("there is no agent of sojourn at this address")
-            self._theirs = data
-            self.transport.write(proving.proof(self._token, b"caller", self._ours, data))
-            return False
-        if not proving.is_proof(data, self._token, b"agent", self._ours, self._theirs):
-            raise frames.BrokenFrame("another agent is at this address")
+    def proven(self) -> None:
         if not self.ready.done():  # else who waited for it has given up
             self.ready.set_result(None)
-        return True
 
     async def ask(self, body: Any, arrays: Sequence[np.ndarray] = ()) -> tuple[Any, Any]:
         """The answer to a question. Raises OSError if the connection breaks."""
@@ -270,9 +244,6 @@ class CallerEnd(FrameReader):
         answer = self._waiting[number] = asyncio.get_running_loop().create_future()
         sharing = self.sharing
         try:
-            if sharing is None or not arrays:
-                self.send(number, body, arrays)
-                return await answer  # type: ignore[no-any-return]
             places, copies = sharing.question(arrays)
             if released := sharing.take_released():
                 self.send(0, Released(released))
@@ -283,8 +254,8 @@ class CallerEnd(FrameReader):
         finally:
             self._waiting.pop(number, None)
 
-    def opener(self) -> frames.Opener | None:
-        return None if self.sharing is None else self.sharing.answered
+    def opener(self) -> frames.Opener:
+        return self.sharing.answered
 
     def take(self, head: Any, arrays: list[np.ndarray]) -> None:
         if head.places:
@@ -301,8 +272,7 @@ class CallerEnd(FrameReader):
         self._fail(error or ConnectionResetError("the agent has closed the connection"))
 
     def _fail(self, error: Exception) -> None:
-        if self.sharing is not None:
-            self.sharing.close()
+        self.sharing.close()
         for waiting in (self.ready, *self._waiting.values()):
             if not waiting.done():
                 waiting.set_exception(error)

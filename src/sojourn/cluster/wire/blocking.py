@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from sojourn.cluster.wire import frames, proving
+from sojourn.cluster.wire import frames
+from sojourn.cluster.wire.proving import Handshake
 from sojourn.cluster.wire.sharing import Sharing
 from sojourn.cluster.wire.words import Opened, Released
 
@@ -33,14 +34,10 @@ class Line:
         self._number = 0
 
     def _prove(self, token: bytes) -> None:
-        ours = proving.hello()
-        self._socket.sendall(ours)
-        theirs = self._exactly(proving.HELLO_BYTES)
-        if not proving.is_hello(theirs):
-            raise frames.BrokenFrame("there is no agent of sojourn at this address")
-        self._socket.sendall(proving.proof(token, b"caller", ours, theirs))
-        if not proving.is_proof(self._exactly(proving.MAC_BYTES), token, b"agent", ours, theirs):
-            raise frames.BrokenFrame("another agent is at this address")
+        handshake = Handshake(token, is_agent=False)
+        self._socket.sendall(handshake.hello)
+        while not handshake.is_proven:
+            self._socket.sendall(handshake.take(self._exactly(handshake.needed_bytes)))
 
     def _exactly(self, count: int) -> bytes:
         data = b""
@@ -57,9 +54,9 @@ class Line:
         """The answer to a question. Raises TimeoutError at the deadline, OSError if it breaks."""
         self._number += 1
         self._limit(deadline)
-        places, copies = ([], []) if self._sharing is None else self._sharing.question(arrays)
+        places, copies = self._sharing.question(arrays)
         buffers = frames.pack(self._number, body, arrays, places)
-        if self._sharing is not None and (released := self._sharing.take_released()):
+        if released := self._sharing.take_released():
             buffers = [*frames.pack(0, Released(released)), *buffers]
         self._send(buffers, deadline)
         while True:
@@ -67,8 +64,7 @@ class Line:
             if head.places:
                 self._send(frames.pack(0, Opened(head.number)), deadline)
             if head.number == self._number:
-                if self._sharing is not None:
-                    self._sharing.free(copies)
+                self._sharing.free(copies)
                 return head.body, found
 
     def _send(self, buffers: list[Any], deadline: float | None) -> None:
@@ -103,8 +99,7 @@ class Line:
         target = body.data
         while here < body_bytes:
             here += self._into(target[here:], deadline)
-        opener = None if self._sharing is None else self._sharing.answered
-        return head, frames.unpack_arrays(head.arrays, body, head.places, opener)
+        return head, frames.unpack_arrays(head.arrays, body, head.places, self._sharing.answered)
 
     def _into(self, view: memoryview, deadline: float | None) -> int:
         self._limit(deadline)
@@ -131,8 +126,7 @@ class Line:
 
     def close(self) -> None:
         self._socket.close()
-        if self._sharing is not None:
-            self._sharing.close()
+        self._sharing.close()
 
 
 def connected(address: tuple[str, int], timeout: float, local: str) -> socket.socket:

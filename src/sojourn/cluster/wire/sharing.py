@@ -42,9 +42,9 @@ def this_machine() -> str:
 
 
 class Sharing:
-    """That of one connection, until `close`."""
+    """That of one connection, until `close`. With nobody on this machine, nothing is shared."""
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int = 0) -> None:
         self._pid = pid
         self._free: list[np.ndarray] = []  # memory that earlier questions were copied to
         self._given: dict[int, list[int]] = {}  # by answer: descriptors that the peer has to open
@@ -53,13 +53,17 @@ class Sharing:
         self._files: OrderedDict[int, placed.MemoryFile] = OrderedDict()  # of the peer, by inode
 
     @classmethod
-    def with_peer(cls, connection: Any) -> Sharing | None:
+    def with_peer(cls, connection: Any) -> Sharing:
         """With whoever is at the other end of a socket, if it is a process of this machine."""
         if connection is None or connection.family != socket.AF_UNIX:
-            return None
+            return cls()
         packed = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         pid = _CREDENTIALS.unpack(packed)[0]
-        return cls(pid) if pid > 0 and os.access(f"/proc/{pid}/fd", os.X_OK) else None
+        return cls(pid) if pid > 0 and os.access(f"/proc/{pid}/fd", os.X_OK) else cls()
+
+    def _takes(self, array: np.ndarray) -> bool:
+        is_large = array.nbytes >= SHARED_AT_LEAST and array.dtype in NUMBER_OF_DTYPE
+        return is_large and self._pid > 0
 
     # -- sending -----------------------------------------------------------------------------------
 
@@ -69,7 +73,7 @@ class Sharing:
         places: list[Place] = []
         copies: list[np.ndarray] = []
         for index, array in enumerate(arrays):
-            if not _is_large(array):
+            if not self._takes(array):
                 continue
             file = placed.file_of(array) if array.flags.c_contiguous else None
             if file is None:
@@ -98,7 +102,7 @@ class Sharing:
         """Lend the files that large results lie in; those that lie in none are copied."""
         places: list[Place] = []
         for index, array in enumerate(arrays):
-            if not _is_large(array):
+            if not self._takes(array):
                 continue
             result = handed_over(array) if array.flags.c_contiguous else None
             fd = None if result is None else result.duplicate()
@@ -158,6 +162,8 @@ class Sharing:
         return found
 
     def _open(self, fd: int, inode: int) -> int:
+        if not self._pid:
+            raise SegmentError("the peer is not on this machine")
         opened = os.open(f"/proc/{self._pid}/fd/{fd}", os.O_RDWR | os.O_CLOEXEC)
         if os.fstat(opened).st_ino != inode:
             os.close(opened)
@@ -194,10 +200,6 @@ def _file_with(array: np.ndarray) -> int:
     segment, fd = Segment.create(array.nbytes)
     np.copyto(np.ndarray(array.shape, array.dtype, buffer=segment.memory), array)
     return fd
-
-
-def _is_large(array: np.ndarray) -> bool:
-    return array.nbytes >= SHARED_AT_LEAST and array.dtype in NUMBER_OF_DTYPE
 
 
 def _check(offset: int, shape: tuple[int, ...], dtype: np.dtype[Any], size: int) -> None:

@@ -27,21 +27,21 @@ class LeaseModel(Request):
     holder: str
 
 
-class RunStep(Request):
-    """One step with a lease. `fetches`: a name, some, or None for all outputs."""
-
-    lease: int
-    fetches: str | list[str] | None
-    feeds: list[str]
-    timeout: float | None
-
-
 class AskStep(Request):
-    """Whether this step can be run twice without harm. It is not run."""
+    """Whether this step can be run twice without harm. It is not run.
+
+    `fetches`: a name, some, or None for all outputs.
+    """
 
     lease: int
     fetches: str | list[str] | None
     feeds: list[str]
+
+
+class RunStep(AskStep):
+    """One step with a lease."""
+
+    timeout: float | None
 
 
 class KeepLeases(Request):

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
+from collections.abc import Iterator
 
 from sojourn.errors import ModelError
 
 _LARGEST = 2 << 30  # of protobuf and flatbuffers themselves
+
+
+@contextlib.contextmanager
+def naming(path: str, wrong: str = "") -> Iterator[None]:
+    """What is wrong with a file is said with its path."""
+    try:
+        yield
+    except ModelError as error:
+        raise ModelError(f"{path}: {wrong}{error}") from error
 
 
 def content(path: str) -> memoryview:

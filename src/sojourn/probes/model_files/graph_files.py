@@ -6,11 +6,10 @@ import glob
 import os
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
 
 from sojourn.errors import ModelError
 from sojourn.probes.model_files.checkpoints import parse_index
-from sojourn.probes.model_files.contents import content
+from sojourn.probes.model_files.contents import content, naming
 from sojourn.probes.model_files.graphs import parse_graph
 from sojourn.probes.model_files.keras_files import keras_metadata
 from sojourn.probes.model_files.meta_graphs import MetaGraph, parse_meta_graph, parse_saved_model
@@ -27,10 +26,8 @@ def read_frozen(path: str, known: frozenset[str] | None) -> ModelSummary:
     """A frozen graph."""
     if path.endswith("txt"):
         raise ModelError(f"{path}: the text form of a graph is not read here; save it as .pb")
-    try:
+    with naming(path, "not a model: its graph is "):
         meta = MetaGraph(parse_graph(content(path)))
-    except ModelError as error:
-        raise ModelError(f"{path}: not a model: its graph is {error}") from error
     if not any(node.op for node in meta.graph.every_node()):
         raise ModelError(f"{path}: not a model: no graph with nodes")
     seconds = second_forms(path, GRAPH)
@@ -42,26 +39,21 @@ def read_saved_model(folder: str, known: frozenset[str] | None) -> ModelSummary:
     path = os.path.join(folder, "saved_model.pb")
     if not os.path.isfile(path):
         raise ModelError(f"{path}txt is not read here; save it again as saved_model.pb")
-    try:
+    with naming(path):
         metas = parse_saved_model(content(path))
-    except ModelError as error:
-        raise ModelError(f"{path}: {error}") from error
     if not metas:
         raise ModelError(f"{path}: damaged: it holds no graph")
     findings, size = _folder_findings(folder)
-    weights, unchecked, unread = _weights(os.path.join(folder, "variables", "variables"))
-    summary = _summary(folder, "SavedModel", size, metas, known, weights, findings, unchecked)
-    return replace(summary, unread=unread)
+    beside = _weights(os.path.join(folder, "variables", "variables"))
+    return _summary(folder, "SavedModel", size, metas, known, *beside, findings=findings)
 
 
 def read_checkpoint(prefix: str, known: frozenset[str] | None) -> ModelSummary:
     """A checkpoint, with its meta graph or without."""
     metas = []
     if os.path.isfile(prefix + ".meta"):
-        try:
-            metas = [parse_meta_graph(content(prefix + ".meta"))]
-        except ModelError as error:
-            raise ModelError(f"{prefix}.meta: {error}") from error
+        with naming(f"{prefix}.meta"):
+            metas = [parse_meta_graph(content(f"{prefix}.meta"))]
         if not any(node.op for node in metas[0].graph.every_node()):
             raise ModelError(f"{prefix}.meta: not a model: no graph with nodes")
         metas[0].assets.clear()  # they are not fed where a checkpoint is opened
@@ -72,8 +64,7 @@ def read_checkpoint(prefix: str, known: frozenset[str] | None) -> ModelSummary:
         unchecked = (*unchecked, "ops: the checkpoint has no .meta file with a graph")
     files = [prefix + ".index", prefix + ".meta", *_shards(prefix)]
     size = sum(os.path.getsize(file) for file in files if os.path.isfile(file))
-    summary = _summary(prefix, "checkpoint", size, metas, known, weights, (), unchecked)
-    return replace(summary, unread=unread)
+    return _summary(prefix, "checkpoint", size, metas, known, weights, unchecked, unread)
 
 
 def _summary(
@@ -83,8 +74,9 @@ def _summary(
     metas: list[MetaGraph],
     known: frozenset[str] | None,
     weights: tuple[Weight, ...] = (),
-    findings: Iterable[Finding] = (),
     unchecked: tuple[str, ...] = (),
+    unread: tuple[str, ...] = (),
+    findings: Iterable[Finding] = (),
 ) -> ModelSummary:
     ops: Counter[str] = Counter()
     signatures: dict[str, Signature] = {}
@@ -115,6 +107,7 @@ def _summary(
         assets=tuple(dict.fromkeys(asset.filename for meta in metas for asset in meta.assets)),
         findings=tuple(sorted(found, key=lambda f: (f.severity, f.what, f.name, f.where))),
         unchecked=unchecked,
+        unread=unread,
     )
 
 

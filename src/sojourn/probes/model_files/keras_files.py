@@ -14,6 +14,7 @@ from typing import Any
 
 from sojourn.errors import ModelError
 from sojourn.kinds.marks import HDF5
+from sojourn.probes.model_files.contents import naming
 from sojourn.probes.model_files.hdf5_files import NO_H5PY, read_hdf5
 from sojourn.probes.model_files.keras_configs import KerasConfig, walk
 from sojourn.probes.model_files.second_forms import ARCHIVE, IN_HDF5, second_forms
@@ -131,10 +132,8 @@ def _member(archive: zipfile.ZipFile, name: str) -> bytes | None:
 
 def inspect_hdf5(path: str, size: int) -> ModelSummary:
     """A Keras HDF5 file, as far as h5py is installed to look into it."""
-    try:
+    with naming(path):
         content = read_hdf5(path)
-    except ModelError as error:
-        raise ModelError(f"{path}: {error}") from error
     if content is None:
         return ModelSummary(path, "Keras HDF5 file", size, unread=(f"its content: {NO_H5PY}",))
     config = content.config

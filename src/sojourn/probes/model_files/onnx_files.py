@@ -16,7 +16,7 @@ from pathlib import PurePosixPath
 
 from sojourn.errors import ModelError
 from sojourn.kinds.belongings import plain_file
-from sojourn.probes.model_files.contents import content
+from sojourn.probes.model_files.contents import content, naming
 from sojourn.probes.model_files.ops import READS, RUNS_CODE
 from sojourn.probes.model_files.summary import Finding, ModelSummary, Weight
 from sojourn.probes.model_files.wire import (
@@ -26,6 +26,7 @@ from sojourn.probes.model_files.wire import (
     message,
     number,
     text,
+    texts,
     varint,
 )
 from sojourn.values import Signature, TensorSpec
@@ -97,10 +98,8 @@ def read_onnx(path: str, known: object = None) -> ModelSummary:
 
 
 def _parsed(path: str) -> OnnxModel:
-    try:
+    with naming(path, "not an ONNX model: "):
         return parse_onnx(content(path))
-    except ModelError as error:
-        raise ModelError(f"{path}: not an ONNX model: {error}") from error
 
 
 def files_of(path: str) -> list[str]:
@@ -123,15 +122,11 @@ def files_of(path: str) -> list[str]:
 
 def parse_onnx(data: memoryview) -> OnnxModel:
     """A ModelProto."""
-    model = OnnxModel()
-    producer, version, graph, has_graph = "", "", Parts(), False
+    model = OnnxModel(" ".join(texts(data, 2, 3)).strip())
+    graph, has_graph = Parts(), False
     for part, value in fields(data):
         if part == 1:
             model.ir_version = number(value)
-        elif part == 2:
-            producer = text(value)
-        elif part == 3:
-            version = text(value)
         elif part == 7:
             has_graph = True
             graph.add(value)
@@ -143,7 +138,6 @@ def parse_onnx(data: memoryview) -> OnnxModel:
             _function(model, value)
     if not has_graph:
         raise ModelError("it holds no graph")
-    model.producer = f"{producer} {version}".strip()
     _graph(model, graph.whole())
     return model
 
@@ -175,14 +169,10 @@ def _walk(model: OnnxModel, pending: list[memoryview]) -> None:
 
 def _function(model: OnnxModel, value: Value) -> None:
     model.count()
-    name = domain = ""
+    name, domain = texts(value, 1, 10)
     inside: list[memoryview] = []
     for part, inner in fields(message(value)):
-        if part == 1:
-            name = text(inner)
-        elif part == 10:
-            domain = text(inner)
-        elif part == 7:
+        if part == 7:
             inside += _node(model, inner)
         elif part == 11:  # what its nodes have unless the one that calls it says otherwise
             inside += _attribute(model, inner)
@@ -193,14 +183,10 @@ def _function(model: OnnxModel, value: Value) -> None:
 def _node(model: OnnxModel, value: Value) -> list[memoryview]:
     """Count it; the graphs that it holds."""
     model.count()
-    op = domain = ""
+    op, domain = texts(value, 4, 7)
     graphs: list[memoryview] = []
     for part, inner in fields(message(value)):
-        if part == 4:
-            op = text(inner)
-        elif part == 7:
-            domain = text(inner)
-        elif part == 5:
+        if part == 5:
             graphs += _attribute(model, inner)
     model.ops[_qualified(domain, op)] += 1
     return graphs
@@ -245,7 +231,7 @@ def _weight(model: OnnxModel, value: Value) -> None:
             name = text(inner)
         elif part == 13:
             model.count()
-            key, said = _pair(inner)
+            key, said = texts(inner, 1, 2)
             if key == "location":
                 locations.append(said)
     model.external |= dict.fromkeys(locations)
@@ -266,24 +252,9 @@ def _numbers(value: Value) -> list[int]:
     return found
 
 
-def _pair(value: Value) -> tuple[str, str]:
-    key, said = "", ""
-    for part, inner in fields(message(value)):
-        if part == 1:
-            key = text(inner)
-        elif part == 2:
-            said = text(inner)
-    return key, said
-
-
 def _opset(value: Value) -> tuple[str, int]:
-    domain, version = "", 0
-    for part, inner in fields(message(value)):
-        if part == 1:
-            domain = text(inner)
-        elif part == 2:
-            version = number(inner)
-    return domain, version
+    versions = [number(version) for part, version in fields(message(value)) if part == 2]
+    return texts(value, 1)[0], versions[-1] if versions else 0
 
 
 def _value_info(value: Value) -> tuple[str, TensorSpec]:

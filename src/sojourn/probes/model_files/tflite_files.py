@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from sojourn.errors import ModelError
-from sojourn.probes.model_files.contents import content
+from sojourn.probes.model_files.contents import content, naming
 from sojourn.probes.model_files.flat import Table, root
 from sojourn.probes.model_files.ops import HARMLESS, judgement
 from sojourn.probes.model_files.summary import Finding, ModelSummary, Weight
@@ -63,10 +63,8 @@ class _Tensor:
 
 def read_tflite(path: str, known: object = None) -> ModelSummary:
     """A TensorFlow Lite model."""
-    try:
+    with naming(path, "not a TensorFlow Lite model: "):
         model = parse_tflite(content(path))
-    except ModelError as error:
-        raise ModelError(f"{path}: not a TensorFlow Lite model: {error}") from error
     return ModelSummary(
         path,
         "TensorFlow Lite model",

@@ -93,6 +93,15 @@ def text(value: Value) -> str:
     return shown(message(value))
 
 
+def texts(value: Value, *numbers: int) -> list[str]:
+    """The texts of these fields, for people: of several the last, and empty where there is none."""
+    found = dict.fromkeys(numbers, "")
+    for field, inner in fields(message(value)):
+        if field in found:
+            found[field] = text(inner)
+    return list(found.values())
+
+
 class Parts:
     """A message that comes in several parts, which protobuf takes for one: their bytes in turn.
 

@@ -37,7 +37,7 @@ _VERDICTS = "verdicts.json"
 _PARTS = (_VERDICTS, *(f"model.{kind}" for kind, _ in ENGINES.values()))
 _KEPT, _NEW = "sojourn-", ".sojourn-new-"
 _ENTRY = re.compile(rf"{_KEPT}[0-9a-f]{{32,64}}(-[0-9a-f]{{8}})?")
-_FORMAT = 6
+_FORMAT = 7
 _PATIENCE_SECONDS = 600.0  # with another process that converts the same
 _PACKAGES = (
     *("tensorflow", "tensorflow-cpu", "tf2onnx", "onnxruntime", "ai-edge-litert"),

@@ -240,7 +240,9 @@ def _proven(
             return None if is_for_all else sys.float_info.max
 
         most = largest()
-        is_finite_only = most == sys.float_info.max and not tried.loops
+        parted = [one for size, one in zip(HUGE, tried.huge, strict=False) if size > (most or 0)]
+        is_shown = most is not None and not tried.loops
+        is_shown = is_shown and not any(hides(*one) for one in (*parted, *tried.not_finite))
         ratios = _ratios(opener.attempt, reference, session, tried)
         held_bytes = session.footprint().host_bytes
         try:
@@ -254,7 +256,7 @@ def _proven(
             threads=threads,
             checks=len(tried.answered),
             most=most,
-            is_shown=is_finite_only and not any(hides(*one) for one in tried.not_finite),
+            is_shown=is_shown,
             only_some=only_some,
             worst=worst,
             tolerance=tolerance,

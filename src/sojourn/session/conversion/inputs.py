@@ -30,9 +30,11 @@ _EDGES = (
 )
 _EDGES_AT = 3
 _HALVES = (*(np.arange(-8, 9) / 2), -0.0)
-NOT_FINITE = ((np.nan,), (np.inf, -np.inf))
-# Beyond what is usual: for one that engines part at, smaller ones are still answered.
-HUGE = (1e4, 1e8, 1e16, 1e30)
+NOT_FINITE = ((np.nan,), (np.inf, -np.inf), (np.nan, np.inf, 0.0, -np.inf))
+# Beyond what is usual: for one that engines part at, smaller ones are still answered. At the end
+# of what floats hold, a root by way of its reciprocal is half as large again. There one for each
+# row is enough: the sum of several overflows, or not, in the order in which they are added up.
+HUGE = tuple(float(np.float32(size)) for size in (1e4, 1e8, 1e16, 1e30, 3.4e38))
 _SCALES = {"normal": 1.0, "large": 100.0, "tiny": 1e-6, "zero": 0.0}
 
 
@@ -117,7 +119,7 @@ def _bounds(dtype: np.dtype, values: str) -> tuple[int, int]:
 
 def spoilt(feeds: Feeds, values: Sequence[float], way: int = 0) -> Feeds:
     """The same with these values among the floats: at the same places of all inputs; at few and
-    other places of each; or anywhere, so that every row is another case."""
+    other places of each; anywhere, so that every row is another case; or once in each row."""
     draw = np.random.default_rng(way)
     found = {}
     for n, (name, array) in enumerate(feeds.items()):
@@ -128,7 +130,10 @@ def spoilt(feeds: Feeds, values: Sequence[float], way: int = 0) -> Feeds:
             if way == 1:
                 places = np.arange((n + 1) % max(2, size), size, max(3, size // 2))
             elif way == 2:
-                places = np.flatnonzero(draw.random(size) < 0.3)
+                places = np.flatnonzero(draw.random(size) < 0.5)
+            elif way == 3 and array.ndim:
+                row = size // len(array)
+                places = np.arange(0, size, row) + draw.integers(row, size=len(array))
             array.reshape(-1)[places] = np.resize(values, len(places))
         found[name] = array
     return found

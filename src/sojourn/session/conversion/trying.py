@@ -120,7 +120,9 @@ def try_out(
             for values in NOT_FINITE
         ]
         large = by_batch[ways[-1]]
-        odd += [(tried.huge, spoilt(large, (size, -size, size / 3), 2)) for size in HUGE]
+        for size in HUGE:
+            way = 3 if size == HUGE[-1] else 2
+            odd.append((tried.huge, spoilt(large, (size, -size, size / 3, 0.0), way)))
     for found, feeds in odd:
         try:
             outputs = run(feeds)
