@@ -283,6 +283,13 @@ def nn_adapters(tf1: Any) -> Mapping[str, Any]:
     }
 
 
+def scalar() -> Any:
+    """The shape of a number, under its first name in `tensor_shape`."""
+    from tensorflow.python.framework.tensor_shape import TensorShape
+
+    return TensorShape([])
+
+
 def is_sequence(structure: Any) -> bool:
     """`nest.is_nested` under its first name."""
     from tensorflow.python.util import nest

@@ -186,6 +186,11 @@ def unit_norm(inputs: Any, dim: int, epsilon: float = 1e-7, scope: Any = None) -
         return inputs / length
 
 
+def scale_gradient(inputs: Any, gradient_multiplier: Any) -> Any:
+    """`inputs`, whose gradient is multiplied."""
+    return gradient_multiplier * inputs + tf.stop_gradient((1 - gradient_multiplier) * inputs)
+
+
 def softmax(logits: Any, scope: Any = None) -> Any:
     """Probabilities over the last axis."""
     with tf.name_scope(scope or "softmax"):
