@@ -95,6 +95,13 @@ def renaming(function: Callable[..., Any], **renamed: str) -> Callable[..., Any]
     return call
 
 
+def signature_of(places: str) -> inspect.Signature:
+    """Arguments of these names, in this order, and any further ones by name, as `rest`."""
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    known = [inspect.Parameter(name, kind) for name in places.split()]
+    return inspect.Signature([*known, inspect.Parameter("rest", inspect.Parameter.VAR_KEYWORD)])
+
+
 class _Same(type):
     """The class of a stand-in that makes objects of another class: both mean the same objects."""
 
