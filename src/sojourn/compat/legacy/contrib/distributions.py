@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from sojourn.compat.legacy import removed
+from sojourn.compat.legacy.namespaces import names_of
 from sojourn.compat.legacy.oldnames import renaming
 
 _kept = tf.distributions
@@ -187,13 +188,13 @@ def percentile(
     return found
 
 
-Distribution = _kept.Distribution
-RegisterKL = _kept.RegisterKL
-kl_divergence = _kept.kl_divergence
 kl = _kept.kl_divergence
-FULLY_REPARAMETERIZED = _kept.FULLY_REPARAMETERIZED
-NOT_REPARAMETERIZED = _kept.NOT_REPARAMETERIZED
-Multinomial = _kept.Multinomial
-DirichletMultinomial = _kept.DirichletMultinomial
+globals().update(
+    names_of(
+        _kept,
+        "DirichletMultinomial Distribution FULLY_REPARAMETERIZED Multinomial NOT_REPARAMETERIZED "
+        "RegisterKL kl_divergence",
+    )
+)
 
 __getattr__ = removed.missing_name("tf.contrib.distributions")

@@ -31,7 +31,7 @@ from sojourn.compat.legacy.estimator import (
     tpu,
     warm_starts,
 )
-from sojourn.compat.legacy.namespaces import Namespace
+from sojourn.compat.legacy.namespaces import Namespace, names_of
 
 _HOOKS = """
     CheckpointSaverHook CheckpointSaverListener FeedFnHook FinalOpsHook GlobalStepWaiterHook
@@ -48,19 +48,19 @@ def namespace() -> Namespace:
         (),
         {
             "Estimator": estimator.Estimator,
-            **_names(specs, "EstimatorSpec ModeKeys"),
-            **_names(config, "RunConfig"),
-            **_names(warm_starts, "VocabInfo WarmStartSettings"),
-            **_names(schedules, "EvalSpec TrainSpec train_and_evaluate"),
-            **_names(exporters, "BestExporter Exporter FinalExporter LatestExporter"),
-            **_names(canned, "DNNClassifier DNNEstimator DNNRegressor"),
-            **_names(canned, "LinearClassifier LinearEstimator LinearRegressor"),
-            **_names(combined, "BaselineClassifier BaselineEstimator BaselineRegressor"),
-            **_names(combined, "DNNLinearCombinedClassifier DNNLinearCombinedEstimator"),
-            **_names(combined, "DNNLinearCombinedRegressor"),
-            **_names(heads, "Head RegressionHead"),
-            **_names(class_heads, "BinaryClassHead MultiClassHead MultiLabelHead"),
-            **_names(tf.train, " ".join(_HOOKS)),
+            **names_of(specs, "EstimatorSpec ModeKeys"),
+            **names_of(config, "RunConfig"),
+            **names_of(warm_starts, "VocabInfo WarmStartSettings"),
+            **names_of(schedules, "EvalSpec TrainSpec train_and_evaluate"),
+            **names_of(exporters, "BestExporter Exporter FinalExporter LatestExporter"),
+            **names_of(canned, "DNNClassifier DNNEstimator DNNRegressor"),
+            **names_of(canned, "LinearClassifier LinearEstimator LinearRegressor"),
+            **names_of(combined, "BaselineClassifier BaselineEstimator BaselineRegressor"),
+            **names_of(combined, "DNNLinearCombinedClassifier DNNLinearCombinedEstimator"),
+            **names_of(combined, "DNNLinearCombinedRegressor"),
+            **names_of(heads, "Head RegressionHead"),
+            **names_of(class_heads, "BinaryClassHead MultiClassHead MultiLabelHead"),
+            **names_of(tf.train, " ".join(_HOOKS)),
             "export": Namespace("tensorflow.estimator.export", (export,)),
             "inputs": Namespace("tensorflow.estimator.inputs", (inputs,)),
             "experimental": _experimental(),
@@ -72,10 +72,6 @@ def namespace() -> Namespace:
         lazy={"keras": _keras},
         shown_as="tf.estimator",
     )
-
-
-def _names(module: Any, names: str) -> dict[str, Any]:
-    return {name: getattr(module, name) for name in names.split()}
 
 
 def _experimental() -> Namespace:
