@@ -75,41 +75,39 @@ def namespace() -> Namespace:
 
 
 def _experimental() -> Namespace:
-    def dnn_logit_fn_builder(
-        units: int,
-        hidden_units: Any,
-        feature_columns: Any,
-        activation_fn: Any,
-        dropout: Any,
-        input_layer_partitioner: Any = None,
-        batch_norm: bool = False,
-    ) -> Any:
-        return lambda features, mode: logits.dnn(
-            features,
-            feature_columns,
-            hidden_units,
-            units,
-            mode,
-            activation_fn,
-            dropout,
-            batch_norm,
-        )
-
-    def linear_logit_fn_builder(
-        units: int, feature_columns: Any, sparse_combiner: str = "sum"
-    ) -> Any:
-        return lambda features: logits.linear(features, feature_columns, units, sparse_combiner)
-
+    builders = (dnn_logit_fn_builder, linear_logit_fn_builder, call_logit_fn)
     return Namespace(
         "tensorflow.estimator.experimental",
         (stopping,),
-        {
-            "dnn_logit_fn_builder": dnn_logit_fn_builder,
-            "linear_logit_fn_builder": linear_logit_fn_builder,
-            "KMeans": clusters.KMeans,
-        },
+        {"KMeans": clusters.KMeans, **{each.__name__: each for each in builders}},
         shown_as="tf.estimator.experimental",
     )
+
+
+def dnn_logit_fn_builder(
+    units: int,
+    hidden_units: Any,
+    feature_columns: Any,
+    activation_fn: Any = tf.nn.relu,
+    dropout: Any = None,
+    input_layer_partitioner: Any = None,
+    batch_norm: bool = False,
+) -> Any:
+    """A function that makes the logits of dense layers."""
+    named = (hidden_units, units)
+    return lambda features, mode: logits.dnn(
+        features, feature_columns, *named, mode, activation_fn, dropout, batch_norm
+    )
+
+
+def linear_logit_fn_builder(units: int, feature_columns: Any, sparse_combiner: str = "sum") -> Any:
+    """A function that makes the logits of a linear model."""
+    return lambda features: logits.linear(features, feature_columns, units, sparse_combiner)
+
+
+def call_logit_fn(logit_fn: Any, features: Any, mode: str, params: Any, config: Any) -> Any:
+    """The logits; the function is given what it has arguments for."""
+    return inputs.call(logit_fn, features=features, mode=mode, params=params, config=config)
 
 
 def _parse_spec(default: Any) -> Any:
