@@ -122,12 +122,11 @@ class Importer:
         fromlist: Sequence[str] | None = (),
         level: int = 0,
     ) -> Any:
-        if level == 0:
-            name = _todays(name)
-        if level == 0 and name.split(".", 1)[0] in ("tensorflow", "keras"):
-            root = self._root(name, globals)
+        todays = "" if level else _todays(name)
+        if todays.split(".", 1)[0] in ("tensorflow", "keras"):
+            root = self._root(todays, globals)
             if root is not None:
-                return self._answer(root, name, fromlist or ())
+                return self._answer(root, todays, fromlist or ())
         return self._original(name, globals, locals, fromlist, level)
 
     def _root(self, name: str, importer: Mapping[str, Any] | None) -> Namespace | None:
