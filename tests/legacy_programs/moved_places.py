@@ -54,6 +54,9 @@ _, state = dynamic_rnn(cell, memory, dtype=tf.float32, swap_memory=True)
 names = {variable.op.name for variable in tf.trainable_variables()}
 assert "rnn/attention_wrapper/gate/gate/kernel" in names, names
 
+loop = tf.nn.seq2seq._extract_argmax_and_embed(tf.eye(3), update_embedding=False)
+fed = loop(tf.constant([[0.0, 2.0, 1.0]]), 0)
+
 x = tf.constant([[1.0, 5.0, 3.0], [2.0, 8.0, 9.0]])
 (slope,) = tf.gradients(scale_gradient(x, 0.25), x)
 percentile = tf.contrib.distributions.percentile
@@ -63,6 +66,7 @@ with tf.Session() as sess:
     alignments = sess.run(state.alignments)
     assert np.allclose(alignments.sum(1), 1)
     assert not alignments[1, 2:].any()
+    assert sess.run(fed).tolist() == [[0, 1, 0]]
     assert (sess.run(slope) == 0.25).all()
     assert sess.run(percentile(x, 50.0)) == 3
     assert sess.run(percentile(x, 100, axis=1, keep_dims=True)).tolist() == [[5], [9]]

@@ -125,11 +125,9 @@ def bow_encoder(
     reuse: Any = None,
 ) -> Any:
     """The mean of the vectors of each row's words."""
-    with tf.variable_scope(scope, "bow_encoder", [ids], reuse=reuse):
-        vectors = tf.get_variable(
-            "embeddings", [vocab_size, embed_dim], tf.float32, initializer, regularizer, trainable
-        )
-        return tf.reduce_mean(tf.nn.embedding_lookup(vectors, ids), 1)
+    table = (vocab_size, embed_dim, False, initializer, regularizer, trainable)
+    with tf.variable_scope(scope, "bow_encoder", [ids], reuse=reuse) as here:
+        return tf.reduce_mean(embed_sequence(ids, *table, here, reuse), 1)
 
 
 safe_embedding_lookup_sparse = tf.nn.safe_embedding_lookup_sparse
