@@ -104,8 +104,8 @@ def test_an_agent_has_the_kernel_ask_whether_its_callers_are_there(
     line = Line(facts.address, facts.token, 5.0)
     try:
         agent = nodes.nodes.actors["a"].agent
-        [end] = [end for end in agent._ends if end.sharing is None]
-        accepted = end.transport.get_extra_info("socket")
+        ends = [end.transport.get_extra_info("socket") for end in agent._ends]
+        [accepted] = [end for end in ends if end.family == socket.AF_INET]
         assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
     finally:
         line.close()

@@ -77,6 +77,7 @@ def run(runner: subprocess.Popen[str], tmp_path: Path) -> Run:
         "habits.py",
         "keras_sequences.py",
         "layers_and_cells.py",
+        "moved_places.py",
         "slim_networks.py",
         "slim_records.py",
         "slim_training.py",

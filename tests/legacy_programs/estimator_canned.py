@@ -95,7 +95,43 @@ more = tf.contrib.estimator.add_metrics(
     },
 )
 assert more.evaluate(lambda: read(age / 70))["error"] > 0
-baseline = tf.estimator.BaselineClassifier("baseline")
+baseline = tf.estimator.BaselineClassifier("baseline", 2, None, None, "Ftrl", seeded)
 baseline.train(lambda: read(rich, 5))
 assert np.isclose(baseline.evaluate(lambda: read(rich))["accuracy"], 1 - rich.mean(), atol=1e-3)
+
+
+def is_refused(**named):
+    try:
+        tf.estimator.DNNClassifier(hidden_units=[4], **named)
+    except TypeError:
+        return True
+    return False
+
+
+assert is_refused()
+assert is_refused(feature_columns=[years], depth=3)
+
+
+# Networks of canned estimators in a model of the program's own, with a head, by their functions.
+def both(features, labels, mode, config):
+    deep_logits = tf.contrib.estimator.dnn_logit_fn_builder(
+        1, [4], [scaled], tf.nn.relu, None, None
+    )
+    linear_logits = tf.estimator.experimental.linear_logit_fn_builder(1, [jobs])
+    found = [
+        tf.estimator.experimental.call_logit_fn(function, features, mode, None, config)
+        for function in (deep_logits, linear_logits)
+    ]
+    head = tf.contrib.estimator.binary_classification_head()
+    return head.create_estimator_spec(
+        features, mode, tf.add_n(found), labels, tf.train.AdamOptimizer(0.1)
+    )
+
+
+own = tf.estimator.Estimator(both, "own", seeded)
+stop = tf.contrib.estimator.make_stop_at_checkpoint_step_hook(own, 20)
+own.train(lambda: read(rich, None), hooks=[stop])
+result = own.evaluate(lambda: read(rich))
+assert result["global_step"] == 20
+assert result["accuracy"] > 0.6
 print("fine")

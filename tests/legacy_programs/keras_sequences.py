@@ -65,6 +65,13 @@ saved.compile("sgd", "mse")
 saved.save("model.h5")
 loaded = tf.keras.models.load_model("model.h5")
 assert np.allclose(saved.predict(data), loaded.predict(data), atol=1e-6)
+
+# Without a suffix they are a checkpoint, of Keras's session.
+saved.save_weights("weights/saved")
+again = tf.keras.models.clone_model(loaded)
+again.load_weights(tf.train.latest_checkpoint("weights"))
+assert np.allclose(saved.predict(data), again.predict(data), atol=1e-6)
+
 described = {
     "axis": [2],
     "beta_initializer": {"class_name": "Ones", "config": {"dtype": "float32"}},

@@ -6,6 +6,7 @@ several layers from one cell object, and the projection wrappers of tf.contrib.r
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import weakref
 from typing import Any
@@ -152,6 +153,32 @@ class EmbeddingWrapper(Wrapper):
         return self._cell(embedded, state)
 
 
+class Linear:
+    """``sum(arg @ W) + b``; its variables are those of the scope that it is made in."""
+
+    def __init__(
+        self,
+        args: Any,
+        output_size: int,
+        build_bias: bool,
+        bias_initializer: Any = None,
+        kernel_initializer: Any = None,
+    ) -> None:
+        args = _listed(args)
+        shape = [sum(tf.dimension_value(arg.shape[-1]) for arg in args), output_size]
+        kind = args[0].dtype
+        self._kernel = tf.get_variable("kernel", shape, kind, initializer=kernel_initializer)
+        start = bias_initializer or tf.zeros_initializer()
+        self._bias = (
+            tf.get_variable("bias", shape[1:], kind, initializer=start) if build_bias else None
+        )
+
+    def __call__(self, args: Any) -> Any:
+        args = _listed(args)
+        result = tf.matmul(args[0] if len(args) == 1 else tf.concat(args, 1), self._kernel)
+        return result if self._bias is None else result + self._bias
+
+
 def linear(
     args: Any,
     output_size: int,
@@ -162,30 +189,20 @@ def linear(
     bias_start: float = 0.0,
 ) -> Any:
     """``sum(arg @ W) + b`` with variables of the current scope; programs use it as `_linear`."""
-    args = args if isinstance(args, (list, tuple)) else [args]
     # The fourth argument was `bias_start` before 1.0.
     if isinstance(bias_initializer, (int, float)):
         bias_initializer = tf.constant_initializer(bias_initializer)
-    width = sum(tf.dimension_value(arg.shape[-1]) for arg in args)
-    kind = args[0].dtype
-
-    def apply() -> Any:
-        kernel = tf.get_variable(
-            "kernel", [width, output_size], kind, initializer=kernel_initializer
-        )
-        result = tf.matmul(args[0] if len(args) == 1 else tf.concat(args, 1), kernel)
-        if not bias:
-            return result
-        start = bias_initializer or tf.constant_initializer(bias_start)
-        return result + tf.get_variable("bias", [output_size], kind, initializer=start)
-
-    if scope is None:
-        return apply()
-    with tf.variable_scope(scope):
-        return apply()
+    start = bias_initializer or tf.constant_initializer(bias_start)
+    with tf.variable_scope(scope) if scope is not None else contextlib.nullcontext():
+        return Linear(args, output_size, bias, start, kernel_initializer)(args)
 
 
-_linear = linear  # its name in TensorFlow's own rnn_cell_impl
+def _listed(args: Any) -> Any:
+    return args if isinstance(args, (list, tuple)) else [args]
+
+
+# Their names in TensorFlow's own rnn_cell_impl.
+_linear, _Linear, _LayerRNNCell = linear, Linear, kept.LayerRNNCell
 
 CELLS: dict[str, Any] = {
     "RNNCell": RNNCell,
@@ -204,6 +221,7 @@ CELLS: dict[str, Any] = {
     "EmbeddingWrapper": EmbeddingWrapper,
     "_linear": linear,
     "linear": linear,
+    "_Linear": Linear,
 }
 
 

@@ -31,6 +31,8 @@ MOVED = {
         "tensorflow.python.framework.tensor_conversion",
         "tensorflow.python.framework.indexed_slices",
     ),
+    "tensorflow.python": ("tensorflow.python.ops", "tensorflow.python.framework"),
+    "tensorflow.python.framework.tensor_shape": ("sojourn.compat.legacy.oldnames",),
     "tensorflow.python.framework.graph_util": ("tensorflow._api.v2.compat.v1.graph_util",),
     "tensorflow.python.ops.array_ops": ("tensorflow.python.ops.array_ops_stack",),
     "tensorflow.python.ops.control_flow_ops": (
@@ -39,12 +41,20 @@ MOVED = {
         "tensorflow.python.ops.control_flow_case",
         "tensorflow.python.ops.control_flow_assert",
     ),
+    "tensorflow.python.ops.nn": ("tensorflow._api.v2.compat.v1.nn",),
     "tensorflow.python.ops.variables": ("tensorflow.python.ops.variable_v1",),
     "tensorflow.python.util.nest": ("sojourn.compat.legacy.oldnames",),
     "tensorflow.python.framework.sparse_tensor": ("tensorflow.python.framework.tensor",),
     "tensorflow.python.platform.logging": ("tensorflow.python.platform.tf_logging",),
     "tensorflow.python.pywrap_tensorflow": ("tensorflow.python.training.py_checkpoint_reader",),
     "tensorflow.python.training.training_ops": ("tensorflow.python.ops.gen_training_ops",),
+    "tensorflow.python.tpu.tpu_estimator": ("sojourn.compat.legacy.contrib.tpu",),
+    "tensorflow.python.tpu.tpu_config": ("sojourn.compat.legacy.contrib.tpu",),
+    "tensorflow.python.keras.engine": (
+        "tensorflow.python.keras.engine.base_layer",
+        "tensorflow.python.keras.engine.input_spec",
+        "tensorflow.python.keras.engine.training",
+    ),
     "tensorflow.python.layers.core": ("tensorflow.python.keras.legacy_tf_layers.core",),
     "tensorflow.python.layers.base": ("tensorflow.python.keras.legacy_tf_layers.base",),
     "tensorflow.python.layers.convolutional": (
@@ -59,7 +69,16 @@ MOVED = {
     "tensorflow.models.rnn.seq2seq": ("sojourn.compat.legacy.contrib.legacy_seq2seq",),
 }
 _CONTRIB = f"{__package__}.contrib."
-_ESTIMATOR, _INSIDE = "tensorflow_estimator", ".python.estimator"
+_INSIDE = ".python.estimator"
+# Packages that went on under another name: the longest start of a module's name that is here.
+_RENAMED = {
+    "tensorflow_estimator.python": "tensorflow.python",
+    "tensorflow_estimator": "tensorflow",
+    "tensorflow.python.keras._impl.keras": "tensorflow.python.keras",
+    "tensorflow.contrib.keras.api.keras": "tensorflow.python.keras",
+    "tensorflow.contrib.keras.python.keras": "tensorflow.python.keras",
+    "tensorflow.tensorboard": "tensorflow.contrib.tensorboard",
+}
 # Here the module of today has the name but not what the program wants of it.
 _OURS_FIRST = ("tensorflow.python.ops.rnn_cell", "tensorflow.python.ops.rnn_cell_impl")
 # Packages that are left only as the way to something that moved.
@@ -103,13 +122,11 @@ class Importer:
         fromlist: Sequence[str] | None = (),
         level: int = 0,
     ) -> Any:
-        if level == 0 and name.split(".", 1)[0] == _ESTIMATOR:
-            # The package that tf.estimator came from once it had one of its own.
-            name = f"tensorflow.python.estimator{name.removeprefix(_ESTIMATOR + _INSIDE)}"
-        if level == 0 and name.split(".", 1)[0] in ("tensorflow", "keras"):
-            root = self._root(name, globals)
+        todays = "" if level else _todays(name)
+        if todays.split(".", 1)[0] in ("tensorflow", "keras"):
+            root = self._root(todays, globals)
             if root is not None:
-                return self._answer(root, name, fromlist or ())
+                return self._answer(root, todays, fromlist or ())
         return self._original(name, globals, locals, fromlist, level)
 
     def _root(self, name: str, importer: Mapping[str, Any] | None) -> Namespace | None:
@@ -216,6 +233,14 @@ class _Inner(Namespace):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         path = self.__dict__["_shown_as"]
         raise removed.RemovedName(removed.describe(path), name=path)
+
+
+def _todays(name: str) -> str:
+    """The module's name with a package that went on under another name put right."""
+    for old, new in _RENAMED.items():
+        if f"{name}.".startswith(f"{old}."):
+            return new + name[len(old) :]
+    return name
 
 
 def _is_inner_folder(path: str) -> bool:

@@ -8,6 +8,7 @@ with graphs (data sets, preprocessing, `to_categorical`) comes from Keras 3.
 from __future__ import annotations
 
 import importlib
+import inspect
 import types
 from typing import Any
 
@@ -23,6 +24,7 @@ def namespace() -> Namespace:
     """What `tf.keras` is in graph mode."""
     kept = importlib.import_module(_KEPT)
     importlib.import_module(f"{_KEPT}.callbacks")
+    _let_weights_be_checkpoints(kept)
     if not hasattr(kept, "__version__"):
         # Its own saving code asks for it.
         setattr(kept, "__version__", _VERSION)  # noqa: B010
@@ -40,6 +42,16 @@ def namespace() -> Namespace:
         },
         shown_as="tf.keras",
     )
+
+
+def _let_weights_be_checkpoints(kept: Any) -> None:
+    """`save_weights` and `load_weights` without a suffix, which changes since then broke."""
+    checkpoints = importlib.import_module("tensorflow.python.checkpoint.checkpoint")
+    checkpoints.register_session_provider(kept.backend.get_session)
+    model = importlib.import_module(f"{_KEPT}.engine.functional").Functional
+    find = model._lookup_dependency
+    if len(inspect.signature(find).parameters) == 2:
+        model._lookup_dependency = lambda self, name, cached=None: find(self, name)
 
 
 def _new(name: str) -> Any:

@@ -63,6 +63,11 @@ class Namespace(types.ModuleType):
         return [name for name in dir(self) if not name.startswith("_")]
 
 
+def names_of(module: Any, names: str) -> dict[str, Any]:
+    """Those names of `module`, for another one's globals."""
+    return {name: getattr(module, name) for name in names.split()}
+
+
 def adopt(names: dict[str, Any], *modules: Any) -> None:
     """Add the public classes and functions that `modules` define to `names`, a module's globals."""
     for module in modules:

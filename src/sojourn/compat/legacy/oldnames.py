@@ -95,6 +95,13 @@ def renaming(function: Callable[..., Any], **renamed: str) -> Callable[..., Any]
     return call
 
 
+def signature_of(places: str) -> inspect.Signature:
+    """Arguments of these names, in this order, and any further ones by name, as `rest`."""
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    known = [inspect.Parameter(name, kind) for name in places.split()]
+    return inspect.Signature([*known, inspect.Parameter("rest", inspect.Parameter.VAR_KEYWORD)])
+
+
 class _Same(type):
     """The class of a stand-in that makes objects of another class: both mean the same objects."""
 
@@ -281,6 +288,13 @@ def nn_adapters(tf1: Any) -> Mapping[str, Any]:
         "moments": takes_old_keywords(tf1.nn.moments),
         "softmax": takes_old_keywords(tf1.nn.softmax),
     }
+
+
+def scalar() -> Any:
+    """The shape of a number, under its first name in `tensor_shape`."""
+    from tensorflow.python.framework.tensor_shape import TensorShape
+
+    return TensorShape([])
 
 
 def is_sequence(structure: Any) -> bool:

@@ -126,7 +126,7 @@ def _elsewhere(name: str) -> Any:
         "ctc": (v1.nn,),
         "hooks": (v1.train,),
         "linalg": (v1.linalg,),
-        "nn": (v1.nn,),
+        "nn": (_nn(), v1.nn),
         "signal": (tf.signal,),
         "stateless": (tf.random,),
     }
@@ -154,6 +154,23 @@ def _analyzer(profiler: Any) -> Namespace:
             "FLOAT_OPS_OPTIONS": profiler.ProfileOptionBuilder.float_operation(),
         },
     )
+
+
+def _nn() -> Namespace:
+    def alpha_dropout(
+        x: Any, keep_prob: Any, noise_shape: Any = None, seed: Any = None, name: Any = None
+    ) -> Any:
+        """Dropout that keeps mean and variance, for layers with `selu`."""
+        import tensorflow.compat.v1 as tf
+
+        with tf.name_scope(name, "alpha_dropout", [x]):
+            dropped = -1.7580993408473766  # what selu gives for a very small number
+            chance = tf.random_uniform(noise_shape or tf.shape(x), seed=seed, dtype=x.dtype)
+            kept = tf.cast(chance < keep_prob, x.dtype)
+            scale = (keep_prob + keep_prob * (1 - keep_prob) * dropped**2) ** -0.5
+            return scale * (x * kept + dropped * (1 - kept) - dropped * (1 - keep_prob))
+
+    return Namespace("tensorflow.contrib.nn", (), {"alpha_dropout": alpha_dropout})
 
 
 def _data() -> Namespace:

@@ -30,7 +30,7 @@ class AttentionMechanism(ABC):
     ) -> None:
         self._num_units = num_units
         self._probability = probability_fn or tf.nn.softmax
-        self._length = memory_sequence_length
+        self._length = self._memory_sequence_length = memory_sequence_length
         self._mask_value = float("-inf") if score_mask_value is None else score_mask_value
         with tf.name_scope(name):
             self.values = memory = tf.convert_to_tensor(memory)
@@ -58,12 +58,15 @@ class AttentionMechanism(ABC):
 
     def __call__(self, query: Any, state: Any = None, previous_alignments: Any = None) -> Any:
         with tf.variable_scope(None, self._scope, [query]):
-            score = self.score(query)
-            if self._length is not None:
-                mask = tf.sequence_mask(self._length, tf.shape(score)[1])
-                score = tf.where(mask, score, self._mask_value * tf.ones_like(score))
-            alignments = self._probability(score)
+            alignments = self._probability_fn(self.score(query), state)
         return alignments, alignments
+
+    def _probability_fn(self, score: Any, previous_alignments: Any) -> Any:
+        """Weights made of scores, none past the end; programs with a score of their own ask too."""
+        if self._length is not None:
+            mask = tf.sequence_mask(self._length, tf.shape(score)[1])
+            score = tf.where(mask, score, self._mask_value * tf.ones_like(score))
+        return self._probability(score)
 
 
 class BahdanauAttention(AttentionMechanism):

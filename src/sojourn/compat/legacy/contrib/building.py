@@ -6,6 +6,7 @@ initializers.
 
 from __future__ import annotations
 
+import types
 from typing import Any
 
 import tensorflow.compat.v1 as tf
@@ -85,6 +86,52 @@ def _named(getter: Any, name: str, *args: Any, **kwargs: Any) -> Any:
 
 def scoped(scope: Any, default: str, inputs: Any, reuse: Any) -> Any:
     return tf.variable_scope(scope, default, [inputs], reuse=reuse, custom_getter=_named)
+
+
+def settings(
+    activation_fn: Any = tf.nn.relu,
+    normalizer_fn: Any = None,
+    normalizer_params: Any = None,
+    weights_initializer: Any = None,
+    weights_regularizer: Any = None,
+    biases_initializer: Any = "zeros",
+    biases_regularizer: Any = None,
+    reuse: Any = None,
+    variables_collections: Any = None,
+    outputs_collections: Any = None,
+    trainable: bool = True,
+    scope: Any = None,
+) -> Any:
+    """The arguments that every layer with weights has last, by name."""
+    return types.SimpleNamespace(**locals())
+
+
+def run_layer(kind: Any, default: str, inputs: Any, sizes: Any, of: Any, **named: Any) -> Any:
+    """The output of a layer of that kind and those `settings`."""
+    with scoped(of.scope, default, inputs, of.reuse) as here:
+        layer = kind(
+            *sizes,
+            use_bias=of.normalizer_fn is None and of.biases_initializer is not None,
+            kernel_initializer=of.weights_initializer or xavier_initializer(),
+            bias_initializer=zeros_if_default(of.biases_initializer),
+            kernel_regularizer=of.weights_regularizer,
+            bias_regularizer=of.biases_regularizer,
+            trainable=of.trainable,
+            name=here.name,
+            _scope=here,
+            _reuse=of.reuse,
+            **named,
+        )
+        outputs = layer(tf.convert_to_tensor(inputs))
+        remember(layer, of.variables_collections)
+        return finish_as(outputs, of)
+
+
+def finish_as(outputs: Any, of: Any) -> Any:
+    """What comes behind a layer of those `settings`."""
+    return finish(
+        outputs, of.normalizer_fn, of.normalizer_params, of.activation_fn, of.outputs_collections
+    )
 
 
 def zeros_if_default(initializer: Any) -> Any:

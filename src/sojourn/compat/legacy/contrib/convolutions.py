@@ -11,9 +11,9 @@ from sojourn.compat.legacy.contrib.building import (
     CHANNELS_FIRST,
     collect,
     collections_of,
-    finish,
-    remember,
-    scoped,
+    finish_as,
+    run_layer,
+    settings,
     xavier_initializer,
     zeros_if_default,
 )
@@ -31,43 +31,18 @@ def _convolution(kind: str, default: str) -> Any:
         padding: str = "SAME",
         data_format: str | None = None,
         rate: Any = 1,
-        activation_fn: Any = tf.nn.relu,
-        normalizer_fn: Any = None,
-        normalizer_params: Any = None,
-        weights_initializer: Any = None,
-        weights_regularizer: Any = None,
-        biases_initializer: Any = "zeros",
-        biases_regularizer: Any = None,
-        reuse: Any = None,
-        variables_collections: Any = None,
-        outputs_collections: Any = None,
-        trainable: bool = True,
-        scope: Any = None,
+        *places: Any,
+        **named: Any,
     ) -> Any:
-        settings = {} if kind.endswith("Transpose") else {"dilation_rate": rate}
-        with scoped(scope, default, inputs, reuse) as here:
-            layer = getattr(_core, kind)(
-                int(num_outputs),
-                kernel_size,
-                strides=stride,
-                padding=padding.lower(),
-                data_format="channels_first" if data_format in CHANNELS_FIRST else "channels_last",
-                use_bias=normalizer_fn is None and biases_initializer is not None,
-                kernel_initializer=weights_initializer or xavier_initializer(),
-                bias_initializer=zeros_if_default(biases_initializer),
-                kernel_regularizer=weights_regularizer,
-                bias_regularizer=biases_regularizer,
-                trainable=trainable,
-                name=here.name,
-                _scope=here,
-                _reuse=reuse,
-                **settings,
-            )
-            outputs = layer(tf.convert_to_tensor(inputs))
-            remember(layer, variables_collections)
-            return finish(
-                outputs, normalizer_fn, normalizer_params, activation_fn, outputs_collections
-            )
+        holes = {} if kind.endswith("Transpose") else {"dilation_rate": rate}
+        return run_layer(
+            getattr(_core, kind),
+            default,
+            inputs,
+            [int(num_outputs), kernel_size, stride, padding.lower(), _order(data_format)],
+            settings(*places, **named),
+            **holes,
+        )
 
     call.__name__ = call.__qualname__ = default.lower() + kind
     call.__doc__ = f"A {kind} layer, then normalizer and activation."
@@ -87,12 +62,11 @@ def _transposed(made: Any, name: str) -> Any:
         stride: Any = 1,
         padding: str = "SAME",
         data_format: str | None = None,
-        activation_fn: Any = tf.nn.relu,
-        *rest: Any,
-        **kwargs: Any,
+        *places: Any,
+        **named: Any,
     ) -> Any:
         some = (inputs, num_outputs, kernel_size, stride, padding, data_format)
-        return made(*some, 1, activation_fn, *rest, **kwargs)
+        return made(*some, 1, *places, **named)
 
     call.__name__ = call.__qualname__ = name
     call.__doc__ = "A transposed convolution; it has no `rate` among its arguments."
@@ -117,23 +91,14 @@ def separable_conv2d(
     padding: str = "SAME",
     data_format: str | None = "NHWC",
     rate: Any = 1,
-    activation_fn: Any = tf.nn.relu,
-    normalizer_fn: Any = None,
-    normalizer_params: Any = None,
-    weights_initializer: Any = None,
-    weights_regularizer: Any = None,
-    biases_initializer: Any = "zeros",
-    biases_regularizer: Any = None,
-    reuse: Any = None,
-    variables_collections: Any = None,
-    outputs_collections: Any = None,
-    trainable: bool = True,
-    scope: Any = None,
+    *places: Any,
     pointwise_initializer: Any = None,
+    **named: Any,
 ) -> Any:
     """A depthwise convolution, and a pointwise one unless `num_outputs` is None."""
-    initializer = weights_initializer or xavier_initializer()
-    with tf.variable_scope(scope, "SeparableConv2d", [inputs], reuse=reuse):
+    of = settings(*places, **named)
+    initializer = of.weights_initializer or xavier_initializer()
+    with tf.variable_scope(of.scope, "SeparableConv2d", [inputs], reuse=of.reuse):
         inputs = tf.convert_to_tensor(inputs)
         size = [kernel_size] * 2 if isinstance(kernel_size, int) else list(kernel_size)
         step = [stride] * 2 if isinstance(stride, int) else list(stride)
@@ -145,24 +110,24 @@ def separable_conv2d(
                 shape,
                 initializer=start,
                 regularizer=penalty,
-                trainable=trainable,
-                collections=collections_of(variables_collections, name),
+                trainable=of.trainable,
+                collections=collections_of(of.variables_collections, name),
             )
 
         shape = [*size, width, depth_multiplier]
-        depthwise = make("depthwise_weights", shape, initializer, weights_regularizer)
+        depthwise = make("depthwise_weights", shape, initializer, of.weights_regularizer)
         outputs = tf.nn.depthwise_conv2d(
             inputs, depthwise, [1, *step, 1], padding, [rate] * 2 if isinstance(rate, int) else rate
         )
         if num_outputs is not None:
             shape = [1, 1, width * depth_multiplier, num_outputs]
             start = pointwise_initializer or initializer
-            pointwise = make("pointwise_weights", shape, start, weights_regularizer)
+            pointwise = make("pointwise_weights", shape, start, of.weights_regularizer)
             outputs = tf.nn.conv2d(outputs, pointwise, [1, 1, 1, 1], "VALID")
-        if normalizer_fn is None and biases_initializer is not None:
-            start = zeros_if_default(biases_initializer)
-            outputs += make("biases", [outputs.shape[-1]], start, biases_regularizer)
-        return finish(outputs, normalizer_fn, normalizer_params, activation_fn, outputs_collections)
+        if of.normalizer_fn is None and of.biases_initializer is not None:
+            start = zeros_if_default(of.biases_initializer)
+            outputs += make("biases", [outputs.shape[-1]], start, of.biases_regularizer)
+        return finish_as(outputs, of)
 
 
 separable_convolution2d = separable_conv2d
@@ -193,5 +158,5 @@ max_pool3d = _pooling(_core.max_pooling3d, "max_pool3d")
 avg_pool3d = _pooling(_core.average_pooling3d, "avg_pool3d")
 
 
-def _order(data_format: str) -> str:
+def _order(data_format: str | None) -> str:
     return "channels_first" if data_format in CHANNELS_FIRST else "channels_last"

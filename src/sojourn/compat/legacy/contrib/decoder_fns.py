@@ -34,23 +34,10 @@ def simple_decoder_fn_inference(
     name: Any = None,
 ) -> Any:
     """Feeds the cell the likeliest word that it said last, and emits the logits."""
-    words = _Words(
-        output_fn,
-        embeddings,
-        (start_of_sequence_id, end_of_sequence_id),
-        maximum_length,
-        num_decoder_symbols,
-        dtype,
+    ends = (start_of_sequence_id, end_of_sequence_id)
+    return _saying(
+        output_fn, encoder_state, embeddings, ends, maximum_length, num_decoder_symbols, dtype
     )
-
-    def decoder_fn(time: Any, state: Any, inputs: Any, output: Any, context: Any) -> Any:
-        words.expect(inputs)
-        output, ids, done = words.said(output, encoder_state)
-        following = tf.gather(embeddings, ids)
-        state = encoder_state if state is None else state
-        return words.end(time, done), state, following, output, context
-
-    return decoder_fn
 
 
 def attention_decoder_fn_train(
@@ -90,64 +77,52 @@ def attention_decoder_fn_inference(
     name: Any = None,
 ) -> Any:
     """Feeds the cell the likeliest word that it said last, beside what its attention found."""
-    words = _Words(
-        output_fn,
-        embeddings,
-        (start_of_sequence_id, end_of_sequence_id),
-        maximum_length,
-        num_decoder_symbols,
-        dtype,
+
+    def look(output: Any) -> Any:
+        return attention_construct_fn(output, attention_keys, attention_values)
+
+    ends = (start_of_sequence_id, end_of_sequence_id)
+    return _saying(
+        output_fn, encoder_state, embeddings, ends, maximum_length, num_decoder_symbols, dtype, look
     )
 
+
+def _saying(
+    output_fn: Any,
+    encoder_state: Any,
+    embeddings: Any,
+    ends: tuple[Any, Any],
+    maximum_length: Any,
+    num_symbols: int,
+    dtype: Any,
+    look: Any = None,
+) -> Any:
+    """Says the likeliest word of each step until it says the last one; `look` gives attentions."""
+    first, last = (tf.cast(each, dtype) for each in ends)
+
     def decoder_fn(time: Any, state: Any, inputs: Any, output: Any, context: Any) -> Any:
-        words.expect(inputs)
-        if state is None:
-            state, attention = encoder_state, _no_attention(encoder_state)
-        else:
-            attention = attention_construct_fn(output, attention_keys, attention_values)
-            output = attention
-        output, ids, done = words.said(output, encoder_state)
-        following = tf.concat([tf.gather(embeddings, ids), attention], 1)
-        return words.end(time, done), state, following, output, context
-
-    return decoder_fn
-
-
-class _Words:
-    """The words that a decoder says: the likeliest of each step, until it says the last one."""
-
-    def __init__(
-        self,
-        output_fn: Any,
-        embeddings: Any,
-        ends: tuple[Any, Any],
-        maximum_length: Any,
-        num_symbols: int,
-        dtype: Any,
-    ) -> None:
-        self._output_fn = output_fn or (lambda output: output)
-        self._embeddings, self._maximum_length = embeddings, maximum_length
-        self._first, self._last = (tf.cast(each, dtype) for each in ends)
-        self._num_symbols, self._dtype = num_symbols, dtype
-
-    def expect(self, inputs: Any) -> None:
         if inputs is not None:
             raise ValueError(f"expected inputs to be None, as they are said here: {inputs!r}")
-
-    def said(self, output: Any, encoder_state: Any) -> tuple[Any, Any, Any]:
-        """The logits, the words, and which sequences ended with theirs."""
+        if state is None:
+            state, attention = encoder_state, look and _no_attention(encoder_state)
+        elif look is not None:
+            output = attention = look(output)
         if output is None:
             size = tf.shape(tf.nest.flatten(encoder_state)[0])[0]
             # An output of one example, which is how the loop learns its shape.
-            width = tf.zeros([self._num_symbols], self._embeddings.dtype)
-            return width, tf.fill([size], self._first), tf.zeros([size], tf.bool)
-        logits = self._output_fn(output)
-        ids = tf.cast(tf.argmax(logits, 1), self._dtype)
-        return logits, ids, tf.equal(ids, self._last)
+            logits = tf.zeros([num_symbols], embeddings.dtype)
+            ids, done = tf.fill([size], first), tf.zeros([size], tf.bool)
+        else:
+            logits = output_fn(output) if output_fn else output
+            ids = tf.cast(tf.argmax(logits, 1), dtype)
+            done = tf.equal(ids, last)
+        following = tf.gather(embeddings, ids)
+        if look is not None:
+            following = tf.concat([following, attention], 1)
+        done = tf.cond(time > maximum_length, lambda: tf.ones_like(done), lambda: done)
+        return done, state, following, logits, context
 
-    def end(self, time: Any, done: Any) -> Any:
-        is_late = tf.greater(time, self._maximum_length)
-        return tf.cond(is_late, lambda: tf.ones_like(done), lambda: done)
+    return decoder_fn
 
 
 def _no_attention(encoder_state: Any) -> Any:

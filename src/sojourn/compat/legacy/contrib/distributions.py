@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from sojourn.compat.legacy import removed
+from sojourn.compat.legacy.namespaces import names_of
 from sojourn.compat.legacy.oldnames import renaming
 
 _kept = tf.distributions
@@ -165,13 +166,35 @@ class RelaxedOneHotCategorical:
         return tf.exp(self.log_prob(value))
 
 
-Distribution = _kept.Distribution
-RegisterKL = _kept.RegisterKL
-kl_divergence = _kept.kl_divergence
+def percentile(
+    x: Any, q: Any, axis: Any = None, interpolation: str = "nearest", keep_dims: bool = False
+) -> Any:
+    """The number that `q` percent of the others along `axis` are below."""
+    if interpolation not in (places := {"lower": tf.floor, "higher": tf.ceil, "nearest": tf.round}):
+        raise ValueError(f"interpolation must be one of {list(places)}, not {interpolation!r}")
+    x = tf.convert_to_tensor(x)
+    axes = (
+        range(x.shape.rank) if axis is None else [a % x.shape.rank for a in tf.nest.flatten(axis)]
+    )
+    rest = [a for a in range(x.shape.rank) if a not in axes]
+    moved = tf.transpose(x, [*rest, *axes])
+    flat = tf.sort(tf.reshape(moved, tf.concat([tf.shape(moved)[: len(rest)], [-1]], 0)))
+    last = tf.cast(tf.shape(flat)[-1] - 1, tf.float64)
+    found = tf.gather(
+        flat, tf.to_int32(places[interpolation](tf.to_double(q) / 100 * last)), axis=-1
+    )
+    for each in sorted(axes) if keep_dims else ():
+        found = tf.expand_dims(found, each)
+    return found
+
+
 kl = _kept.kl_divergence
-FULLY_REPARAMETERIZED = _kept.FULLY_REPARAMETERIZED
-NOT_REPARAMETERIZED = _kept.NOT_REPARAMETERIZED
-Multinomial = _kept.Multinomial
-DirichletMultinomial = _kept.DirichletMultinomial
+globals().update(
+    names_of(
+        _kept,
+        "DirichletMultinomial Distribution FULLY_REPARAMETERIZED Multinomial NOT_REPARAMETERIZED "
+        "RegisterKL kl_divergence",
+    )
+)
 
 __getattr__ = removed.missing_name("tf.contrib.distributions")

@@ -9,8 +9,11 @@ import tensorflow.compat.v1 as tf
 from sojourn.compat.legacy import removed
 from sojourn.compat.legacy.estimator import (  # noqa: F401
     add_metrics,
+    call_logit_fn,
     class_heads,
+    dnn_logit_fn_builder,
     heads,
+    linear_logit_fn_builder,
     stopping,
 )
 from sojourn.compat.legacy.estimator.canned import DNNEstimator, LinearEstimator  # noqa: F401

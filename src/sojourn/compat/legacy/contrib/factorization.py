@@ -8,12 +8,14 @@ from tensorflow.python.ops import clustering_ops
 
 from sojourn.compat.legacy import removed
 from sojourn.compat.legacy.estimator.clusters import KMeans as KMeansClustering
+from sojourn.compat.legacy.namespaces import names_of
 
-COSINE_DISTANCE = clustering_ops.COSINE_DISTANCE
-SQUARED_EUCLIDEAN_DISTANCE = clustering_ops.SQUARED_EUCLIDEAN_DISTANCE
-RANDOM_INIT = clustering_ops.RANDOM_INIT
-KMEANS_PLUS_PLUS_INIT = clustering_ops.KMEANS_PLUS_PLUS_INIT
-KMC2_INIT = clustering_ops.KMC2_INIT
+globals().update(
+    names_of(
+        clustering_ops,
+        "COSINE_DISTANCE KMC2_INIT KMEANS_PLUS_PLUS_INIT RANDOM_INIT SQUARED_EUCLIDEAN_DISTANCE",
+    )
+)
 
 
 class KMeans(clustering_ops.KMeans):  # type: ignore[misc]

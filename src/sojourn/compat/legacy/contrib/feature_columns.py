@@ -9,6 +9,8 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 from tensorflow.python.feature_column import feature_column_v2 as kept
 
+from sojourn.compat.legacy.oldnames import signature_of
+
 # Estimators of contrib.learn took a bare array, whose column had an empty name.
 ARRAY = "features"
 
@@ -23,6 +25,49 @@ feature_column = types.SimpleNamespace(
 )
 
 
+def _as_contrib(made: Any, places: str) -> Any:
+    """`made` with the arguments of contrib, in their order: each as "its name=the one of today",
+    or with nothing behind the sign where there is none any more."""
+    parts = [place.partition("=") for place in places.split()]
+    pairs = [(old, new if sign else old) for old, sign, new in parts]
+    todays, signature = dict(pairs), signature_of(" ".join(old for old, _ in pairs))
+
+    def column(*args: Any, **named: Any) -> Any:
+        given = signature.bind_partial(*args, **named).arguments
+        rest = given.pop("rest", {})
+        known = {todays[name]: value for name, value in given.items() if value is not None}
+        known.pop("", None)
+        return made(**known, **rest)
+
+    column.__doc__ = made.__doc__
+    return column
+
+
+_now = tf.feature_column
+sparse_column_with_hash_bucket = _as_contrib(
+    _now.categorical_column_with_hash_bucket,
+    "column_name=key hash_bucket_size combiner= dtype hash_keys=",
+)
+sparse_column_with_keys = _as_contrib(
+    _now.categorical_column_with_vocabulary_list,
+    "column_name=key keys=vocabulary_list default_value combiner= dtype",
+)
+sparse_column_with_integerized_feature = _as_contrib(
+    _now.categorical_column_with_identity,
+    "column_name=key bucket_size=num_buckets combiner= dtype=",
+)
+weighted_sparse_column = _as_contrib(
+    _now.weighted_categorical_column,
+    "sparse_id_column=categorical_column weight_column_name=weight_feature_key dtype",
+)
+one_hot_column = _as_contrib(_now.indicator_column, "sparse_id_column=categorical_column")
+embedding_column = _as_contrib(
+    _now.embedding_column,
+    "sparse_id_column=categorical_column dimension combiner initializer ckpt_to_load_from "
+    "tensor_name_in_ckpt max_norm trainable",
+)
+
+
 def real_valued_column(
     column_name: str,
     dimension: int | None = 1,
@@ -33,28 +78,6 @@ def real_valued_column(
     """Numbers."""
     return tf.feature_column.numeric_column(
         column_name or ARRAY, (dimension or 1,), default_value, tf.as_dtype(dtype), normalizer
-    )
-
-
-def sparse_column_with_hash_bucket(
-    column_name: str, hash_bucket_size: int, combiner: str = "sum", dtype: Any = tf.string, **_: Any
-) -> Any:
-    """Categories by their hash."""
-    return tf.feature_column.categorical_column_with_hash_bucket(
-        column_name, hash_bucket_size, dtype
-    )
-
-
-def sparse_column_with_keys(
-    column_name: str,
-    keys: Iterable[Any],
-    default_value: int = -1,
-    combiner: str = "sum",
-    dtype: Any = tf.string,
-) -> Any:
-    """Categories from a list."""
-    return tf.feature_column.categorical_column_with_vocabulary_list(
-        column_name, list(keys), dtype, default_value
     )
 
 
@@ -78,22 +101,6 @@ def sparse_column_with_vocabulary_file(
     )
 
 
-def sparse_column_with_integerized_feature(
-    column_name: str, bucket_size: int, combiner: str = "sum", dtype: Any = tf.int64
-) -> Any:
-    """Categories that are numbers already."""
-    return tf.feature_column.categorical_column_with_identity(column_name, bucket_size)
-
-
-def weighted_sparse_column(
-    sparse_id_column: Any, weight_column_name: str, dtype: Any = tf.float32
-) -> Any:
-    """Categories with a weight each."""
-    return tf.feature_column.weighted_categorical_column(
-        sparse_id_column, weight_column_name, dtype
-    )
-
-
 def bucketized_column(source_column: Any, boundaries: Iterable[float]) -> Any:
     """Numbers by the range that they fall into."""
     return tf.feature_column.bucketized_column(source_column, list(boundaries))
@@ -109,34 +116,6 @@ def crossed_column(
         for column in columns
     ]
     return tf.feature_column.crossed_column(keys, hash_bucket_size)
-
-
-def embedding_column(
-    sparse_id_column: Any,
-    dimension: int,
-    combiner: str = "mean",
-    initializer: Any = None,
-    ckpt_to_load_from: Any = None,
-    tensor_name_in_ckpt: Any = None,
-    max_norm: Any = None,
-    trainable: bool = True,
-) -> Any:
-    """Categories as learned vectors."""
-    return tf.feature_column.embedding_column(
-        sparse_id_column,
-        dimension,
-        combiner or "mean",
-        initializer,
-        ckpt_to_load_from,
-        tensor_name_in_ckpt,
-        max_norm,
-        trainable,
-    )
-
-
-def one_hot_column(sparse_id_column: Any) -> Any:
-    """Categories as a row with a one in it."""
-    return tf.feature_column.indicator_column(sparse_id_column)
 
 
 def create_feature_spec_for_parsing(feature_columns: Any) -> Any:

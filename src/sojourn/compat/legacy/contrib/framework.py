@@ -19,7 +19,7 @@ from tensorflow.python.util import nest as _nest
 from tensorflow.python.util.deprecation import deprecated, deprecated_args  # noqa: F401
 
 from sojourn.compat.legacy import oldnames, removed
-from sojourn.compat.legacy.namespaces import Namespace
+from sojourn.compat.legacy.namespaces import Namespace, names_of
 
 Scope = dict[Any, dict[str, Any]]
 _scopes: list[Scope] = [{}]
@@ -237,22 +237,18 @@ def filter_variables(
 
 
 nest = Namespace("tensorflow.contrib.framework.nest", (_nest, oldnames))
-get_or_create_global_step = tf.train.get_or_create_global_step
-get_global_step = tf.train.get_global_step
-create_global_step = tf.train.create_global_step
-assert_global_step = tf.train.assert_global_step
-list_variables = tf.train.list_variables
-load_variable = tf.train.load_variable
-load_checkpoint = tf.train.load_checkpoint
-init_from_checkpoint = tf.train.init_from_checkpoint
-argsort = tf.argsort
-sort = tf.sort
-is_tensor = tf.is_tensor
-TensorSpec = tf.TensorSpec
-CriticalSection = tf.CriticalSection
-convert_to_tensor_or_sparse_tensor = tf.convert_to_tensor_or_sparse_tensor
-assert_scalar = tf.assert_scalar
-
+globals().update(
+    names_of(
+        tf.train,
+        "assert_global_step create_global_step get_global_step get_or_create_global_step "
+        "init_from_checkpoint list_variables load_checkpoint load_variable",
+    ),
+    **names_of(
+        tf,
+        "CriticalSection TensorSpec argsort assert_scalar convert_to_tensor_or_sparse_tensor "
+        "is_tensor sort",
+    ),
+)
 add_model_variable = functools.partial(tf.add_to_collection, tf.GraphKeys.MODEL_VARIABLES)
 # The file `python/ops/audio_ops` of contrib, which had these three and their inverse.
 audio_ops = Namespace("tensorflow.contrib.framework.python.ops.audio_ops", (_audio,))

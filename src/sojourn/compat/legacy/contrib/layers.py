@@ -20,13 +20,11 @@ from sojourn.compat.legacy.contrib import regularizers as _regularizers
 from sojourn.compat.legacy.contrib import summaries as _summaries
 from sojourn.compat.legacy.contrib.building import (  # noqa: F401
     collect,
-    finish,
-    remember,
-    scoped,
+    run_layer,
+    settings,
     variance_scaling_initializer,
     xavier_initializer,
     xavier_initializer_conv2d,
-    zeros_if_default,
 )
 from sojourn.compat.legacy.contrib.feature_columns import *  # noqa: F403
 from sojourn.compat.legacy.contrib.framework import add_arg_scope
@@ -37,39 +35,10 @@ _core = tf_layers.namespace()
 
 
 @add_arg_scope
-def fully_connected(
-    inputs: Any,
-    num_outputs: int,
-    activation_fn: Any = tf.nn.relu,
-    normalizer_fn: Any = None,
-    normalizer_params: Any = None,
-    weights_initializer: Any = None,
-    weights_regularizer: Any = None,
-    biases_initializer: Any = "zeros",
-    biases_regularizer: Any = None,
-    reuse: Any = None,
-    variables_collections: Any = None,
-    outputs_collections: Any = None,
-    trainable: bool = True,
-    scope: Any = None,
-) -> Any:
+def fully_connected(inputs: Any, num_outputs: int, *places: Any, **named: Any) -> Any:
     """``activation(inputs @ weights + biases)``."""
-    with scoped(scope, "fully_connected", inputs, reuse) as here:
-        layer = _core.Dense(
-            int(num_outputs),
-            use_bias=normalizer_fn is None and biases_initializer is not None,
-            kernel_initializer=weights_initializer or xavier_initializer(),
-            bias_initializer=zeros_if_default(biases_initializer),
-            kernel_regularizer=weights_regularizer,
-            bias_regularizer=biases_regularizer,
-            trainable=trainable,
-            name=here.name,
-            _scope=here,
-            _reuse=reuse,
-        )
-        outputs = layer(tf.convert_to_tensor(inputs))
-        remember(layer, variables_collections)
-        return finish(outputs, normalizer_fn, normalizer_params, activation_fn, outputs_collections)
+    sizes, of = [int(num_outputs)], settings(*places, **named)
+    return run_layer(_core.Dense, "fully_connected", inputs, sizes, of)
 
 
 @add_arg_scope
@@ -156,11 +125,9 @@ def bow_encoder(
     reuse: Any = None,
 ) -> Any:
     """The mean of the vectors of each row's words."""
-    with tf.variable_scope(scope, "bow_encoder", [ids], reuse=reuse):
-        vectors = tf.get_variable(
-            "embeddings", [vocab_size, embed_dim], tf.float32, initializer, regularizer, trainable
-        )
-        return tf.reduce_mean(tf.nn.embedding_lookup(vectors, ids), 1)
+    table = (vocab_size, embed_dim, False, initializer, regularizer, trainable)
+    with tf.variable_scope(scope, "bow_encoder", [ids], reuse=reuse) as here:
+        return tf.reduce_mean(embed_sequence(ids, *table, here, reuse), 1)
 
 
 safe_embedding_lookup_sparse = tf.nn.safe_embedding_lookup_sparse
@@ -184,6 +151,11 @@ def unit_norm(inputs: Any, dim: int, epsilon: float = 1e-7, scope: Any = None) -
     with tf.name_scope(scope or "UnitNorm"):
         length = tf.sqrt(tf.reduce_sum(tf.square(inputs), dim, keepdims=True) + epsilon)
         return inputs / length
+
+
+def scale_gradient(inputs: Any, gradient_multiplier: Any) -> Any:
+    """`inputs`, whose gradient is multiplied."""
+    return gradient_multiplier * inputs + tf.stop_gradient((1 - gradient_multiplier) * inputs)
 
 
 def softmax(logits: Any, scope: Any = None) -> Any:

@@ -14,9 +14,14 @@ Tensors = Sequence[Any]
 
 
 def _argmax_of(
-    embedding: Any, projection: Any = None, update_embedding: bool = True
-) -> Callable[[Any, Any], Any]:
-    """A loop function: embed what the previous output says is the likeliest symbol."""
+    embedding: Any,
+    projection: Any = None,
+    update_embedding: bool = True,
+    feed_previous: bool = True,
+) -> Callable[[Any, Any], Any] | None:
+    """A loop function: embed what the previous output says is the likeliest symbol. None if off."""
+    if not feed_previous:
+        return None
 
     def loop(previous: Any, _: Any) -> Any:
         if projection is not None:
@@ -25,6 +30,9 @@ def _argmax_of(
         return embedded if update_embedding else tf.stop_gradient(embedded)
 
     return loop
+
+
+_extract_argmax_and_embed = _argmax_of  # its name in contrib, for code that programs copied
 
 
 def rnn_decoder(
@@ -92,11 +100,7 @@ def embedding_rnn_decoder(
     """A decoder over symbols."""
     with tf.variable_scope(scope or "embedding_rnn_decoder"):
         table = tf.get_variable("embedding", [num_symbols, embedding_size])
-        loop = (
-            _argmax_of(table, output_projection, update_embedding_for_previous)
-            if feed_previous
-            else None
-        )
+        loop = _argmax_of(table, output_projection, update_embedding_for_previous, feed_previous)
         embedded = [tf.nn.embedding_lookup(table, step) for step in decoder_inputs]
         return rnn_decoder(embedded, initial_state, cell, loop_function=loop)
 
@@ -242,11 +246,7 @@ def embedding_attention_decoder(
     """An attention decoder over symbols."""
     with tf.variable_scope(scope or "embedding_attention_decoder", dtype=dtype):
         table = tf.get_variable("embedding", [num_symbols, embedding_size])
-        loop = (
-            _argmax_of(table, output_projection, update_embedding_for_previous)
-            if feed_previous
-            else None
-        )
+        loop = _argmax_of(table, output_projection, update_embedding_for_previous, feed_previous)
         return attention_decoder(
             [tf.nn.embedding_lookup(table, step) for step in decoder_inputs],
             initial_state,

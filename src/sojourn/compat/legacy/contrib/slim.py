@@ -8,10 +8,7 @@ import types
 from typing import Any
 
 import tensorflow.compat.v1 as tf
-from tensorflow.python.training.checkpoint_utils import (
-    checkpoints_iterator,
-    wait_for_new_checkpoint,
-)
+from tensorflow.python.training import checkpoint_utils
 
 from sojourn.compat.legacy import removed
 from sojourn.compat.legacy.contrib import framework, slim_data, slim_learning
@@ -38,7 +35,7 @@ from sojourn.compat.legacy.contrib.streaming import (
     aggregate_metric_map,
     aggregate_metrics,
 )
-from sojourn.compat.legacy.namespaces import Namespace, adopt
+from sojourn.compat.legacy.namespaces import Namespace, adopt, names_of
 
 
 def _logits_first(function: Any) -> Any:
@@ -65,17 +62,13 @@ losses = Namespace(
     (tf.losses,),
     {"hinge_loss": _hinge_loss}
     | {
-        name: _logits_first(getattr(tf.losses, name))
-        for name in (
-            "softmax_cross_entropy",
+        name: _logits_first(function)
+        for name, function in names_of(
+            tf.losses,
+            "absolute_difference cosine_distance log_loss mean_pairwise_squared_error "
+            "mean_squared_error sigmoid_cross_entropy softmax_cross_entropy "
             "sparse_softmax_cross_entropy",
-            "sigmoid_cross_entropy",
-            "mean_squared_error",
-            "absolute_difference",
-            "log_loss",
-            "mean_pairwise_squared_error",
-            "cosine_distance",
-        )
+        ).items()
     },
 )
 
@@ -94,18 +87,15 @@ def analyze_vars(variables: Any, print_info: bool = False) -> tuple[int, int]:
 
 
 learning = types.SimpleNamespace(
-    train=slim_learning.train,
-    train_step=slim_learning.train_step,
-    create_train_op=slim_learning.create_train_op,
-    clip_gradient_norms=slim_learning.clip_gradient_norms,
-    multiply_gradients=slim_learning.multiply_gradients,
-    add_gradients_summaries=slim_learning.add_gradients_summaries,
+    **names_of(
+        slim_learning,
+        "add_gradients_summaries clip_gradient_norms create_train_op multiply_gradients train "
+        "train_step",
+    )
 )
 evaluation = types.SimpleNamespace(
-    evaluate_once=slim_learning.evaluate_once,
-    evaluation_loop=slim_learning.evaluation_loop,
-    wait_for_new_checkpoint=wait_for_new_checkpoint,
-    checkpoints_iterator=checkpoints_iterator,
+    **names_of(slim_learning, "evaluate_once evaluation_loop"),
+    **names_of(checkpoint_utils, "checkpoints_iterator wait_for_new_checkpoint"),
 )
 ops = layers = _layers
 metrics = Namespace(
@@ -120,9 +110,8 @@ metrics = Namespace(
 model_analyzer = types.SimpleNamespace(analyze_vars=analyze_vars)
 prefetch_queue = types.SimpleNamespace(prefetch_queue=slim_data.prefetch_queue)
 
-create_global_step = tf.train.create_global_step
-get_global_step = tf.train.get_global_step
-get_or_create_global_step = tf.train.get_or_create_global_step
+_STEPS = "create_global_step get_global_step get_or_create_global_step"
+globals().update(names_of(tf.train, _STEPS))
 
 adopt(globals(), framework)
 __getattr__ = removed.missing_name("tf.contrib.slim")

@@ -7,20 +7,12 @@ import numbers
 from typing import Any
 
 import tensorflow.compat.v1 as tf
+from tensorflow.python.training import checkpoint_utils
 from tensorflow.python.training import evaluation as _evaluation
-from tensorflow.python.training.checkpoint_utils import (
-    checkpoints_iterator,
-    wait_for_new_checkpoint,
-)
 
 from sojourn.compat.legacy import removed
-from sojourn.compat.legacy.contrib.slim_learning import (
-    SummaryAtEndHook,
-    add_gradients_summaries,
-    clip_gradient_norms,
-    create_train_op,
-    multiply_gradients,
-)
+from sojourn.compat.legacy.contrib import slim_learning
+from sojourn.compat.legacy.namespaces import names_of
 
 
 class HParams:
@@ -168,19 +160,12 @@ def train(
     return loss
 
 
+globals().update(
+    names_of(
+        slim_learning,
+        "SummaryAtEndHook add_gradients_summaries clip_gradient_norms create_train_op "
+        "multiply_gradients",
+    ),
+    **names_of(checkpoint_utils, "checkpoints_iterator wait_for_new_checkpoint"),
+)
 __getattr__ = removed.missing_name("tf.contrib.training")
-
-__all__ = [
-    "HParams",
-    "StopAfterNEvalsHook",
-    "SummaryAtEndHook",
-    "add_gradients_summaries",
-    "checkpoints_iterator",
-    "clip_gradient_norms",
-    "create_train_op",
-    "evaluate_once",
-    "get_or_create_eval_step",
-    "multiply_gradients",
-    "train",
-    "wait_for_new_checkpoint",
-]

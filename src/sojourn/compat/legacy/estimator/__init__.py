@@ -31,7 +31,7 @@ from sojourn.compat.legacy.estimator import (
     tpu,
     warm_starts,
 )
-from sojourn.compat.legacy.namespaces import Namespace
+from sojourn.compat.legacy.namespaces import Namespace, names_of
 
 _HOOKS = """
     CheckpointSaverHook CheckpointSaverListener FeedFnHook FinalOpsHook GlobalStepWaiterHook
@@ -48,19 +48,19 @@ def namespace() -> Namespace:
         (),
         {
             "Estimator": estimator.Estimator,
-            **_names(specs, "EstimatorSpec ModeKeys"),
-            **_names(config, "RunConfig"),
-            **_names(warm_starts, "VocabInfo WarmStartSettings"),
-            **_names(schedules, "EvalSpec TrainSpec train_and_evaluate"),
-            **_names(exporters, "BestExporter Exporter FinalExporter LatestExporter"),
-            **_names(canned, "DNNClassifier DNNEstimator DNNRegressor"),
-            **_names(canned, "LinearClassifier LinearEstimator LinearRegressor"),
-            **_names(combined, "BaselineClassifier BaselineEstimator BaselineRegressor"),
-            **_names(combined, "DNNLinearCombinedClassifier DNNLinearCombinedEstimator"),
-            **_names(combined, "DNNLinearCombinedRegressor"),
-            **_names(heads, "Head RegressionHead"),
-            **_names(class_heads, "BinaryClassHead MultiClassHead MultiLabelHead"),
-            **_names(tf.train, " ".join(_HOOKS)),
+            **names_of(specs, "EstimatorSpec ModeKeys"),
+            **names_of(config, "RunConfig"),
+            **names_of(warm_starts, "VocabInfo WarmStartSettings"),
+            **names_of(schedules, "EvalSpec TrainSpec train_and_evaluate"),
+            **names_of(exporters, "BestExporter Exporter FinalExporter LatestExporter"),
+            **names_of(canned, "DNNClassifier DNNEstimator DNNRegressor"),
+            **names_of(canned, "LinearClassifier LinearEstimator LinearRegressor"),
+            **names_of(combined, "BaselineClassifier BaselineEstimator BaselineRegressor"),
+            **names_of(combined, "DNNLinearCombinedClassifier DNNLinearCombinedEstimator"),
+            **names_of(combined, "DNNLinearCombinedRegressor"),
+            **names_of(heads, "Head RegressionHead"),
+            **names_of(class_heads, "BinaryClassHead MultiClassHead MultiLabelHead"),
+            **names_of(tf.train, " ".join(_HOOKS)),
             "export": Namespace("tensorflow.estimator.export", (export,)),
             "inputs": Namespace("tensorflow.estimator.inputs", (inputs,)),
             "experimental": _experimental(),
@@ -74,46 +74,40 @@ def namespace() -> Namespace:
     )
 
 
-def _names(module: Any, names: str) -> dict[str, Any]:
-    return {name: getattr(module, name) for name in names.split()}
-
-
 def _experimental() -> Namespace:
-    def dnn_logit_fn_builder(
-        units: int,
-        hidden_units: Any,
-        feature_columns: Any,
-        activation_fn: Any,
-        dropout: Any,
-        input_layer_partitioner: Any = None,
-        batch_norm: bool = False,
-    ) -> Any:
-        return lambda features, mode: logits.dnn(
-            features,
-            feature_columns,
-            hidden_units,
-            units,
-            mode,
-            activation_fn,
-            dropout,
-            batch_norm,
-        )
-
-    def linear_logit_fn_builder(
-        units: int, feature_columns: Any, sparse_combiner: str = "sum"
-    ) -> Any:
-        return lambda features: logits.linear(features, feature_columns, units, sparse_combiner)
-
+    builders = (dnn_logit_fn_builder, linear_logit_fn_builder, call_logit_fn)
     return Namespace(
         "tensorflow.estimator.experimental",
         (stopping,),
-        {
-            "dnn_logit_fn_builder": dnn_logit_fn_builder,
-            "linear_logit_fn_builder": linear_logit_fn_builder,
-            "KMeans": clusters.KMeans,
-        },
+        {"KMeans": clusters.KMeans, **{each.__name__: each for each in builders}},
         shown_as="tf.estimator.experimental",
     )
+
+
+def dnn_logit_fn_builder(
+    units: int,
+    hidden_units: Any,
+    feature_columns: Any,
+    activation_fn: Any = tf.nn.relu,
+    dropout: Any = None,
+    input_layer_partitioner: Any = None,
+    batch_norm: bool = False,
+) -> Any:
+    """A function that makes the logits of dense layers."""
+    named = (hidden_units, units)
+    return lambda features, mode: logits.dnn(
+        features, feature_columns, *named, mode, activation_fn, dropout, batch_norm
+    )
+
+
+def linear_logit_fn_builder(units: int, feature_columns: Any, sparse_combiner: str = "sum") -> Any:
+    """A function that makes the logits of a linear model."""
+    return lambda features: logits.linear(features, feature_columns, units, sparse_combiner)
+
+
+def call_logit_fn(logit_fn: Any, features: Any, mode: str, params: Any, config: Any) -> Any:
+    """The logits; the function is given what it has arguments for."""
+    return inputs.call(logit_fn, features=features, mode=mode, params=params, config=config)
 
 
 def _parse_spec(default: Any) -> Any:

@@ -9,6 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from sojourn.compat.legacy.estimator import class_heads, heads, logits
 from sojourn.compat.legacy.estimator.estimator import Estimator
+from sojourn.compat.legacy.oldnames import signature_of
 
 SUM = tf.losses.Reduction.SUM
 _DNN_RATE, _LINEAR_RATE = 0.05, 0.2
@@ -25,6 +26,43 @@ class Canned(Estimator):
     def _optimizer(self, given: Any, rate: float) -> Any:
         """What trains a part; those of contrib.learn clip its gradients."""
         return logits.optimizer(given, rate)
+
+
+def of_classes(base: Any, doc: str, places: str) -> Any:
+    """A kind of `base` with the head of classes. `places` are its arguments, with {} for those."""
+
+    def head(named: dict[str, Any]) -> Any:
+        count, weights = named.pop("n_classes", 2), named.pop("weight_column", None)
+        names = named.pop("label_vocabulary", None)
+        return class_heads.for_classes(count, weights, names, named.pop("loss_reduction", SUM))
+
+    return _with_head(
+        base, "Classifier", doc, places.format("n_classes weight_column label_vocabulary"), head
+    )
+
+
+def of_numbers(base: Any, doc: str, places: str) -> Any:
+    """A kind of `base` with the head of numbers. `places` are as for the classes."""
+
+    def head(named: dict[str, Any]) -> Any:
+        width, weights = named.pop("label_dimension", 1), named.pop("weight_column", None)
+        return heads.RegressionHead(width, weights, named.pop("loss_reduction", SUM))
+
+    return _with_head(base, "Regressor", doc, places.format("label_dimension weight_column"), head)
+
+
+def _with_head(
+    base: Any, kind: str, doc: str, places: str, head: Callable[[dict[str, Any]], Any]
+) -> Any:
+    signature = signature_of(places)
+
+    def __init__(self: Any, *args: Any, **named: Any) -> None:
+        given = dict(signature.bind_partial(*args, **named).arguments)
+        given.update(given.pop("rest", {}))
+        base.__init__(self, head(given), **given)
+
+    name = base.__name__.replace("Estimator", kind)
+    return type(name, (base,), {"__init__": __init__, "__doc__": doc, "__module__": __name__})
 
 
 class LinearEstimator(Canned):
@@ -55,39 +93,9 @@ class LinearEstimator(Canned):
         super().__init__(model_fn, model_dir, config, warm_start_from=warm_start_from)
 
 
-class LinearClassifier(LinearEstimator):
-    """A linear model of classes."""
-
-    def __init__(
-        self,
-        feature_columns: Any,
-        model_dir: Any = None,
-        n_classes: int = 2,
-        weight_column: Any = None,
-        label_vocabulary: Any = None,
-        *,
-        loss_reduction: str = SUM,
-        **rest: Any,
-    ) -> None:
-        head = class_heads.for_classes(n_classes, weight_column, label_vocabulary, loss_reduction)
-        super().__init__(head, feature_columns, model_dir, **rest)
-
-
-class LinearRegressor(LinearEstimator):
-    """A linear model of numbers."""
-
-    def __init__(
-        self,
-        feature_columns: Any,
-        model_dir: Any = None,
-        label_dimension: int = 1,
-        weight_column: Any = None,
-        *,
-        loss_reduction: str = SUM,
-        **rest: Any,
-    ) -> None:
-        head = heads.RegressionHead(label_dimension, weight_column, loss_reduction)
-        super().__init__(head, feature_columns, model_dir, **rest)
+_LINEAR = "feature_columns model_dir {} optimizer config"
+LinearClassifier = of_classes(LinearEstimator, "A linear model of classes.", _LINEAR)
+LinearRegressor = of_numbers(LinearEstimator, "A linear model of numbers.", _LINEAR)
 
 
 class DNNEstimator(Canned):
@@ -130,38 +138,6 @@ class DNNEstimator(Canned):
         super().__init__(model_fn, model_dir, config, warm_start_from=warm_start_from)
 
 
-class DNNClassifier(DNNEstimator):
-    """Dense layers to classes."""
-
-    def __init__(
-        self,
-        hidden_units: Any,
-        feature_columns: Any,
-        model_dir: Any = None,
-        n_classes: int = 2,
-        weight_column: Any = None,
-        label_vocabulary: Any = None,
-        *,
-        loss_reduction: str = SUM,
-        **rest: Any,
-    ) -> None:
-        head = class_heads.for_classes(n_classes, weight_column, label_vocabulary, loss_reduction)
-        super().__init__(head, hidden_units, feature_columns, model_dir, **rest)
-
-
-class DNNRegressor(DNNEstimator):
-    """Dense layers to numbers."""
-
-    def __init__(
-        self,
-        hidden_units: Any,
-        feature_columns: Any,
-        model_dir: Any = None,
-        label_dimension: int = 1,
-        weight_column: Any = None,
-        *,
-        loss_reduction: str = SUM,
-        **rest: Any,
-    ) -> None:
-        head = heads.RegressionHead(label_dimension, weight_column, loss_reduction)
-        super().__init__(head, hidden_units, feature_columns, model_dir, **rest)
+_DNN = "hidden_units feature_columns model_dir {} optimizer activation_fn dropout"
+DNNClassifier = of_classes(DNNEstimator, "Dense layers to classes.", _DNN)
+DNNRegressor = of_numbers(DNNEstimator, "Dense layers to numbers.", _DNN)

@@ -57,18 +57,21 @@ class _Classes(Head):
         )
         return table.lookup(ids)
 
-    def _every(self, logits: Any) -> dict[str, Any]:
-        rows = tf.shape(logits)[0]
-        ids = tf.tile(tf.expand_dims(tf.range(self._count), 0), [rows, 1])
-        return {"all_class_ids": ids, "all_classes": self._named(tf.cast(ids, tf.int64))}
+    def _chosen(self, logits: Any) -> dict[str, Any]:
+        """The likeliest class of each row of logits, and all classes."""
+        probabilities = tf.nn.softmax(logits, name="probabilities")
+        ids = tf.expand_dims(tf.argmax(logits, axis=-1), -1)
+        every = tf.tile(tf.expand_dims(tf.range(self._count), 0), [tf.shape(logits)[0], 1])
+        return {
+            "probabilities": probabilities,
+            "class_ids": ids,
+            "classes": self._named(ids),
+            "all_class_ids": every,
+            "all_classes": self._named(tf.cast(every, tf.int64)),
+        }
 
     def _export_outputs(self, predictions: dict[str, Any]) -> dict[str, Any]:
-        classes = self._named(
-            tf.tile(
-                tf.expand_dims(tf.range(self._count, dtype=tf.int64), 0),
-                [tf.shape(predictions["probabilities"])[0], 1],
-            )
-        )
+        classes = self._named(tf.cast(predictions["all_class_ids"], tf.int64))
         main = export.ClassificationOutput(predictions["probabilities"], classes)
         return self._served("classification", main, predictions)
 
@@ -91,14 +94,7 @@ class MultiClassHead(_Classes):
         self._count = self.logits_dimension = n_classes
 
     def predictions(self, logits: Any, keys: Any = None) -> dict[str, Any]:
-        ids = tf.expand_dims(tf.argmax(logits, axis=-1), -1)
-        return {
-            "logits": logits,
-            "probabilities": tf.nn.softmax(logits, name="probabilities"),
-            "class_ids": ids,
-            "classes": self._named(ids),
-            **self._every(logits),
-        }
+        return {"logits": logits, **self._chosen(logits)}
 
     def _numbers(self, labels: Any) -> Any:
         return self._ids(labels)
@@ -137,15 +133,8 @@ class BinaryClassHead(_Classes):
 
     def predictions(self, logits: Any, keys: Any = None) -> dict[str, Any]:
         both = tf.concat([tf.zeros_like(logits), logits], axis=-1)
-        ids = tf.expand_dims(tf.argmax(both, axis=-1), -1)
-        return {
-            "logits": logits,
-            "logistic": tf.sigmoid(logits, name="logistic"),
-            "probabilities": tf.nn.softmax(both, name="probabilities"),
-            "class_ids": ids,
-            "classes": self._named(ids),
-            **self._every(logits),
-        }
+        logistic = tf.sigmoid(logits, name="logistic")
+        return {"logits": logits, "logistic": logistic, **self._chosen(both)}
 
     def _numbers(self, labels: Any) -> Any:
         return tf.cast(self._ids(labels), tf.float32)
@@ -236,9 +225,6 @@ def for_classes(
     n_classes: int, weight_column: Any, label_vocabulary: Any, loss_reduction: str
 ) -> Head:
     """The head of a classifier with that many classes."""
-    common = {
-        "weight_column": weight_column,
-        "label_vocabulary": label_vocabulary,
-        "loss_reduction": loss_reduction,
-    }
-    return BinaryClassHead(**common) if n_classes == 2 else MultiClassHead(n_classes, **common)
+    if n_classes == 2:
+        return BinaryClassHead(weight_column, None, label_vocabulary, loss_reduction)
+    return MultiClassHead(n_classes, weight_column, label_vocabulary, loss_reduction)

@@ -6,8 +6,8 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from sojourn.compat.legacy.estimator import class_heads, heads, logits
-from sojourn.compat.legacy.estimator.canned import SUM, Canned, step
+from sojourn.compat.legacy.estimator import logits
+from sojourn.compat.legacy.estimator.canned import Canned, of_classes, of_numbers, step
 from sojourn.compat.legacy.estimator.estimator import Estimator
 
 
@@ -86,37 +86,16 @@ class DNNLinearCombinedEstimator(Canned):
         super().__init__(model_fn, model_dir, config, warm_start_from=warm_start_from)
 
 
-class DNNLinearCombinedClassifier(DNNLinearCombinedEstimator):
-    """Wide and deep, to classes."""
-
-    def __init__(
-        self,
-        model_dir: Any = None,
-        *,
-        n_classes: int = 2,
-        weight_column: Any = None,
-        label_vocabulary: Any = None,
-        loss_reduction: str = SUM,
-        **rest: Any,
-    ) -> None:
-        head = class_heads.for_classes(n_classes, weight_column, label_vocabulary, loss_reduction)
-        super().__init__(head, model_dir, **rest)
-
-
-class DNNLinearCombinedRegressor(DNNLinearCombinedEstimator):
-    """Wide and deep, to numbers."""
-
-    def __init__(
-        self,
-        model_dir: Any = None,
-        *,
-        label_dimension: int = 1,
-        weight_column: Any = None,
-        loss_reduction: str = SUM,
-        **rest: Any,
-    ) -> None:
-        head = heads.RegressionHead(label_dimension, weight_column, loss_reduction)
-        super().__init__(head, model_dir, **rest)
+_WIDE_AND_DEEP = (
+    "model_dir linear_feature_columns linear_optimizer dnn_feature_columns dnn_optimizer "
+    "dnn_hidden_units dnn_activation_fn dnn_dropout {} input_layer_partitioner config"
+)
+DNNLinearCombinedClassifier = of_classes(
+    DNNLinearCombinedEstimator, "Wide and deep, to classes.", _WIDE_AND_DEEP
+)
+DNNLinearCombinedRegressor = of_numbers(
+    DNNLinearCombinedEstimator, "Wide and deep, to numbers.", _WIDE_AND_DEEP
+)
 
 
 class BaselineEstimator(Estimator):
@@ -143,34 +122,6 @@ class BaselineEstimator(Estimator):
         super().__init__(model_fn, model_dir, config)
 
 
-class BaselineClassifier(BaselineEstimator):
-    """How often each class comes."""
-
-    def __init__(
-        self,
-        model_dir: Any = None,
-        n_classes: int = 2,
-        weight_column: Any = None,
-        label_vocabulary: Any = None,
-        optimizer: Any = "Ftrl",
-        config: Any = None,
-        loss_reduction: str = SUM,
-    ) -> None:
-        head = class_heads.for_classes(n_classes, weight_column, label_vocabulary, loss_reduction)
-        super().__init__(head, model_dir, optimizer, config)
-
-
-class BaselineRegressor(BaselineEstimator):
-    """The mean of the labels."""
-
-    def __init__(
-        self,
-        model_dir: Any = None,
-        label_dimension: int = 1,
-        weight_column: Any = None,
-        optimizer: Any = "Ftrl",
-        config: Any = None,
-        loss_reduction: str = SUM,
-    ) -> None:
-        head = heads.RegressionHead(label_dimension, weight_column, loss_reduction)
-        super().__init__(head, model_dir, optimizer, config)
+_BASELINE = "model_dir {} optimizer config"
+BaselineClassifier = of_classes(BaselineEstimator, "How often each class comes.", _BASELINE)
+BaselineRegressor = of_numbers(BaselineEstimator, "The mean of the labels.", _BASELINE)

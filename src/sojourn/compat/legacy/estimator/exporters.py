@@ -39,7 +39,7 @@ class _Exports(Exporter):
         serving_input_receiver_fn: Callable[[], Any],
         assets_extra: Any = None,
         as_text: bool = False,
-        exports_to_keep: int | None = None,
+        exports_to_keep: int | None = 5,
     ) -> None:
         if exports_to_keep is not None and exports_to_keep <= 0:
             raise ValueError("`exports_to_keep`, if provided, must be a positive number.")
@@ -77,28 +77,13 @@ class _Exports(Exporter):
 class LatestExporter(_Exports):
     """Exports at each evaluation, and keeps the newest."""
 
-    def __init__(
-        self,
-        name: str,
-        serving_input_receiver_fn: Callable[[], Any],
-        assets_extra: Any = None,
-        as_text: bool = False,
-        exports_to_keep: int | None = 5,
-    ) -> None:
-        super().__init__(name, serving_input_receiver_fn, assets_extra, as_text, exports_to_keep)
-
 
 class FinalExporter(_Exports):
     """Exports once, when training is done."""
 
-    def __init__(
-        self,
-        name: str,
-        serving_input_receiver_fn: Callable[[], Any],
-        assets_extra: Any = None,
-        as_text: bool = False,
-    ) -> None:
-        super().__init__(name, serving_input_receiver_fn, assets_extra, as_text)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._exports_to_keep = None
 
     def _is_wanted(self, estimator: Any, eval_result: Any, is_final: bool) -> bool:
         return is_final

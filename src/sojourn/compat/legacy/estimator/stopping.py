@@ -49,6 +49,13 @@ def make_early_stopping_hook(
     return _Stops(should_stop_fn, run_every_secs, run_every_steps)
 
 
+def make_stop_at_checkpoint_step_hook(
+    estimator: Any, last_step: int, wait_after_file_check_secs: int = 30
+) -> Any:
+    """A hook that ends the training at `last_step`: here one process does all the work."""
+    return tf.train.StopAtStepHook(last_step=last_step)
+
+
 def read_eval_metrics(eval_dir: str) -> dict[int, dict[str, float]]:
     """The metrics of the evaluations whose summaries are in `eval_dir`, by global step."""
     found: dict[int, dict[str, float]] = {}
